@@ -133,7 +133,9 @@ class OperationResult:
         # A notebook, a log or a debugger prints more than any user reads: printing alone must not
         # make the counts part of the transaction.
         if not self._settled():
-            return "OperationResult(not looked at yet: rows_updated, and the like, count the rows)"
+            return (
+                "OperationResult(not counted yet: rows_updated and the other counts count the rows)"
+            )
         counts = self._counts()
         return (
             f"OperationResult(rows_matched={counts.rows_matched}, "

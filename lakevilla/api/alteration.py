@@ -108,8 +108,8 @@ def given_schema(given: object) -> pa.Schema | None:
 def _of_pyiceberg(given: Any) -> pa.Schema:
     if given.identifier_field_ids:
         raise InvalidOperation(
-            "the schema names identifier fields, which LakeVilla does not set: leave them out, and "
-            "set them by pyiceberg's update_schema() once the table is there"
+            "the schema names identifier fields, which LakeVilla does not set: leave them out, "
+            "and set them by pyiceberg's update_schema() once the table exists"
         )
     schema: pa.Schema = given.as_arrow()
     return schema

@@ -379,7 +379,7 @@ def tables_to_register(name: object, uri: object) -> dict[str, str]:
     """Return URIs by name, from the three forms of ``register``."""
     if name is None:
         raise InvalidOperation(
-            "register was given no table: name at least one, or take in what lies under the root "
+            "register was given no table: name at least one, or add all tables below the root "
             "with discover=True"
         )
     if isinstance(name, Mapping):

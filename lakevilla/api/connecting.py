@@ -148,7 +148,7 @@ def connect(
         if root_location(root).scheme == "memory":
             raise InvalidOperation(
                 f"the lake {root} lives in the memory of this process, and Spark's workers are "
-                "others: use a directory that they share, or an object store"
+                "other processes: use a directory that they share, or an object store"
             )
     client = open_client(
         root,
@@ -265,8 +265,8 @@ def _checked_root(root: str | os.PathLike[str]) -> str:
     root = os.fspath(root) if isinstance(root, os.PathLike) else root
     if not _may_be_place(root):
         raise InvalidOperation(
-            f"root {shown(root)} is no place: give a URI like s3://bucket/path, or the path of a "
-            "directory"
+            f"root {shown(root)} is neither a path nor a URI: give a URI like s3://bucket/path, "
+            "or the path of a directory"
         )
     refuse_half_scheme(root)
     place = root_location(root)

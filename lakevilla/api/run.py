@@ -351,8 +351,8 @@ def _has_committed(client: LakeClient, txn_id: str) -> bool:
     held = client.context.held
     if held is not None and outcome.is_forgotten(held.head, txn_id):
         raise CommitOutcomeUnknown(
-            f"transaction {txn_id} was resumed by another process, and whether it has "
-            "committed is not known any more: look for its rows",
+            f"transaction {txn_id} was resumed by another process, and whether it has committed "
+            "is not known any more: check the tables for its rows",
             txn_id=txn_id,
         )
     # No transaction must wait in a queue for the process that has resumed this one.
@@ -520,8 +520,8 @@ def _refuse_on_branch(name: str, features: Feature, idempotency_key: object) -> 
     if isinstance(idempotency_key, tuple):
         raise InvalidOperation(
             f"branch {name!r} takes no (application, version) as idempotency_key, and so no "
-            "foreach_batch: nobody can tell which version the lake had when it was made; a string "
-            "can be used"
+            "foreach_batch: it is not known which version the lake had when the branch was "
+            "created; use a string"
         )
 
 

@@ -539,8 +539,8 @@ class Table(LiveRows, Hinted, Generic[Frame]):
     def _acting(self, verb: str) -> LakeClient:
         if self._client is None:
             raise InvalidOperation(
-                f"{verb}: this description of table {self.name} belongs to no lake: "
-                "ask `lake.table(name)` for one that does",
+                f"{verb}: this description of table {self.name} belongs to no lake: call "
+                "`lake.table(name)` for one that does",
                 table=self.name,
             )
         return self._client

@@ -314,7 +314,7 @@ def _from_iterator(items: Iterator[Any]) -> Source:
         _READ.add(items)
     except TypeError:
         raise InvalidOperation(
-            f"an iterator of type {_type_name(items)} does not tell whether it was read before: "
+            f"an iterator of type {_type_name(items)} does not show whether it was read before: "
             "pass a generator, (row for row in data), or a list"
         ) from None
     return _from_parts(items)

@@ -103,7 +103,7 @@ def close(context: Context, entry: RefEntry, at: int | None = None) -> Program[b
         if epoch.closed or (yield from close_as(context, entry, held, "deleted")):
             return True
         yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
-    raise StoreError(f"a branch's HEAD was replaced by others {_MAX_RACES} times in a row")
+    raise StoreError(f"a branch's HEAD was replaced by other clients {_MAX_RACES} times in a row")
 
 
 def close_as(
@@ -186,7 +186,7 @@ def until_replaced(context: Context, name: str, step: Step[T]) -> Program[T]:
         assert held is not None, "without a HEAD there is nothing to be replaced"
         if (yield from replace(context, held, found.head)):
             return found.value
-    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+    raise StoreError(f"HEAD was replaced by other clients {_MAX_RACES} times in a row: try again")
 
 
 def following(context: Context, held: HeldHead) -> Head:
@@ -290,8 +290,8 @@ def refuse_begun_before(context: Context, name: str, txn_id: str) -> Program[Non
     for epoch in entry.epochs[:-1]:
         if isinstance((yield from at_home(epoch, get(record_key(txn_id)))), Found):
             raise TransactionAborted(
-                f"transaction {txn_id} was saved before branch {name!r} was rebased, and stands on "
-                "what that was: run it again",
+                f"transaction {txn_id} was saved before branch {name!r} was rebased, and is based "
+                "on the branch before that: run it again",
                 txn_id=txn_id,
             )
 

@@ -82,10 +82,10 @@ def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
             continue
         yield from finish(context, name, entry)
         if has_ended(held):
-            message = f"branch {name!r} was deleted, and is taken out of HEAD"
+            message = f"branch {name!r} was deleted, and is removed from HEAD"
             findings.append(Finding("note", "ref_ended", message))
         else:
-            message = f"a rebase of branch {name!r} was cut off: it goes on as it was"
+            message = f"a rebase of branch {name!r} was interrupted: the branch continues unchanged"
             findings.append(Finding("note", "ref_moved", message))
     return findings
 

@@ -252,8 +252,8 @@ def _refuse_needed(
         more = f" and {len(needing) - _NAMED} more" if len(needing) > _NAMED else ""
         raise InvalidOperation(
             f"delete_ref: {', '.join(needing[:_NAMED])}{more} of clone {name!r} "
-            f"{'names' if len(needing) == 1 else 'name'} files of its source, which it keeps: "
-            f"keep({name!r}) copies them, or drop these tables first",
+            f"{'names' if len(needing) == 1 else 'name'} files of its source, which the clone "
+            f"keeps: keep({name!r}) copies them, or drop these tables first",
             table=needing[0],
         )
 
@@ -332,7 +332,7 @@ def _tables(
 def _head_with(context: Context, name: str, first: RefEntry) -> Program[Head]:
     head, entry = yield from find_ref(context, name)
     if entry.id != first.id:
-        raise RefNotFound(f"clone {name!r} was deleted, and another one made meanwhile")
+        raise RefNotFound(f"clone {name!r} was deleted, and another one created meanwhile")
     return head
 
 

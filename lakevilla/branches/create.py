@@ -119,7 +119,7 @@ def create_ref(
         tried[entry.id] = entry
         if (yield from replace(context, held, with_refs(new, {name: entry}))):
             return entry
-    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+    raise StoreError(f"HEAD was replaced by other clients {_MAX_RACES} times in a row: try again")
 
 
 def _refuse_mount(head: Head, source: str, to: str, *, is_first: bool) -> Program[None]:
@@ -137,7 +137,7 @@ def _check_asked(name: str, at: At, absorb: Sequence[str] | None, source: str) -
     check_name(name)
     if at is not None and absorb is not None:
         raise InvalidOperation(
-            "absorb takes in what others have committed by now, and at asks for an older state: "
+            "absorb includes the commits of other clients up to now, and at names an older state: "
             "leave one of them out"
         )
 
@@ -211,8 +211,8 @@ def _tell_empty(context: Context, kind: RefKind, name: str) -> None:
             None,
             f"{kind} {name!r} has no table, as the lake has none: a table joins it by "
             "`create_table`, `register` or the first transaction that writes it, and is in the "
-            "branches and tags that are made from then on; `register(discover=True)` takes in all "
-            "that lie there",
+            "branches and tags that are made from then on; `register(discover=True)` adds all "
+            "tables below the root",
             {"ref": name, "tables": 0},
         )
     )

@@ -72,7 +72,7 @@ def keep(context: Context, name: str, owner: str = "") -> Program[Report]:
         if new is None:
             return found.report
         entry = new  # another client has kept it meanwhile: little is left
-    raise StoreError(f"keep: tag {name!r} was changed by others {_MAX_RACES} times in a row")
+    raise StoreError(f"keep: tag {name!r} was changed by other clients {_MAX_RACES} times in a row")
 
 
 def _with_epoch(context: Context, name: str, first: RefEntry) -> Program[RefEntry]:
@@ -102,7 +102,7 @@ def _the_same(
     if held is None or entry is None:
         raise (yield from not_found(None if held is None else held.head, name))
     if entry.id != first.id:
-        raise RefNotFound(f"{first.kind} {name!r} was deleted, and another one made meanwhile")
+        raise RefNotFound(f"{first.kind} {name!r} was deleted, and another one created meanwhile")
     return held, entry
 
 
@@ -239,7 +239,7 @@ def keep_tables(
             continue
         if found is not None:
             kept[location], copies[location], copied = found
-            message = f"table {location} is kept apart: {copied} files were copied"
+            message = f"table {location} is kept separately: {copied} files were copied"
             findings.append(Finding("note", "kept", message, table=location))
     return KeptTables(kept, copies, tuple(findings))
 

@@ -72,8 +72,8 @@ def rebase_branch(context: Context, name: str, wanted: Wanted) -> Program[tuple[
 def _refuse_other(name: str, entry: RefEntry) -> None:
     if entry.kind != "branch":
         raise InvalidOperation(
-            f"{entry.kind} {name!r} can't be rebased, as it stays what it is: delete_ref({name!r}) "
-            f"and {entry.kind}({name!r}) make one of the lake as it is now"
+            f"{entry.kind} {name!r} can't be rebased, as it never changes: delete_ref({name!r}) "
+            f"and {entry.kind}({name!r}) create one of the lake in its present state"
         )
 
 
@@ -179,7 +179,7 @@ def until_it_has(
         if done is not None:
             return done
         yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
-    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+    raise StoreError(f"HEAD was replaced by other clients {_MAX_RACES} times in a row: try again")
 
 
 def go_on(

@@ -159,7 +159,7 @@ def below_source(head: Head, base: Base, source: str) -> Program[Base]:
         meant = f"; did you mean {', '.join(near)}?" if near else ""
         raise TableNotFound(
             f"clone: there is no table at {source} or below it in global version "
-            f"{base.sequence}{meant}; one that only lies there joins the lake by `register`",
+            f"{base.sequence}{meant}; one that is only stored there joins the lake by `register`",
             table=source,
         )
     return base
@@ -225,7 +225,7 @@ def _kept_state(
     if is_emptied(state):
         raise not_kept(past, location, "its data was deleted")
     if state is not None and state.dropped and not (yield from rules_table(location, head)):
-        raise not_kept(past, location, "it was let go")
+        raise not_kept(past, location, "it was released")
     view = yield from view_at(context, past, location)
     _refuse_replaced(head, past, view, later)
     yield from _refuse_vacuumed(context, past, view, None if state is None else state.vacuumed_ms)
@@ -258,7 +258,7 @@ def _refuse_unkept_files(context: Context, head: Head, past: Past, view: View) -
         return
     kept = yield from kept_by_clones(context, head, view.location)
     if not foreign <= kept:
-        why = f"{min(foreign - kept)} is of another table, and no clone keeps it any more"
+        why = f"{min(foreign - kept)} belongs to another table, and no clone keeps it any more"
         raise not_kept(past, view.location, why)
 
 
@@ -275,7 +275,7 @@ def _refuse_vacuumed(
     try:
         needed = yield from table_format.objects_of(view.snapshot)
     except VersionNotFound as error:
-        raise not_kept(past, location, error.message.partition("; ask for")[0]) from error
+        raise not_kept(past, location, error.message.partition("; request")[0]) from error
     tail = yield from refresh(context, location)
     there: Collection[str] = ()
     if tail.tip >= 0:
@@ -388,9 +388,9 @@ def _none(context: Context) -> list[str]:
         Event(
             "left_out",
             None,
-            f"the ref has more than {MOST_TABLES} tables, so no log was looked at: what other "
-            "clients have committed since a transaction last wrote a table is not in it; absorb= "
-            "names tables that are to be looked at",
+            f"the ref has more than {MOST_TABLES} tables, so no log was read: commits of other "
+            "clients since a transaction last wrote a table are not in it; absorb= names the "
+            "tables whose logs are read",
             {"tables": MOST_TABLES},
         )
     )
@@ -408,8 +408,8 @@ def _log(context: Context, location: str) -> Program[Tail | None]:
             Event(
                 "left_out",
                 None,
-                f"table {location} is in the ref as HEAD has it, since its log can't be read: "
-                f"{error.message}",
+                f"table {location} is in the ref in the state that HEAD names, since its log "
+                f"can't be read: {error.message}",
                 {"table": location, "reason": error.message},
             )
         )

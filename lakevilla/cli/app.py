@@ -210,7 +210,7 @@ def unguard(
     """Let other clients write a table again."""
     with open_lake(root, option, profile) as lake:
         lake.unguard(table)
-    Output(as_json).value({"unguarded": table}, f"unguarded {table}: anyone may write it")
+    Output(as_json).value({"unguarded": table}, f"unguarded {table}: any client may write it")
 
 
 @command
@@ -242,10 +242,12 @@ def optimize(
     message = (
         f"{done.files_removed} files of {table} became {done.files_added}"
         if done.files_removed
-        else f"{table} has no files to put together"
+        else f"{table} has no files to compact"
     )
     if done.files_given_up:
-        message += f"; {done.files_given_up} were left as others changed them meanwhile"
+        message += (
+            f"; {done.files_given_up} were skipped, as other transactions changed them meanwhile"
+        )
     Output(as_json).value(done, message)
 
 
@@ -308,7 +310,7 @@ def verify(
     root: Root,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", help="Only this table, or those like 'sales/*'; several."),
+        typer.Option("--table", "-t", help="Only this table, or those like 'sales/*'; repeatable."),
     ] = None,
     at: Annotated[
         str | None,
@@ -316,7 +318,9 @@ def verify(
     ] = None,
     sample: Annotated[
         float,
-        typer.Option("--sample", help="Look into this share of the data files, others each day."),
+        typer.Option(
+            "--sample", help="Check this share of the data files, different ones each day."
+        ),
     ] = 1.0,
     option: Options = None,
     profile: Profile = None,
@@ -343,7 +347,7 @@ def recover(
         typer.Option(
             "--confirm-head",
             help="Let gc and vacuum delete again after --rebuild-head or --reset-head, when you "
-            "have read the report, or where gc can't tell whether HEAD is right.",
+            "have read the report, or where gc can't decide whether HEAD is right.",
         ),
     ] = False,
     reset_head: Annotated[
@@ -351,22 +355,24 @@ def recover(
         typer.Option(
             "--reset-head",
             metavar="N",
-            help="Go on from HEAD number N (its replacement, in messages): the one that is there, "
-            "or one that is kept; a number that is not kept is answered with those that are.",
+            help=(
+                "Continue from HEAD number N (its replacement, in messages): the present one, or "
+                "one that is kept; for a number that is not kept the error lists those that are."
+            ),
         ),
     ] = None,
     force: Annotated[
         bool,
         typer.Option(
             "--force",
-            help="With --rebuild-head: also where HEAD.json can be read, as it is too old.",
+            help="With --rebuild-head: also where HEAD.json can be read, because it is too old.",
         ),
     ] = False,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> Report:
-    """Finish the decided work of dead clients, and give up their places in the queues.
+    """Finish the decided work of dead clients, and release their places in the queues.
 
     Waits for a lease, if there are places whose owners may be dead.
     """
@@ -398,9 +404,7 @@ def demo(
         str | None,
         typer.Option(help="Run on this store (s3://bucket/prefix) instead of a directory."),
     ] = None,
-    keep: Annotated[
-        Path | None, typer.Option(help="Keep the lake in this new directory and look around.")
-    ] = None,
+    keep: Annotated[Path | None, typer.Option(help="Keep the lake in this new directory.")] = None,
     scale: Annotated[float, typer.Option(help="TPC-H scale factor.")] = 0.1,
     batches: Annotated[int, typer.Option(help="Order batches, one transaction each.")] = 200,
     option: Options = None,

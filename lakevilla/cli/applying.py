@@ -17,25 +17,27 @@ _STATE = "A global version, a time such as 2026-01-31T12:00:00Z, or the name of 
 
 Tables = Annotated[
     list[str] | None,
-    typer.Option("--table", "-t", help="Only this table, or those like 'sales/*'; several."),
+    typer.Option("--table", "-t", help="Only this table, or those like 'sales/*'; repeatable."),
 ]
 Keys = Annotated[
     list[str] | None,
     typer.Option(
         "--key",
         metavar="TABLE=COLUMN[,COLUMN]",
-        help="The columns that tell a table's rows apart: then single rows are compared.",
+        help="The columns that identify a table's rows: then single rows are compared.",
     ),
 ]
 OnConflict = Annotated[
     Literal["error", "ours", "theirs"],
-    typer.Option("--on-conflict", help="What counts where others have changed the same."),
+    typer.Option(
+        "--on-conflict", help="Which side wins where other transactions changed the same rows."
+    ),
 ]
 OnEqual = Annotated[
     Literal["conflict", "keep"],
     typer.Option(
         "--on-equal",
-        help="keep: a row that both sides have computed the same for counts as changed once.",
+        help="keep: a row for which both sides have computed the same counts as changed once.",
     ),
 ]
 
@@ -45,14 +47,15 @@ def diff(
     root: Root,
     before: Annotated[str, typer.Argument(help=_STATE)],
     after: Annotated[
-        str, typer.Argument(help="The same. Default: the lake as it is now.")
+        str, typer.Argument(help="The same. Default: the lake's present state.")
     ] = "main",
     table: Tables = None,
     rows: Annotated[
         str | None, typer.Option("--rows", metavar="TABLE", help="Show the rows of this table.")
     ] = None,
     key: Annotated[
-        list[str] | None, typer.Option("--key", help="A column that tells its rows apart; several.")
+        list[str] | None,
+        typer.Option("--key", help="A column that identifies its rows; repeatable."),
     ] = None,
     limit: Limit = None,
     option: Options = None,
@@ -173,11 +176,11 @@ def merge(
     check: Annotated[
         list[str] | None,
         typer.Option(
-            "--check", metavar="SELECT", help="A SELECT of one boolean that must hold; several."
+            "--check", metavar="SELECT", help="A SELECT of one boolean that must hold; repeatable."
         ),
     ] = None,
     delete: Annotated[
-        bool, typer.Option("--delete", help="End the branch then, unless it has moved on.")
+        bool, typer.Option("--delete", help="Delete the branch then, unless it has new commits.")
     ] = False,
     option: Options = None,
     profile: Profile = None,
@@ -213,7 +216,7 @@ def rebase(
     """Continue a branch from the lake's present state; no data is copied."""
     with open_lake(root, option, profile) as lake:
         ref = lake.rebase(branch, keys=_keys(key), on_conflict=on_conflict, on_equal=on_equal)
-    text = f"branch {branch} goes on from global version {ref.base_version}, as {ref.version}"
+    text = f"branch {branch} continues from global version {ref.base_version}, as {ref.version}"
     Output(as_json).value(shown_ref(ref), text)
 
 

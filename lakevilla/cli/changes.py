@@ -39,18 +39,18 @@ def changes(
             "--table",
             "--tables",
             "-t",
-            help="Of this table, or of those like 'sales/*'; several: of each. Default: of all.",
+            help="Of this table, or of those like 'sales/*'; repeatable. Default: of all.",
         ),
     ] = None,
     version: Annotated[
         int | None, typer.Option("--version", min=0, help="Up to this global version.")
     ] = None,
     poll_seconds: Annotated[
-        float, typer.Option(help="With --follow: how often it looks for something new.")
+        float, typer.Option(help="With --follow: how often it checks for new commits.")
     ] = 1.0,
     absorb_seconds: Annotated[
         float | None,
-        typer.Option(help="With --follow: how often it takes in other clients' commits."),
+        typer.Option(help="With --follow: how often it includes other clients' commits."),
     ] = None,
     on: On = None,
     limit: Limit = None,
@@ -125,7 +125,7 @@ def _show_by_table(
         last = state.version
         if since > last:
             raise InvalidOperation(
-                f"--since {since} is to come: the newest global version is {last}"
+                f"--since {since} is in the future: the newest global version is {last}"
             )
         is_named = asked and not any(map(_is_pattern, asked))
         touched = [] if is_named else _touched(lake, state, since, last)

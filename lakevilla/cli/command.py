@@ -102,7 +102,7 @@ Params = Annotated[
         "--param",
         "-p",
         metavar="NAME=VALUE",
-        help="The value of :NAME in the statements: JSON, or text as it is; several.",
+        help="The value of :NAME in the statements: JSON, or unchanged text; repeatable.",
     ),
 ]
 Version = Annotated[int | None, typer.Option("--version", min=0, help="As of this global version.")]

@@ -48,13 +48,13 @@ def create(
         str, typer.Option("--format", metavar="FORMAT", help="delta or iceberg.")
     ] = "delta",
     partition_by: Annotated[
-        list[str] | None, typer.Option(help="A partition column; several: in this order.")
+        list[str] | None, typer.Option(help="A partition column; repeatable, in this order.")
     ] = None,
     properties: Annotated[
         list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A table property.")
     ] = None,
     exist_ok: Annotated[
-        bool, typer.Option("--exist-ok", help="Leave a table that is there as it is.")
+        bool, typer.Option("--exist-ok", help="Leave an existing table unchanged.")
     ] = False,
     on: On = None,
     option: Options = None,
@@ -88,7 +88,7 @@ def drop(
     delete_data: Annotated[
         bool, typer.Option("--delete-data", help="Delete its files too, for good.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     on: On = None,
     option: Options = None,
     profile: Profile = None,
@@ -103,7 +103,7 @@ def drop(
                 )
             _confirm(lake, table)
         lake.drop_table(table, delete_data=delete_data)
-    rest = "and its files are deleted" if delete_data else "and its files are where they were"
+    rest = "and its files are deleted" if delete_data else "and its files stay where they are"
     value = {"dropped": table, "data_deleted": delete_data}
     Output(as_json).value(value, f"table {table} is out of the lake, {rest}")
 

@@ -22,8 +22,8 @@ from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
 
 NO_TABLES = (
-    "no tables yet: `lakevilla create ROOT NAME id:bigint ...` makes one, and "
-    "`lakevilla register ROOT NAME URI` takes in one from elsewhere"
+    "no tables yet: `lakevilla create ROOT NAME id:bigint ...` makes one, and `lakevilla register "
+    "ROOT NAME URI` adds one from elsewhere"
 )
 
 
@@ -31,7 +31,7 @@ NO_TABLES = (
 def tables(
     root: Root,
     registered: Annotated[
-        bool, typer.Option("--registered", help="Those in the lake alone: asks less of the store.")
+        bool, typer.Option("--registered", help="Only tables in the lake: needs fewer requests.")
     ] = False,
     on: On = None,
     option: Options = None,
@@ -68,7 +68,7 @@ def tables(
         if table.state == "refused":
             output.aside(f"table {table.name}: {table.reason}")
     if not as_json and any(table.state == "new" for table in others):
-        output.line("`lakevilla register ROOT --all` takes in those that are not in the lake yet")
+        output.line("`lakevilla register ROOT --all` adds those that are not in the lake yet")
     if left_out:
         raise typer.Exit(FINDINGS)
 
@@ -93,10 +93,11 @@ def register(
         str | None, typer.Argument(help="The name under which the lake knows the table.")
     ] = None,
     uri: Annotated[
-        str | None, typer.Argument(help="Where the table lives; by default NAME under the root.")
+        str | None,
+        typer.Argument(help="Where the table is stored; by default NAME below the root."),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Instead, take in all tables that lie under the root.")
+        bool, typer.Option("--all", help="Instead, add all tables below the root.")
     ] = False,
     option: Options = None,
     profile: Profile = None,

@@ -98,7 +98,7 @@ def versions(
     root: Root,
     table: TableName,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="So many, the newest.")
+        int | None, typer.Option("--limit", "-n", min=1, help="At most this many, newest first.")
     ] = None,
     on: On = None,
     option: Options = None,
@@ -127,7 +127,7 @@ def outcome(
 ) -> None:
     """Show how a transaction ended; an undecided one is ended by this query.
 
-    Exits with 1 unless it has committed. To look without ending it: `lakevilla txns`.
+    Exits with 1 unless it has committed. To check without ending it: `lakevilla txns`.
     """
     if (txn_id is None) == (key is None):
         raise InvalidOperation("outcome takes a transaction's id, or --key and the key")

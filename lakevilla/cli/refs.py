@@ -41,7 +41,7 @@ Tables = Annotated[
         "--table",
         "-t",
         metavar="PATTERN",
-        help="Only tables that are called so, as 'sales/*'; several: of each.",
+        help="Only tables with this name, or a pattern such as 'sales/*'; repeatable.",
     ),
 ]
 Absorb = Annotated[
@@ -49,8 +49,10 @@ Absorb = Annotated[
     typer.Option(
         "--absorb",
         metavar="PATTERN",
-        help="Look at these tables for commits of other clients first. Default: at all, if "
-        "they are at most 256.",
+        help=(
+            "Include other clients' commits to these tables first. Default: all tables, if there "
+            "are at most 256."
+        ),
     ),
 ]
 Protected = Annotated[
@@ -58,7 +60,7 @@ Protected = Annotated[
 ]
 Metadata = Annotated[
     list[str] | None,
-    typer.Option("--metadata", metavar="KEY=VALUE", help="What `lakevilla refs` tells of it."),
+    typer.Option("--metadata", metavar="KEY=VALUE", help="What `lakevilla refs` shows about it."),
 ]
 
 _COLUMNS = [
@@ -84,7 +86,7 @@ def tag(
     protected: Protected = False,
     metadata: Metadata = None,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Let go of the tag, and of what it alone has kept.")
+        bool, typer.Option("--delete", help="Delete the tag, and release what it alone has kept.")
     ] = False,
     option: Options = None,
     profile: Profile = None,
@@ -112,13 +114,13 @@ def branch(
     protected: Protected = False,
     metadata: Metadata = None,
     delete: Annotated[
-        bool, typer.Option("--delete", help="End the branch, with all that was committed on it.")
+        bool, typer.Option("--delete", help="Delete the branch, with all commits on it.")
     ] = False,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Begin a branch, on which commands with --on write unseen by the rest, or end one."""
+    """Begin a branch, on which commands with --on write without changing main, or delete one."""
     output = Output(as_json)
     given = _Given(at, tables, absorb, protected, metadata)
     with open_lake(root, option, profile) as lake:
@@ -134,16 +136,16 @@ def branch(
 def clone(
     root: Root,
     source: Annotated[str, typer.Argument(help="A table, or a directory of tables.")],
-    to: Annotated[
-        str | None, typer.Argument(help="A path where nothing is; also the clone's name.")
-    ] = None,
+    to: Annotated[str | None, typer.Argument(help="A free path; also the clone's name.")] = None,
     at: At = None,
     copy: Annotated[
         bool, typer.Option("--copy", help="Copy the files, into tables that need no clone.")
     ] = False,
     delete: Annotated[
         bool,
-        typer.Option("--delete", help="End the clone of that name: its tables are shown no more."),
+        typer.Option(
+            "--delete", help="Delete the clone of that name: its tables are no longer shown."
+        ),
     ] = False,
     option: Options = None,
     profile: Profile = None,

@@ -26,15 +26,19 @@ def maintain(
     root: Root,
     task: Annotated[
         list[str] | None,
-        typer.Option("--task", "-t", help="This task, or several; all of them if not given."),
+        typer.Option("--task", "-t", help="This task; repeatable. Default: all tasks."),
     ] = None,
     every: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Again and again: 10m, 1h. SIGTERM or Ctrl-C ends it."),
+        typer.Option(
+            metavar="TIME", help="Repeat at this interval: 10m, 1h. SIGTERM or Ctrl-C ends it."
+        ),
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Begin nothing more after so long; go on next time."),
+        typer.Option(
+            metavar="TIME", help="Begin nothing more after this time; continue in the next run."
+        ),
     ] = None,
     option: Options = None,
     profile: Profile = None,
@@ -81,7 +85,7 @@ def absorb(
     """Give the commits of other clients their place in the lake's history."""
     with open_lake(root, option, profile) as lake:
         found = lake.absorb(table or None)
-    text = f"taken in: {', '.join(found)}" if found else "nothing to take in"
+    text = f"added: {', '.join(found)}" if found else "nothing to add"
     Output(as_json).value(found, text)
 
 

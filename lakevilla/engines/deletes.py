@@ -138,7 +138,7 @@ def _body(layout: Layout, delete: DeleteFile) -> Program[bytes]:
     span = None
     if delete.kind == "vector":
         if delete.offset is None or delete.length is None:
-            raise _corrupt(layout, delete, "its manifest does not say where the vector lies")
+            raise _corrupt(layout, delete, "its manifest does not say where the vector is stored")
         span = (delete.offset, delete.offset + delete.length)
     outcome = yield from get(key, byte_range=span)
     if not isinstance(outcome, Found):

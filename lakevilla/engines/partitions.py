@@ -92,7 +92,7 @@ class Partitioning:
             # Iceberg distinguishes it from NULL; rows for Delta were checked (``constraints``).
             raise InvalidOperation(
                 f"table {self._table}: partition column {column} must not be empty, which delta "
-                "cannot tell from NULL",
+                "cannot distinguish from NULL",
                 table=self._table,
             )
         return text
@@ -249,7 +249,8 @@ def _check_fits(array: pa.Array, values: pa.Array, transform: str) -> None:
             lost = True
     if lost:
         raise InvalidOperation(
-            f"the rows have a value that can't be partitioned by {transform}: cut down to a "
+            f"the rows have a value that can't be partitioned by {transform}: truncated to a "
             f"multiple of the width it is no {array.type} any more (lowest value: "
-            f"{pc.min(array).as_py()}); leave it out, or write it to a table without this partition"
+            f"{pc.min(array).as_py()}); leave it out, or write it to a table without this "
+            "partition"
         )

@@ -328,7 +328,7 @@ class Running:
         seconds = self._limits.timeout_seconds
         return InvalidOperation(
             f"the statement has taken longer than timeout_seconds = {seconds:g} and was stopped; "
-            "ask for less, or raise the limit",
+            "read less, or raise the limit",
             reason="limit",
         )
 

@@ -109,7 +109,7 @@ def load_base(ref: BaseRef) -> Program[Base]:
         yield from load_refs(head)
         entries = [] if head is None else head.refs.values()
         if not any(ref in entry.bases for entry in entries):
-            raise VersionNotFound(f"{ref.key} was removed: its ref was deleted; ask again")
+            raise VersionNotFound(f"{ref.key} was removed: its ref was deleted; try again")
         raise CorruptObject(
             f"{ref.key} is missing although HEAD names it: restore it from a copy, or delete the "
             "refs that it is of",

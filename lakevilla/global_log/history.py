@@ -103,8 +103,8 @@ class Timeline:
         ):
             return start
         raise VersionNotFound(
-            "no global version that is kept is as old as the time asked for: the first is version "
-            f"{start or 1}; ask for a later time"
+            "no global version that is kept is as old as the requested time: the first is version "
+            f"{start or 1}; request a later time"
         )
 
     def check(self, sequence: int) -> None:
@@ -146,13 +146,13 @@ class Timeline:
         epoch = self.head.epoch
         if epoch is not None:
             return VersionNotFound(
-                f"branch {epoch.name!r} begins with version {self.head.history_start}, of which it "
-                f"was made, or rebased: ask for that one or a newer one (version {sequence} may be "
-                "one of the lake itself)"
+                f"branch {epoch.name!r} begins with version {self.head.history_start}, from which "
+                f"it was created or rebased: request that one or a newer one (version {sequence} "
+                "may be one of the lake itself)"
             )
         return VersionNotFound(
             f"global version {sequence} is not kept any more: the lake's history begins with "
-            f"version {self.head.history_start}; ask for that one or a newer one"
+            f"version {self.head.history_start}; request that one or a newer one"
         )
 
 
@@ -169,8 +169,8 @@ class Timeline:
 #: Remedy for a HEAD that is an older one, in words.
 NEWEST = (
     "restore the newest copy of it (from the bucket's older versions, or a backup); if there is "
-    "none, `lakevilla recover ROOT --reset-head N` goes on from HEAD number N, this one or another "
-    "that is kept, and `--rebuild-head --force` makes it anew from the tables"
+    "none, `lakevilla recover ROOT --reset-head N` continues from HEAD number N, this one or "
+    "another that is kept, and `--rebuild-head --force` rebuilds it from the tables"
 )
 
 

@@ -95,7 +95,7 @@ def _number(prefix: str, info: ObjectInfo) -> int | None:
 def _gap(prefix: str, number: int) -> CorruptObject:
     key = entry_key(prefix, number)
     return CorruptObject(
-        f"{key} is missing although later ones are there, and none is ever deleted: restore it "
-        "from a copy",
+        f"{key} is missing although later ones exist, and none is ever deleted: restore it from a "
+        "copy",
         key=key,
     )

@@ -198,7 +198,7 @@ def check_not_closed(head: Head) -> None:
         )
     if head.epoch is not None and head.epoch.closed:
         raise RefNotFound(
-            f"branch {head.epoch.name!r} was {head.epoch.closed}: look at `refs()`; nothing is "
+            f"branch {head.epoch.name!r} was {head.epoch.closed}: check `refs()`; nothing is "
             "committed on it any more"
         )
 
@@ -364,7 +364,7 @@ def load_page(ref: PageRef) -> Program[Page]:
         if (yield from is_forgotten(ref.last_sequence)):
             raise VersionNotFound(
                 f"{ref.key} was removed: the lake's history up to commit {ref.last_sequence} is "
-                "not kept any more; ask again"
+                "not kept any more; try again"
             )
         raise CorruptObject(
             f"{ref.key} is missing: the lake's history before commit {ref.last_sequence} is lost; "
@@ -447,8 +447,8 @@ def load_sized_commit(txn: str, digest: str, epoch: str = "") -> Program[tuple[C
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
         raise CorruptObject(
-            f"{key} is missing although HEAD names it: restore it from a copy; if it is gone for "
-            "good, `lakevilla recover` makes void what it did and is not published",
+            f"{key} is missing although HEAD names it: restore it from a copy; if it is lost, "
+            "`lakevilla recover` cancels its changes that are not published",
             key=key,
         )
     return read_commit(key, outcome.body), len(outcome.body)
@@ -501,7 +501,9 @@ def claim_table(
         if owner.lake_id:
             yield from check_lake(location, head, head.root)
         outcome = yield from put(key, encode(ours), Match(found.token))
-    raise StoreError(f"{key} was written by others again and again: try again", table=location)
+    raise StoreError(
+        f"{key} was written by other clients again and again: try again", table=location
+    )
 
 
 def _rewritten(key: str, head: Head, ids: Ids, owner: LakeFile, token: Token) -> Program[None]:
@@ -528,7 +530,7 @@ def release_claim(location: str, token: Token, head: Head, ids: Ids) -> Program[
     outcome = yield from put(lake_key(location), encode(nobodys), Match(token))
     if isinstance(outcome, Unknown):
         raise StoreError(
-            f"table {location} is out of the lake, and could not be let go to another one "
+            f"table {location} is out of the lake, and could not be released to another one "
             f"({outcome.reason}): `unregister` it again",
             table=location,
         )
@@ -557,8 +559,8 @@ def check_lake(location: str, head: Head | None, root: str) -> Program[None]:
             table=location,
         )
     raise InvalidOperation(
-        f"table {location} belongs to the lake at {owner.root} (id {owner.lake_id}): "
-        "connect there, or let it go with `unregister` there first",
+        f"table {location} belongs to the lake at {owner.root} (id {owner.lake_id}): connect "
+        "there, or release it with `unregister` there first",
         table=location,
     )
 

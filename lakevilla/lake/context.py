@@ -129,8 +129,8 @@ def lost_branch(known: HeldHead | None) -> RefNotFound:
     name = "that was opened" if epoch is None else repr(epoch.name)
     return RefNotFound(
         f"branch {name} was deleted, or was rebased, and this state of it is not kept any more: "
-        "look at `refs()`, and open it again by `on` (if that finds no HEAD of it, that is lost, "
-        "and what was committed on it can't be told)"
+        "check `refs()`, and open it again by `on` (if it finds no HEAD, the HEAD is lost, and "
+        "the commits of the branch are not known)"
     )
 
 
@@ -293,7 +293,10 @@ class Context:
         # deleted.
         held = yield from load_head()
         if held is None:
-            raise head_lost(f"a lake was here, and left {remains[0]} and {len(remains) - 1} more")
+            raise head_lost(
+                f"a lake was here, of which objects are left: {remains[0]} and {len(remains) - 1} "
+                "more"
+            )
         return held
 
     def existing(self) -> Program[HeldHead | None]:
@@ -313,9 +316,9 @@ class Context:
         if claimed is not None and held is None:
             location, claim = claimed
             raise head_lost(
-                f"a lake (id {claim.lake_id}) was here, of which {HOME} is gone, and table "
-                f"{location} is left (if the table alone was brought here, delete "
-                f"{lake_key(location)}, and `register` it)",
+                f"a lake (id {claim.lake_id}) was here: {HOME} is missing, and table {location} "
+                f"is left (if only the table was copied here, delete {lake_key(location)}, and "
+                "`register` it)",
                 table=location,
             )
         return held
@@ -461,9 +464,9 @@ class Context:
         """Refuse to delete anything by a HEAD that was rebuilt and that no user has checked."""
         if self.held is not None and self.held.head.unconfirmed:
             raise InvalidOperation(
-                f"{what}: this lake's HEAD was rebuilt, and files of commits that could "
-                "not be told may be among what would be deleted: look at the report of the "
-                "rebuild, then run `lakevilla recover ROOT --confirm-head`"
+                f"{what}: this lake's HEAD was rebuilt, and the files to delete may include files "
+                "of commits that the rebuild could not find: read the report of the rebuild, then "
+                "run `lakevilla recover ROOT --confirm-head`"
             )
 
     def refuse_foreign_root(self) -> None:
@@ -473,9 +476,9 @@ class Context:
         epoch = self.held.head.epoch
         if epoch is not None:
             raise InvalidOperation(
-                f"branch {epoch.name!r} was made when the lake was at {self.held.head.root}, and "
-                f"only reads at {self.root}: `rebase({epoch.name!r})` on the lake brings it here, "
-                f"and branch(..., at={epoch.name!r}) makes another one of it"
+                f"branch {epoch.name!r} was created when the lake was at {self.held.head.root}, "
+                f"and only reads at {self.root}: `rebase({epoch.name!r})` on the lake moves it "
+                f"here, and branch(..., at={epoch.name!r}) creates another one from it"
             )
         raise InvalidOperation(
             f"this lake's HEAD names the root {self.held.head.root}, not {self.root}: it was "

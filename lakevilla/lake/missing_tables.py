@@ -43,7 +43,7 @@ def missing_table(context: Context, location: str) -> Program[TableNotFound]:
         context.formats["iceberg"]  # raises where it is not installed
     kept = kept_by_a_catalog(context, location, files)
     if kept is not None:
-        return TableNotFound(f"there is no table to be opened at {location} itself: {kept}")
+        return TableNotFound(f"there is no table that can be opened at {location} itself: {kept}")
     beside = yield from names_in(parent)
     message = f"there is no table {location}"
     if not parent:
@@ -142,8 +142,8 @@ def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
     clone = _clone_around(context, location)
     if clone is not None:
         return (
-            f"clone {clone!r} shows what its source had there, if it had a table, and that has no "
-            "log, and no versions, before its first write"
+            f"clone {clone!r} shows a table of its source there, if there is one, and it has no "
+            "log and no versions before its first write"
         )
     in_catalogs = [] if context.held is None else list(_in_catalogs(context))
     known = [] if context.held is None else list(_known(context))

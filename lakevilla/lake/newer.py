@@ -132,7 +132,7 @@ def refuse_older_head(
     while True:
         # Requested after the signs were listed: a HEAD that was stored since explains them.
         held = yield from context.head()
-        assert held is not None, "a client that has seen a HEAD is told if it is gone"
+        assert held is not None, "a client that has seen a HEAD is informed if it is missing"
         key = signs.against(held.head)
         if key is not None:
             raise older_head(held.head, key, what)
@@ -169,8 +169,8 @@ def refuse_in_doubt(context: Context, what: str) -> Program[None]:
             raise ConflictError(
                 f"{what}: {signs.in_doubt[0]} was never committed: its transaction has died, or "
                 f"{HEAD_KEY} was set back by that commit; run it again after the lake's next "
-                "commit, or, where nothing is missing, `lakevilla recover ROOT --confirm-head` "
-                "says that HEAD is right"
+                "commit, or, if no commit is missing, confirm HEAD by `lakevilla recover ROOT "
+                "--confirm-head`"
             )
         yield from sleep(_PATIENCE_SECONDS / _LOOKS)
 
@@ -411,10 +411,10 @@ def _log(context: Context, location: str) -> Program[Tail | None]:
 
 def _in_doubt(head: Head, key: str, what: str) -> ConflictError:
     nothing = f"{what}: nothing was deleted: " if what else ""
-    again = "run it again" if what else "gc and vacuum delete again"
+    again = "run it again" if what else "gc and vacuum will delete again"
     return ConflictError(
-        f"{nothing}{key} was stored for the HEAD after number {head.replacement}, which is not "
-        f"there: its maker is at work or has died, or {HEAD_KEY} was set back by one; {again} "
-        "after the lake's next commit, or, where nothing is missing, `lakevilla recover ROOT "
-        "--confirm-head` says that HEAD is right"
+        f"{nothing}{key} was stored for the HEAD after number {head.replacement}, which does not "
+        f"exist: its writer is still running or has died, or {HEAD_KEY} was set back by one "
+        f"commit; {again} after the lake's next commit, or, if no commit is missing, confirm HEAD "
+        "by `lakevilla recover ROOT --confirm-head`"
     )

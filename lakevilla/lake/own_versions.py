@@ -111,8 +111,8 @@ def _newest(
     if state is not None and (yield from is_another(context, state, tail)):
         raise TableNotFound(
             f"table {location} was removed, or created again, by another client: the lake knows "
-            f"table {state.table_id}, and the log is of another; `unregister` it, then `register` "
-            "the new one",
+            f"table {state.table_id}, and the log belongs to another; `unregister` it, then "
+            "`register` the new one",
             table=location,
         )
     return tail
@@ -136,7 +136,7 @@ def _opened(context: Context, tail: Tail, asked: OwnVersion) -> Program[TableSna
     if asked.timestamp_ms is not None:
         version = yield from format_.version_by(tail.snapshot, asked.timestamp_ms)
         if version is None:
-            raise VersionNotFound("all that is kept is later")
+            raise VersionNotFound("all versions that are kept are later")
     elif version is not None and version > tail.tip:
         raise VersionNotFound("there is none yet")
     assert version is not None, "one of the three is given"
@@ -162,15 +162,15 @@ def _not_kept(
     elif asked.version is not None and asked.version <= tail.tip:
         message += " any more: its log was cleaned up, or its snapshot expired"
     elif asked.version is not None and waiting:
-        message += " (what is decided and not published yet has no number in it)"
+        message += " (commits that are decided and not published yet have no number in it)"
     elif asked.version is not None and tail.snapshot.format == "iceberg":
         message += " (snapshot ids, branches and tags are given as iceberg_ref=)"
-    advice = "read without a version to have its newest state"
+    advice = "read without a version to get its newest state"
     if kept is not None:
         oldest, newest = kept
         advice = (
             f"those that are left are version {oldest.version} ({_time(oldest.timestamp_ms)}) to "
-            f"{newest.version} ({_time(newest.timestamp_ms)}): ask for one of them"
+            f"{newest.version} ({_time(newest.timestamp_ms)}): request one of them"
         )
     return VersionNotFound(f"{message}; {advice}", table=tail.location)
 
@@ -187,11 +187,11 @@ def refuse_missing_files(context: Context, view: View, asked: OwnVersion) -> Pro
     first = None
     if asked.ref is None:
         first = yield from _first_without(context, tail, view.snapshot.version, missing)
-    advice = "read without a version to have its newest state"
+    advice = "read without a version to get its newest state"
     if first == tail.tip:
-        advice = f"version {first}, the newest, does without it: ask for that"
+        advice = f"version {first}, the newest, does not need it: request that version"
     elif first is not None:
-        advice = f"versions {first} to {tail.tip} do without it: ask for one of them"
+        advice = f"versions {first} to {tail.tip} do not need it: request one of them"
     raise VersionNotFound(
         f"table {view.location} can't be read at {asked} any more: {next(iter(missing.values()))} "
         f"was removed, as vacuum does with files that were replaced; {advice}",

@@ -86,8 +86,8 @@ def past_at(
     if sequence < now.rebuilt:
         first = max(now.rebuilt, now.history_start)
         raise VersionNotFound(
-            f"global version {sequence} is from before {HEAD_KEY} was rebuilt: the "
-            f"lake's history begins with version {first}; ask for that one or a newer one"
+            f"global version {sequence} is older than the rebuild of {HEAD_KEY}: the lake's "
+            f"history begins with version {first}; request that one or a newer one"
         )
     timeline.check(sequence)
     sequence = yield from timeline.settled(sequence)
@@ -182,8 +182,8 @@ def _as_it_is(
     assert now.epoch is not None, "it is a branch's"
     if sequence != now.sequence:
         raise VersionNotFound(
-            f"branch {now.epoch.name!r}: version {sequence} can't be told, as a rebase of it was "
-            f"cut off since; ask for the newest, {now.sequence}"
+            f"branch {now.epoch.name!r}: version {sequence} is not known, as a rebase of the "
+            f"branch was interrupted since; request the newest, {now.sequence}"
         )
     yield from load_tables(now, only)
     states = {place: now.tables.get(place) for place in (now.tables if only is None else only)}
@@ -302,8 +302,8 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
     if state is None or state.dropped:
         yield from open_tail(context, location)  # a wrong name raises an error with near names
         raise TableNotFound(
-            f"table {location} was not in the lake at global version {past.sequence}: "
-            "ask for a version at which it was",
+            f"table {location} was not in the lake at global version {past.sequence}: choose a "
+            "version at which it was",
             table=location,
         )
     try:
@@ -313,7 +313,7 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
         return (yield from _view(context, past, location, state))
     except VersionNotFound as error:
         # The caller gets one remedy, here: to request a newer global version.
-        why = error.message.partition("; ask for")[0].partition(": ask for")[0]
+        why = error.message.partition("; request")[0].partition(": request")[0]
         raise not_kept(past, location, why) from error
 
 
@@ -353,8 +353,8 @@ def _view(context: Context, past: Past, location: str, state: TableState) -> Pro
         snapshot = snapshot.apply(part.change)
     if snapshot.table_id != state.table_id:
         raise VersionNotFound(
-            f"it was the table with id {state.table_id} then, and the log is of the one with id "
-            f"{snapshot.table_id}"
+            f"the table was dropped and created again since (id {state.table_id} then, id "
+            f"{snapshot.table_id} now)"
         )
     placement = Placement(logged, overlay)
     return View(location, state, placement, parts, base, snapshot, tail.tip)
@@ -437,7 +437,7 @@ def recorded(context: Context, commit: CommitSummary) -> Program[CommitObject]:
     except CorruptObject:
         if (yield from is_forgotten(commit.sequence)):
             raise VersionNotFound(
-                f"global version {commit.sequence} is not kept any more: ask for a newer one",
+                f"global version {commit.sequence} is not kept any more: request a newer one",
                 txn_id=commit.txn,
             ) from None
         raise
@@ -445,8 +445,8 @@ def recorded(context: Context, commit: CommitSummary) -> Program[CommitObject]:
 
 def not_kept(past: Past, location: str, why: str) -> VersionNotFound:
     return VersionNotFound(
-        f"table {location} is not kept as of global version {past.sequence}: {why}; "
-        "ask for a newer version",
+        f"table {location} is not kept as of global version {past.sequence}: {why}; request a "
+        "newer version",
         table=location,
     )
 

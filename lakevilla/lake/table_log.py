@@ -417,8 +417,8 @@ def _tail_on_branch(context: Context, location: str, *, missing_ok: bool) -> Pro
     if state is None and not missing_ok:
         raise TableNotFound(
             f"table {location} is not on branch {epoch.name!r}: it was not in the lake at global "
-            f"version {epoch.base.sequence}, of which the branch was made; "
-            f"`rebase({epoch.name!r})` on the lake brings tables that have joined it since",
+            f"version {epoch.base.sequence}, from which the branch was created; "
+            f"`rebase({epoch.name!r})` on the lake adds tables that have joined it since",
             table=location,
         )
     return (yield from tail_at_state(context, location, state))
@@ -457,10 +457,11 @@ def tail_at_state(context: Context, location: str, state: TableState | None) -> 
         )
     except (TableNotFound, VersionNotFound) as error:
         yield from context.refuse_ended()
-        why = error.message.partition("; ask for")[0].partition(": ask for")[0]
+        why = error.message.partition("; request")[0].partition(": request")[0]
         raise VersionNotFound(
-            f"table {location} can't be read on branch {epoch.name!r} any more: {why}; other "
-            "clients' clean-up knows no branches (docs/branches.md tells what each of them leaves)",
+            f"table {location} can't be read on branch {epoch.name!r} any more: {why}; the "
+            "clean-up of other clients does not know branches (docs/branches.md lists what each "
+            "of them keeps)",
             table=location,
         ) from error
     return context.keep_tail(Tail(location, state.published, {state.published: snapshot}))

@@ -144,7 +144,7 @@ def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
     if entry.change.protocol is not None and part.change.protocol is not None:
         return f"version {entry.version} changed the table's protocol, as the commit does"
     if part.redefines and entry.change.adds:
-        return f"version {entry.version} added rows to the table as it was defined before"
+        return f"version {entry.version} added rows to the table under its earlier definition"
     ours = {file.ref for file in part.change.removes}
     for removed in entry.change.removes:
         if removed.ref in ours:
@@ -325,15 +325,15 @@ def build_view(
     except VersionNotFound as error:
         if placement.logged <= tail.tip and placement.unfit_from is not None:
             raise VersionNotFound(
-                f"the state of table {location} that HEAD tells of can't be put together: another "
-                f"client has cleaned up the log before version {tail.tip}, and version "
-                f"{placement.unfit_from} made a decided commit unfit: `lakevilla recover` replays "
-                "it on what is there",
+                f"the state of table {location} that HEAD names can't be read: another client has "
+                f"cleaned up the log before version {tail.tip}, and version "
+                f"{placement.unfit_from} made a decided commit inapplicable: `lakevilla recover` "
+                "replays it on the present state",
                 table=location,
             ) from error
         if placement.logged <= tail.tip:
             raise
-        assert state is not None, "only HEAD can know of more than the log"
+        assert state is not None, "only HEAD can know more than the log"
         raise _replaced(location, state, tail) from error
     if (
         state is not None

@@ -130,7 +130,7 @@ def _table(context: Context, head: Head, location: str) -> Program[list[Finding]
         age = None if decided_ms is None else context.clock.now() - decided_ms / 1000
         old = age is None or age > _DAY_SECONDS
         age_text = "over a day" if age is None else f"{max(age, 0):.0f} s"
-        fits = "" if unfit is None or index < unfit else "; a foreign change made it unfit"
+        fits = "" if unfit is None or index < unfit else "; a foreign change made it inapplicable"
         findings.append(
             Finding(
                 "error" if old else "warning",
@@ -235,7 +235,7 @@ def _commit(commit: CommitSummary) -> Program[Finding | None]:
     try:
         read_commit(key, outcome.body)
     except LakeVillaError as error:
-        message = f"commit {commit.sequence} of the lake can't be looked at or redone any more"
+        message = f"commit {commit.sequence} of the lake can't be read or redone any more"
         return Finding(
             "error", error.kind, f"{error.message}; {message}", txn_id=commit.txn, key=key
         )
@@ -253,8 +253,8 @@ def _missing(
             "error",
             "corrupt_object",
             f"{_key_of(one)} is missing although commit {one.sequence} of the lake is kept: "
-            "restore it from a copy, or that commit can't be looked at or redone any more; where "
-            "it is not published, `lakevilla recover` makes it void",
+            "restore it from a copy, or that commit can't be read or redone any more; where it is "
+            "not published, `lakevilla recover` cancels it",
             txn_id=one.txn,
             key=_key_of(one),
         )

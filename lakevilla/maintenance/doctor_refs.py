@@ -84,10 +84,10 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
         message = f"branch {name!r} can't be read: {error.message}"
         return [Finding("error", error.kind, message, key=key)]
     if has_moved(held):
-        message = f"a rebase of branch {name!r} was cut off: `recover` finishes that"
+        message = f"a rebase of branch {name!r} was interrupted: `recover` finishes it"
         return [Finding("warning", "ref_moved", message, key=key)]
     if has_ended(held):
-        message = f"branch {name!r} was deleted, and is still named: `recover` finishes that"
+        message = f"branch {name!r} was deleted, and HEAD still names it: `recover` removes it"
         return [Finding("warning", "ref_ended", message, key=key)]
     return older
 
@@ -107,8 +107,8 @@ def _older_head(name: str, head: Head) -> Program[list[Finding]]:
         message = f"{at} was set back: {newer} was stored after a newer one: restore the newest"
         return [Finding("error", "corrupt_object", message, key=key)]
     message = (
-        f"{at} knows nothing of {signs.in_doubt[0]}: its transaction has died or is at work, or "
-        "the branch was set back by one commit, and the newest HEAD of it is to be restored"
+        f"{at} does not contain {signs.in_doubt[0]}: its transaction has died or is still "
+        "running, or the branch was set back by one commit: then restore its newest HEAD"
     )
     return [Finding("warning", "ref_in_doubt", message, key=key)]
 
@@ -227,13 +227,17 @@ def _severity(error: LakeVillaError) -> Literal["warning", "error"]:
 def _reservations(head: Head, known: Mapping[str, TransactionInfo]) -> Iterable[Finding]:
     for reservation in head.reserved:
         info = known.get(reservation.txn)
-        alive = "" if info is not None else "; it has no record any more, so nobody waits for it"
+        alive = (
+            ""
+            if info is not None
+            else "; it has no record any more, so no transaction waits for it"
+        )
         tables = ", ".join(reservation.tables)
         yield Finding(
             "note",
             "reserved",
-            f"transaction {reservation.txn} has reserved {tables}: those that write there let it "
-            f"go first{alive}",
+            f"transaction {reservation.txn} has reserved {tables}: other transactions on these "
+            f"tables let it commit first{alive}",
             txn_id=reservation.txn,
         )
 
@@ -244,7 +248,7 @@ def _cycles(rings: Iterable[tuple[str, ...]]) -> Iterable[Finding]:
             "note",
             "cycle",
             f"transactions {', '.join(ring)} wait for each other: the youngest, {ring[-1]}, gives "
-            "way when it looks next, within a third of its lease",
+            "way at its next check, within a third of its lease",
             txn_id=ring[-1],
         )
 
@@ -257,8 +261,8 @@ def _markers(queues: Iterable[TableQueue]) -> Iterable[Finding]:
                 "note",
                 "void",
                 f"{len(void)} places in the queue of table {queue.table} are void, because their "
-                "transactions have ended: nobody waits for them, and `lakevilla recover` deletes "
-                "them",
+                "transactions have ended: no transaction waits for them, and `lakevilla recover` "
+                "deletes them",
                 table=queue.table,
                 key=void[0].key,
             )
@@ -283,9 +287,10 @@ def _silent(
             yield Finding(
                 "note",
                 "silent",
-                f"transaction {txn} ({info.owner}) holds places and has not renewed its record for "
-                f"{since:.0f} s, by the store's clock; its lease is {lease:g} s: if its client is "
-                "dead, those who wait for it give up its places, and so does `lakevilla recover`",
+                f"transaction {txn} ({info.owner}) holds places and has not renewed its record "
+                f"for {since:.0f} s, by the store's clock; its lease is {lease:g} s: if its "
+                "client is dead, transactions that wait for it release its places, and so does "
+                "`lakevilla recover`",
                 txn_id=txn,
                 key=record_key(txn),
             )
@@ -307,7 +312,7 @@ def _saved(places: Places, known: Mapping[str, TransactionInfo]) -> Iterable[Fin
                 "note",
                 "ended",
                 f"transaction {txn} was aborted and its record is still there: its owner deletes "
-                "it when it finds out, or `lakevilla gc`",
+                "it when it notices, or `lakevilla gc`",
                 txn_id=txn,
                 key=record_key(txn),
             )

@@ -154,7 +154,7 @@ def _damaged(left: LeftBehind, key: str, error: LakeVillaError) -> None:
     """Note a damaged object. Raises if a newer LakeVilla wrote it: its meaning is unknown."""
     if isinstance(error, UnsupportedFormat):
         raise error
-    message = f"{error.message}; what it says is left out"
+    message = f"{error.message}; its content is left out"
     left.findings.append(Finding("warning", error.kind, message, key=key))
 
 
@@ -290,7 +290,7 @@ def refs_left(
             refs[base.name] = found
     for name in sorted(known.keys() - refs.keys()):
         lost = known[name]
-        message = f"{lost.kind} {name!r} is left out: what it was kept by is not there any more"
+        message = f"{lost.kind} {name!r} is left out: the object that kept its state is missing"
         findings.append(Finding("warning", "ref_lost", message, key=lost.base.key))
     for name, entry in sorted(refs.items()):
         same = _as_known(known.get(name), entry)

@@ -102,8 +102,8 @@ def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
     if not (yield from context.replaces()) or (present is not None and present.as_log):
         raise CorruptObject(
             f"{HEADS_PREFIX} has no HEAD any more, and this lake's is a log: a client that knows "
-            "one of them could go on from it beside a new one; bring that directory back from "
-            "a copy",
+            "one of them could continue from it concurrently with a new one; restore that "
+            "directory from a copy",
             key=HEADS_PREFIX,
         )
     if present is not None and not force:
@@ -184,7 +184,7 @@ def _rebuilt(
     outcome = yield from put(head_key(head), encode(head), condition)
     if not isinstance(outcome, Stored):
         why = outcome.reason if isinstance(outcome, Unknown) else "another client stored one"
-        raise StoreError(f"{HEAD_KEY} was not rebuilt ({why}): look at it with `doctor`")
+        raise StoreError(f"{HEAD_KEY} was not rebuilt ({why}): check it with `doctor`")
     context.held = HeldHead(head, outcome.token)
     yield from _settle_keys(context, left, rebuilt)
     what = "" if chosen is None or chosen is present else f" and HEAD {chosen.replacement}"
@@ -278,9 +278,9 @@ def _refuse_sound(context: Context, present: Head, former: set[str]) -> None:
 
 def _nothing_to_rebuild() -> InvalidOperation:
     return InvalidOperation(
-        f"{HEAD_KEY} is there and can be read: there is nothing to rebuild; `lakevilla doctor` "
-        "tells what is wrong, `lakevilla recover` finishes what is pending; `--rebuild-head "
-        "--force` makes it anew all the same, where it is an older copy and no newer one is left"
+        f"{HEAD_KEY} exists and can be read: there is nothing to rebuild; `lakevilla doctor` "
+        "reports what is wrong, `lakevilla recover` finishes what is pending; `--rebuild-head "
+        "--force` rebuilds it anyway, where it is an older copy and no newer one is left"
     )
 
 
@@ -293,14 +293,14 @@ def _restored_log(context: Context, left: LeftBehind, condition: Condition) -> P
         missing = next(n for n, there in enumerate(left.heads, 1) if n != there)
         key = entry_key(HEADS_PREFIX, missing)
         raise CorruptObject(
-            f"{key} is missing although later ones are there: restore it from a copy, then "
-            "rebuild again",
+            f"{key} is missing although later ones exist: restore it from a copy, then rebuild "
+            "again",
             key=key,
         )
     if condition != ABSENT:
         raise CorruptObject(
-            f"{HEAD_KEY} is damaged or not of the log in {HEADS_PREFIX}, and what is there can't "
-            "be replaced on this store: delete it, then rebuild again",
+            f"{HEAD_KEY} is damaged or not of the log in {HEADS_PREFIX}, and the present object "
+            "can't be replaced on this store: delete it, then rebuild again",
             key=HEAD_KEY,
         )
     key = entry_key(HEADS_PREFIX, left.heads[-1])
@@ -311,7 +311,9 @@ def _restored_log(context: Context, left: LeftBehind, condition: Condition) -> P
     first = empty_head(newest.lake_id, newest.root, context.ids.nonce(), FORMAT, as_log=True)
     outcome = yield from put(HEAD_KEY, encode(first), ABSENT)
     if not isinstance(outcome, Stored):
-        raise StoreError(f"could not store {HEAD_KEY}, or another client did: look at it again")
+        raise StoreError(
+            f"could not store {HEAD_KEY}, or another client did: check it, and try again"
+        )
     context.held = yield from load_head()
     message = (
         f"{HEAD_KEY}, the first of the log of HEADs, was written again; the newest, {key} (global "
@@ -332,7 +334,7 @@ def _tables(
             Finding(
                 "warning",
                 "table_left_out",
-                f"table {location} was in the lake once, and its lake.json is not there or names "
+                f"table {location} was in the lake once, and its lake.json is missing or names "
                 "another lake: it was unregistered, or the file was deleted; if it belongs here, "
                 "`register` it",
                 table=location,
@@ -394,7 +396,7 @@ def _look_through_logs(context: Context, left: LeftBehind, rebuilt: _Rebuilt) ->
         try:
             entries: list[Entry] = yield from table_entries(context, location, _ENTRIES)
         except LakeVillaError as error:
-            message = f"the log of table {location} could not be looked through: {error.message}"
+            message = f"the log of table {location} could not be searched: {error.message}"
             rebuilt.findings.append(Finding("warning", error.kind, message, table=location))
             continue
         rebuilt.published[location] = {txn for entry in entries for txn in entry.txn_ids}
@@ -505,8 +507,8 @@ def _lost_commits(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
                 "error" if sure else "warning",
                 "unpublished" if sure else "maybe_decided",
                 f"transaction {txn} {what}, and is not in the log of table {', '.join(lacking)} "
-                f"as far as that was looked through: it is not published; if its changes are "
-                f"missing there, run it again ({key} has its operations)",
+                "as far as that was searched: it is not published; if its changes are missing "
+                f"there, run it again ({key} has its operations)",
                 table=lacking[0],
                 txn_id=txn,
                 key=key,
@@ -585,8 +587,8 @@ def _confirmation(head: Head, what: str) -> Finding:
         "warning" if head.unconfirmed else "note",
         "head_rebuilt",
         f"{HEAD_KEY} {what}: lake {head.lake_id} begins with global version {head.rebuilt}; read "
-        "what could not be told, then `lakevilla recover ROOT --confirm-head`: until then gc and "
-        "vacuum delete nothing",
+        "which commits could not be recovered, then `lakevilla recover ROOT --confirm-head`: "
+        "until then gc and vacuum delete nothing",
         key=HEAD_KEY,
     )
 

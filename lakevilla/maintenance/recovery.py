@@ -97,9 +97,9 @@ def unconfirmed(head: Head) -> Finding:
     return Finding(
         "warning",
         "head_rebuilt",
-        f"{HEAD_KEY} was rebuilt as global version {head.rebuilt}; gc and "
-        "vacuum delete nothing until `lakevilla recover ROOT --confirm-head` says that "
-        "somebody has read the report of the rebuild",
+        f"{HEAD_KEY} was rebuilt as global version {head.rebuilt}; gc and vacuum delete nothing "
+        "until `lakevilla recover ROOT --confirm-head` confirms that the report of the rebuild "
+        "was read",
         key=HEAD_KEY,
     )
 
@@ -314,8 +314,8 @@ def voids_of(context: Context, commit: CommitObject, location: str) -> Program[l
         digest = hashes.get(txn, "")
         key = commit_key(txn, digest)
         lost = (
-            f"what it did can't be read any more: names of files that it has made hold its id, "
-            f"until gc deletes them (its object is {key})"
+            "its operations can't be read any more: the names of its files contain its id, until "
+            f"gc deletes them (its object is {key})"
         )
         owners = [txn]
         try:
@@ -324,15 +324,15 @@ def voids_of(context: Context, commit: CommitObject, location: str) -> Program[l
             pass  # lost or damaged: then nothing more can be said
         else:
             mine = [operation for operation in commit.operations if operation.table == location]
-            lost = f"lost is its {_described(mine, location)}; all that is known of it is in {key}"
+            lost = f"its {_described(mine, location)} is lost; all that is known of it is in {key}"
             before = {earlier for earlier, _ in commit.voided}
             owners = [t for _, t, _ in commit.replaces if t not in before] or [txn]
         findings += [
             Finding(
                 "error",
                 "voided",
-                f"transaction {owner} was acknowledged and is void on table {location}: {reason}; "
-                f"{lost}",
+                f"transaction {owner} was acknowledged and is cancelled on table {location}: "
+                f"{reason}; {lost}",
                 table=location,
                 txn_id=owner,
                 key=key,

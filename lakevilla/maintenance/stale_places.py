@@ -116,7 +116,7 @@ def _left_alone(context: Context, head: Head, places: Places) -> Program[list[Fi
         table_id = None if state is None else state.table_id
         if why := (yield from held_back(context, head, table, table_id)):
             del places.markers[table]
-            message = f"the queue of table {table} was left alone: {why}"
+            message = f"the queue of table {table} was skipped: {why}"
             findings.append(Finding("warning", "elsewhere", message, table=table))
     return findings
 
@@ -203,7 +203,7 @@ def _newer(places: Places) -> Iterable[Finding]:
         for listed, marker in markers:
             if isinstance(marker, Unreadable) and marker.newer:
                 key = marker_key(table, listed.number)
-                message = f"{key} was left alone: {marker.error.message}"
+                message = f"{key} was skipped: {marker.error.message}"
                 yield Finding("warning", marker.error.kind, message, table=table, key=key)
 
 
@@ -222,7 +222,7 @@ def _freed(held: Iterable[_Held], kind: str, whose: str) -> Iterable[Finding]:
             "note",
             kind,
             f"{places} in the queue of table {table}, {whose}, "
-            f"{'was' if len(some) == 1 else 'were'} given up{about}",
+            f"{'was' if len(some) == 1 else 'were'} released{about}",
             table=table,
             txn_id=txns[0] if len(txns) == 1 else None,
             key=marker_key(table, some[0].listed.number) if len(some) == 1 else None,

@@ -132,7 +132,7 @@ def vacuum(
     kept = yield from _kept_by_refs(context, head, location)
     if not dry_run and (yield from table_format.expire(view.snapshot, *times, kept.snapshots)):
         head, view = yield from _newest(context, location)
-        assert view is not None, "its log has just gone on"
+        assert view is not None, "its log has just grown"
     states = yield from _states(context, location, view)
     if dry_run:
         states = [table_format.without_expired(one, *times, kept.snapshots) for one in states]
@@ -227,8 +227,8 @@ def _kept_by_refs(context: Context, head: Head | None, location: str) -> Program
     kept = yield from kept_of(context, head, location)
     if kept.lost:
         raise InvalidOperation(
-            f"vacuum of table {location}: {kept.lost[0].message}; what that state needs can't be "
-            "told, so nothing is deleted: delete_ref first, if nobody needs it any more",
+            f"vacuum of table {location}: {kept.lost[0].message}; the files that this state needs "
+            "are not known, so nothing is deleted: delete_ref first, if it is not needed any more",
             table=location,
         )
     return kept
@@ -289,11 +289,10 @@ def _named_since(context: Context, location: str, head: Head | None) -> Program[
 
 def _too_short(location: str, wanted: float, least: float, source: str) -> InvalidOperation:
     return InvalidOperation(
-        f"vacuum of table {location}: a retention of {wanted / 3600:g} hours is below the "
-        f"table's {least / 3600:g} ({source}), so readers and "
-        "writers that are at work may lose files: ask for more, or, if there are none, switch "
-        "this check off: `--no-enforce` on the command line, in Python "
-        "enforce_retention_duration=False",
+        f"vacuum of table {location}: a retention of {wanted / 3600:g} hours is below the table's "
+        f"{least / 3600:g} ({source}), so readers and writers that are running may lose files: "
+        "choose a longer one, or, if there are none, switch this check off: `--no-enforce` on the "
+        "command line, in Python enforce_retention_duration=False",
         table=location,
     )
 

@@ -48,16 +48,16 @@ class Happening(StrEnum):
     """An event of a ticket; the values are the diagram's labels."""
 
     TAKEN = "number taken, try the next"
-    PLACED_BEHIND = "placed behind others"
+    PLACED_BEHIND = "placed behind other tickets"
     PLACED_FIRST = "placed ahead of all"
-    REACHED = "nobody is ahead"
+    REACHED = "no ticket is ahead"
     OVERTAKEN = "overtaken by a late create"
     GAVE_WAY = "in a cycle, youngest of it"
-    STEPPED_BACK = "others were there before"
+    STEPPED_BACK = "earlier tickets exist"
     COMMITTED = "committed"
     SWEPT = "no sign of life for a lease"
     WOKE = "owner woke"
-    ENDED = "owner ended, finished by others"
+    ENDED = "owner ended, finished by another client"
     ABORTED = "aborted"
 
 

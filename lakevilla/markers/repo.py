@@ -121,8 +121,8 @@ def place(
                     )
     raise StoreError(
         f"could not place a marker of transaction {txn} at table {location}: all tickets from "
-        f"{first} on that were tried are taken; run it again, or look with `lakevilla doctor` "
-        f"at what lies in {markers_prefix(location)}",
+        f"{first} on that were tried are taken; run it again, or check by `lakevilla doctor` the "
+        f"objects in {markers_prefix(location)}",
         table=location,
         txn_id=txn,
     )

@@ -91,7 +91,9 @@ def _write(effect: Put, backoff: Backoff, relied_on: ReliedOn) -> Attempts:
         if not _holds(effect.condition, seen):
             if may_have_landed:
                 # Our object may have been here and be gone, or may still land and stay.
-                return Unknown("another's object is there, and an attempt may still land")
+                return Unknown(
+                    "another client's object is stored, and an attempt may still take effect"
+                )
             return (yield from _refused(effect, seen, backoff, relied_on))
         answer: Stored | Refused | Failure = yield Put(effect.key, effect.body, ANY)
         if not isinstance(answer, Failure):
@@ -133,7 +135,7 @@ def _stays(
             return (yield from _refused(effect, seen, backoff, relied_on))
         # Replaced, or removed: by a client that did not see our object, or by one that did and
         # built on it. Only a client that reads the result can determine which.
-        return Unknown("it was stored, and another's object has taken its place since")
+        return Unknown("it was stored, and another client's object has replaced it since")
     assert token is not None, "the first look has found it"
     return Stored(token)
 

@@ -78,7 +78,7 @@ class Damage:
     is_elsewhere: bool = False
 
 
-_MISSING = Damage("is gone although the table names it", is_missing=True)
+_MISSING = Damage("is missing although the table names it", is_missing=True)
 
 
 def compare(file: HashedFile, size: int, found: str) -> Damage | None:
@@ -138,7 +138,7 @@ def damaged(file: HashedFile, wrong: Damage) -> CorruptObject:
     by = "" if writer is None else f", written by transaction {writer},"
     return CorruptObject(
         f"data file {file.key} of table {file.table}{by} {wrong.what}: restore it from a backup, "
-        "or restore the table to a version without it; `lakevilla verify ROOT` looks at all files",
+        "or restore the table to a version without it; `lakevilla verify ROOT` checks all files",
         key=file.key,
         table=file.table,
     )

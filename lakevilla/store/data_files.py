@@ -160,8 +160,8 @@ def _is_irregular(path: str) -> bool:
 
 def _missing(key: str) -> CorruptObject:
     return CorruptObject(
-        f"data file {key!r} is gone although a table names it; restore it, or "
-        f"run VACUUM with a longer retention from now on",
+        f"data file {key!r} is missing although a table names it; restore it, or run VACUUM with "
+        "a longer retention from now on",
         key=key,
     )
 

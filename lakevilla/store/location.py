@@ -170,8 +170,8 @@ def normalise_location(root: str, name_or_uri: str) -> str:
     if base.path.startswith(given.path + "/" if given.path else ""):
         # Its data would be the lake: VACUUM or a drop would delete all of it.
         raise InvalidOperation(
-            f"location {name_or_uri!r} contains the lake at {base.uri!r}; name a table below it or "
-            "beside it"
+            f"location {name_or_uri!r} contains the lake at {base.uri!r}; name a table below it "
+            "or next to it"
         )
     below = base.path + "/" if base.path else ""
     return given.path[len(below) :] if given.path.startswith(below) else given.uri
@@ -256,7 +256,7 @@ def _local(path: str) -> Location:
     try:
         real = os.path.realpath("/" + path.lstrip("/"))
     except OSError as error:
-        raise StoreError(f"/{path.lstrip('/')} can't be looked at: {error.strerror}") from None
+        raise StoreError(f"/{path.lstrip('/')} can't be read: {error.strerror}") from None
     return Location("file", "", real.strip("/"))
 
 

@@ -330,7 +330,7 @@ class Runner:
             raise UnsafeStore(
                 f"{key} has to be replaced under a condition, which this store does not do: the "
                 "lake was made through an endpoint that does, so write it through that one, or, "
-                'if few write at the same time, connect with conditional_writes="check" '
+                'if few clients write at the same time, connect with conditional_writes="check" '
                 "(best effort)"
             )
 

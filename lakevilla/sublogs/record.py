@@ -62,7 +62,7 @@ class TxnRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     that is while it has ``edges``; else they may be older than the placed tickets.
     """
 
-    REMEDY: ClassVar[str] = "the places of its owner are given up after a lease"
+    REMEDY: ClassVar[str] = "the places of its owner are released after a lease"
 
     format: int
     nonce: str

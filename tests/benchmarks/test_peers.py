@@ -42,7 +42,7 @@ def test_a_peer_that_there_is_not_is_refused_with_those_that_there_are() -> None
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_of_a_peer_that_is_not_installed_the_command_is_told(
+def test_of_a_peer_that_is_not_installed_the_command_is_reported(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(module: str) -> Any:
@@ -53,7 +53,7 @@ def test_of_a_peer_that_is_not_installed_the_command_is_told(
         peer(name, made)
 
 
-def test_without_java_spark_is_told_apart_and_the_others_run(
+def test_without_java_spark_is_distinguished_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)

@@ -101,7 +101,7 @@ def test_a_process_that_holds_too_much_fails_the_run(tmp_path: Path) -> None:
     assert not result.ok
 
 
-def test_a_process_that_dies_is_told() -> None:
+def test_a_process_that_dies_is_reported() -> None:
     own = in_own_process("bench.size.million", "prune", "/nowhere", "none")
     (death,) = own.measured.deaths
     assert death.startswith("bench.size.million.prune: lakevilla.errors.")

@@ -144,7 +144,7 @@ def test_the_same_seed_loads_the_same_tables(loaded: dict[str, pa.Table]) -> Non
     assert another["item"] != loaded["item"]
 
 
-def test_large_tables_lie_in_several_files() -> None:
+def test_large_tables_are_stored_in_several_files() -> None:
     rows = pa.table({"n": range(25_000)})
     assert [one.num_rows for one in files("order_line", rows)] == [10_000, 10_000, 5_000]
     assert [one.num_rows for one in files("orders", rows)] == [25_000]

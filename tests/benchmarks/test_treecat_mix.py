@@ -52,7 +52,7 @@ def test_the_mix_has_its_weights() -> None:
 
 
 @pytest.mark.night
-def test_rules_abort_what_a_precise_look_admits(
+def test_rules_abort_what_a_precise_check_admits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table that was read and has moved on is a conflict to the one, and none to the other."""

@@ -48,7 +48,7 @@ def test_an_overwrite_of_some_rows_is_told_row_by_row(lake: lv.Lake) -> None:
     assert feed(lake, 1) == {("delete", 3, 3): 1, ("insert", 3, 30): 1}
 
 
-def test_a_deletion_and_an_overwrite_of_all_rows_are_told_row_by_row(lake: lv.Lake) -> None:
+def test_a_deletion_and_an_overwrite_of_all_rows_are_reported_row_by_row(lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         txn.delete("c", "k = 1")
         txn.overwrite("c", [{"k": 9, "v": 9}])

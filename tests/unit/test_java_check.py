@@ -116,21 +116,21 @@ def test_missing_java_without_root_or_apt_is_reported_in_one_line(machine: Machi
     assert machine.installs == []
 
 
-def test_an_old_java_is_left_alone_and_told(machine: Machine) -> None:
+def test_an_old_java_is_left_alone_and_reported(machine: Machine) -> None:
     machine.can_install("17.0.9")
     machine.has_java("11.0.21")
     _told(machine.check(), "java on PATH is Java 11")
     assert machine.installs == []
 
 
-def test_an_installation_that_fails_is_told_in_one_line(machine: Machine) -> None:
+def test_an_installation_that_fails_is_reported_in_one_line(machine: Machine) -> None:
     machine.can_install(None)
     _told(machine.check(), "apt-get failed: E: no such package")
     machine.can_install("11.0.2")
     _told(machine.check(), "what apt-get installed does not run")
 
 
-def test_make_looks_for_java_before_it_tests() -> None:
+def test_make_checks_for_java_before_it_tests() -> None:
     make = shutil.which("make")
     assert make
     root = CHECK.parents[1]

@@ -42,7 +42,7 @@ def test_a_block_within_another_has_its_time_and_the_outer_one_the_rest(
     assert (outer.began, outer.ended, inner.began, inner.ended) == (100, 108, 101, 106)
 
 
-def test_own_seconds_of_blocks_beside_each_other_never_overlap(
+def test_own_seconds_of_blocks_next_to_each_other_never_overlap(
     clock: StoppedClock, spans: list[Span], phases: Phases
 ) -> None:
     with of(phases):

@@ -40,6 +40,6 @@ def test_every_line_of_the_tables_names_a_test() -> None:
     assert [row for row in rows if not NAMED.search(row)] == []
 
 
-def test_a_test_that_is_not_there_would_be_told() -> None:
+def test_a_test_that_is_not_there_would_be_reported() -> None:
     section = "`x` is `tests/unit/test_tables_of_others.py` `x::test_nothing` `y.py::test_a`"
     assert missing(section) == ["x::test_nothing", "y.py::test_a"]

@@ -81,8 +81,8 @@ def _check_name(branch: object) -> None:
         raise InvalidOperation(f"rebase takes the name of a branch, not {shown(branch)}")
     if branch == MAIN:
         raise InvalidOperation(
-            f"{MAIN!r} is the lake itself, which stands on nothing: rebase takes the branch that "
-            "is to go on from it"
+            f"{MAIN!r} is the lake itself, which is based on nothing: rebase takes the branch "
+            "that is to continue from it"
         )
 
 
@@ -204,7 +204,8 @@ def _check_branch(client: LakeClient, name: str, *, delete: bool) -> None:
     if name == MAIN:
         raise InvalidOperation(
             f"{MAIN!r} is the lake itself, which is merged into no branch: merge takes the "
-            "branch that the lake is to have, and `rebase` is for one that is behind"
+            "branch whose changes the lake is to get, and `rebase` brings the lake's changes "
+            "to a branch"
         )
     try:
         _, entry = client.run(find_ref(client.context, name))
@@ -218,8 +219,8 @@ def _check_branch(client: LakeClient, name: str, *, delete: bool) -> None:
         raise
     if entry.kind != "branch":
         raise InvalidOperation(
-            f"{entry.kind} {name!r} can't be merged, as nothing is committed on it: `rollback` "
-            "makes the lake what it was there"
+            f"{entry.kind} {name!r} can't be merged, as nothing is committed on it: "
+            "`rollback` returns the lake to that state"
         )
     if delete and entry.protected:
         raise InvalidOperation(
@@ -233,8 +234,8 @@ def _check_isolation(isolation: object, tables: object, on_conflict: str) -> Non
     given = "tables" if tables is not None else "on_conflict" if on_conflict != "error" else ""
     if isolation == "serializable" and given:
         raise InvalidOperation(
-            f"isolation='serializable' goes with no {given}: what is left out may be what "
-            "transactions on the branch have read"
+            f"isolation='serializable' can't be combined with {given}: transactions on the branch "
+            "may have read what is left out"
         )
 
 
@@ -268,8 +269,8 @@ def state_name(client: LakeClient, argument: str, state: object) -> StateName:
             stamp = milliseconds(state)
             if stamp > client.context.now_ms():
                 raise InvalidOperation(
-                    f"{argument} is {state.isoformat()}, which is in the future: give a time at "
-                    "which the lake was"
+                    f"{argument} is {state.isoformat()}, which is in the future: give a time of "
+                    "the past"
                 )
             return "time", stamp
         case str():
@@ -300,9 +301,7 @@ def check_version(state: object) -> int:
     """Return the global version that a commit of the lake made. Raises ``InvalidOperation``."""
     version = check_number("version", state)
     if version < 1:
-        raise InvalidOperation(
-            "version is that of a commit in lake.history(), from 1 on: before it there was nothing"
-        )
+        raise InvalidOperation("version must be that of a commit in lake.history(), 1 or more")
     return version
 
 
@@ -319,7 +318,7 @@ def keys_by_location(resolve: Callable[[str], str], keys: object) -> dict[str, t
         return {}
     if not isinstance(keys, Mapping):
         raise InvalidOperation(
-            f"keys is a mapping of tables to the columns that tell their rows apart, such as "
+            "keys is a mapping of tables to the columns that identify their rows, such as "
             f"{{'stock': ['sku']}}, not {shown(keys)}"
         )
     found = {}
@@ -409,12 +408,13 @@ def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
             if txn.state == "committed":
                 raise InvalidOperation(
                     f"check {name} has committed the transaction, so the branch is merged: checks "
-                    "only look, and what they return decides"
+                    "may only read, and their results decide"
                 )
             if txn.operations != written and txn.state != "aborted":
                 raise InvalidOperation(
-                    f"check {name} has written, and nothing was merged: checks only look; write on "
-                    f"the branch, as by lake.on({branch!r}), or in a transaction after the merge"
+                    f"check {name} has written, and nothing was merged: checks may only read; "
+                    f"write on the branch, as by lake.on({branch!r}), or in a transaction after "
+                    "the merge"
                 )
             reasons += [] if passed else [name]
             if txn.state == "aborted":
@@ -424,8 +424,8 @@ def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
         failed += [] if passed else [name]
     if failed:
         raise AuditFailed(
-            f"branch {branch!r} was not merged, as it does not pass {'; '.join(reasons)}: look at "
-            f"it by lake.on({branch!r})",
+            f"branch {branch!r} was not merged, as it does not pass {'; '.join(reasons)}: read it "
+            f"by lake.on({branch!r})",
             failed=failed,
         )
 

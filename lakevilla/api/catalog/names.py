@@ -347,7 +347,7 @@ def last_name(head: Head | None, token: object) -> str:
     except (msgspec.MsgspecError, binascii.Error, ValueError, IndexError, RecursionError):
         raise InvalidOperation(
             f"after is {shown(token)}, which is no `next` of a page of `tables`: begin with the "
-            "first page again, or give the token as it was"
+            "first page again, or pass the token unchanged"
         ) from None
     if head is None or read.lake_id != head.lake_id:
         raise InvalidOperation(

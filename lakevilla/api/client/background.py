@@ -43,7 +43,7 @@ class Background:
                 self._runner.run(program())
                 then()
             except Exception:
-                _LOG.warning("background work failed; it is left to the next client", exc_info=True)
+                _LOG.warning("background work failed; the next client will do it", exc_info=True)
 
         with self._lock:
             if self._pool is None or self._process != os.getpid():

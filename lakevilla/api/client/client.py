@@ -330,8 +330,8 @@ class LakeClient(ClientOfEpoch):
             # If a plain write fails too, conditions are not the cause: its error is raised.
             plain.run(probe_plain(self.context.ids))
             message = (
-                f"{self.root} is written with checks in the place of conditional writes, which is "
-                f"best effort: {error.message.partition(';')[0]}"
+                f"{self.root} is written with checks instead of conditional writes, which is best "
+                f"effort: {error.message.partition(';')[0]}"
             )
             _LOG.warning(message)
             self.notify(Event("unsafe_store", None, message, {}))
@@ -424,7 +424,7 @@ class LakeClient(ClientOfEpoch):
         """
         if is_external(new):
             raise InvalidOperation(
-                f"new is {new!r}, which is a place: give a name, such as 'sales'"
+                f"new is {new!r}, which is a path or a URI: give a name, such as 'sales'"
             )
         for name in (old, new):
             held = self.context.held

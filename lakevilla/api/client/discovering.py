@@ -236,7 +236,7 @@ def lake_html(client: LakeClient) -> str:
         note = summary(head) or ", nothing was committed yet"
     except LakeVillaError as error:
         head = known_head(client)
-        note = f"{summary(head)}; not to be seen now: {error.message}"
+        note = f"{summary(head)}; can't be read now: {error.message}"
     return tables_html(f"lake {client.root}{ref_of(client)}{note}", client, head)
 
 
@@ -273,10 +273,10 @@ def refuse_places(client: LakeClient, table: str, known: Container[str] = ()) ->
             continue  # no place at all: its look-up raises the error
         if is_external(place) and place not in known and not _is_the_lakes(client, table, place):
             raise InvalidOperation(
-                f"{table!r} is a place, and SQL reaches the tables of the lake alone: give it a "
-                f"name by lake.register('name', {table!r}), or connect with "
-                "settings=lakevilla.Settings(sql_uris=True) if all who write SQL here may read "
-                "and write whatever this process can",
+                f"{table!r} is a path or a URI, and SQL reads and writes only tables of the lake: "
+                f"give it a name by lake.register('name', {table!r}), or connect with "
+                "settings=lakevilla.Settings(sql_uris=True) if all users that write SQL here may "
+                "read and write everything that this process can",
                 table=table,
             )
 

@@ -52,8 +52,8 @@ def resolve(root: str, names: Mapping[str, str], table: str, *, also_renamed: bo
     kept = {"_lakevilla", "_delta_log"}.intersection(location.split("/"))
     if kept:
         raise InvalidOperation(
-            f"table name {table!r} lies in a directory {kept.pop()}, which holds what lakevilla or "
-            "a log keeps: choose another place",
+            f"table name {table!r} is in a directory {kept.pop()}, which is reserved for "
+            "lakevilla and for logs: choose another name",
             table=table,
         )
     if not (also_renamed or is_external(table)) and names.get(location) == NOWHERE:
@@ -76,8 +76,8 @@ def refuse_outside(root: str, table: str, location: str) -> None:
     if is_external(location) and table.startswith("/"):
         raise InvalidOperation(
             f"table name {table!r} is a path outside of the lake's root {root}: leave out the "
-            f"first slash ({table.lstrip('/')!r} lies under the root), or give "
-            f"{'file://' + table!r} if that place is meant",
+            f"first slash ({table.lstrip('/')!r} is below the root), or give "
+            f"{'file://' + table!r} if that path is meant",
             table=table,
         )
     refuse_link(root, table, location)
@@ -95,7 +95,7 @@ def refuse_link(root: str, table: str, location: str) -> None:
     if any(os.path.realpath(path) == location for path in paths):
         raise InvalidOperation(
             f"table name {table!r} leads out of the lake's root {root} by a link, to {location}: "
-            f"give {'file://' + location!r} if that place is meant",
+            f"give {'file://' + location!r} if that path is meant",
             table=table,
         )
 

@@ -347,7 +347,7 @@ class ExecutorBase(Generic[Frame]):
             if done.deferred:
                 raise InvalidOperation(
                     f"counts: the operation was undone, and transaction {self.id} runs again: "
-                    "look at the counts of its new run",
+                    "read the counts of its new run",
                     txn_id=self.id,
                 )
 

@@ -64,8 +64,8 @@ def _in_partition(statement: InsertStatement, layout: Layout, dialect: Dialect) 
     keys = {name.lower() for name in given}
     if (columns := statement.columns) is not None and keys & {name.lower() for name in columns}:
         raise InvalidOperation(
-            f"insert into {layout.table}: {', '.join(given)} stands in PARTITION and in the list "
-            "of columns: name it once"
+            f"insert into {layout.table}: {', '.join(given)} is in PARTITION and in the list of "
+            "columns: name it once"
         )
     fixed = {name: value for name, value in given.items() if value is not None}
     if not fixed and statement.replaced is not None:

@@ -64,7 +64,7 @@ def run_statement(
         if views:
             raise InvalidOperation(
                 "views work only with SELECT, INSERT ... SELECT, MERGE, and an UPDATE or DELETE "
-                "that looks at other tables"
+                "that reads other tables"
             )
         return _changed(executor, statement, params)
     if isinstance(statement, Select):

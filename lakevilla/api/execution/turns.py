@@ -63,8 +63,8 @@ class Turns:
         if self._holder == threading.get_ident():
             # Check this before the way in: a thread that waits there may wait for this very verb.
             raise InvalidOperation(
-                f"transaction {self._txn_id} is in the middle of another verb, whose data asks it "
-                "for more: read first, and pass the result",
+                f"transaction {self._txn_id} is running another operation, whose data source "
+                "calls it: read first, and pass the result",
                 txn_id=self._txn_id,
             )
         with self._way_in:

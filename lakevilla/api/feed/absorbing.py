@@ -83,7 +83,7 @@ def absorb_all(context: Context, chosen: Chosen = ALL) -> Program[frozenset[str]
         if len(found.looked_at) < MOST_TABLES:
             return tables
         last = found.looked_at[-1]
-    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+    raise StoreError(f"HEAD was replaced by other clients {_MAX_RACES} times in a row: try again")
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def follow(
         absorb_seconds = check_seconds("absorb_seconds", absorb_seconds)
         if client.branch is not None:
             raise InvalidOperation(
-                f"absorb_seconds: nobody but this lake's clients commits to branch "
+                "absorb_seconds: only clients of this lake commit to branch "
                 f"{client.branch!r}: leave it out"
             )
     check_stop(stop)
@@ -175,6 +175,6 @@ def _refuse_closed(head: Head) -> None:
     if epoch is not None and epoch.closed == "moved":
         raise VersionNotFound(
             f"branch {epoch.name!r} was rebased after version {head.sequence}, so its changes end "
-            "there: take it as it is, by snapshot(), and follow it from that version on"
+            "there: read its present state, by snapshot(), and follow it from that version on"
         )
     check_not_closed(head)

@@ -110,13 +110,13 @@ def check_kept(head: Head, since: int) -> None:
     first = max(head.history_start, head.rebuilt, head.adopted)
     if since < first and head.epoch is not None:
         raise VersionNotFound(
-            f"branch {head.epoch.name!r} begins with version {first}, of which it was made, or "
-            f"rebased: its changes can be had since that (lake.on('{MAIN}') has those before it)"
+            f"branch {head.epoch.name!r} begins with version {first}, from which it was created "
+            f"or rebased: its changes are kept since then (lake.on('{MAIN}') has those before it)"
         )
     if since < first:
         raise VersionNotFound(
-            f"the changes since global version {since} are not kept any more: they can be had "
-            f"since version {first}; take the lake as it is, lake.snapshot(), and go on from its "
+            f"the changes since global version {since} are not kept any more: they are kept since "
+            f"version {first}; read the present state, lake.snapshot(), and continue from its "
             "version"
         )
 
@@ -125,8 +125,9 @@ def _refuse_within(following: Sequence[CommitSummary], number: int, argument: st
     """Refuse the number of a ``foreign`` commit that was made in one with a ``reconcile``."""
     if following and following[0].kind == "reconcile":
         raise InvalidOperation(
-            f"{argument} is global version {number}, which has no state of its own: it came in one "
-            f"with version {number + 1}; give the `version` of a Version, or its `since`"
+            f"{argument} is global version {number}, which has no state of its own: it was "
+            f"committed together with version {number + 1}; give the `version` of a Version, or "
+            "its `since`"
         )
 
 
@@ -210,7 +211,7 @@ def refuse_idle(head: Head, chosen: Chosen, touched: Collection[str]) -> Program
         yield from load_tables(head)
         idle = [p for p in idle if not any(fits(p, place, called) for place in head.tables)]
     if idle:
-        raise InvalidOperation(f"tables: no table of the lake is called like {idle[0]!r}")
+        raise InvalidOperation(f"tables: no table name of the lake matches {idle[0]!r}")
 
 
 # -------------------- requests
@@ -242,7 +243,7 @@ def moving(client: LakeClient, verb: str) -> LakeClient:
     if client.at is None:
         return client.current()
     base = client.at.base
-    whose = "the branch that it is of has" if base.origin else f'lake.on("{MAIN}") has'
+    whose = "the branch that it belongs to has" if base.origin else f'lake.on("{MAIN}") has'
     raise InvalidOperation(
         f"{verb}: {base.kind} {client.at.name!r} is one state of the lake and has no later "
         f"versions: {whose} those that came after it, by {verb}({base.sequence})"
@@ -266,8 +267,8 @@ def number_of(
         stamp = milliseconds(value)
         if stamp > client.context.now_ms():
             raise InvalidOperation(
-                f"{verb}: {argument} is {value.isoformat()}, which is to come: give a time of the "
-                "past, or a global version"
+                f"{verb}: {argument} is {value.isoformat()}, which is in the future: give a time "
+                "of the past, or a global version"
             )
         return 0 if head is None else client.run(_by(Timeline.of(head), stamp))
     _refuse_table(verb, argument, value)
@@ -276,7 +277,7 @@ def number_of(
     if number > newest:
         raise VersionNotFound(
             f"{verb}: {argument} is global version {number}, and the lake's newest is {newest}: "
-            "ask for an older one (if it was seen here before, this is another lake, or an older "
+            "request an older one (if it was seen here before, this is another lake, or an older "
             "copy of it)"
         )
     return number
@@ -295,8 +296,8 @@ def _refuse_table(verb: str, argument: str, value: object) -> None:
         return
     table = value if is_name else getattr(value, "name", "NAME")
     raise InvalidOperation(
-        f"{verb}: {argument} is a global version, not {'a table' if is_name else 'rows'}: the feed "
-        f"tells of all tables by version, and lake.{verb}(0, tables=[{table!r}]) of one; the "
+        f"{verb}: {argument} is a global version, not {'a table' if is_name else 'rows'}: the "
+        f"feed returns all tables by version, and lake.{verb}(0, tables=[{table!r}]) of one; the "
         f"changes of one table are txn.changes({table!r}, since)"
     )
 
@@ -341,7 +342,7 @@ def _location(client: LakeClient, head: Head | None, name: str) -> str:
         client.run(load_names(head))
         raise TableNotFound(
             f"tables: the lake has no table {name!r}; `tables()` lists those that it has, and a "
-            "pattern such as 'sales/*' also stands for tables to come",
+            "pattern such as 'sales/*' also matches tables that are created later",
             table=name,
         )
     return location

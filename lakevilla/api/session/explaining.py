@@ -159,7 +159,7 @@ def _said(term: CompiledTerm, dialect: Dialect, otherwise: str = "left to the en
     """Return whether a term is compiled; else what is done with it, and why."""
     if term.tree is not None:
         return f"{_line(term.text)}: compiled"
-    why = "it looks at other rows" if has_query(term.text, dialect) else term.why
+    why = "it reads other rows" if has_query(term.text, dialect) else term.why
     return f"{_line(term.text)}: {otherwise}, since {_line(why)}"
 
 

@@ -415,7 +415,7 @@ def _print(shown: Shown, output: Output) -> None:
 def _next_steps(root: str | None, options: bool) -> str:
     """Return suggestions for the next steps; without a root the lake is gone."""
     if root is None:
-        kept = "lakevilla demo --keep DIR      # the same, and the lake stays to look around"
+        kept = "lakevilla demo --keep DIR      # the same, and keeps the lake"
         return f"next:\n  {kept}\n  lakevilla --help"
     at = shlex.quote(root) + (" --option ..." if options else "")
     return (

@@ -80,7 +80,7 @@ def _tables(desk: Desk, pattern: str | None) -> None:
         },
     )
     if desk.session.transaction is not None:
-        desk.screen.aside("tables that the open transaction makes or drops are not told here")
+        desk.screen.aside("tables that the open transaction makes or drops are not shown here")
 
 
 def _describe(desk: Desk, name: str | None) -> None:

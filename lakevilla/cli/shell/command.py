@@ -33,7 +33,7 @@ def shell(
     timeout: Timeout = None,
     text: Annotated[
         list[str] | None,
-        typer.Option("--command", "-c", help="Run this and leave; several.", metavar="TEXT"),
+        typer.Option("--command", "-c", help="Run this and leave; repeatable.", metavar="TEXT"),
     ] = None,
 ) -> None:
     """Open a prompt for SQL, with completion and history.

@@ -286,7 +286,7 @@ COMMANDS = (
     ShortCommand(
         "output", ("\\o", ".output"), "file", "[FILE]", "results go to a file; alone back here"
     ),
-    ShortCommand("timing", ("\\timing", ".timer"), "switch", "[on|off]", "tell how long each took"),
+    ShortCommand("timing", ("\\timing", ".timer"), "switch", "[on|off]", "show how long each took"),
     ShortCommand("expanded", ("\\x",), "switch", "[on|off]", "one line for each value"),
     ShortCommand(
         "format",
@@ -316,11 +316,11 @@ _ELSEWHERE = {
     "\\connect": "`lakevilla shell ROOT` opens another lake, \\on NAME goes to a branch",
     "\\copy": "`lakevilla create ROOT TABLE --from FILE` makes a table of a file",
     "\\dn": "tables have paths and no schemas: \\dt sales.* lists those of a path",
-    "\\du": "who may read and write is a matter of the store",
+    "\\du": "access rights are those of the store",
     "\\e": "Ctrl-X Ctrl-E opens what is typed in $EDITOR",
     "\\df": "the functions are DuckDB's",
     "\\unset": "\\set NAME null makes it NULL",
-    "\\watch": "`lakevilla changes ROOT --follow` shows what is committed as it comes",
+    "\\watch": "`lakevilla changes ROOT --follow` shows each commit when it is made",
     "\\!": "Ctrl-Z leaves the shell for a while, fg comes back",
 }
 
@@ -424,7 +424,7 @@ def help_lines() -> list[str]:
         listed.append(f"  {head:{widest}}  {one.about}{f' ({others})' if others else ''}")
     return [
         "A statement ends with a semicolon, and may go over many lines. Alt-Enter runs it without.",
-        "Tab completes, Ctrl-R looks into the history, Ctrl-X Ctrl-E opens an editor.",
+        "Tab completes, Ctrl-R searches the history, Ctrl-X Ctrl-E opens an editor.",
         "Ctrl-C ends a statement, and Ctrl-D the shell.",
         "",
         *listed,

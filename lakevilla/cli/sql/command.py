@@ -39,7 +39,9 @@ def sql(
     ] = None,
     file: Annotated[
         list[str] | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file; several."),
+        typer.Option(
+            "--file", "-f", metavar="FILE", help="Run the statements of a file; repeatable."
+        ),
     ] = None,
     write: Annotated[
         bool, typer.Option("--write", help="Allow statements that write, and commit each of them.")

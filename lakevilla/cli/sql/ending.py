@@ -120,7 +120,7 @@ def _still(txn: lv.Transaction[Any]) -> str:
 
 
 def _ask(lake: lv.Lake[Any], txn: lv.Transaction[Any]) -> str:
-    return f"; `lakevilla outcome {lake.root} {txn.id}` tells"
+    return f"; `lakevilla outcome {lake.root} {txn.id}` shows it"
 
 
 def _ends(text: str) -> bool:

@@ -210,7 +210,7 @@ class LakeVillaDDLCompiler(compiler.DDLCompiler):
             )
         if column.identity is not None:
             raise exc.CompileError(
-                f"column {column.name}: nothing counts up in a lake: give the value in each INSERT"
+                f"column {column.name}: a lake has no autoincrement: give the value in each INSERT"
             )
         text = super().get_column_specification(column, **kwargs)
         if column.comment is not None:
@@ -275,17 +275,17 @@ class LakeVillaDDLCompiler(compiler.DDLCompiler):
 
     def visit_create_schema(self, create: Any, **kw: Any) -> str:
         raise exc.CompileError(
-            "a schema is the directory in a table's name: it is there with its first table"
+            "a schema is the directory in a table's name: it exists with its first table"
         )
 
     def visit_drop_schema(self, drop: Any, **kw: Any) -> str:
         raise exc.CompileError("a schema is the directory in a table's name: drop its tables")
 
     def visit_create_view(self, element: Any, **kw: Any) -> str:
-        raise exc.CompileError("a lake keeps tables alone: use a subquery, or create_table_as")
+        raise exc.CompileError("a lake has only tables: use a subquery, or create_table_as")
 
     def visit_create_sequence(self, create: Any, prefix: Any = None, **kw: Any) -> str:
-        raise exc.CompileError("nothing counts up in a lake: give the value in each INSERT")
+        raise exc.CompileError("a lake has no autoincrement: give the value in each INSERT")
 
     def visit_drop_sequence(self, drop: Any, **kw: Any) -> str:
         raise exc.CompileError("a lake has no sequences")

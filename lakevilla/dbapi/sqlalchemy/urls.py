@@ -35,7 +35,7 @@ def connect_arguments(url: URL) -> dict[str, Any]:
         if name == "files_outside":
             options["files_outside"] = (value,) if isinstance(value, str) else value
         elif not isinstance(value, str):
-            raise exc.ArgumentError(f"{name} is there twice in the URL of the lake: give it once")
+            raise exc.ArgumentError(f"{name} is twice in the URL of the lake: give it once")
         elif name == "isolation":
             options["isolation"] = value
         elif name == "autocommit":

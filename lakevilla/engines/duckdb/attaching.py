@@ -154,7 +154,7 @@ def _refuse_taken(connection: Connection, mark: str, shown: Sequence[AttachedVie
         if lower in taken:
             raise InvalidOperation(
                 f"attach: the connection has a table or view {taken[lower]} already, which is "
-                f"left as it is: pass tables={{'another_name': {one.view!r}, ...}}, or drop it"
+                f"left unchanged: pass tables={{'another_name': {one.view!r}, ...}}, or drop it"
             )
         if (other := known.setdefault(lower, one.view)) is not one.view:
             raise InvalidOperation(

@@ -207,8 +207,8 @@ def _of_a_file(text: str, place: str, table: str | None) -> LakeVillaError | Non
     missing = _REMOVED.search(text) or _MISSING.search(text)
     if missing is not None:
         return StoreError(
-            f"{place}data file {missing['path']} is gone; check that it was not vacuumed, "
-            "then try again",
+            f"{place}data file {missing['path']} is missing; check that it was not vacuumed, then "
+            "try again",
             table=table,
         )
     codec = _CODEC.search(text)
@@ -251,6 +251,6 @@ def _of_a_kind(kind: str, message: str, text: str, table: str | None) -> LakeVil
         )
     advice = "" if _ADVISED.search(message) else "; correct the statement or the data"
     if _AS_NUMBER.search(message):
-        advice += "; of a UUID beside text, pass str(it)"
+        advice += "; of a UUID with text, pass str(it)"
     reason: Reason | None = "value" if kind in _OF_VALUES else None
     return InvalidOperation(f"{message}{advice}", reason=reason, table=table)

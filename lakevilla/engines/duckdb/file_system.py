@@ -145,7 +145,7 @@ class GivenFiles(StoreFileSystem):
             return _File(self._data.open_input(file.key, file.size), file.size)
         except CorruptObject:
             raise StoreError(
-                f"data file {file.key} is gone; check that it was not vacuumed, then try again"
+                f"data file {file.key} is missing; check that it was not vacuumed, then try again"
             ) from None
 
     def glob(self, path: str, **options: Any) -> list[str]:

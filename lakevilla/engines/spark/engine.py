@@ -135,7 +135,7 @@ class SparkEngine:
         try:
             return not counted.where("n > 1").limit(1).isEmpty()
         except Exception as error:
-            raise failure(error, f"table {table}: the job that looks for double keys") from None
+            raise failure(error, f"table {table}: the job that searches for double keys") from None
 
     def changes(
         self,

@@ -48,7 +48,7 @@ _RAISED = re.compile(
     re.MULTILINE,
 )
 #: The beginning of LakeVilla's error about a data file.
-_DATA_FILE = re.compile(r"data file '?(?P<key>\S+?)'? (?:of table|is gone|ends before)")
+_DATA_FILE = re.compile(r"data file '?(?P<key>\S+?)'? (?:of table|is missing|ends before)")
 
 
 def run_job(

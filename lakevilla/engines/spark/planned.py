@@ -57,8 +57,8 @@ def digest_of_plan(read: Read | None, checkpoint: str, query_id: str, batch: int
     if body is None:
         raise InvalidOperation(
             f"stream {query_id!r} brings batch {batch}, and Spark has not written down in its "
-            "checkpoint what that batch is, so a batch that comes again can't be told from new "
-            "rows: leave out what has Spark do so afterwards, such as real-time mode and "
+            "checkpoint what that batch is, so a repeated batch can't be distinguished from new "
+            "rows: leave out modes that write it down later, such as real-time mode and "
             "asynchronous progress tracking"
         )
     return blake3(body).hexdigest(length=_LENGTH)

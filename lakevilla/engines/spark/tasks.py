@@ -180,9 +180,9 @@ class ScanTask:
                 raise
             raise StoreError(
                 f"table {self.bins.layout.table}: the DataFrame shows what transaction {self.own} "
-                "had changed, and the files of that are gone: the transaction has aborted, or "
-                "they were vacuumed since; use such a DataFrame before its transaction ends, or "
-                "read the table again",
+                "had changed, and those files are deleted: the transaction has aborted, or they "
+                "were vacuumed since; use such a DataFrame before its transaction ends, or read "
+                "the table again",
                 table=self.bins.layout.table,
             ) from None
 

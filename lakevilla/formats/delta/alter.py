@@ -492,8 +492,8 @@ def redefined(
     """See ``formats.base.TableFormat.redefine``."""
     if metadata.get("id") != now.metadata.get("id"):
         raise InvalidOperation(
-            f"table {now.table} has another id in that state: it was replaced since, and can't be "
-            "defined as it was then; read that state, and overwrite the table with it",
+            f"table {now.table} has another id in that state: it was replaced since, and can't "
+            "get its earlier definition back; read that state, and overwrite the table with it",
             table=now.table,
         )
     had = now.metadata.get("configuration") or {}

@@ -114,8 +114,8 @@ def _in_commit_timestamp(snapshot: DeltaSnapshot, timestamp_ms: int) -> int:
         if not snapshot.definition.in_commit_timestamps:
             return timestamp_ms
         raise CorruptObject(
-            f"version {snapshot.version} of table {snapshot.table} has in-commit timestamps but no "
-            "log entry to tell its own; restore the entry",
+            f"version {snapshot.version} of table {snapshot.table} has in-commit timestamps but "
+            "no log entry with its own; restore the entry",
             table=snapshot.table,
         )
     return max(timestamp_ms, snapshot.timestamp_ms + 1)

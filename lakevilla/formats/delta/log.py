@@ -281,7 +281,7 @@ def _plan(listing: LogListing, target: int | None, location: str, table: str) ->
             oldest = f"version {min(above)}" if above else "its oldest checkpoint"
             raise VersionNotFound(
                 f"version {target} of table {table} can no longer be read: the log before "
-                f"{oldest} was cleaned up; ask for that or a newer one",
+                f"{oldest} was cleaned up; request that or a newer one",
                 table=table,
             )
         key = entry_key(location, first)

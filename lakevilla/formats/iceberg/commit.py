@@ -171,8 +171,8 @@ def _check_still_there(snapshot: IcebergSnapshot) -> Program[None]:
             if now.table_id == before.table_id:
                 return
     raise TableNotFound(
-        f"version {snapshot.version} of table {snapshot.table} is not there any more, or another "
-        "table's: it was dropped, or created again; open it again",
+        f"version {snapshot.version} of table {snapshot.table} does not exist any more, or "
+        "belongs to another table: it was dropped, or created again; open it again",
         table=snapshot.table,
     )
 

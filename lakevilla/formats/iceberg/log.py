@@ -179,7 +179,7 @@ def _refuse_gap(
     key = metadata_key(location, missing)
     raise CorruptObject(
         f"the metadata of table {table} has a gap: {key} is missing, and a newer version and the "
-        f"hint do not tell that it was cleaned up: restore it, or correct {hint_key(location)}",
+        f"hint do not show that it was cleaned up: restore it, or correct {hint_key(location)}",
         key=key,
         table=table,
     )
@@ -245,9 +245,9 @@ def refuse_another_place(table: str, document: Metadata, uri: str) -> None:
     own = str(document.get("location"))
     if not is_same_place(own, uri):
         raise InvalidOperation(
-            f"table {table} lies at {uri} and its metadata says {own}: it was moved or copied, "
-            "and its manifests name files over there; open it where it was, or rewrite its paths "
-            "(Spark's rewrite_table_path)",
+            f"table {table} is at {uri} and its metadata says {own}: it was moved or copied, and "
+            "its manifests name files there; open it at that path, or rewrite its paths (Spark's "
+            "rewrite_table_path)",
             table=table,
         )
 
@@ -454,7 +454,7 @@ def _not_found(newest: IcebergSnapshot, ref: int | str) -> VersionNotFound:
     ids = [] if document is None else [str(number) for number in document.snapshots]
     return VersionNotFound(
         f"table {table} has no snapshot, branch or tag {ref!r}, or no longer: its branches and "
-        f"tags are {_listed(refs)}, its snapshots {_listed(ids)}; ask for one of those",
+        f"tags are {_listed(refs)}, its snapshots {_listed(ids)}; request one of those",
         table=table,
     )
 

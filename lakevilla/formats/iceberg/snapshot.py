@@ -261,8 +261,8 @@ def missing_object(snapshot: IcebergSnapshot, what: str, key: str) -> Program[La
     table = snapshot.table
     if (yield from _newest_number(snapshot)) > snapshot.version:
         return VersionNotFound(
-            f"version {snapshot.version} of table {table} is not kept any more, its snapshots were "
-            f"expired since ({what} is missing): ask for a newer one",
+            f"version {snapshot.version} of table {table} is not kept any more, its snapshots "
+            f"were expired since ({what} is missing): request a newer one",
             table=table,
         )
     return CorruptObject(

@@ -403,8 +403,8 @@ class IcebergFormat:
             tried = newest.version + 1
             yield from publish_without(newest, expired, now_ms)
         raise ConflictError(
-            f"vacuum of table {table}: others wrote it so fast, or made it anew, that its old "
-            "snapshots could not be expired: run it again later",
+            f"vacuum of table {table}: other clients wrote it so fast, or created it again, that "
+            "its old snapshots could not be expired: run it again later",
             table=table,
         )
 

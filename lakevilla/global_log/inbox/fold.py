@@ -122,7 +122,7 @@ def fitting_commit(
         return "it was aborted"
     since = commits_after(head, proposal.sequence)
     if since is None:
-        return "what came since has moved to a page"
+        return "the commits since then have moved to a page"
     if find_commit(since, txn) is not None:
         return "it is committed"
     try:
@@ -130,7 +130,7 @@ def fitting_commit(
     except (CorruptObject, UnsupportedFormat) as error:
         return error.message
     if any(isinstance(operation, Transplant) for operation in commit.operations):
-        return "it brings back files, and only its owner looks whether they are kept"
+        return "it brings back files, and only its owner checks whether they are kept"
     if head.is_protected and any(map(is_direct, commit.operations)):
         return "the lake is protected, and it writes directly"
     if not commit.tables or commit.tables.keys() != proposed.tables.keys():
@@ -169,7 +169,7 @@ def _why_touched(
 ) -> str | None:
     """Return why the data that the commit relies on in one table may have changed; None if not."""
     if reliance is None:
-        return "it does not tell what it relies on"
+        return "it does not state what it relies on"
     state = head.tables.get(table)
     if state is None or state.dropped or state.catalog or state.table_id != reliance.table_id:
         return "it is not the table that was read"
@@ -177,7 +177,7 @@ def _why_touched(
         return why_touched(since, table, asked, reliance)
     except Exception as error:
         # The owner must handle content that this library can't make sense of.
-        return f"it can't be told whether what it relies on was touched ({error})"
+        return f"it is not known whether what it relies on was changed ({error})"
 
 
 def _why_unfit(
@@ -191,16 +191,16 @@ def _why_unfit(
     """Return why a commit can't be added to one table as HEAD shows it; None if it can."""
     state = head.tables.get(table)
     if state is None or state.dropped or state.guarded or state.catalog:
-        return "it is none that commits of others come to"
+        return "it is no table to which other transactions' commits may be added"
     is_same = state.table_id == claim.table_id == part.table_id and state.format == claim.format
     if not is_same:
         return "it is another table by now"
     if any(table in one.tables and one.txn != txn for one in head.reserved):
-        return "another has reserved it"
+        return "another transaction has reserved it"
     if not _only_changes_rows(part):
         return "more than rows is changed"
     if not states_all(claim.touch, part.change):
-        return "it does more than HEAD would tell"
+        return "it does more than HEAD would record"
     most = MOST_PENDING_ALONE if claim.alone else MOST_PENDING
     if len(_moved(state, claim).pending) >= most:
         return "too many commits wait for its log"

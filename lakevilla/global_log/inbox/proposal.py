@@ -92,7 +92,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     have committed them.
     """
 
-    REMEDY: ClassVar[str] = "delete it: nobody relies on it any more"
+    REMEDY: ClassVar[str] = "delete it: no transaction relies on it any more"
     FORMAT: ClassVar[int] = FORMAT_RELYING
 
     format: int

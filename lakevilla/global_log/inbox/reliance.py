@@ -106,13 +106,13 @@ def why_touched(
         if not (touch.adds or touch.removes):
             continue
         if touch.summary is None:
-            return f"HEAD does not tell which files commit {commit.sequence} changed"
+            return f"HEAD does not record which files commit {commit.sequence} changed"
         removed = touch.summary.removed
         if removed and (reliance.files is None or not set(reliance.files).isdisjoint(removed)):
-            return f"commit {commit.sequence} took away a file that may have held such rows"
+            return f"commit {commit.sequence} removed a file that may have held such rows"
         added.extend(touch.summary.added)
     # All at once: it takes no longer for many files than for one.
-    return "a file came that may hold such rows" if _may_hold(asked, reliance, added) else None
+    return "a file was added that may hold such rows" if _may_hold(asked, reliance, added) else None
 
 
 def _may_hold(asked: Asked, reliance: Reliance, added: Sequence[Added]) -> bool:

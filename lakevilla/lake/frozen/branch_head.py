@@ -133,4 +133,4 @@ def has_moved(held: HeldHead) -> bool:
 
 def ended(name: str) -> RefNotFound:
     """Return the error for a branch that is being deleted."""
-    return RefNotFound(f"branch {name!r} was deleted: look at `refs()`")
+    return RefNotFound(f"branch {name!r} was deleted: check `refs()`")

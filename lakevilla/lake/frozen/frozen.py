@@ -63,7 +63,7 @@ class Frozen:
         asked = "the newest at a time" if version is None else f"version {version}"
         raise VersionNotFound(
             f"{self.base.kind} {self.name!r} is global version {self.base.sequence} alone: leave "
-            f"out the version, or ask the lake itself for {asked}"
+            f"out the version, or read {asked} from the lake itself"
         )
 
 
@@ -96,7 +96,7 @@ def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
             return (yield from _kept_view(context, location, state, kept))
         return (yield from _view(context, location, state, base.sequence))
     except VersionNotFound as error:
-        why = error.message.partition("; ask for")[0].partition(": ask for")[0]
+        why = error.message.partition("; request")[0].partition(": request")[0]
         raise not_kept(base, location, why) from error
 
 
@@ -137,8 +137,8 @@ def source_of_clone(context: Context, ref: BaseRef, source: str) -> Program[Tabl
 def not_kept(base: Base, location: str, why: str) -> VersionNotFound:
     """Return the error for a table whose state in a ref another client's clean-up has deleted."""
     return VersionNotFound(
-        f"table {location} can't be read in {base.kind} {base.name!r} any more: {why}; other "
-        "clients' clean-up knows no tags (docs/tags.md tells what each of them leaves)",
+        f"table {location} can't be read in {base.kind} {base.name!r} any more: {why}; the "
+        "clean-up of other clients does not know tags (docs/tags.md lists what each of them keeps)",
         table=location,
     )
 
@@ -253,15 +253,17 @@ def _laid_over(
     try:
         parts = yield from pending_parts(context, location, waiting)
     except CorruptObject as error:
-        raise VersionNotFound(f"what was decided then is lost ({error.message})") from error
+        raise VersionNotFound(
+            f"the commits that were decided then are lost ({error.message})"
+        ) from error
     snapshot = base
     for part in parts:
         if not part.change.is_empty:
             snapshot = snapshot.apply(part.change)
     if snapshot.table_id != state.table_id:
         raise VersionNotFound(
-            f"it was the table with id {state.table_id} then, and the log is of the one with id "
-            f"{snapshot.table_id}"
+            f"the table was dropped and created again since (id {state.table_id} then, id "
+            f"{snapshot.table_id} now)"
         )
     placement = Placement(logged, waiting)
     return View(location, state, placement, tuple(parts), base, snapshot, tail.tip)

@@ -110,8 +110,8 @@ def refuse_kept(head: Head, location: str, verb: str) -> Program[None]:
     if names:
         raise InvalidOperation(
             f"{verb} {location}: {', '.join(map(repr, sorted(names)))} "
-            f"{'keeps' if len(names) == 1 else 'keep'} it: delete_ref first, if nobody needs that "
-            "state any more",
+            f"{'keeps' if len(names) == 1 else 'keep'} it: delete_ref first, if that state is not "
+            "needed any more",
             table=location,
         )
 
@@ -190,7 +190,7 @@ def _refuse_unkept_files(
     kept = yield from kept_by_clones(context, head, location)
     if not needed <= kept:
         raise _not_kept(
-            location, f"{min(needed - kept)} is of another table, and no clone keeps it"
+            location, f"{min(needed - kept)} belongs to another table, and no clone keeps it"
         )
     return True
 
@@ -209,7 +209,7 @@ def _may_go(
     """Return the reason why a client may be deleting one of the files, or None."""
     location = tail.location
     if tail.tip < 0:
-        return "its log is not there any more"
+        return "its log is missing"
     table_format = context.formats.of(tail.snapshot)
     owners = {file.path: owner_of(file.path) for file in files}
     fenced = {p for p, owner in owners.items() if owner is not None and head.is_fenced(owner[1])}
@@ -219,7 +219,7 @@ def _may_go(
         # to gc.
         named = yield from table_format.named_in_log(tail.snapshot)
         if not fenced <= named:
-            return f"{file_key(location, min(fenced - named))} is nobody's, or was replaced"
+            return f"{file_key(location, min(fenced - named))} belongs to no table, or was replaced"
     state = head.tables.get(location)
     vacuumed_ms = None if state is None else state.vacuumed_ms
     if vacuumed_ms is not None:
@@ -237,7 +237,7 @@ def _keys(location: str, file: DataFile) -> set[str]:
 
 def _not_kept(location: str, why: str) -> VersionNotFound:
     return VersionNotFound(
-        f"what table {location} had then is not kept any more: {why}; choose a newer state",
+        f"the state of table {location} then is not kept any more: {why}; choose a newer state",
         table=location,
     )
 

@@ -245,7 +245,7 @@ def base_of(head: Head, ref: str) -> Program[Base]:
         if version not in (None, base.sequence):
             raise VersionNotFound(
                 f"{entry.kind} {name!r} is global version {base.sequence} alone: leave out "
-                f"@{version}, or ask the lake itself for it"
+                f"@{version}, or read it from the lake itself"
             )
         return base
     branch = yield from open_branch(name, entry)
@@ -374,8 +374,8 @@ def _hidden(context: Context, head: Head) -> Program[set[str]]:
             Event(
                 "left_out",
                 None,
-                f"the lake has more than {MOST_TABLES} tables: what other clients have committed "
-                "counts where a transaction has written the table since",
+                f"the lake has more than {MOST_TABLES} tables: commits of other clients are "
+                "included only for tables that a transaction has written since",
                 {"tables": MOST_TABLES},
             )
         )
@@ -444,7 +444,7 @@ def that_fit(
             if any(fnmatchcase(name, pattern) for name in names)
         }
         if not fitting:
-            raise InvalidOperation(f"{argument}: no table of the lake is called like {pattern!r}")
+            raise InvalidOperation(f"{argument}: no table name of the lake matches {pattern!r}")
         found |= fitting
     return found
 

@@ -74,7 +74,7 @@ def by_rows(
     files = (*operation.removes, *operation.adds)
     lost = yield from lost_for_good([file_key(location, file.path) for file in files])
     if lost:
-        return ByRows(skipped=f"{lost[0]}, which has rows to be compared, was deleted by others")
+        return ByRows(skipped=f"{lost[0]}, which has rows to compare, was deleted by other clients")
     layout = snapshot.layout
     for key in operation.keys:
         if key not in layout.schema.names:
@@ -213,7 +213,7 @@ def _no_bags(layout: Layout) -> str | None:
     if nested is None and not layout.change_data_feed:
         return None
     what = "a change data feed" if nested is None else f"a nested column {nested}"
-    return f"its files were rewritten by others, and it has {what}"
+    return f"its files were rewritten by other transactions, and it has {what}"
 
 
 def _there(

@@ -137,8 +137,8 @@ def walk_through(context: Context, past: Past, location: str, since: int) -> Pro
     timeline = past.timeline
     if since > past.sequence:
         raise VersionNotFound(
-            f"changes of {location} since global version {since}: the state bound to is "
-            f"version {past.sequence}",
+            f"changes of {location} since global version {since}: the state that is read is the "
+            f"older version {past.sequence}",
             table=location,
         )
     since = (yield from past_at(timeline, since)).sequence
@@ -188,8 +188,8 @@ def refuse_own_columns(location: str, layout: Layout) -> None:
     taken = [name for name in layout.schema.names if name.lower() in CHANGE_COLUMNS.names]
     if taken:
         raise InvalidOperation(
-            f"table {location} has a column {taken[0]} of its own, so its changes can't be told: "
-            "rename the column",
+            f"table {location} has a column {taken[0]} of its own, so its changes can't be "
+            "returned: rename the column",
             table=location,
         )
 
@@ -303,7 +303,7 @@ def _completed(
 def _forgotten(location: str, sequence: int, why: str) -> VersionNotFound:
     return VersionNotFound(
         f"the changes of table {location} by global version {sequence} are not kept: {why}; "
-        "ask for those since a newer version",
+        "request those since a newer version",
         table=location,
     )
 
@@ -451,7 +451,7 @@ def refuse_missing(location: str, files: Sequence[DataFile]) -> Program[None]:
         if isinstance(info, Missing):
             raise VersionNotFound(
                 f"the changes of table {location} are not kept so far back: {key} was removed; "
-                "ask for those since a newer version",
+                "request those since a newer version",
                 table=location,
             )
 

@@ -230,6 +230,6 @@ def _check(table: TableDifference, keys: Sequence[str] | None) -> None:
     if _TYPE.name in layout.schema.names:
         raise InvalidOperation(
             f"table {layout.table} has a column {_TYPE.name} of its own, so its changes can't be "
-            "told: rename the column",
+            "returned: rename the column",
             table=layout.table,
         )

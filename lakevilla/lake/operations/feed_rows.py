@@ -113,10 +113,10 @@ def _kept_so_far(asked: AskedRows) -> Iterator[None]:
     try:
         yield
     except VersionNotFound as error:
-        why = error.message.partition("; ask for")[0]
+        why = error.message.partition("; request")[0]
         raise VersionNotFound(
-            f"what global version {sequence} changed in table {location} can't be had any more: "
-            f"{why}; later versions may be: read the table, and go on from the version read",
+            f"the changes of table {location} by global version {sequence} are not kept any more: "
+            f"{why}; later versions may be: read the table, and continue from the version read",
             table=location,
         ) from error
 

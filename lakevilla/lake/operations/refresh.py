@@ -51,7 +51,7 @@ def refresh_key(schema: pa.Schema, reuse_by: object, table: str) -> tuple[str, .
         )
     if not wanted:
         raise InvalidOperation(
-            f"table {table}: reuse_by names no column: name those that tell one row from another",
+            f"table {table}: reuse_by names no column: name those that identify a row",
             table=table,
         )
     spelled = {name.lower(): name for name in schema.names}
@@ -67,8 +67,8 @@ def refresh_key(schema: pa.Schema, reuse_by: object, table: str) -> tuple[str, .
         kind = schema.field(name).type
         if pa.types.is_nested(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
             raise InvalidOperation(
-                f"table {table}: column {name} ({kind}) can't be in reuse_by, which orders rows by "
-                "plain columns and not by numbers of floating point: name other columns",
+                f"table {table}: column {name} ({kind}) can't be in reuse_by, which takes plain "
+                "columns that hold no floating-point numbers: name other columns",
                 table=table,
             )
     return names
@@ -130,8 +130,8 @@ def check_replaceable(layout: Layout) -> None:
         if field.transform != "identity" or type_ == "binary":
             raise InvalidOperation(
                 f"table {table} is partitioned by {field.spelled} ({type_}), and "
-                "partitions='dynamic' goes by plain columns that are no bytes: say which rows are "
-                "replaced by where=...",
+                "partitions='dynamic' needs plain partition columns that are not binary: say "
+                "which rows are replaced by where=...",
                 table=table,
             )
 

@@ -154,11 +154,14 @@ class _Found:
         if self.missing:
             more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
             return (
-                f"file {self.missing[0].path}{more}, which is to go, was rewritten or removed by "
-                "others"
+                f"file {self.missing[0].path}{more}, which is to be removed, was rewritten or "
+                "removed by other transactions"
             )
         if self.hidden:
-            return f"rows of file {self.hidden[0]}, which is to come, were deleted by others"
+            return (
+                f"rows of file {self.hidden[0]}, which is to be added, were deleted by other "
+                "transactions"
+            )
         return None
 
 
@@ -191,7 +194,9 @@ def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot
             layout_before(context, operation, snapshot), snapshot.layout
         ):
             return Change()
-        raise unfit(operation, snapshot, "its schema or constraints were changed by others")
+        raise unfit(
+            operation, snapshot, "its schema or constraints were changed by other transactions"
+        )
     if now == after:
         return Change()
     if now != before:

@@ -54,7 +54,7 @@ def outcome(context: Context, txn_id: str) -> Program[Outcome]:
     except StoreError as error:
         # The caller got "unknown" before, and must not get an answer that sounds like no.
         raise CommitOutcomeUnknown(
-            f"could not settle transaction {txn_id} ({error.message}): ask again", txn_id=txn_id
+            f"could not settle transaction {txn_id} ({error.message}): try again", txn_id=txn_id
         ) from error
 
 
@@ -71,7 +71,7 @@ def _settled(context: Context, txn_id: str) -> Program[Outcome]:
     if is_by_entry(txn_id):
         raise CommitOutcomeUnknown(
             f"transaction {txn_id} was begun without Feature.I and may have committed by its "
-            "table's own log entry: look for the id in the table's history",
+            "table's own log entry: search the table's history for the id",
             txn_id=txn_id,
         )
     if not held.head.is_fenced(txn_id):
@@ -209,7 +209,7 @@ def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
             return None
         yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
     raise CommitOutcomeUnknown(
-        f"could not settle transaction {txn_ids[0]}: HEAD was replaced by others "
+        f"could not settle transaction {txn_ids[0]}: HEAD was replaced by other clients "
         f"{_MAX_RACES} times in a row; try again",
         txn_id=txn_ids[0],
     )
@@ -253,8 +253,8 @@ def void_lost(context: Context, head: Head, location: str) -> Program[Head]:
             break
         head = newer
     raise StoreError(
-        f"table {location} has a pending commit whose object is gone, and others were always first "
-        "to change the table: recover again",
+        f"table {location} has a pending commit whose object is missing, and other clients always "
+        "changed the table first: recover again",
         table=location,
     )
 

@@ -195,7 +195,7 @@ def _tell(
             "reconcile",
             commit.txn,
             f"replayed {len(waiting)} commits of {location} on a foreign change"
-            + (f"; voided: {replay.voided}" if replay.voided else ""),
+            + (f"; cancelled: {replay.voided}" if replay.voided else ""),
             {"table": location, "transactions": [ref.txn for ref in waiting]},
         )
     )

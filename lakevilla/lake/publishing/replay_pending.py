@@ -177,7 +177,7 @@ def _why_none(
     if is_lost:
         return f"table {location} was dropped or created again by another client"
     if tail.tip < 0:
-        return f"the commit that was to make table {location} is gone: {_object_lost(first)}"
+        return f"the commit that was to create table {location} is missing: {_object_lost(first)}"
     if commit.tables[location].created:
         return f"another client made table {location} first"
     return None
@@ -358,8 +358,8 @@ def _refuse_hiding(
         )
     if found is not None:
         raise InvalidOperation(
-            f"{named(operation.hides)} is to go from table {tail.location}, and others have "
-            f"written rows meanwhile: {found}",
+            f"{named(operation.hides)} is to be dropped from table {tail.location}, and other "
+            f"clients have written rows meanwhile: {found}",
             table=tail.location,
         )
 

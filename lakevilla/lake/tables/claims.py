@@ -69,16 +69,16 @@ def _note(context: Context, location: str) -> Program[None]:
 
 def _unclaimed(location: str) -> Finding:
     message = (
-        f"{lake_key(location)} is not there, so nothing of table {location}, which lies outside of "
-        "the lake, is ever deleted: `register` it again, which claims it"
+        f"{lake_key(location)} is missing, so no file of table {location}, which is stored "
+        "outside of the lake, is ever deleted: `register` it again, which claims it"
     )
     return Finding("error", "lake_file", message, table=location, key=lake_key(location))
 
 
 def _of_another(location: str, owner: LakeFile, state: TableState) -> Finding:
     message = (
-        f"{lake_key(location)} is of the table {owner.table_id or 'of no id'}, and table "
-        f"{location} is {state.table_id}, so nothing of it is ever deleted: `register` it again"
+        f"{lake_key(location)} names the table {owner.table_id or 'of no id'}, and table "
+        f"{location} is {state.table_id}, so no file of it is ever deleted: `register` it again"
     )
     return Finding("warning", "lake_file", message, table=location, key=lake_key(location))
 
@@ -158,5 +158,5 @@ def _restore(
         yield from _note(context, location)
     except LakeVillaError as error:
         return Finding("error", error.kind, error.message, table=location)
-    message = f"{lake_key(location)} was written again: this lake rules table {location}"
+    message = f"{lake_key(location)} was written again: this lake claims table {location}"
     return Finding("note", "lake_file", message, table=location, key=lake_key(location))

@@ -162,7 +162,7 @@ def _no_table(context: Context, location: str, error: TableNotFound) -> Program[
         files = yield from names_in(metadata_directory(location))
         kept = kept_by_a_catalog(context, location, files)
         if kept is not None:
-            message = f"there is no table to be opened at {location} itself: {kept}"
+            message = f"there is no table that can be opened at {location} itself: {kept}"
             return _Step(FoundTable(location, "refused", message, error.kind, "iceberg"))
         if any(metadata_version(name) is not None for name in files):
             yield from context.formats["iceberg"].open(location, location)  # says what is missing
@@ -196,7 +196,7 @@ def _refuse_taken_name(head: Head | None, location: str) -> None:
     if taken not in (None, location):
         raise InvalidOperation(
             f"name {location!r} is registered for {taken}: `register` this table by another name "
-            f"and its path, or take that name away with `unregister`",
+            "and its path, or remove that name with `unregister`",
             table=location,
         )
 

@@ -146,7 +146,7 @@ def clean_emptied(
             raise
         except LakeVillaError as error:
             # It is another lake's by now, or that is unknown: this must not stop the rest.
-            message = f"what lies at {location}, a table whose data was deleted, was left alone: "
+            message = f"the place {location} of a table whose data was deleted was skipped: "
             findings.append(Finding("note", error.kind, message + error.message, table=location))
     return findings
 
@@ -191,7 +191,7 @@ def _cleaned(
 
 
 def _left(location: str, key: str) -> Finding:
-    message = f"{key} was left: it is none of what tables are made of"
+    message = f"{key} was not deleted: it is not a file of a table"
     return Finding("note", "left", message, table=location, key=key)
 
 

@@ -320,8 +320,8 @@ def held_back(
     else:
         says = "is not there" if claim is None else f"names the lake at {claim.root}"
     return (
-        f"{location} lies outside of the lake, and {lake_key(location)} {says}: nothing is deleted "
-        "there; delete it by hand if nobody needs it"
+        f"{location} is outside of the lake, and {lake_key(location)} {says}: nothing is deleted "
+        "there; delete it by hand if it is not needed"
     )
 
 
@@ -336,4 +336,4 @@ def refuse_held_back(
     """
     why = yield from held_back(context, head, location, table_id)
     if why:
-        raise InvalidOperation(f"table {location} was left alone: {why}", table=location)
+        raise InvalidOperation(f"table {location} was skipped: {why}", table=location)

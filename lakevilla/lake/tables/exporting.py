@@ -104,7 +104,8 @@ def export(context: Context, what: Export) -> Program[int]:
             yield from table_format.checkpoint(newer)
         return newer.version
     raise ConflictError(
-        f"export of table {what.name}: {what.target} was written by others {_TRIES} times in a row",
+        f"export of table {what.name}: {what.target} was written by other clients {_TRIES} times "
+        "in a row",
         table=what.name,
     )
 

@@ -56,9 +56,9 @@ def in_the_way(location: str, head: Head | None) -> Program[str | None]:
     if inner and head is not None:
         if head.tables[inner[0]].dropped:
             return (
-                f"the directory of table {location} would hold the files of table {inner[0]}, "
-                f"which was dropped and can be registered again: `register` it and drop it with "
-                "delete_data=True, or choose a name beside it"
+                f"the directory of table {location} would contain the files of table {inner[0]}, "
+                "which was dropped and can be registered again: `register` it and drop it with "
+                "delete_data=True, or choose a name outside of it"
             )
         return _around(location, f"table {inner[0]}")
     return (yield from twin_in_lake(head, location))
@@ -91,19 +91,23 @@ def found_there(location: str, head: Head | None) -> Program[str | None]:
     found_lakes, (at_root, *found_tables) = results[1 : 1 + len(outers)], results[1 + len(outers) :]
     if at_root:
         return (
-            f"table {location} would lie inside a table: the root of this lake is one itself, "
-            "and a VACUUM of it deletes what lies within; connect to the directory above"
+            f"table {location} would be inside a table: the root of this lake is one itself, and "
+            "a VACUUM of it deletes the files below it; connect to the directory above"
         )
     for outer, found in zip(outers, found_lakes, strict=True):
         if not isinstance(found, Missing):
             return (
-                f"table {location} would lie inside another lake, {outer}, which would not know "
-                "of it: connect to that one, or choose a name beside it"
+                f"table {location} would be inside another lake, {outer}, which would not know of "
+                "it: connect to that one, or choose a name outside of it"
             )
     for outer, found in zip(outers, found_tables, strict=True):
         if found:
             dropped = head is not None and outer in head.tables.cached()
-            what = f"table {outer}, which was dropped" if dropped else f"a table of others, {outer}"
+            what = (
+                f"table {outer}, which was dropped"
+                if dropped
+                else f"a table outside of this lake, {outer}"
+            )
             return _within(location, what, outer)
     metadata = [key for key in listed if _METADATA.fullmatch(key[len(location) :])]
     if metadata:
@@ -114,7 +118,7 @@ def found_there(location: str, head: Head | None) -> Program[str | None]:
         )
     nested = nested_tables(location, listed, None)
     if nested:
-        return _around(location, f"a table of others, {nested[0]}")
+        return _around(location, f"a table outside of this lake, {nested[0]}")
     strange = [key for key in listed if _is_strange(key.removeprefix(f"{location}/"))]
     if strange:
         return (
@@ -147,15 +151,15 @@ def _keys(listed: object) -> list[str]:
 
 def _within(location: str, what: str, outer: str) -> str:
     return (
-        f"table {location} would lie inside the directory of {what}, where a VACUUM of "
-        f"{outer} by any client deletes its files: choose a name beside it"
+        f"table {location} would be inside the directory of {what}, where a VACUUM of {outer} by "
+        "any client deletes its files: choose a name outside of it"
     )
 
 
 def _around(location: str, what: str) -> str:
     return (
-        f"the directory of table {location} would hold {what}, whose files a VACUUM of {location} "
-        "by any client deletes: choose a name beside it"
+        f"the directory of table {location} would contain {what}, whose files a VACUUM of "
+        f"{location} by any client deletes: choose a name outside of it"
     )
 
 
@@ -187,9 +191,9 @@ def refuse_place(head: Head, source: str, to: str) -> Program[None]:
 
 def _why_not(head: Head, source: str, to: str) -> Program[str | None]:
     if is_at(to, source):
-        return f"{to} is inside its own source, {source}: choose a place beside it"
+        return f"{to} is inside its own source, {source}: choose a path outside of it"
     if is_at(source, to):
-        return f"{to} is around its own source, {source}: choose a place beside it"
+        return f"{to} contains its own source, {source}: choose a path outside of it"
     clones = yield from load_clones(head)
     other = clone_around(clones, to)
     if other is not None:
@@ -197,7 +201,7 @@ def _why_not(head: Head, source: str, to: str) -> Program[str | None]:
         return f"{to} {what}: choose another place, or delete_ref({other!r}) first"
     below = clone_below(clones, to)
     if below is not None:
-        return f"{to} is around clone {below!r}: choose another place"
+        return f"{to} contains clone {below!r}: choose another place"
     yield from load_tables(head, places_of(to))
     for place in places_of(to):
         state = head.tables.get(place)
@@ -206,7 +210,7 @@ def _why_not(head: Head, source: str, to: str) -> Program[str | None]:
         what = "was a table, which was dropped" if state.dropped else "is a table"
         if place == to:
             return f"{to} {what}: choose another place"
-        return f"{to} is inside table {place}: choose a place beside it"
+        return f"{to} is inside table {place}: choose a path outside of it"
     named = yield from _named(head, to)
     if named is not None:
         where = head.names[named] or "another path"
@@ -216,7 +220,7 @@ def _why_not(head: Head, source: str, to: str) -> Program[str | None]:
     if inner:
         state = head.tables[inner[0]]
         what = ", which was dropped" if state.dropped else ""
-        return f"{to} is around table {inner[0]}{what}: choose another place"
+        return f"{to} contains table {inner[0]}{what}: choose another place"
     return None
 
 
@@ -237,7 +241,7 @@ def refuse_shown(head: Head, location: str) -> Program[None]:
     for place in places_of(location):
         mount = yield from mount_of(head, place)
         if mount is not None:
-            where = "at" if place == location else "around"
+            where = "at" if place == location else "above"
             raise InvalidOperation(
                 f"{location}: clone {mount.name!r} shows a table {where} it, {place}: choose "
                 "another place, or drop that table first",
@@ -264,18 +268,18 @@ def shown_by_clones(location: str, head: Head | None) -> Program[str | None]:
             )
         if mount is not None:
             return (
-                f"table {location} would lie inside table {place}, which clone {mount.name!r} "
-                "shows: choose a name beside it"
+                f"table {location} would be inside table {place}, which clone {mount.name!r} "
+                "shows: choose a name outside of it"
             )
     below = clone_below(clones, location)
     if below is None and location in clones:
         below = location
     if below is not None:
-        return f"table {location} would lie around clone {below!r}: choose a name beside it"
+        return f"table {location} would contain clone {below!r}: choose a name outside of it"
     inner = yield from mounted_below(head, location)
     if inner:
         return (
-            f"table {location} would lie around table {min(inner)}, which a clone shows: choose a "
-            "name beside it"
+            f"table {location} would contain table {min(inner)}, which a clone shows: choose a "
+            "name outside of it"
         )
     return None

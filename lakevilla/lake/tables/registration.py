@@ -85,7 +85,7 @@ def replace_until_stored(
             context.remember(HeldHead(new, outcome.token))
             return new
         yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
-    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+    raise StoreError(f"HEAD was replaced by other clients {_MAX_RACES} times in a row: try again")
 
 
 def register(
@@ -350,8 +350,8 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
         if (yield from _taken_out(context, name, location, by_name=by_name)):
             return
     raise StoreError(
-        f"table {name} is out of the lake, and others wrote its {lake_key(location)} again and "
-        "again: `unregister` it once more",
+        f"table {name} is out of the lake, and other clients wrote its {lake_key(location)} again "
+        "and again: `unregister` it once more",
         table=name,
     )
 

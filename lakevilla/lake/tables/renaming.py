@@ -47,8 +47,8 @@ def known_name(names: NameMap, name: str, location: str) -> str:
         return name
     if known:
         raise InvalidOperation(
-            f"{name!r} is the place of table {known[0]}, which has the name"
-            f"{'' if len(known) == 1 else 's'} {', '.join(map(repr, known))}: rename it by "
+            f"{name!r} is the path of table {known[0]}, which has the "
+            f"name{'' if len(known) == 1 else 's'} {', '.join(map(repr, known))}: rename it by "
             f"that: rename_table({known[0]!r}, ...)",
             table=name,
         )

@@ -91,19 +91,19 @@ def _unreserved(old: Head, head: Head, word: str) -> list[Finding]:
 def _left_alone(listed: Listing, damaged: Mapping[str, LakeVillaError]) -> list[Finding]:
     """Return findings about objects that could not be read, and so were not touched."""
     findings = [
-        Finding("warning", error.kind, f"table {name} was left alone: {error.message}", table=name)
+        Finding("warning", error.kind, f"table {name} was skipped: {error.message}", table=name)
         for name, error in listed.unreadable.items()
     ]
     findings += [
-        Finding("warning", "elsewhere", f"table {name} was left alone: {why}", table=name)
+        Finding("warning", "elsewhere", f"table {name} was skipped: {why}", table=name)
         for name, why in listed.held_back.items()
     ]
     findings += [
-        Finding("warning", error.kind, f"an idempotency key was left alone: {error.message}", key=k)
+        Finding("warning", error.kind, f"an idempotency key was skipped: {error.message}", key=k)
         for k, error in damaged.items()
     ]
     if (history := listed.history) is not None:
-        message = f"the lake's history was left alone: {history.message}"
+        message = f"the lake's history was skipped: {history.message}"
         findings.append(Finding("error", history.kind, message))
     return findings
 

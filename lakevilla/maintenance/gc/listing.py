@@ -332,7 +332,7 @@ def shown_time(asked: TimeAsked, listed: Iterable[ObjectInfo]) -> Program[float]
         info = yield from stat(asked.key)
     if isinstance(info, Missing):
         raise StoreError(
-            f"{asked.key} was deleted while a clean-up asked it for the store's time: nothing was "
+            f"{asked.key} was deleted while a clean-up read the store's time from it: nothing was "
             "deleted, run it again"
         )
     written, own = info.modified_seconds, asked.own_seconds

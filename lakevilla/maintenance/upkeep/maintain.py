@@ -95,7 +95,7 @@ class _Run:
     def attempt(self, name: str) -> Program[bool]:
         """Do a task, unless it rests; return whether another client is, or seems, at work on it."""
         if self.is_over():
-            self._note(name, "left for the next time: there was no time left")
+            self._note(name, "left for the next run: there was no time left")
             return False
         head, self.just_read = self.just_read, None
         if head is None:
@@ -126,7 +126,7 @@ class _Run:
             return False
         lease = yield from take(self.context, name, self.owner, seen)
         if lease is None:
-            self._note(name, "somebody else has begun it")
+            self._note(name, "another client has begun it")
             return False
         yield from self._do(name, head, seen, lease)
         return False
@@ -139,7 +139,7 @@ class _Run:
         try:
             yield from ask(self.context, "maintain")
         except ConflictError as error:
-            self._note(name, f"left for the next time: {error.message}")
+            self._note(name, f"left for the next run: {error.message}")
             return False
         except CorruptObject as error:
             if not any(finding.message == error.message for finding in self.findings):
@@ -161,7 +161,7 @@ class _Run:
                 return
             yield from sleep(self.context.settings.lease_seconds / _LOOKS)
             seen = yield from look(name)
-        self._note(name, f"{seen.record.owner or 'somebody else'} is at work on it")
+        self._note(name, f"{seen.record.owner or 'another client'} is running it")
 
     def _do(self, name: str, head: Head, seen: Seen | None, lease: Lease | None) -> Program[None]:
         """Do a task from where it stopped last, to its end, or as far as there is time."""
@@ -263,10 +263,10 @@ def _rests(
         return ""
     age = context.clock.now() - done_ms / 1000
     if 0 <= age < task.every_seconds:
-        return f"rests: it was done {_ago(age)} ago, and is once in {_ago(task.every_seconds)}"
+        return f"not due: it ran {_ago(age)} ago, and runs once in {_ago(task.every_seconds)}"
     same = (head.sequence, head.replacement) == (last.sequence, last.replacement)
     if same and last.ok and 0 <= age < task.idle_seconds:
-        return f"rests: nothing has happened since it was done {_ago(age)} ago"
+        return f"not due: nothing has changed since it ran {_ago(age)} ago"
     return ""
 
 
@@ -312,5 +312,5 @@ def _summary_of_upkeep(record: TaskRecord) -> str:
         well = "" if record.result.ok else ", with findings"
         parts.append(f"last done {when} by {record.result.by}{well}: {record.result.message}")
     if record.owner:
-        parts.append(f"{record.owner} is at work on it, or died at it")
+        parts.append(f"{record.owner} is running it, or died while running it")
     return "; ".join(parts)

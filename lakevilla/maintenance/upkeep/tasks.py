@@ -97,7 +97,7 @@ def table_work(
     except TableNotFound:
         return Piece()  # it was dropped meanwhile; ``recover`` reports one that is lost
     except (*_LEFT_ALONE, *_NEXT_TIME) as error:
-        when = "was left alone" if isinstance(error, _LEFT_ALONE) else "is left for the next time"
+        when = "was skipped" if isinstance(error, _LEFT_ALONE) else "is left for the next run"
         message = f"table {location} {when}: {error.message}"
         return Piece(findings=[Finding("note", error.kind, message, table=location)])
     except LakeVillaError as error:
@@ -129,12 +129,12 @@ def _keep(context: Context, owner: str) -> Program[Piece]:
         except StoreError:
             raise
         except LakeVillaError as error:
-            message = f"{entry.kind} {name!r} is left for the next time: {error.message}"
+            message = f"{entry.kind} {name!r} is left for the next run: {error.message}"
             is_note = isinstance(error, _LEFT_ALONE)
             found = Finding("note" if is_note else "warning", error.kind, message)
             piece.add(Piece(is_note, findings=[found]))
             continue
-        piece.add(_of_report(report, "tables kept apart"))
+        piece.add(_of_report(report, "tables kept separately"))
     return piece
 
 
@@ -189,7 +189,7 @@ def _optimize(context: Context, location: str, owner: str) -> Program[Piece]:
     finally:
         yield from abort(txn)  # no effect once it has committed
     made = result_of(planned, done, result)
-    done_to = {"files put together": made.files_removed, "made of them": made.files_added}
+    done_to = {"files compacted": made.files_removed, "written instead": made.files_added}
     return Piece(counts=Counter(done_to))
 
 

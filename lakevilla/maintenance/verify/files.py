@@ -384,7 +384,7 @@ def _look_into(files: Sequence[AskedFile]) -> Program[list[Damage | None]]:
 def _look_at_end(file: AskedFile) -> Program[Damage | None]:
     info = yield from object_info(file.key)
     if isinstance(info, Missing):
-        return Damage("is gone although the table names it", is_missing=True)
+        return Damage("is missing although the table names it", is_missing=True)
     if info.size != file.size:
         return Damage(f"has {info.size} bytes, and the table's log says {file.size}")
     if file.how == "size":

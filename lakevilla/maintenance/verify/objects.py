@@ -26,7 +26,7 @@ from lakevilla.store.location import at_home, key_at
 
 #: Objects that are requested in one round.
 _AT_ONCE = 64
-_REMEDY = "restore it from a copy, or run `lakevilla doctor`, which says what it was for"
+_REMEDY = "restore it from a copy, or run `lakevilla doctor`, which says what it was used for"
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,9 +136,9 @@ def _summary(looked: Looked, tables: int) -> Finding:
     shown += f": {', '.join(parts)}" if parts else ""
     if looked.without_hash:
         shown += (
-            f"; of {looked.without_hash:,} no hash is known, so nothing tells whether the middle "
-            "of those is what was written (other clients, or hash_files=False, or an Iceberg "
-            "commit that is not kept any more)"
+            f"; {looked.without_hash:,} have no known hash, so damage in the middle of these is "
+            "not found (other clients, or hash_files=False, or an Iceberg commit that is not kept "
+            "any more)"
         )
     return Finding("note", "verified", shown)
 

@@ -331,7 +331,8 @@ def parse_constraint(sql: str) -> Expr:
         if isinstance(node, Literal) and node.type == "string" and "\\" in (node.value or ""):
             raise InvalidOperation(
                 f"the text {node.value!r} in a constraint has a backslash, which Spark reads "
-                "otherwise than others: in a pattern write [0-9] for a digit and [.] for a dot"
+                "differently from other engines: in a pattern write [0-9] for a digit and [.] for "
+                "a dot"
             )
         pending += children(node)
     return tree

@@ -120,7 +120,7 @@ def columns_of(given: Mapping[Any, object]) -> pa.Schema:
         if not isinstance(type_, pa.DataType):
             kind = type_.__name__ if isinstance(type_, type) else f"a {type(type_).__name__}"
             raise InvalidOperation(
-                f"column {name!r} has {kind} where others have types: give each column a "
+                f"column {name!r} has {kind} where other columns have types: give each column a "
                 f'pyarrow type or the name of one, such as "{_nearest(kind)}", or give each data'
             )
         fields.append(pa.field(name, type_))

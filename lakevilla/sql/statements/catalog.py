@@ -112,7 +112,7 @@ def _meant(parts: Sequence[str]) -> tuple[CatalogKind, str] | None:
         if lower[1] not in INFORMATION_SCHEMA:
             raise InvalidOperation(
                 f"information_schema has {', '.join(INFORMATION_SCHEMA)} here, and no {parts[1]}: "
-                f"{', '.join(PREFIX + kind for kind in SCHEMAS)} tell more"
+                f"{', '.join(PREFIX + kind for kind in SCHEMAS)} show more"
             )
         return INFORMATION_SCHEMA[lower[1]], lower[1]
     return None

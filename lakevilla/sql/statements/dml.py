@@ -239,7 +239,7 @@ class _Reader(TokenReader):
                 break
         self.expect(")")
         if self.peek("IF"):
-            self.refuse("PARTITION ... IF NOT EXISTS", "ask for its rows in the same transaction")
+            self.refuse("PARTITION ... IF NOT EXISTS", "check for its rows in the same transaction")
         if len({value is None for value in found.values()}) > 1:
             self.refuse(
                 "PARTITION with values for some of its columns",

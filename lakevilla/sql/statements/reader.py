@@ -39,7 +39,7 @@ class TokenReader:
 
     def take(self) -> Token:
         if self._next >= len(self._tokens):
-            raise InvalidOperation("the statement is cut short: more belongs behind its end")
+            raise InvalidOperation("the statement is incomplete: more belongs behind its end")
         self._next += 1
         return self._tokens[self._next - 1]
 
@@ -101,7 +101,7 @@ class TokenReader:
 
     def refuse(self, what: str, advice: str) -> NoReturn:
         if what.endswith(_END):
-            raise InvalidOperation(f"the statement is cut short; {advice}")
+            raise InvalidOperation(f"the statement is incomplete; {advice}")
         raise InvalidOperation(f"{what} is not supported in sql; {advice}")
 
     # -- names, values and texts ---------------------------------------------------

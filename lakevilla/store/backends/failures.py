@@ -128,7 +128,7 @@ def _transport_failure(text: str, reading: bool, names: _Names) -> Failure:
 
 
 def _hint(status: int, names: _Names) -> str:
-    hint = _HINTS.get(status, "the store turned the request down")
+    hint = _HINTS.get(status, "the store rejected the request")
     return hint.format_map(names._asdict())
 
 
@@ -167,7 +167,9 @@ def is_the_whole(text: str) -> bool:
 
 
 def ignores_ranges() -> Failure:
-    return _of_store("the store answers a range with the whole object: it must know Range")
+    return _of_store(
+        "the store answers a range request with the whole object: it must support Range"
+    )
 
 
 def status_code(text: str) -> int | None:

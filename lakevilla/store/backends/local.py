@@ -74,8 +74,10 @@ _PERMANENT = {
     errno.ENAMETOOLONG: "the name is too long for the file system; shorten it",
     errno.EOPNOTSUPP: "the file system cannot do this; keep the lake on one with links and locks",
     errno.EXDEV: "the object's directory spans two file systems; keep it on one",
-    errno.ELOOP: "a link is in its place or on the way there, and none is followed; put a "
-    "directory there (mount it, if it lies on another disk)",
+    errno.ELOOP: (
+        "a symbolic link is in its path, and links are not followed; put a directory there (mount "
+        "it, if it is on another disk)"
+    ),
     errno.ENXIO: "it is no regular file, but a pipe, a socket or a device; remove it",
 }
 
@@ -349,7 +351,7 @@ class _Naming:
                 with locked(directory, _LOCK, self._lock_timeout_seconds) as held:
                     if not held:
                         return Failure(
-                            f"the lock {_LOCK} beside {self._name} was held by another process "
+                            f"the lock {_LOCK} next to {self._name} was held by another process "
                             f"for {self._lock_timeout_seconds:g} s",
                             ambiguous=False,
                         )

@@ -206,7 +206,7 @@ class ObstoreBackend:
         if _is_missing_object(outcome):
             return Missing()
         if isinstance(outcome, PreconditionError):
-            return Failure("it was replaced while its end was asked for", ambiguous=False)
+            return Failure("it was replaced while its end was read", ambiguous=False)
         return self._failure(outcome, reading=True)
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:

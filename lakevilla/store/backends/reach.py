@@ -110,12 +110,12 @@ class Reach:
                 "in by an append"
             )
         elif place is None:
-            advice = "which is no plain place of a file: have its writer name it by another path"
+            advice = "which is not a plain path: have its writer name it by another path"
         else:
             directory = replace(place, path=place.path.rpartition("/")[0]).uri
             advice = (
-                "which lies in no table of the lake: if you trust whoever writes the table to "
-                f"name it, connect with files_outside=[{directory!r}]"
+                "which is in no table of the lake: if you trust the writers of the table to name "
+                f"it, connect with files_outside=[{directory!r}]"
             )
         return InvalidOperation(f"{of_table} names the file {key!r}, {advice}", table=table)
 
@@ -153,8 +153,8 @@ def outside_paths(given: object) -> tuple[str, ...]:
     for one in found:
         if not isinstance(one, str) or not is_external(one):
             raise InvalidOperation(
-                f"files_outside names {shown(one)}, which is no place: give the URI or the "
-                "absolute path of a directory"
+                f"files_outside names {shown(one)}, which is neither a path nor a URI: give the "
+                "URI or the absolute path of a directory"
             )
         parse_location(one)
     return found

@@ -102,7 +102,7 @@ class LakeStore:
         backend, place = self._place(key)
         other, origin = self._place(source)
         if other is not backend:
-            raise InvalidOperation(f"{source!r} lies in another store than {key!r}: upload it")
+            raise InvalidOperation(f"{source!r} is in another store than {key!r}: upload it")
         return backend.copy_object(origin, place)
 
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
@@ -164,13 +164,13 @@ class LakeStore:
     def _refuse_unnamed(self, store: Location) -> None:
         if store.scheme == "file":
             raise InvalidOperation(
-                f"the lake {self.root.uri} lies on an object store, and something of it names a "
-                "place on this machine's disk, which is never opened from there: keep the table on "
+                f"the lake {self.root.uri} is on an object store, and one of its objects names a "
+                "path on this machine's disk, which is never opened from there: keep the table on "
                 "the store, or connect to a lake in a directory"
             )
         if store not in self._named:
             raise InvalidOperation(
-                f"the lake {self.root.uri} names {store.uri}, another store, which this client "
-                f"was not told of: connect with settings=Settings(stores=({store.uri!r},)) if it "
-                "may be read and written"
+                f"the lake {self.root.uri} names {store.uri}, another store, which is not in this "
+                f"client's settings: connect with settings=Settings(stores=({store.uri!r},)) if "
+                "it may be read and written"
             )

@@ -282,8 +282,8 @@ def _read_back(txn: TransactionState, tail: Tail) -> Program[int]:
         landed = yield from _own_version(txn, location, tail.tip + 1, newest.tip)
     except StoreError as error:
         raise CommitOutcomeUnknown(
-            f"transaction {txn.id} is committed to table {location}, and its catalog can't tell as "
-            f"which version ({error.message}): look for its rows",
+            f"transaction {txn.id} is committed to table {location}, and its catalog did not "
+            f"report the version ({error.message}): check the table for its rows",
             table=location,
             txn_id=txn.id,
         ) from error
@@ -323,7 +323,8 @@ def _is_newest(txn: TransactionState, location: str, version: int) -> Program[No
     if entry is None or txn.id not in entry.txn_ids:
         raise CommitOutcomeUnknown(
             f"transaction {txn.id} took so long to commit that table {location} may have been "
-            f"cleaned up meanwhile: its version {version} can't be relied on; look for its rows",
+            f"cleaned up meanwhile: its version {version} can't be relied on; check the table for "
+            "its rows",
             table=location,
             txn_id=txn.id,
         )

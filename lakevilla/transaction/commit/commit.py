@@ -255,8 +255,8 @@ def head_errors(txn: TransactionState) -> Iterator[None]:
         # It was saved or resumed: another process may have been at its commit point as well, and
         # only a client that reads the outcome can know.
         raise CommitOutcomeUnknown(
-            f"could not settle whether transaction {txn.id} was committed "
-            f"({error.message}): ask `lake.outcome({txn.id!r})`",
+            f"could not settle whether transaction {txn.id} was committed ({error.message}): call "
+            f"`lake.outcome({txn.id!r})`",
             txn_id=txn.id,
         ) from error
 
@@ -266,7 +266,7 @@ def doubtful(txn: TransactionState, error: LakeVillaError) -> CommitOutcomeUnkno
     if isinstance(error, CommitOutcomeUnknown):
         return error
     ask = (
-        f"ask `lake.outcome({txn.id!r})`"
+        f"call `lake.outcome({txn.id!r})`"
         if txn.through_head
         else "the table's history will show it"
     )

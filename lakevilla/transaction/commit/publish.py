@@ -119,7 +119,9 @@ def _report_foreign(
             continue
         worst, table = rank, next(iter(summary.tables))
         if reason is not None:
-            effect = f"its changes to the table could not be replayed and are void there: {reason}"
+            effect = (
+                f"its changes to the table could not be replayed and are cancelled there: {reason}"
+            )
         elif is_touched:
             effect = "its operations were replayed, and rows that it had read were changed"
         else:

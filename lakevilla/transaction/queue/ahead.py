@@ -92,7 +92,7 @@ def _is_beside(txn: TransactionState, one: Ahead) -> bool:
         txn.claims.beside.add(one.txn)
         message = (
             f"transaction {txn.id} does not wait for {one.txn}, which the same thread has open: "
-            f"it goes on beside it on table {one.table}"
+            f"the transaction continues concurrently with it on table {one.table}"
         )
         detail = {"table": one.table, "holders": [one.txn], "beside": True}
         txn.context.notify(Event("waiting", txn.id, message, detail))

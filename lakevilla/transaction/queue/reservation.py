@@ -52,7 +52,10 @@ def _reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
     head = yield from replace_until_stored(context, change)
     if wanted not in head.reserved:
         return
-    message = f"transaction {txn.id} reserves {', '.join(wanted.tables)}: others let it go first"
+    message = (
+        f"transaction {txn.id} reserves {', '.join(wanted.tables)}: other transactions let it "
+        "commit first"
+    )
     context.notify(Event("escalation", txn.id, message, {"tables": list(wanted.tables)}))
 
 

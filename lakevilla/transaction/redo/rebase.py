@@ -74,7 +74,7 @@ def _interrupted(txn: TransactionState) -> LakeVillaError:
     what = f"transaction {txn.id} was interrupted in the middle of a redo"
     if txn.ending.is_in_doubt:
         # A commit that it has proposed, or sent, before may still be included in HEAD.
-        ask = f"{what}, and may have committed before: ask `lake.outcome({txn.id!r})`"
+        ask = f"{what}, and may have committed before: call `lake.outcome({txn.id!r})`"
         return CommitOutcomeUnknown(ask, txn_id=txn.id)
     return TransactionAborted(f"{what}: run it again", txn_id=txn.id)
 

@@ -97,7 +97,7 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
         raise txn.fail(_refused(txn, done, error)) from error
     if done.observed and again.counts.rows != done.counts.rows:
         raise txn.fail(
-            conflict(txn, done.table, "row counts that the caller has looked at would change")
+            conflict(txn, done.table, "row counts that the caller has read would change")
         )
     done.change, done.counts, done.metrics = again.change, again.counts, again.metrics
     if isinstance(done.operation, Optimize):
@@ -113,7 +113,10 @@ def _refuse_values(
 ) -> Program[None]:
     """Refuse to hide values on the basis of what was known of the earlier rows."""
     if operation.hides:
-        reason = f"others have written to it, and {named(operation.hides)} was to go from it"
+        reason = (
+            f"other transactions have written to it, and {named(operation.hides)} was to be "
+            "dropped from it"
+        )
         raise txn.fail(conflict(txn, operation.table, reason))
     yield from refuse_hidden(txn.context, operation, snapshot)
 
@@ -123,7 +126,8 @@ def _refused(txn: TransactionState, done: Done, error: InvalidOperation) -> Lake
         return conflict(txn, done.table, error.message)
     verb = type(done.operation).__name__.lower()
     return InvalidOperation(
-        f"{verb} of table {done.table}, put off until others were through: {error.message}",
+        f"{verb} of table {done.table}, deferred until other transactions had ended: "
+        f"{error.message}",
         table=done.table,
         txn_id=txn.id,
     )

@@ -154,7 +154,7 @@ def _unknown(txn: TransactionState, location: str, why: str) -> CommitOutcomeUnk
     assert tried is not None
     return CommitOutcomeUnknown(
         f"it is not known whether transaction {txn.id} became version {tried.version} of table "
-        f"{location}, as which it was tried: {why}; look for its rows before it is run again",
+        f"{location}: {why}; check the table for its rows before you run it again",
         table=location,
         txn_id=txn.id,
     )

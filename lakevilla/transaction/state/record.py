@@ -219,6 +219,6 @@ def _taken(txn: TransactionState) -> TransactionAborted:
 
 def _taken_over(txn: TransactionState) -> TransactionAborted:
     return TransactionAborted(
-        f"transaction {txn.id} was aborted by another client: its record is gone; run it again",
+        f"transaction {txn.id} was aborted by another client: its record is missing; run it again",
         txn_id=txn.id,
     )

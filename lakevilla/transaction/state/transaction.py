@@ -131,8 +131,8 @@ class TransactionState:
         if self.work.behind:
             # Its commit was tried and did not complete; new reads would not fit the earlier ones.
             raise InvalidOperation(
-                f"{verb}: transaction {self.id} was moved past what it has read: commit it again, "
-                "or begin a new one",
+                f"{verb}: transaction {self.id} was moved to newer versions than those that it "
+                "has read: commit it again, or begin a new one",
                 txn_id=self.id,
             )
 

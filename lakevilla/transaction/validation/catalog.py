@@ -59,7 +59,7 @@ def changed_catalog(
     commits = yield from commits_since(head, txn.bound.sequence)
     if commits is None:
         return ConflictError(
-            f"transaction {txn.id} is so old that what others have committed since is not kept any "
+            f"transaction {txn.id} is so old that the commits since it began are not kept any "
             "more: run it again",
             txn_id=txn.id,
         )

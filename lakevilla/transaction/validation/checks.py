@@ -155,7 +155,9 @@ def still_mounted(
     found = None if head is None else (yield from mounted_at(head, location))
     if found is None or found.entry.id != view.mount.entry.id:
         name = view.mount.name
-        return conflict(txn, location, f"clone {name!r} that showed it was deleted or made anew")
+        return conflict(
+            txn, location, f"clone {name!r}, which showed it, was deleted or created again"
+        )
     return None
 
 
@@ -179,7 +181,7 @@ def refused_place(
     """
     known = "" if old.state is None else old.state.released_by
     if state is not None and state.released_by not in ("", known):
-        return conflict(txn, old.location, "it was let go to other lakes by `unregister`")
+        return conflict(txn, old.location, "it was released to other lakes by `unregister`")
     reason = yield from in_the_way(old.location, head)
     if reason is not None:
         return InvalidOperation(reason, table=old.location, txn_id=txn.id)
@@ -225,7 +227,7 @@ def touched_within(txn: TransactionState, head: Head) -> Program[ConflictError |
     commits = yield from commits_since(head, txn.bound.sequence)
     if commits is None:
         return ConflictError(
-            f"transaction {txn.id} is so old that what others have committed since is not kept any "
+            f"transaction {txn.id} is so old that the commits since it began are not kept any "
             "more: run it again",
             txn_id=txn.id,
         )

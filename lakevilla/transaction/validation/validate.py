@@ -173,7 +173,9 @@ def _table(
         found.tails[location] = tail
         if state.published > tail.tip:
             found.conflict = conflict(
-                txn, location, "its log ends before what HEAD tells of: another client removes it"
+                txn,
+                location,
+                "its log ends before the version that HEAD names: another client is deleting it",
             )
             return None
     new = yield from _new_view(txn, head, location, tail, found)

@@ -305,8 +305,8 @@ def _take_in(txn: TransactionState, location: str, probing: bool) -> Program[Non
     if behind and not (yield from extend(txn)):
         raise txn.fail(
             ConflictError(
-                f"transaction {txn.id} was resumed and what it has read was changed "
-                f"meanwhile, so table {location} can't be read beside it: run it again",
+                f"transaction {txn.id} was resumed and what it has read was changed meanwhile, so "
+                f"table {location} can't be read in the state that it has read: run it again",
                 table=location,
                 txn_id=txn.id,
             )

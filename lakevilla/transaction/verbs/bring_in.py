@@ -71,8 +71,8 @@ def _copied(txn: TransactionState, location: str, files: Sequence[DataFile]) -> 
     if missing is not None:
         path = files[sources.index(missing)].path
         raise VersionNotFound(
-            f"table {location}: {path} was removed: another client's clean-up knows no clones "
-            "(docs/clones.md)",
+            f"table {location}: {path} was removed: the clean-up of other clients does not know "
+            "clones (docs/clones.md)",
             table=location,
             txn_id=txn.id,
         )

@@ -84,7 +84,7 @@ def resumed(
     if bundle.epoch != context.epoch:
         raise txn.fail(
             ConflictError(
-                f"transaction {bundle.txn} was begun on a branch that was merged or made anew "
+                f"transaction {bundle.txn} was begun on a branch that was merged or created again "
                 "since: run it again",
                 txn_id=bundle.txn,
             )
@@ -99,7 +99,7 @@ def resumed(
     if txn.head is None:
         raise txn.fail(
             TransactionAborted(
-                f"transaction {bundle.txn} was begun in a lake whose HEAD is gone since: run it "
+                f"transaction {bundle.txn} was begun in a lake whose HEAD was lost since: run it "
                 "again",
                 txn_id=bundle.txn,
             )

@@ -94,7 +94,7 @@ def _change(
     if emptied and (yield from make_free(txn.context, location)):
         # This client itself has moved HEAD: so the transaction moves, too.
         if not (yield from extend(txn)):
-            raise conflict(txn, location, "what lay in its log was deleted")
+            raise conflict(txn, location, "the files in its log were deleted")
         head = txn.head
         yield from load_tables(head, [location])
         state = None if head is None else head.tables.get(location)
@@ -123,8 +123,8 @@ def _change(
     for other in txn.work.tables:
         if other.startswith(f"{location}/") or location.startswith(f"{other}/"):
             raise InvalidOperation(
-                f"one of the tables {location} and {other} would lie inside the other, where a "
-                "VACUUM by any client deletes its files: choose a name beside it",
+                f"one of the tables {location} and {other} would be inside the other, where a "
+                "VACUUM by any client deletes its files: choose a name outside of it",
                 table=location,
                 txn_id=txn.id,
             )
@@ -188,15 +188,15 @@ def _taken(
             "choose another name"
         )
     if dropped and emptied:
-        why = "was dropped with its data, and another table lies there now: `register` it"
+        why = "was dropped with its data, and another table is stored there now: `register` it"
     elif dropped and on_branch:
         why = "was dropped on this branch and its log still exists: choose another name"
     elif dropped:
         # A name to which it was renamed is no path, and it is found by its path alone.
         why = (
             f"was dropped and its log still exists: `register({location!r})` revives it, and "
-            "or_replace=True, in SQL CREATE OR REPLACE TABLE, begins anew in its place (its old "
-            "versions stay)"
+            "or_replace=True, in SQL CREATE OR REPLACE TABLE, creates it again in its place (its "
+            "old versions stay)"
         )
     else:
         why = "exists already: choose another name, or write to it"

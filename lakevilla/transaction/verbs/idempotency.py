@@ -76,8 +76,8 @@ def _refuse_unknown(txn: TransactionState, use: KeyUse) -> None:
         return
     raise CommitOutcomeUnknown(
         f"whether idempotency key {use.key!r} was used before this lake lost all but its tables "
-        "can't be told: look whether what it stands for is there; once it is settled what was "
-        "done, `lakevilla recover ROOT --confirm-head` lets keys be used again",
+        "is not known: check the tables for the changes that were committed with it; when you "
+        "know what was committed, `lakevilla recover ROOT --confirm-head` lets keys be used again",
         txn_id=txn.id,
         idempotency_key=use.key,
     )
@@ -149,11 +149,11 @@ def _refuse_other_checkpoint(txn: TransactionState, use: KeyUse, batch: int) -> 
         _refuse_other_plan(txn, use, last)
         return
     what = f"brings batch {batch}, and the lake has its batch {last.version}"
-    why = "the checkpoint is a new one, or an older copy of that which has come so far"
+    why = "the checkpoint is a new one, or an older copy of the one that the lake has seen"
     if last.version == batch:
         ours, its = (f"checkpoint {one or 'unknown'}" for one in (use.checkpoint, last.checkpoint))
         what = f"brings batch {batch} of {ours}, and the lake has its batch {batch} of {its}"
-        why = "to skip it would lose its rows"
+        why = "skipping it would lose its rows"
     raise InvalidOperation(
         f"stream {use.key!r} {what}: {why}; a new checkpoint needs a query_id of its own (option "
         "queryId of the data source)",
@@ -167,11 +167,11 @@ def _refuse_other_plan(txn: TransactionState, use: KeyUse, last: KeyRecord) -> N
         return
     raise InvalidOperation(
         f"stream {use.key!r} brings batch {last.version}, and lake {txn.context.root} has a batch "
-        f"{last.version} of other rows: checkpoint {last.checkpoint or 'unknown'} has gone back to "
-        "an older copy, from before what the lake has seen, and to skip the batch would lose its "
-        "rows; go on with the newest copy of it, or give this one a query_id of its own (option "
-        f"queryId of the data source): then all from batch {last.version} on is written, also what "
-        "the lake has already",
+        f"{last.version} of other rows: checkpoint {last.checkpoint or 'unknown'} has gone back "
+        "to an older copy, from before the batches that the lake has seen, and skipping the batch "
+        "would lose its rows; continue with its newest copy, or give this one a query_id of its "
+        f"own (option queryId of the data source): then all batches from {last.version} on are "
+        "written, including those that the lake has already",
         txn_id=txn.id,
     )
 
@@ -190,11 +190,11 @@ def _refuse_gap(txn: TransactionState, use: KeyUse, last: KeyRecord) -> None:
     ends = f"ends with its batch {due - 1}" if due else "has none of its batches"
     raise InvalidOperation(
         f"stream {use.key!r} brings batch {use.version}, and lake {txn.context.root} {ends}: "
-        f"{lacks} of checkpoint {use.checkpoint} came before and can't be found, so the lake has "
-        "gone back to an older state, as by a backup, or they went elsewhere; bring the lake's "
-        "newer state back, or go on with a copy of the checkpoint that is as old as the lake, or "
-        "give the stream a query_id of its own (option queryId of the data source): then it goes "
-        f"on from batch {use.version}, and the lake stays without {lacks}",
+        f"{lacks} of checkpoint {use.checkpoint} precede it and can't be found, so the lake has "
+        "gone back to an older state, as by a backup, or they were written elsewhere; restore the "
+        "newer state of the lake, or continue with a copy of the checkpoint that is as old as the "
+        "lake, or give the stream a query_id of its own (option queryId of the data source): then "
+        f"it continues from batch {use.version}, and the lake stays without {lacks}",
         txn_id=txn.id,
     )
 
@@ -249,7 +249,7 @@ def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyReco
     if record.version is not None:
         what = f"version {record.version} of application {use.key!r}"
     raise CommitOutcomeUnknown(
-        f"whether {what} was committed is not known any more: look for transaction {record.txn} "
+        f"whether {what} was committed is not known any more: search for transaction {record.txn} "
         f"in the tables' histories; if it is in none, delete {key_object(use.key, use.version)} "
         "and run again",
         txn_id=record.txn,
@@ -288,8 +288,8 @@ def _replace(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[N
     if not isinstance(outcome, Stored):
         raise txn.fail(
             ConflictError(
-                f"idempotency key {use.key!r} was taken by another transaction meanwhile: "
-                "run again, it will be waited for",
+                f"idempotency key {use.key!r} was taken by another transaction meanwhile: run it "
+                "again, which waits for that transaction",
                 txn_id=txn.id,
             )
         )
@@ -321,9 +321,9 @@ def committed_in_base(lake: Context, branch: Head, key: str) -> Program[CommitRe
     base = yield from load_base(branch.epoch.base)
     if base.origin:
         raise InvalidOperation(
-            f"branch {branch.epoch.name!r} was made of a state of another branch, so nobody can "
-            f"tell whether idempotency key {key!r} was committed in it: use keys on branches of "
-            "the lake, or look for the rows before you repeat"
+            f"branch {branch.epoch.name!r} was created from a state of another branch, so it is "
+            f"not known whether idempotency key {key!r} was committed in it: use keys on branches "
+            "of the lake, or check the tables for the rows before you repeat"
         )
     held = yield from lake.head()
     if held is None:
@@ -369,7 +369,7 @@ def keys_to_take(
     if waiting and partial:
         raise InvalidOperation(
             f"branch {name!r} has committed with idempotency key {waiting[0]!r}: merge all of its "
-            "tables together, as a key stands for the whole of what was committed with it"
+            "tables together, as a key covers all changes that were committed with it"
         )
     uses = tuple(KeyUse(key, None) for key in waiting)
     for use in uses:
@@ -378,8 +378,8 @@ def keys_to_take(
         except AlreadyCommitted as error:
             raise MergeConflict(
                 f"idempotency key {use.key!r} was committed on branch {name!r} and on the lake "
-                f"(transaction {error.txn_id}), so that what it stands for would be there twice: "
-                "undo one of them, or delete the branch"
+                f"(transaction {error.txn_id}), so that its changes would be applied twice: undo "
+                "one of them, or delete the branch"
             ) from error
     return uses
 

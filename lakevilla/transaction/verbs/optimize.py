@@ -187,7 +187,7 @@ def _refuse_unordered(layout: Layout, columns: Sequence[str]) -> None:
         else:
             continue
         raise InvalidOperation(
-            f"table {layout.table} can't be put in z order: {problem}; name others",
+            f"table {layout.table} can't be put in z order: {problem}; name other columns",
             table=layout.table,
         )
     if len(columns) > _MOST_COLUMNS:

@@ -566,8 +566,8 @@ def bind_to_past(
     held = yield from context.head()
     if held is None:
         raise VersionNotFound(
-            "the lake has no global version yet: its first transaction makes one; "
-            "ask for no version to see the tables as they are"
+            "the lake has no global version yet: its first transaction makes one; leave the "
+            "version out to read the newest state"
         )
     timeline = Timeline.of(held.head)
     if timestamp_ms is not None:
@@ -686,7 +686,7 @@ def _past_seen(txn: TransactionState, location: str) -> Program[Past]:
     if frozen is not None and frozen.base.origin:
         raise InvalidOperation(
             f"changes of {location}: {frozen.base.kind} {frozen.name!r} is a state of a branch, "
-            "whose history it does not know: ask `lake.on` of that branch for them",
+            "and has no history: read them by `lake.on` of that branch",
             table=location,
             txn_id=txn.id,
         )

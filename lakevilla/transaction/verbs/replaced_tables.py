@@ -87,7 +87,7 @@ def conflict_of_replaced(txn: TransactionState, location: str) -> LakeVillaError
     return txn.fail(
         ConflictError(
             f"table {location} was dropped, or created again, after transaction {txn.id} began, "
-            f"and can't be read as it was: {again}",
+            f"and can't be read in its earlier state: {again}",
             table=location,
             txn_id=txn.id,
         )

@@ -130,7 +130,7 @@ def unsave(txn: TransactionState) -> Program[None]:
         raise txn.fail(
             TransactionAborted(
                 f"transaction {txn.id} was resumed by another process and may have committed: "
-                f"ask `lake.outcome({txn.id!r})`",
+                f"call `lake.outcome({txn.id!r})`",
                 txn_id=txn.id,
             )
         )
@@ -326,8 +326,8 @@ def _taken_over(
     stored = yield from put(record_key(txn_id), encode(taken), Match(token))
     if not isinstance(stored, Stored):
         raise CommitOutcomeUnknown(
-            f"transaction {txn_id} was saved or resumed by another process just now: "
-            "look at it again before resuming it",
+            f"transaction {txn_id} was saved or resumed by another process just now: check its "
+            "state before you resume it",
             txn_id=txn_id,
         )
     return HeldRecord(taken, stored.token, context.clock.elapsed())

@@ -72,7 +72,7 @@ def test_a_lake_is_true_without_tables(tmp_path: Path) -> None:
     assert not (tmp_path / "empty").exists()
 
 
-def test_the_length_is_that_of_now_beside_an_iteration(lake: lv.Lake) -> None:
+def test_the_length_is_that_of_now_during_an_iteration(lake: lv.Lake) -> None:
     names = iter(lake)
     first = next(names)
     lake.create_table("more", ROWS)
@@ -117,7 +117,7 @@ def test_a_catalogs_table_keeps_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("uri", ["prod.sales.orders", "wh/sales/orders"])
-def test_a_catalogs_table_keeps_its_name_beside_one_more(tmp_path: Path, uri: str) -> None:
+def test_a_catalogs_table_keeps_its_name_next_to_one_more(tmp_path: Path, uri: str) -> None:
     catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
     catalog.create_namespace("sales")
     catalog.create_table("sales.orders", schema=ROWS.schema)
@@ -225,7 +225,7 @@ def test_a_table_whose_name_needs_quotes_is_found(tmp_path: Path, name: str) -> 
         assert [table.name for table in lake.tables()] == [name]
 
 
-def test_damaged_tables_are_told_and_the_others_come_in(tmp_path: Path) -> None:
+def test_damaged_tables_are_reported_and_the_others_come_in(tmp_path: Path) -> None:
     for name in ("good", "torn", "gap", "fine/too"):
         write_deltalake(str(tmp_path / name), ROWS)
         write_deltalake(str(tmp_path / name), ROWS, mode="append")

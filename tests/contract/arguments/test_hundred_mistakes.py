@@ -175,7 +175,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("mistake", mistakes(), ids=lambda mistake: mistake.written)
-def test_a_mistake_is_told_and_changes_nothing(desk: Desk, mistake: Mistake) -> None:
+def test_a_mistake_is_reported_and_changes_nothing(desk: Desk, mistake: Mistake) -> None:
     before = contents(desk.directory)
     error, message = desk.message_of(mistake.written)
     assert message == mistake.message

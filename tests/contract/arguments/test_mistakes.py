@@ -359,7 +359,9 @@ def check(error: Exception, where: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_mistake_is_told_by_name_and_has_no_effect(lake: lv.Lake, root: Path, name: str) -> None:
+def test_a_mistake_is_reported_by_name_and_has_no_effect(
+    lake: lv.Lake, root: Path, name: str
+) -> None:
     call, given = CALLS[name]
     before = state(root)
     for argument in given:

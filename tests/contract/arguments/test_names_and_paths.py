@@ -124,7 +124,7 @@ def test_a_name_inside_a_directory_kept_for_something_else_is_refused(
     with place.connect() as lake:
         lake.create_table("t", {"id": [1]})
         before = contents(place.root)
-        with pytest.raises(lv.InvalidOperation, match="choose another place"):
+        with pytest.raises(lv.InvalidOperation, match="choose another name"):
             lake.create_table(name, {"id": [1]})
         assert contents(place.root) == before
 

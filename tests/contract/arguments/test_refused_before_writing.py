@@ -92,7 +92,7 @@ def test_a_forgotten_where_is_asked_for(lake: lv.Lake, name: str, verb: Any) -> 
     assert f"{name} orders: " in str(error)
 
 
-def test_a_directory_that_is_no_table_is_told_from_one(lake: lv.Lake, root: Path) -> None:
+def test_a_directory_that_is_no_table_is_distinguished_from_one(lake: lv.Lake, root: Path) -> None:
     (root / "photos").mkdir()
     (root / "photos" / "a.jpg").write_bytes(b"x")
     error = refused(lake, lambda txn: txn.read("photos"), lv.TableNotFound, table="photos")
@@ -231,7 +231,7 @@ def test_connecting_with_what_is_not_understood_is_refused(tmp_path: Path) -> No
         lv.connect("s3:///lake")
     wrong: Any
     for wrong in (None, 5, "", f"{tmp_path}/a\0b"):
-        with pytest.raises(lv.InvalidOperation, match="is no place"):
+        with pytest.raises(lv.InvalidOperation, match="is neither a path nor a URI"):
             lv.connect(wrong)
     wrong = 5
     with pytest.raises(lv.InvalidOperation, match="storage_options"):

@@ -131,7 +131,7 @@ def test_a_schema_of_pyiceberg_is_one(lake: lv.Lake, format: Format) -> None:
         ({"x": "variant"}, "no table can keep"),
         ({"x": "struct<a:int,A:int>"}, "columns 'a' and 'A'"),
         ({"x": int}, "column 'x' has int"),
-        ({"x": "int", "y": [1]}, "column 'y' has a list where others have types"),
+        ({"x": "int", "y": [1]}, "column 'y' has a list where other columns have types"),
         ({"x": "int", "y": None}, "column 'y' has a NoneType"),
         ({"x": "int", 5: "int"}, "column name 5 is not a string"),
         ({"x": "int", "": "int"}, "column name '' is not a string"),

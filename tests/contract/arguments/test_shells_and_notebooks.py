@@ -63,7 +63,7 @@ def test_repr_asks_nothing_of_the_store_and_html_at_most_one_object(lake: lv.Lak
             "<table>" if name not in ("OperationResult", "transactions") else "<p>"
         )
     assert "qty" not in repr(wrote)
-    assert "not looked at yet" in wrote._repr_html_()  # showing it made no count part of it
+    assert "not counted yet" in wrote._repr_html_()  # showing it made no count part of it
     txn.abort()
 
 
@@ -121,7 +121,7 @@ def test_a_lake_that_cannot_be_seen_is_shown_as_it_was_known(
     monkeypatch.setattr(inside(lake).store, "get", fails)
     html, gets = quietly(lake, lake._repr_html_)
     assert gets == 1, "and nobody waits for more"
-    assert "version 2, 1 table; not to be seen now: " in html
+    assert "version 2, 1 table; can't be read now: " in html
     assert "the store is away" in html
     assert "<td>sales/orders</td>" in html
 

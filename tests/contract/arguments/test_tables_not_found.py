@@ -59,7 +59,7 @@ def test_a_name_that_is_near_is_named(lake: lv.Lake, name: str, meant: str) -> N
     assert f"did you mean {meant}?" in told(lake, name)
 
 
-def test_a_name_that_nothing_is_near_is_told_what_names_are(lake: lv.Lake) -> None:
+def test_a_name_that_nothing_is_near_is_answered_with_what_names_are(lake: lv.Lake) -> None:
     text = told(lake, "x")
     assert "did you mean" not in text
     assert "tables()" in text
@@ -101,7 +101,7 @@ def test_a_table_that_was_dropped_is_not_suggested(lake: lv.Lake) -> None:
     assert "sales/orders?" not in told(lake, "sales/order")
 
 
-def test_a_catalogs_table_without_its_catalog_is_told_how_to_connect(
+def test_a_catalogs_table_without_its_catalog_is_answered_with_how_to_connect(
     tmp_path: Path, catalog: Catalog
 ) -> None:
     root = str(tmp_path / "lake")
@@ -120,7 +120,7 @@ def test_a_catalogs_table_without_its_catalog_is_told_how_to_connect(
             lake.snapshot().sql("select * from prod.sales.orders")
 
 
-def test_the_directory_of_a_catalogs_table_is_told_from_one_that_is_no_table(
+def test_the_directory_of_a_catalogs_table_is_distinguished_from_one_that_is_no_table(
     tmp_path: Path, catalog: Catalog
 ) -> None:
     location = catalog.load_table("sales.orders").location()

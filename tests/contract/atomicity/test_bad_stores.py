@@ -130,7 +130,7 @@ def options(endpoint: str) -> dict[str, str]:
         (500, "InternalError", "500"),
     ],
 )
-def test_a_store_that_does_not_let_us_in_is_told_without_secrets(
+def test_a_store_that_does_not_let_us_in_is_reported_without_secrets(
     status: int, code: str, told: str
 ) -> None:
     with answering(status, code) as endpoint:
@@ -182,7 +182,7 @@ def test_a_table_elsewhere_that_is_not_reached_names_its_own_bucket(tmp_path: Pa
         lake.table("s3://bucket/far/orders")
 
 
-def test_a_key_without_its_secret_is_told_which_is_missing() -> None:
+def test_a_key_without_its_secret_is_reported_as_missing_it() -> None:
     half = options("http://127.0.0.1:9")
     del half["AWS_SECRET_ACCESS_KEY"]
     with pytest.raises(
@@ -217,7 +217,7 @@ def test_a_bucket_that_is_not_there_is_a_store_error(s3_server: S3Server) -> Non
     assert str(caught.value).startswith("s3://lakevilla-no-such-bucket/lake at http")
 
 
-def test_a_store_that_answers_a_range_with_the_whole_object_is_told(behind: Open) -> None:
+def test_a_store_that_answers_a_range_with_the_whole_object_is_reported(behind: Open) -> None:
     place, _ = behind("without ranges")
     store = open_store(place.root, place.storage_options)
     for key, body in (("some", b"0123456789"), ("empty", b"")):
@@ -225,7 +225,7 @@ def test_a_store_that_answers_a_range_with_the_whole_object_is_told(behind: Open
     for byte_range in ((2, 4), (-4, 0)):
         failure = store.get("some", byte_range=byte_range)
         assert isinstance(failure, Failure)
-        assert "it must know Range" in failure.reason
+        assert "it must support Range" in failure.reason
         nothing = store.get("empty", byte_range=byte_range)
         assert isinstance(nothing, Found), "the whole of it is right"
         assert nothing.body == b""

@@ -232,7 +232,7 @@ def test_fields_are_added_within_structs(lake: lv.Lake, format: Any, mapped: boo
             txn.alter("t", add_columns=names)
 
 
-def test_two_add_the_same_field_of_a_struct_and_the_second_is_told(lake: lv.Lake) -> None:
+def test_two_add_the_same_field_of_a_struct_and_the_second_is_reported(lake: lv.Lake) -> None:
     lake.create_table("t", [{"s": {"a": 1}}])
     first, second = lake.transaction(), lake.transaction()
     for txn in (first, second):

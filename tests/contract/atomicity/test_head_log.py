@@ -248,7 +248,7 @@ def test_a_client_goes_on_from_what_a_pickled_one_did(behind: Open) -> None:
 
 
 @pytest.mark.parametrize("flaw", ["match refused", "match ignored"])
-def test_the_first_of_the_heads_that_is_lost_is_written_anew_and_nothing_with_it(
+def test_the_first_of_the_heads_that_is_lost_is_written_again_and_nothing_with_it(
     behind: Open, flaw: Flaw
 ) -> None:
     place, _ = behind(flaw)

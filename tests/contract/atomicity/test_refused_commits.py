@@ -131,7 +131,7 @@ def rows(lake: lv.Lake) -> list[int]:
 
 @pytest.mark.parametrize("refusal", [FORBIDDEN, NOT_IMPLEMENTED, SLOW_DOWN], ids=repr)
 @pytest.mark.parametrize("blind", [False, True])
-def test_a_commit_point_that_is_turned_down_is_told_as_nothing_committed(
+def test_a_commit_point_that_is_refused_is_reported_as_nothing_committed(
     lake: lv.Lake, features: lv.Feature, refusal: Failure, blind: bool
 ) -> None:
     txn = append(lake, features)
@@ -206,7 +206,7 @@ def test_a_refused_fence_is_not_taken_for_an_outcome(quick_place: Place) -> None
         assert other.outcome(txn.id).state == "committed"
 
 
-def test_a_head_that_can_not_be_made_is_told_as_the_stores_refusal(quick_place: Place) -> None:
+def test_a_head_that_can_not_be_made_is_reported_as_the_stores_refusal(quick_place: Place) -> None:
     with quick_place.connect(settings=QUICK) as lake:
         with broken(lake, FORBIDDEN), pytest.raises(lv.StoreError, match="403"):
             with lake.transaction() as txn:

@@ -514,7 +514,7 @@ def test_the_decorator_runs_its_function_in_a_transaction(lake: lv.Lake) -> None
     assert lake.snapshot().read("stock", where="sku = 'apple'")["left"].to_pylist() == [42]
 
 
-def test_counts_that_were_looked_at_and_change_in_a_redo_are_a_conflict(
+def test_counts_that_were_read_and_change_in_a_redo_are_a_conflict(
     lake: lv.Lake, shop: Place
 ) -> None:
     with shop.connect() as other:

@@ -275,7 +275,7 @@ def test_no_table_takes_the_name_of_a_catalog_table(lake: lv.Lake, name: str) ->
     assert ask(lake, "SELECT count(*) AS n FROM lakevilla_tables") == [{"n": 4}]
 
 
-def test_a_table_of_such_a_name_that_is_there_is_told_apart(shared_place: Place) -> None:
+def test_a_table_of_such_a_name_that_is_there_is_distinguished(shared_place: Place) -> None:
     shared_place.write("lakevilla_tables", rows(1))
     with make(shared_place) as lake:
         lake.run(lambda txn: txn.append("lakevilla_tables", rows(2)))
@@ -346,7 +346,7 @@ def test_of_many_tables_those_that_are_asked_for_are_opened(
     assert asked("SELECT * FROM lakevilla_commits") == 0
 
 
-def test_a_catalog_table_that_is_misspelt_or_read_as_a_table_is_told_from_others(
+def test_a_catalog_table_that_is_misspelt_or_read_as_a_table_is_distinguished_from_others(
     lake: lv.Lake,
 ) -> None:
     with pytest.raises(lv.TableNotFound, match=r"did you mean lakevilla_tables"):

@@ -161,7 +161,7 @@ def test_sizes_are_those_of_the_snapshot_after_any_history(shared_place: Place, 
     assert "corrupt_object" not in refused
 
 
-def test_the_size_is_told_after_each_commit(quick_place: Place) -> None:
+def test_the_size_is_reported_after_each_commit(quick_place: Place) -> None:
     with quick_place.connect() as lake:
         lake.create_table("t", rows(0))
         lake.run(lambda txn: txn.append("t", rows(1)))
@@ -198,7 +198,7 @@ def test_removals_of_others_without_statistics_leave_the_rows_untold(local_place
         assert found.rows in (None, expected.rows)
 
 
-def test_an_older_client_is_refused_once_sizes_are_told(
+def test_an_older_client_is_refused_once_sizes_are_reported(
     local_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with local_place.connect() as lake:
@@ -208,7 +208,7 @@ def test_an_older_client_is_refused_once_sizes_are_told(
         older.read("t")
 
 
-def test_sizes_of_an_older_version_are_told(quick_place: Place) -> None:
+def test_sizes_of_an_older_version_are_reported(quick_place: Place) -> None:
     with quick_place.connect() as lake:
         lake.create_table("t", rows(0))
         then = known_size(lake, "t")

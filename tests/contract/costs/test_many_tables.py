@@ -109,7 +109,7 @@ def test_the_first_commit_to_two_tables_fetches_two_leaves_in_one_round(lake: lv
     assert behind.get >= warm.get + 2
 
 
-def test_all_tables_are_told(lake: lv.Lake) -> None:
+def test_all_tables_are_listed(lake: lv.Lake) -> None:
     with lv.connect(lake.root) as other:
         head = newest(other)
         txn = other.transaction(read_only=True)
@@ -150,7 +150,7 @@ def test_created_dropped_and_registered_tables_find_their_leaves(
         assert other.table("far_008").name == "far_008"
 
 
-def test_a_lake_at_an_older_version_is_told_from_its_leaves(lake: lv.Lake) -> None:
+def test_a_lake_at_an_older_version_is_listed_from_its_leaves(lake: lv.Lake) -> None:
     before = newest(lake).sequence
     commit_two(lake, PAIR)
     with lake.transaction() as txn:
@@ -228,7 +228,7 @@ def test_gc_keeps_what_an_older_head_names_for_max_age_and_no_longer(
         assert len(left - named) <= 3, "marks, and nothing else"
 
 
-def test_a_reader_that_stays_where_it_is_bound_is_told_that_its_leaf_is_gone(
+def test_a_reader_that_stays_where_it_is_bound_gets_an_error_once_its_leaf_is_deleted(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with lv.connect(lake.root) as other:

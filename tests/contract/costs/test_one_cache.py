@@ -76,7 +76,7 @@ def test_no_lake_shares_with_one_in_another_memory() -> None:
         assert set(lake.read("t")["id"].to_pylist()) == {number}
 
 
-def test_the_doctor_and_verify_ask_the_store_whatever_is_at_hand(place: Place) -> None:
+def test_the_doctor_and_verify_query_the_store_whatever_is_cached(place: Place) -> None:
     lake = with_history(place)
     assert len(lake.history()) == 21
     objects = Objects(place)

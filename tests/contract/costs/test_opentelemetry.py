@@ -189,7 +189,7 @@ def test_threads_share_a_listener(lake: lv.Lake, telemetry: Telemetry) -> None:
         assert {"lakevilla.decide", "lakevilla.publish"} <= {span.name for span in phases}
 
 
-def test_snapshots_that_nobody_closes_are_let_go(
+def test_snapshots_that_no_caller_closes_are_released(
     lake: lv.Lake, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opentelemetry, "_MOST", 3)

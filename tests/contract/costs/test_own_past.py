@@ -45,7 +45,7 @@ def test_an_old_version_costs_no_more_than_to_open_the_table_and_read_it(grown: 
             assert rounds(lake, partial(table.read, version=version)) <= most_rounds
 
 
-def test_times_and_lists_of_versions_cost_a_look_at_the_log(grown: Place) -> None:
+def test_times_and_lists_of_versions_cost_a_list_of_the_log(grown: Place) -> None:
     with grown.connect() as lake:
         table = lake.table("a")
         of_delta = table.format == "delta"

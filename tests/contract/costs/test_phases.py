@@ -190,7 +190,7 @@ def test_a_transaction_that_moves_to_a_newer_head_has_validated_in_that_time(
     assert sum(heard.seconds().values()) == pytest.approx(heard.last().detail["seconds"])
 
 
-def test_a_cold_client_reads_metadata_and_that_is_told_by_table(
+def test_a_cold_client_reads_metadata_and_that_is_reported_by_table(
     lake: lv.Lake, shared: Place
 ) -> None:
     heard = Heard()
@@ -203,7 +203,7 @@ def test_a_cold_client_reads_metadata_and_that_is_told_by_table(
     assert sum(heard.seconds().values()) == pytest.approx(heard.last().detail["seconds"])
 
 
-def test_rows_that_are_streamed_are_told_of_when_the_stream_has_ended(
+def test_rows_that_are_streamed_are_reported_when_the_stream_has_ended(
     lake: lv.Lake, heard: Heard
 ) -> None:
     rows = lake.scan("bank")
@@ -213,7 +213,7 @@ def test_rows_that_are_streamed_are_told_of_when_the_stream_has_ended(
     assert (before, after) == (1, 2)
 
 
-def test_each_span_lies_within_its_transaction(lake: lv.Lake, heard: Heard) -> None:
+def test_each_span_is_within_its_transaction(lake: lv.Lake, heard: Heard) -> None:
     with lake.transaction() as txn:
         txn.sql("SELECT * FROM bank JOIN shop USING (id)")
         updates(txn)
@@ -241,7 +241,9 @@ def test_a_lost_race_is_validated_and_redone_in_time_of_its_own(
     assert sum(after.values()) == pytest.approx(whole["seconds"])
 
 
-def test_the_end_is_told_once_and_how_it_ended(lake: lv.Lake, shared: Place, heard: Heard) -> None:
+def test_the_end_is_reported_once_and_how_it_ended(
+    lake: lv.Lake, shared: Place, heard: Heard
+) -> None:
     with pytest.raises(ZeroDivisionError), lake.transaction() as txn:
         appends(txn)
         raise ZeroDivisionError
@@ -264,7 +266,7 @@ def test_the_end_is_told_once_and_how_it_ended(lake: lv.Lake, shared: Place, hea
     assert [e.txn_id for e in heard.of("transaction")][:2] == [txn.id, lost.id]
 
 
-def test_attempts_of_run_are_told_each(lake: lv.Lake, shared: Place, heard: Heard) -> None:
+def test_attempts_of_run_are_reported_each(lake: lv.Lake, shared: Place, heard: Heard) -> None:
     attempts = []
 
     def change(txn: lv.Transaction) -> None:

@@ -462,7 +462,7 @@ def test_a_read_only_transaction_costs_the_same_with_queues(lake: lv.Lake, featu
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_wait_is_one_conditional_get_a_look(
+def test_a_wait_is_one_conditional_get_a_check(
     local_place: Place, lake: lv.Lake, count: int
 ) -> None:
     work = work_on(warm(lake, count), "update")

@@ -151,7 +151,7 @@ def test_writes_count_their_rows(cursor: dbapi.Cursor) -> None:
         cursor.fetchall()
 
 
-def test_a_count_that_nobody_looks_at_is_redone(
+def test_a_count_that_no_caller_reads_is_redone(
     connection: dbapi.Connection, cursor: dbapi.Cursor
 ) -> None:
     """And one that was looked at conflicts, since a program may have decided by it."""
@@ -185,7 +185,7 @@ def test_a_count_that_nobody_looks_at_is_redone(
         ("SELECT * FROM stock WHERE sku = :n", {"n": UUID(int=1)}, dbapi.DataError, "str(it)"),
         ("INSERT INTO stock VALUES ('x', 'y')", None, dbapi.DataError, "qty"),
         ("INSERT INTO stock VALUES (NULL, 1)", None, dbapi.IntegrityError, "must not be null"),
-        ("CREATE VIEW v AS SELECT 1", None, dbapi.NotSupportedError, "a lake keeps tables alone"),
+        ("CREATE VIEW v AS SELECT 1", None, dbapi.NotSupportedError, "a lake has only tables"),
         ("SAVEPOINT here", None, dbapi.NotSupportedError, "SAVEPOINT"),
         ("CREATE TABLE stock (id BIGINT)", None, dbapi.ProgrammingError, "exists"),
     ],

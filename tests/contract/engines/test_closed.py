@@ -295,7 +295,7 @@ def test_a_name_is_good_while_it_is_held_and_for_one_file_alone(lake: Lake) -> N
     assert "as=" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_told_by_its_key(lake: Lake) -> None:
+def test_a_file_that_is_not_there_is_reported_by_its_key(lake: Lake) -> None:
     path = next(Path(lake.root, "customers").glob("*.parquet"))
     table = lake.input("customers")
     path.unlink()
@@ -467,7 +467,7 @@ def test_a_database_that_fails_for_good_is_replaced(
     assert lake.engine._closed._kept is not kept
 
 
-def test_a_database_that_has_met_many_files_is_replaced(
+def test_a_database_that_has_opened_many_files_is_replaced(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(closed_module, "_MOST_NAMES", 3)

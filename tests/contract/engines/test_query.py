@@ -396,7 +396,7 @@ def test_nothing_outside_is_reached(sales: Lake, prey: dict[str, str], attack: s
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_the_database_holds_even_if_the_statement_was_not_looked_at(
+def test_the_database_holds_even_if_the_statement_was_not_checked(
     tmp_path: Path, prey: dict[str, str], attack: str
 ) -> None:
     """The second wall alone: whatever SQL runs, no file is read or written."""

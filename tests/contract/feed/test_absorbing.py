@@ -57,7 +57,7 @@ def test_only_the_tables_that_are_named(lake: lv.Lake) -> None:
     assert lake.absorb(["shelf"]) == ["shelf"]
 
 
-def test_absorbing_costs_a_look_at_each_log_and_one_replacement_of_head(lake: lv.Lake) -> None:
+def test_absorbing_costs_a_check_of_each_log_and_one_replacement_of_head(lake: lv.Lake) -> None:
     lake.absorb()
     idle = cost(lake, lambda: lake.absorb())
     assert (idle.get, idle.put, idle.list) == (2 + 3, 0, 0)  # HEAD for the names, and again
@@ -68,7 +68,7 @@ def test_absorbing_costs_a_look_at_each_log_and_one_replacement_of_head(lake: lv
 def test_wrong_names_and_places_are_refused(lake: lv.Lake) -> None:
     with pytest.raises(lv.TableNotFound, match="'stocks'"):
         lake.absorb(["stocks"])
-    with pytest.raises(lv.InvalidOperation, match=r"called like 'shop/\*'"):
+    with pytest.raises(lv.InvalidOperation, match=r"no table name of the lake matches 'shop/\*'"):
         lake.absorb(["shop/*"])
     lake.branch("etl")
     with pytest.raises(lv.InvalidOperation, match="absorb: this is branch 'etl'"):
@@ -83,4 +83,4 @@ def test_of_a_lake_without_tables_nothing_is_taken_in(tmp_path: Path) -> None:
 def test_the_command(lake: lv.Lake) -> None:
     append(lake, "stock")
     assert "taken in: stock" in CliRunner().invoke(app, ["absorb", lake.root]).stdout
-    assert "nothing to take in" in CliRunner().invoke(app, ["absorb", lake.root, "stock"]).stdout
+    assert "nothing to add" in CliRunner().invoke(app, ["absorb", lake.root, "stock"]).stdout

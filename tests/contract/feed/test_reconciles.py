@@ -128,7 +128,7 @@ def test_a_number_within_the_pair_is_refused(lake: lv.Lake, shared_place: Place)
         lambda: lake.changes(0, replayed - 1),
         lambda: next(lake.follow(replayed - 1)),
     ):
-        with pytest.raises(lv.InvalidOperation, match=f"one with version {replayed}"):
+        with pytest.raises(lv.InvalidOperation, match=f"together with version {replayed}"):
             ask()
     assert [v.version for v in lake.changes(0, decided)][-1] == decided
     assert list(lake.changes(replayed)) == []

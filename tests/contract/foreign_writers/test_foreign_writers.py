@@ -263,7 +263,7 @@ def test_a_table_made_anew_under_a_decided_commit_is_not_touched_by_it(place: Pl
     assert sorted(everywhere(place, "other")) == [0, 8, 9]
 
 
-def test_a_table_made_anew_while_its_owner_publishes_is_not_touched_by_the_commit(
+def test_a_table_made_again_while_its_owner_publishes_is_not_touched_by_the_commit(
     place: Place,
 ) -> None:
     def foreign() -> None:
@@ -277,7 +277,7 @@ def test_a_table_made_anew_while_its_owner_publishes_is_not_touched_by_the_commi
     assert balances(place.seen("bank")) == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
-def test_a_client_that_knew_the_old_table_does_not_mix_it_with_one_made_anew(
+def test_a_client_that_knew_the_old_table_does_not_mix_it_with_one_made_again(
     local_place: Place,
 ) -> None:
     local_place.write("t", [{"id": 1, "balance": 1}])
@@ -304,7 +304,7 @@ def test_a_column_dropped_under_a_decided_commit_voids_it_when_another_publishes
     assert sorted(everywhere(place, "other")) == [0, 8]
 
 
-def test_recover_tells_whoever_runs_it_what_it_makes_void(place: Place) -> None:
+def test_recover_reports_what_it_makes_void(place: Place) -> None:
     txn_id = decide_and_leave(place)
     rewrite_without(place, "balance")
     shown = CliRunner().invoke(app, ["recover", place.root, "--json"])
@@ -388,7 +388,7 @@ def test_a_column_dropped_by_another_client_voids_updates_of_it_and_the_queue_go
     assert place.seen("bank") == [{"id": n} for n in (0, 1, 2, 3, 9)]
 
 
-def test_counts_looked_at_that_the_replay_changes_are_reported(place: Place) -> None:
+def test_counts_read_that_the_replay_changes_are_reported(place: Place) -> None:
     def work(txn: lv.Transaction) -> None:
         assert txn.update("bank", {"balance": "0"}, where="balance = 100").rows_updated == 4
 
@@ -444,7 +444,7 @@ def test_two_tables_are_published_though_one_was_interfered_with(place: Place) -
     assert everywhere(place, "other") == {0: 105}
 
 
-def test_run_does_not_repeat_a_transaction_that_met_a_foreign_conflict(place: Place) -> None:
+def test_run_does_not_repeat_a_transaction_that_had_a_foreign_conflict(place: Place) -> None:
     calls: list[int] = []
 
     def work(txn: lv.Transaction) -> None:
@@ -459,7 +459,7 @@ def test_run_does_not_repeat_a_transaction_that_met_a_foreign_conflict(place: Pl
     assert everywhere(place) == {0: 100, 1: 105, 2: 100}
 
 
-def test_a_read_is_told_that_the_schema_was_changed(place: Place) -> None:
+def test_a_read_fails_because_the_schema_was_changed(place: Place) -> None:
     """And not that rows were, which nobody would find."""
     with place.connect() as lake:
         for change, told in (

@@ -175,7 +175,7 @@ AFTER_VALIDATION = (before_head_is_replaced, before_its_entry_is_created)
 
 @pytest.mark.parametrize("position", AFTER_VALIDATION, ids=lambda position: position.__name__)
 @every_change
-def test_a_foreign_commit_after_the_validation_is_reconciled_and_told(
+def test_a_foreign_commit_after_the_validation_is_reconciled_and_reported(
     place: Place, change: Change, position: Callable[..., None]
 ) -> None:
     events: list[lv.Event] = []

@@ -15,7 +15,7 @@ from tests.support.tables import accounts
 QUICK = lv.Settings(retry_base_seconds=0.001, retry_cap_seconds=0.001)
 
 
-def test_a_foreign_commit_met_while_making_room_is_validated_against(local_place: Place) -> None:
+def test_a_foreign_commit_found_while_making_room_is_validated_against(local_place: Place) -> None:
     local_place.write("bank", accounts(3))
     settings = lv.Settings(max_pending=0)
     with local_place.connect() as first, local_place.connect(settings=settings) as lake:

@@ -129,7 +129,7 @@ def goes_on(place: Place) -> None:
 
 
 @every_moment
-def test_a_column_added_by_another_client_is_kept_beside_the_change(
+def test_a_column_added_by_another_client_is_kept_next_to_the_change(
     plain: Place, moment: Moment
 ) -> None:
     def foreign() -> None:
@@ -274,7 +274,7 @@ def stands_alone(place: Place, versions: int) -> None:
 
 
 @every_end
-def test_a_table_removed_or_made_anew_before_a_client_first_reads_it(
+def test_a_table_removed_or_made_again_before_a_client_first_reads_it(
     plain: Place, versions: int
 ) -> None:
     with plain.connect() as lake:
@@ -292,7 +292,7 @@ def test_a_table_removed_or_made_anew_before_a_client_first_reads_it(
 
 
 @every_end
-def test_a_table_removed_or_made_anew_under_a_decided_commit(plain: Place, versions: int) -> None:
+def test_a_table_removed_or_made_again_under_a_decided_commit(plain: Place, versions: int) -> None:
     assert while_nobody_comes_by(plain, replaced(plain, versions)) is None
     assert ("voided", TABLE) in told_by_doctor(plain)
     assert values(plain.delta("other").to_pyarrow_table()) == [0, 8]
@@ -300,7 +300,7 @@ def test_a_table_removed_or_made_anew_under_a_decided_commit(plain: Place, versi
 
 
 @pytest.mark.parametrize("moment", [before_commit, after_validation, before_publishing])
-def test_a_table_made_anew_with_a_longer_log_is_noticed_by_a_client_that_knows_the_old_one(
+def test_a_table_made_again_with_a_longer_log_is_noticed_by_a_client_that_knows_the_old_one(
     plain: Place, moment: Moment
 ) -> None:
     error = moment(plain, replaced(plain, 5))
@@ -336,7 +336,7 @@ def test_a_table_that_another_client_replaces_in_its_own_log_is_the_same_table(
     goes_on(plain)
 
 
-def test_a_table_made_anew_is_taken_in_again_by_unregister_and_register(plain: Place) -> None:
+def test_a_table_made_again_is_taken_in_again_by_unregister_and_register(plain: Place) -> None:
     make_anew(plain, 5)
     before = lake_state(plain)
     with plain.connect() as lake:

@@ -59,7 +59,7 @@ def applied(before: pa.Table, changed: pa.Table) -> Counter[tuple[Any, ...]]:
     return +state if min(state.values(), default=0) >= 0 else state
 
 
-def test_changes_are_told_commit_by_commit(anywhere: Place) -> None:
+def test_changes_are_reported_commit_by_commit(anywhere: Place) -> None:
     with anywhere.connect() as lake:
         lake.create_table("a", rows(1, 2))
         with lake.transaction() as txn:
@@ -185,7 +185,7 @@ def test_changes_never_conflict_with_what_comes_later(place: Place) -> None:
             txn.commit()
 
 
-def test_own_changes_are_not_told(place: Place) -> None:
+def test_own_changes_are_not_reported(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1))
         with lake.transaction() as txn:
@@ -280,7 +280,7 @@ def test_changes_undo_a_replaced_commit_for_a_reader_that_has_seen_it(place: Pla
             assert applied(before, now.changes("bank", since)) == final
 
 
-def test_removals_that_leave_out_their_sizes_are_told(place: Place) -> None:
+def test_removals_that_leave_out_their_sizes_are_reported(place: Place) -> None:
     """The protocol lets a writer name nothing but the path."""
     with place.connect() as lake:
         lake.create_table("a", rows(1, 2), partition_by="tag")

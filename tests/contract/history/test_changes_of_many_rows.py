@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import lakevilla as lv
 
 
-def test_the_changes_of_a_million_updated_rows_are_told_in_seconds(tmp_path: Path) -> None:
+def test_the_changes_of_a_million_updated_rows_are_reported_in_seconds(tmp_path: Path) -> None:
     """Held against each other row by row, or badly joined, they would take minutes."""
     count = 1_000_000
     ids = pa.array(range(count))

@@ -56,7 +56,7 @@ def made(place: Place) -> lv.Lake:
 
 
 @pytest.mark.parametrize("how", ["drop", "unregister"])
-def test_nothing_is_told_where_nothing_changed(place: Place, how: str) -> None:
+def test_nothing_is_reported_where_nothing_changed(place: Place, how: str) -> None:
     with made(place) as lake:
         since = newest(lake)
         let_go(lake, how)

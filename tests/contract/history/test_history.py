@@ -207,7 +207,7 @@ def test_a_version_that_is_not_there_yet_is_refused(place: Place) -> None:
             lake.snapshot(version=2)
 
 
-def test_a_look_at_the_past_writes_nothing(place: Place) -> None:
+def test_a_read_of_the_past_writes_nothing(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1))
         with lake.transaction() as txn:
@@ -247,7 +247,7 @@ def test_the_past_reaches_back_through_pages(place: Place, short_pages: None) ->
 # ------------------------------------------------------------------ retention
 
 
-def test_history_that_gc_let_go_is_not_found(place: Place, short_pages: None) -> None:
+def test_history_that_gc_deleted_is_not_found(place: Place, short_pages: None) -> None:
     clock = Later()
     seen: dict[int, State] = {}
     with place.connect() as lake:
@@ -351,7 +351,7 @@ def test_a_log_that_was_cleaned_up_is_a_version_that_is_not_there(place: Place) 
         assert [entry.version for entry in lake.table("a").history()] == [3]
 
 
-def test_a_table_made_anew_under_the_name_is_not_the_one_of_then(place: Place) -> None:
+def test_a_table_made_again_under_the_name_is_not_the_one_of_then(place: Place) -> None:
     with place.connect(settings=lv.Settings(reuse_after_seconds=0)) as lake:
         lake.create_table("a", rows(1))
         with lake.transaction() as txn:
@@ -379,7 +379,7 @@ def test_an_error_for_a_missing_version_says_once_that_it_is_not_kept(place: Pla
             lake.snapshot(version=3).read("a")
         assert told.value.message == (
             "table a is not kept as of global version 3: its log ends at version -1; "
-            "ask for a newer version"
+            "request a newer version"
         )
         lake.create_table("a", rows(7))
         with pytest.raises(lv.VersionNotFound) as told:
@@ -472,7 +472,7 @@ def test_a_tables_history_is_that_of_its_log(place: Place) -> None:
     assert told[-1].txn_ids == ()
 
 
-def test_user_metadata_of_other_writers_is_told(place: Place) -> None:
+def test_user_metadata_of_other_writers_is_reported(place: Place) -> None:
     from deltalake import CommitProperties
 
     place.write("a", rows(1), commit_properties=CommitProperties(custom_metadata={"who": "me"}))

@@ -133,7 +133,9 @@ def test_a_commit_decided_but_not_published_is_in_no_version_of_its_table(
         assert {row["balance"] for row in bank.read(version=0).to_pylist()} == {100}
         soon = datetime.now(UTC) + timedelta(days=1)
         assert {row["balance"] for row in bank.read(timestamp=soon).to_pylist()} == {100}
-        with pytest.raises(lv.VersionNotFound, match=r"no version 1 \(what is decided and not pub"):
+        with pytest.raises(
+            lv.VersionNotFound, match=r"no version 1 \(commits that are decided and not pub"
+        ):
             bank.read(version=1)
         assert versions(lake.table("other")) == [1, 0]
         lake.recover()
@@ -247,7 +249,7 @@ def test_a_log_that_was_cleaned_up_tells_what_is_left(local_place: Place) -> Non
         with pytest.raises(
             lv.VersionNotFound,
             match=r"table a has no version 3 any more: .*; those that are left are version 5 "
-            r"\(.*Z\) to 7 \(.*Z\): ask for one of them",
+            r"\(.*Z\) to 7 \(.*Z\): request one of them",
         ):
             lake.table("a").read(version=3)
         with pytest.raises(lv.VersionNotFound, match=r"no version 8; .* version 5 .* to 7"):
@@ -314,7 +316,7 @@ def test_a_table_that_was_dropped_has_no_past_here(local_place: Place) -> None:
                 ask()
 
 
-def test_the_past_of_a_table_made_anew_is_not_that_of_the_one_in_the_lake(
+def test_the_past_of_a_table_made_again_is_not_that_of_the_one_in_the_lake(
     local_place: Place,
 ) -> None:
     local_place.write("a", rows(1))

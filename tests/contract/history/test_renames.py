@@ -59,7 +59,7 @@ def test_all_versions_are_read_by_the_new_name_and_no_object_moves(place: Place)
     assert {finding.kind for finding in lake.recover().findings} == set()
 
 
-def test_clients_that_have_seen_the_table_before_are_told_its_new_name(place: Place) -> None:
+def test_clients_that_have_seen_the_table_before_learn_its_new_name(place: Place) -> None:
     lake, reader, writer, glancing = (place.connect() for _ in range(4))
     lake.create_table("orders", ROWS)
     for other in (reader, writer, glancing):
@@ -166,8 +166,8 @@ def test_the_second_of_two_that_rename_it_is_in_conflict(lake: lv.Lake) -> None:
         ("unknown", lv.TableExists, "there is one at unknown, which can be registered"),
         ("prices", lv.TableExists, "'prices' is registered for the table at /"),
         ("was", lv.TableExists, "'was' is the path of a table that was renamed"),
-        ("s3://bucket/x", lv.InvalidOperation, "is a place: give a name"),
-        ("_lakevilla/x", lv.InvalidOperation, "choose another place"),
+        ("s3://bucket/x", lv.InvalidOperation, "is a path or a URI: give a name"),
+        ("_lakevilla/x", lv.InvalidOperation, "choose another name"),
         ("../x", lv.InvalidOperation, "\\.\\."),
         ("", lv.InvalidOperation, "new"),
         (None, lv.InvalidOperation, "new"),

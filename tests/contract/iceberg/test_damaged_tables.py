@@ -220,7 +220,7 @@ def test_a_default_value_that_is_none_of_its_type(lake: lv.Lake, place: Place) -
     ],
     ids=lambda case: case if isinstance(case, str) else "",
 )
-def test_metadata_whose_parts_do_not_fit_is_told_by_the_file_s_name(
+def test_metadata_whose_parts_do_not_fit_is_reported_by_the_file_s_name(
     lake: lv.Lake, place: Place, change: Callable[[dict[str, Any]], object], match: str
 ) -> None:
     edit(metadata(place) / "v2.metadata.json", change)

@@ -50,7 +50,7 @@ def test_a_table_made_in_anothers_place_is_not_buried(
 
 
 @pytest.mark.parametrize("features", [ENTRY, HEAD], ids=["entry", "head"])
-def test_a_blind_append_to_a_table_made_anew_reaches_it_or_nothing(
+def test_a_blind_append_to_a_table_made_again_reaches_it_or_nothing(
     tmp_path: Path, features: lv.Feature
 ) -> None:
     catalog = ObjectStoreCatalog("c", warehouse=str(tmp_path))

@@ -580,7 +580,7 @@ def test_a_table_that_is_written_all_the_time_is_left_for_later(
     before = objects(place)
     inner = inside(lake).store
     inside(lake).store = Busy(inner)
-    with pytest.raises(lv.ConflictError, match="vacuum of table t: others wrote it so fast"):
+    with pytest.raises(lv.ConflictError, match="vacuum of table t: other clients wrote it so fast"):
         vacuum_now(lake)
     inside(lake).store = inner
     assert before <= objects(place)
@@ -598,7 +598,7 @@ def test_a_damaged_snapshot_stops_it_before_it_deletes(place: Place, lake: lv.La
     assert objects(place) == before
 
 
-def test_versions_are_told_apart_after_it(place: Place, lake: lv.Lake) -> None:
+def test_versions_are_distinguished_after_it(place: Place, lake: lv.Lake) -> None:
     """What it publishes is a version as any other client's, with no change of rows."""
     started = datetime.datetime.now(datetime.UTC)
     vacuum_now(lake)

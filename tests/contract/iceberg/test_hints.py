@@ -85,7 +85,7 @@ def test_a_hint_that_recovery_sets_back_it_sets_right_again(lake: lv.Lake, place
     assert hint(place).read_text() == "2"
 
 
-def test_a_hint_that_the_store_refuses_is_told(lake: lv.Lake, place: Place) -> None:
+def test_a_hint_that_the_store_refuses_is_reported(lake: lv.Lake, place: Place) -> None:
     hint(place).unlink()
     inside(lake).store = Closed(inside(lake).store, lambda key: key.endswith("version-hint.text"))
     report = lake.recover()

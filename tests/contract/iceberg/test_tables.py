@@ -13,7 +13,7 @@ from tests.support.places import Place
 from tests.support.tables import values
 
 
-def test_partitions_are_told_as_they_were_given(tmp_path: Path) -> None:
+def test_partitions_are_returned_as_they_were_given(tmp_path: Path) -> None:
     rows = [{"sku": "a", "region": "n", "day": datetime.date(2026, 1, 2)}]
     parts = ("region", "month(day)", "bucket(4, sku)", "truncate(2, sku)")
     with lv.connect(str(tmp_path)) as lake:

@@ -203,7 +203,7 @@ def unnumbered(place: Place, mapping: Any) -> Table:
     return own
 
 
-def test_a_file_without_ids_is_told_by_the_name_mapping(place: Place) -> None:
+def test_a_file_without_ids_is_read_by_the_name_mapping(place: Place) -> None:
     unnumbered(place, MAPPING)
     assert rows(place) == [{"k": 1, "s": {"x": 5}}]
 
@@ -218,7 +218,7 @@ def test_a_data_file_that_is_gone(place: Place) -> None:
     own = table(place, [column(1, "s", struct(column(2, "x", "int"), column(3, "z", "int")))])
     values = pa.table({"s": pa.array([(1,)], pa.struct([("x", INT)]))})
     own.add(File("a.parquet", of_ids(values, {"s": 1, "s.x": 2}), store=False)).write()
-    refuses(place, r"table t: data file .*a\.parquet is gone", lv.StoreError)
+    refuses(place, r"table t: data file .*a\.parquet is missing", lv.StoreError)
 
 
 def test_a_struct_without_fields_is_refused(place: Place) -> None:

@@ -36,7 +36,7 @@ def names(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
 
-def test_a_directory_that_is_two_tables_is_refused_when_it_is_first_met(tmp_path: Path) -> None:
+def test_a_directory_that_is_two_tables_is_refused_when_it_is_first_opened(tmp_path: Path) -> None:
     delta_table(tmp_path)
     iceberg_table(tmp_path)
     with lv.connect(str(tmp_path)) as lake:

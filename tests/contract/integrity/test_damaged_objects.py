@@ -67,7 +67,7 @@ def test_rows_are_right_or_there_is_an_error(quick_place: Place) -> None:
     assert read(quick_place) == whole
 
 
-def test_a_scan_that_compares_beside_a_vacuum(quick_place: Place) -> None:
+def test_a_scan_that_compares_concurrently_with_a_vacuum(quick_place: Place) -> None:
     lake = filled(quick_place)
     whole = bag(lake.read("t"))
     with lake.snapshot(verify="on") as state:

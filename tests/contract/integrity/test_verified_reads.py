@@ -101,7 +101,9 @@ def test_files_without_a_hash_are_read_as_always(delta_place: Place) -> None:
     assert bag(lake.read("t", verify="on")) == bag(lake.read("t"))
 
 
-def test_files_of_other_clients_are_read_beside_those_with_hashes(local_place: Place) -> None:
+def test_files_of_other_clients_are_read_together_with_those_with_hashes(
+    local_place: Place,
+) -> None:
     lake = filled(local_place)
     write_deltalake(local_place.uri("t"), pa.table({"id": [7], "text": ["z"]}), mode="append")
     assert lake.read("t", verify="on").num_rows == 31
@@ -120,7 +122,9 @@ def test_a_file_that_is_gone_is_named(quick_place: Place) -> None:
     key = objects.keys("t")[2]
     objects.store.delete(key)
     for read in READS:
-        with pytest.raises(lv.CorruptObject, match="is gone although the table names it") as caught:
+        with pytest.raises(
+            lv.CorruptObject, match="is missing although the table names it"
+        ) as caught:
             read(lake)
         assert (caught.value.key, caught.value.table) == (key, "t")
 

@@ -119,7 +119,7 @@ def test_the_report_names_table_key_and_transaction_and_what_nobody_hashed(
     assert finding.txn_id is not None
     assert finding.txn_id in key
     assert note.message.startswith("7 data files of 2 tables: 6 compared with the hash")
-    assert "1 by size and footer; of 1 no hash is known" in note.message
+    assert "1 by size and footer; of 1 have no known hash" in note.message
 
 
 def test_the_command_ends_with_1_and_its_json_has_the_findings(local_place: Place) -> None:
@@ -137,7 +137,7 @@ def test_the_command_ends_with_1_and_its_json_has_the_findings(local_place: Plac
     assert run.invoke(app, ["verify", local_place.root, "--at", "nosuch"]).exit_code == 2
 
 
-def test_some_tables_and_single_states_can_be_looked_at(quick_place: Place) -> None:
+def test_some_tables_and_single_states_can_be_checked(quick_place: Place) -> None:
     lake = furnished(quick_place)
     objects = Objects(quick_place)
     key = next(key for key in objects.keys("t") if "/b/" in key)  # written on the branch
@@ -148,7 +148,7 @@ def test_some_tables_and_single_states_can_be_looked_at(quick_place: Place) -> N
         assert keys_of(lake.verify(["t"])) == keys_of(lake.verify(at="etl")) == {key}
     with pytest.raises(lv.RefNotFound):
         lake.verify(at="nosuch")
-    with pytest.raises(lv.InvalidOperation, match="no table of the lake is called like 'x'"):
+    with pytest.raises(lv.InvalidOperation, match="no table name of the lake matches 'x'"):
         lake.verify(["x"])
 
 
@@ -158,7 +158,7 @@ def test_a_sample_is_a_share(local_place: Place, sample: Any) -> None:
         filled(local_place).verify(sample=sample)
 
 
-def test_a_sample_looks_into_some_files_and_asks_each_for_its_size(local_place: Place) -> None:
+def test_a_sample_reads_some_files_and_queries_the_size_of_each(local_place: Place) -> None:
     lake = local_place.connect()
     lake.create_table("t", pa.schema([("id", pa.int64())]))
     with lake.transaction() as txn:
@@ -305,10 +305,10 @@ def test_files_of_others_are_found_to_be_cut_and_not_to_have_a_flipped_bit(
     with objects.holding(key, middle):
         report = lake.verify()
     assert report.ok
-    assert "of 1 no hash is known" in report.findings[-1].message
+    assert "of 1 have no known hash" in report.findings[-1].message
 
 
-def test_files_of_a_ref_that_other_clients_have_deleted_are_told_with_the_ref(
+def test_files_of_a_ref_that_other_clients_have_deleted_are_reported_with_the_ref(
     local_place: Place,
 ) -> None:
     lake = filled(local_place)

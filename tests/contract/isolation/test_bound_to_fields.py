@@ -93,7 +93,7 @@ def test_a_read_after_the_names_were_swapped_is_outdated_by_what_others_added(
             txn.commit()
 
 
-def test_a_read_after_the_names_were_swapped_holds_beside_what_it_did_not_ask_for(
+def test_a_read_after_the_names_were_swapped_holds_with_what_it_did_not_request(
     bank: Place,
 ) -> None:
     events: list[lv.Event] = []
@@ -107,7 +107,7 @@ def test_a_read_after_the_names_were_swapped_holds_beside_what_it_did_not_ask_fo
     assert {"x": 5, "a": 9} in rows(bank)
 
 
-def test_a_new_column_is_read_and_filled_beside_other_transactions(bank: Place) -> None:
+def test_a_new_column_is_read_and_filled_concurrently_with_other_transactions(bank: Place) -> None:
     with bank.connect() as lake, bank.connect() as rival:
         with lake.transaction() as txn:
             txn.alter(TABLE, add_columns=pa.schema([("c", WHOLE)]))
@@ -126,7 +126,7 @@ def test_a_new_column_is_filled_in_rows_that_others_add(bank: Place) -> None:
     assert {(row["a"], row["c"]) for row in rows(bank)} == {(1, 100), (2, 200), (3, 300)}
 
 
-def test_a_column_made_anew_under_its_name_is_another(bank: Place) -> None:
+def test_a_column_made_again_under_its_name_is_another(bank: Place) -> None:
     with bank.connect() as lake, bank.connect() as rival:
         with lake.transaction() as txn:
             txn.alter(TABLE, drop_columns=["b"])
@@ -181,7 +181,7 @@ def test_writes_follow_the_columns_that_another_transaction_has_renamed(bank: Pl
     assert rows(bank) == [{"x": 1, "a": 12}, {"x": 7, "a": 70}]
 
 
-def test_a_column_that_another_transaction_drops_is_told_by_its_name(bank: Place) -> None:
+def test_a_column_that_another_transaction_drops_is_reported_by_its_name(bank: Place) -> None:
     with bank.connect() as lake:
         txn = lake.transaction()
         txn.update(TABLE, {"a": 0}, where="b = 10")
@@ -190,7 +190,7 @@ def test_a_column_that_another_transaction_drops_is_told_by_its_name(bank: Place
             txn.commit()
 
 
-def test_a_column_that_another_transaction_makes_anew_is_not_the_one_that_was_meant(
+def test_a_column_that_another_transaction_makes_again_is_not_the_one_that_was_meant(
     bank: Place,
 ) -> None:
     def anew(other: lv.Transaction) -> None:
@@ -262,7 +262,9 @@ def test_a_rename_is_not_undone_by_who_has_not_seen_it(
     assert list(rows(bank)[0]) == names
 
 
-def test_an_alter_goes_on_beside_a_rename_of_what_it_does_not_name(bank: Place) -> None:
+def test_an_alter_continues_concurrently_with_a_rename_of_what_it_does_not_name(
+    bank: Place,
+) -> None:
     with bank.connect() as lake, lake.transaction() as txn:
         txn.alter(TABLE, rename_columns={"a": "mine"})
         txn.update(TABLE, {"mine": -1}, where="b = 10")

@@ -194,7 +194,7 @@ def test_an_insert_from_a_query_over_a_changed_table_is_redone(quick_place: Plac
     assert "redo" in kinds(events)
 
 
-def test_counts_looked_at_that_a_redo_would_change_are_a_conflict(quick_place: Place) -> None:
+def test_counts_read_that_a_redo_would_change_are_a_conflict(quick_place: Place) -> None:
     fill(quick_place, {"bank": accounts(4)})
     with quick_place.connect() as lake, quick_place.connect() as other:
         txn = lake.transaction()
@@ -206,7 +206,7 @@ def test_counts_looked_at_that_a_redo_would_change_are_a_conflict(quick_place: P
         assert balances(lake) == {0: 100, 1: 100, 2: 50, 3: 100}
 
 
-def test_counts_nobody_looked_at_may_change(quick_place: Place) -> None:
+def test_counts_that_no_caller_read_may_change(quick_place: Place) -> None:
     fill(quick_place, {"bank": accounts(4)})
     with quick_place.connect() as lake, quick_place.connect() as other:
         txn = lake.transaction()
@@ -218,7 +218,7 @@ def test_counts_nobody_looked_at_may_change(quick_place: Place) -> None:
         assert balances(lake) == {0: 0, 1: 0, 2: 50, 3: 0}
 
 
-def test_counts_looked_at_that_stay_equal_are_no_conflict(quick_place: Place) -> None:
+def test_counts_read_that_stay_equal_are_no_conflict(quick_place: Place) -> None:
     fill(quick_place, {"bank": accounts(4)})
     with quick_place.connect() as lake, quick_place.connect() as other:
         txn = lake.transaction()

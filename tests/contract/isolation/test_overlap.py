@@ -199,7 +199,7 @@ def test_a_schema_change_among_many_others_is_not_passed_over(
         txn.commit()
 
 
-def test_another_client_s_commits_are_met_behind_those_that_are_passed_over(
+def test_another_client_s_commits_are_found_behind_those_that_are_passed_over(
     local_place: Place, lake: lv.Lake
 ) -> None:
     txn = began(lake)

@@ -93,7 +93,7 @@ def test_a_client_that_knew_the_old_log_resumes_a_transaction_saved_on_the_new_o
 
 
 @pytest.mark.parametrize("length", [0, 4])
-def test_a_transaction_saved_on_a_table_that_was_made_anew_is_resumed_as_a_conflict(
+def test_a_transaction_saved_on_a_table_that_was_made_again_is_resumed_as_a_conflict(
     place: Place, length: int
 ) -> None:
     with place.connect() as lake:
@@ -182,7 +182,7 @@ def test_a_transaction_whose_table_is_recreated_under_it_runs_again_at_most_once
 
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R])
-def test_an_update_without_isolation_of_a_table_made_anew_runs_again(
+def test_an_update_without_isolation_of_a_table_made_again_runs_again(
     place: Place, features: lv.Feature
 ) -> None:
     with place.connect(settings=QUICK) as lake:
@@ -192,7 +192,9 @@ def test_an_update_without_isolation_of_a_table_made_anew_runs_again(
         assert lake.snapshot().read("t")["balance"].to_pylist() == [3, 3]
 
 
-def test_a_snapshot_reads_a_table_made_anew_as_it_is_if_it_fits_what_was_read(place: Place) -> None:
+def test_a_snapshot_reads_a_table_made_again_as_it_is_if_it_fits_what_was_read(
+    place: Place,
+) -> None:
     with place.connect() as lake:
         snapshot = lake.snapshot()
         assert snapshot.read("u").num_rows == 2
@@ -233,7 +235,7 @@ def test_a_file_that_only_was_vacuumed_is_no_conflict(place: Place) -> None:
             file.unlink()
         with pytest.raises(lv.StoreError, match="vacuumed"):
             snapshot.read("t")
-        with pytest.raises(lv.StoreError, match=r"data file .*parquet is gone; .* vacuumed"):
+        with pytest.raises(lv.StoreError, match=r"data file .*parquet is missing; .* vacuumed"):
             snapshot.sql("SELECT id FROM t")
 
 

@@ -61,7 +61,7 @@ def with_other_rows(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "kind", "told"),
     [
-        (Path.unlink, "missing_file", "is gone"),
+        (Path.unlink, "missing_file", "is missing"),
         (cut, "damaged_file", "bytes, and the table's log says"),
         (without_magic, "damaged_file", "no Parquet footer"),
         (with_broken_footer, "damaged_file", "can't be read"),
@@ -101,7 +101,7 @@ def test_a_sound_lake_costs_two_requests_a_file(place: Place) -> None:
     assert (with_files.put, with_files.delete) == (0, 0)
 
 
-def test_deletion_vectors_are_looked_at(request: pytest.FixtureRequest) -> None:
+def test_deletion_vectors_are_checked(request: pytest.FixtureRequest) -> None:
     place = make_place("local", request)
     place.write(TABLE, accounts(4))
     delete_by_vector(place)

@@ -32,7 +32,7 @@ def damage(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("map_name", ["tables", "names"])
 @pytest.mark.parametrize("how", ["missing", "cut", "edited", "another"])
-def test_a_leaf_is_told_and_the_rest_is_looked_at(
+def test_a_leaf_is_reported_and_the_rest_is_checked(
     place: Place, monkeypatch: pytest.MonkeyPatch, how: str, map_name: str
 ) -> None:
     monkeypatch.setattr(leaves, "INLINE_BYTES", 400)
@@ -61,7 +61,7 @@ def test_a_leaf_is_told_and_the_rest_is_looked_at(
 
 @pytest.mark.parametrize("how", ["missing", "cut", "edited", "another"])
 @pytest.mark.parametrize("back", [0, 3])
-def test_a_commit_object_is_told_once(place: Place, how: str, back: int) -> None:
+def test_a_commit_object_is_reported_once(place: Place, how: str, back: int) -> None:
     with place.connect() as lake:
         lake.create_table("t", [{"id": 0}])
         for number in range(5):
@@ -77,7 +77,7 @@ def test_a_commit_object_is_told_once(place: Place, how: str, back: int) -> None
             assert told == [("error", "corrupt_object", f"_lakevilla/commits/{path.name}")]
 
 
-def test_a_commit_object_that_is_still_to_be_published_is_told_once(place: Place) -> None:
+def test_a_commit_object_that_is_still_to_be_published_is_reported_once(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("t", [{"id": 0}])
         lake.run(lambda txn: txn.append("t", [{"id": 1}]))

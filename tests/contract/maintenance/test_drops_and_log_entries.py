@@ -158,7 +158,7 @@ def test_rows_that_land_in_a_dropped_tables_log_are_there_once_it_is_registered(
     assert lake.doctor().ok
 
 
-def test_head_is_asked_beside_the_files_and_not_each_time(
+def test_head_is_read_with_the_files_and_not_each_time(
     lake: lv.Lake, other: lv.Lake, clock: Clock
 ) -> None:
     def append() -> None:
@@ -172,7 +172,7 @@ def test_head_is_asked_beside_the_files_and_not_each_time(
     assert cost(other, append) == usual
 
 
-def test_a_client_that_knows_an_older_drop_looks_again_before_it_refuses(
+def test_a_client_that_knows_an_older_drop_checks_again_before_it_refuses(
     lake: lv.Lake, other: lv.Lake, clock: Clock
 ) -> None:
     lake.drop_table("t")

@@ -29,7 +29,7 @@ def test_gc_keeps_the_source_of_a_merge_that_is_not_published_yet(local_place: P
     assert {row["balance"] for row in rows} == {7}
 
 
-def test_gc_leaves_the_files_of_a_table_that_was_let_go_to_its_new_lake(tmp_path: Path) -> None:
+def test_gc_leaves_the_files_of_a_table_that_was_released_to_its_new_lake(tmp_path: Path) -> None:
     old, new = Place(str(tmp_path / "old")), Place(str(tmp_path / "new"))
     old.write("bank", accounts(1))
     # No transaction is too young to be fenced.

@@ -171,7 +171,7 @@ def test_the_command_refuses_what_it_does_not_understand(root: str) -> None:
     assert "there is no task" in invoke(root, "--task", "sweep", "--every", "1h", status=2).stderr
 
 
-def test_the_command_works_again_and_again_until_it_is_told_to_end(root: str) -> None:
+def test_the_command_works_again_and_again_until_it_is_stopped(root: str) -> None:
     command = [sys.executable, "-m", "lakevilla.cli", "maintain", root, "--every", "1s"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -183,4 +183,4 @@ def test_the_command_works_again_and_again_until_it_is_told_to_end(root: str) ->
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
     with lv.connect(root) as lake:
-        assert not [one for one in lake.doctor().findings if "is at work" in one.message]
+        assert not [one for one in lake.doctor().findings if "is running it" in one.message]

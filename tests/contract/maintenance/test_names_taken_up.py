@@ -190,7 +190,7 @@ def test_names_of_its_own_lead_to_it_again(tmp_path: Path) -> None:
     assert rows(session, "FROM called") == []
 
 
-def test_a_branch_begins_anew_only_in_the_transaction_that_drops(session: Session) -> None:
+def test_a_branch_begins_again_only_in_the_transaction_that_drops(session: Session) -> None:
     session.sql("CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
     session._lake.branch("work")
     branch = session._lake.on("work").session()

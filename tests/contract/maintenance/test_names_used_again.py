@@ -137,7 +137,7 @@ def test_a_create_begun_before_the_table_was_dropped_does_not_get_the_name(
     assert log_of(place) == []
 
 
-def test_objects_written_after_a_drop_are_told_by_doctor_refused_by_register_and_deleted_by_gc(
+def test_objects_written_after_a_drop_are_reported_by_doctor_refused_by_register_and_deleted_by_gc(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     stray(place, lake)
@@ -307,7 +307,7 @@ def test_a_slow_deletion_stops_when_another_client_has_finished_it(
     assert values(place.connect().snapshot().read("t")) == [8]
 
 
-def test_a_publisher_that_has_slept_looks_at_head_before_it_writes(
+def test_a_publisher_that_has_slept_reads_head_before_it_writes(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     lake.create_table("t", rows(1))

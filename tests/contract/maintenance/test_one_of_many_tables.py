@@ -37,7 +37,7 @@ def far(place: Place, tmp_path: Path) -> Path:
     return Path(elsewhere.uri("t"))
 
 
-def test_a_table_that_was_moved_away_is_left_out_and_told_of(
+def test_a_table_that_was_moved_away_is_left_out_and_reported(
     place: Place, far: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.move(far, far.with_name("moved"))

@@ -133,7 +133,7 @@ def test_a_read_is_in_conflict_with_rows_that_were_appended_and_then_moved(
             txn.commit()
 
 
-def test_a_read_is_not_in_conflict_with_an_optimize_beside_a_commit_that_it_did_not_read(
+def test_a_read_is_not_in_conflict_with_an_optimize_concurrently_with_a_commit_that_it_did_not_read(
     place: Place,
 ) -> None:
     with in_files(place, 2) as lake:

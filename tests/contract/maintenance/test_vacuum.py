@@ -271,7 +271,7 @@ def test_a_table_that_is_not_there_is_not_vacuumed(place: Place, lake: lv.Lake) 
     assert len(files(place)) == 1
 
 
-def test_files_let_go_by_an_optimize_go(place: Place, lake: lv.Lake) -> None:
+def test_files_released_by_an_optimize_are_deleted(place: Place, lake: lv.Lake) -> None:
     with place.connect() as other:
         with lake.transaction() as txn:
             txn.append("t", accounts(2))

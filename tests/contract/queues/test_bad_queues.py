@@ -278,7 +278,7 @@ def test_ten_thousand_dead_places_take_one_lease(tmp_path: Path) -> None:
         assert kinds(told.events).count("stale") == count / 2
 
 
-def test_a_transaction_whose_own_record_is_damaged_is_told_so(lake: lv.Lake) -> None:
+def test_a_transaction_whose_own_record_is_damaged_gets_an_error(lake: lv.Lake) -> None:
     store(lake, marker_key("x", 1), marker())
     store(lake, record_key(YEAR_2100), record(lease_seconds=1e9))
     txn = lake.transaction(R | CT)
@@ -291,7 +291,7 @@ def test_a_transaction_whose_own_record_is_damaged_is_told_so(lake: lv.Lake) -> 
     assert records(lake) == [record_key(YEAR_2100)]
 
 
-def test_a_place_that_somebody_deletes_is_taken_anew(place: Place) -> None:
+def test_a_place_that_somebody_deletes_is_taken_again(place: Place) -> None:
     quick = lv.Settings(wait_poll_seconds=0.02, wait_poll_cap_seconds=0.05)
     with (
         place.connect(settings=quick) as one,

@@ -141,7 +141,7 @@ def test_a_read_sees_deferred_operations_as_done(lake: lv.Lake) -> None:
     assert rows(lake) == [{"id": i, "balance": 0 if i == 1 else 100} for i in (1, 2, 3)]
 
 
-def test_reading_another_table_leaves_operations_put_off(lake: lv.Lake) -> None:
+def test_reading_another_table_leaves_operations_deferred(lake: lv.Lake) -> None:
     with behind(lake, "bank") as txn:
         txn.delete("bank", where="id = 0")
         assert len(txn.read("news")) == 1
@@ -150,7 +150,7 @@ def test_reading_another_table_leaves_operations_put_off(lake: lv.Lake) -> None:
     assert [row["id"] for row in rows(lake)] == [1, 2, 3]
 
 
-def test_an_append_keeps_its_place_among_operations_put_off(lake: lv.Lake) -> None:
+def test_an_append_keeps_its_place_among_deferred_operations(lake: lv.Lake) -> None:
     with behind(lake, "bank") as txn:
         txn.update("bank", {"balance": "1"}, where="true")
         txn.append("bank", [{"id": 20, "balance": 20}])
@@ -192,7 +192,7 @@ def test_a_change_of_a_table_is_performed_after_all_deferred_operations(
     assert rows(lake, "news") == []
 
 
-def test_once_put_off_a_table_never_goes_back_before_it_must(lake: lv.Lake) -> None:
+def test_once_deferred_a_table_never_goes_back_before_it_must(lake: lv.Lake) -> None:
     with behind(lake, "bank") as txn:
         txn.update("bank", {"balance": "balance + 1"}, where="id = 0")
         put_behind(txn)
@@ -203,7 +203,7 @@ def test_once_put_off_a_table_never_goes_back_before_it_must(lake: lv.Lake) -> N
     assert rows(lake, "news") == [{"id": 0, "balance": 203}, {"id": 2, "balance": 8}]
 
 
-def test_an_update_put_off_stores_nothing_before_its_commit(local_place: Place) -> None:
+def test_a_deferred_update_stores_nothing_before_its_commit(local_place: Place) -> None:
     fill(local_place, {"bank": accounts(4)})
     with local_place.connect() as lake:
         lake.register("bank")
@@ -219,7 +219,7 @@ def test_an_update_put_off_stores_nothing_before_its_commit(local_place: Place) 
         assert {row["balance"] for row in rows(lake)} == {101}
 
 
-def test_an_abort_leaves_nothing_of_what_was_put_off_or_performed_late(local_place: Place) -> None:
+def test_an_abort_leaves_nothing_of_what_was_deferred_or_performed_late(local_place: Place) -> None:
     fill(local_place, {"bank": accounts(4), "news": accounts(1)})
     with local_place.connect() as lake:
         lake.register("bank")
@@ -274,7 +274,9 @@ def test_an_operation_that_can_not_fit_is_refused_at_the_verb_and_not_recorded(
     assert rows(lake)[0] == {"id": 0, "balance": 5}
 
 
-def test_an_insert_that_can_be_told_by_rows_alone_is_performed_at_once(lake: lv.Lake) -> None:
+def test_an_insert_that_can_be_replayed_from_its_rows_alone_is_performed_at_once(
+    lake: lv.Lake,
+) -> None:
     sql = (
         "INSERT INTO bank SELECT 5, CASE WHEN count(*) = 0 THEN error('none') ELSE 1 END FROM news"
     )
@@ -369,7 +371,7 @@ def rival_update(place: Place, sets: str = "balance + 1") -> None:
         txn.update("bank", {"balance": sets}, where="id = 1")
 
 
-def test_a_commit_that_came_between_is_no_conflict_for_what_was_put_off(
+def test_a_commit_that_came_between_is_no_conflict_for_what_was_deferred(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(4)})
@@ -423,7 +425,7 @@ def test_a_constraint_added_meanwhile_that_it_breaks_is_a_conflict(delta_place: 
             txn.commit()
 
 
-def test_files_of_an_overwrite_put_off_must_fit_a_schema_changed_meanwhile(
+def test_files_of_a_deferred_overwrite_must_fit_a_schema_changed_meanwhile(
     delta_place: Place,
 ) -> None:
     fill(delta_place, {"bank": accounts(2)})
@@ -448,7 +450,7 @@ def test_a_table_dropped_meanwhile_is_a_conflict(quick_place: Place) -> None:
             txn.commit()
 
 
-def test_other_operations_are_redone_and_what_is_put_off_is_left_alone(
+def test_other_operations_are_redone_and_what_is_deferred_is_left_alone(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(2), "news": accounts(2)})
@@ -468,7 +470,7 @@ def test_other_operations_are_redone_and_what_is_put_off_is_left_alone(
         assert rows(lake, "bank")[1] == rows(lake, "news")[1] == {"id": 1, "balance": 202}
 
 
-def test_a_read_before_an_operation_put_off_stands_when_others_are_redone(
+def test_a_read_before_a_deferred_operation_stands_when_others_are_redone(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(2), "news": accounts(2)})
@@ -704,7 +706,7 @@ def outcome(
     return told, {table: rows(lake, table) for table in TABLES}, late
 
 
-def test_any_choice_of_operations_put_off_ends_alike(request: pytest.FixtureRequest) -> None:
+def test_any_choice_of_deferred_operations_ends_alike(request: pytest.FixtureRequest) -> None:
     late = 0
     for seed in range(24):
         steps = draw(random.Random(seed))
@@ -765,7 +767,7 @@ def test_behind_a_real_rival_a_transaction_waits_and_then_works_on_what_it_left(
         assert "redo" not in kinds(events)
 
 
-def test_a_storm_of_commits_redoes_nothing_that_was_put_off(quick_place: Place) -> None:
+def test_a_storm_of_commits_redoes_nothing_that_was_deferred(quick_place: Place) -> None:
     fill(quick_place, {"bank": accounts(4)})
     events: list[lv.Event] = []
     with quick_place.connect(on_event=events.append) as lake, in_front(quick_place) as rival:
@@ -781,7 +783,9 @@ def test_a_storm_of_commits_redoes_nothing_that_was_put_off(quick_place: Place) 
         assert "redo" not in kinds(events)
 
 
-def test_gc_deletes_what_a_saved_transaction_made_before_it_was_put_off(local_place: Place) -> None:
+def test_gc_deletes_what_a_saved_transaction_made_before_it_was_deferred(
+    local_place: Place,
+) -> None:
     fill(local_place, {"bank": accounts(4)})
     # No transaction is too young to be fenced.
     with local_place.connect(settings=lv.Settings(max_age_seconds=0)) as lake:

@@ -233,7 +233,7 @@ def test_threads_of_one_lake_stand_in_line_like_others(place: Place) -> None:
         assert left_over(lake, "x", "y") == []
 
 
-def test_a_table_elsewhere_has_its_queue_beside_it(tmp_path: Path, told: Told) -> None:
+def test_a_table_elsewhere_has_its_queue_next_to_it(tmp_path: Path, told: Told) -> None:
     place, elsewhere = Place(str(tmp_path / "lake")), Place(str(tmp_path / "else where"))
     fill(place, {"a b/ü": accounts(2)})
     fill(elsewhere, {"t": accounts(2)})

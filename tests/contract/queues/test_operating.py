@@ -175,7 +175,7 @@ def test_doctor_reports_ended_transactions_that_were_not_cleaned_up(
     assert len(found(operator.doctor(), "ended")) == 2
 
 
-def test_registered_names_are_told(shop: Place, operator: lv.Lake, tmp_path: Path) -> None:
+def test_registered_names_are_reported(shop: Place, operator: lv.Lake, tmp_path: Path) -> None:
     Place(str(tmp_path)).write("beyond", [{"sku": "pear"}])
     operator.register("far", str(tmp_path / "beyond"))
     txn = begin(operator, "far")
@@ -340,7 +340,7 @@ def test_recover_gives_up_the_places_of_the_dead_after_a_lease(
     assert counts.list < 10  # nobody is in a queue, so nobody is waited for
 
 
-def test_recover_waits_for_nobody_who_lives(shop: Place, operator: lv.Lake) -> None:
+def test_recover_waits_for_no_live_transaction(shop: Place, operator: lv.Lake) -> None:
     with shop.connect(settings=SHORT) as lake:
         txn = begin(lake)
         own = begin(operator, "orders")
@@ -420,7 +420,7 @@ def test_a_place_that_another_takes_while_recover_watches_is_left(
     assert dead.state == "open"
 
 
-def test_a_longer_lease_than_ours_is_told_and_not_waited_for(
+def test_a_longer_lease_than_ours_is_reported_and_not_waited_for(
     shop: Place, operator: lv.Lake
 ) -> None:
     dead = died(shop, settings=LONG)

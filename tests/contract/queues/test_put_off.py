@@ -46,7 +46,7 @@ def test_a_deferred_verb_does_what_it_would_have_done_at_once(
 
 @FEATURES
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_deferred_verb_is_performed_when_its_counts_are_looked_at(
+def test_a_deferred_verb_is_performed_when_its_counts_are_read(
     lake: lv.Lake, verb: str, features: lv.Feature
 ) -> None:
     with lake.transaction(features, defer=True) as txn:
@@ -232,7 +232,7 @@ def test_one_table_after_itself_is_read_as_it_was_left(remote: Place) -> None:
         assert [row["balance"] for row in rows(lake, "t1")] == [100, 800, 100]
 
 
-def test_files_are_let_go_when_they_were_read(remote: Place) -> None:
+def test_files_are_released_when_they_were_read(remote: Place) -> None:
     with contextlib.closing(many(remote, 3)) as lake:
         update_all(lake, 3, defer=True)()
         with lake.transaction(defer=True) as txn:

@@ -763,7 +763,7 @@ def test_places_are_given_back_when_the_function_raises_in_a_re_run(memory_place
         assert left_over(lake, "x", "y") == []
 
 
-def test_a_transaction_that_keeps_losing_is_let_go_first_by_optimistic_ones(place: Place) -> None:
+def test_optimistic_transactions_let_one_that_keeps_losing_commit_first(place: Place) -> None:
     bank(place)
     escalating = lv.Settings(
         escalate_after=2,

@@ -135,7 +135,7 @@ def test_without_queues_a_turn_does_nothing(local_place: Place) -> None:
         assert left_over(lake, "x") == []
 
 
-def test_mistakes_with_a_turn_are_told(local_place: Place) -> None:
+def test_mistakes_with_a_turn_are_reported(local_place: Place) -> None:
     with local_place.connect() as lake:
         txn = lake.transaction(QUEUED["R|CT|I"])
         with pytest.raises(lv.InvalidOperation, match="names tables"):
@@ -215,7 +215,7 @@ def test_transaction_of_another_thread_is_waited_for(local_place: Place) -> None
 # -- what is printed -----------------------------------------------------------------
 
 
-def test_printing_a_result_neither_performs_nor_observes_what_was_put_off(
+def test_printing_a_result_neither_performs_nor_observes_what_was_deferred(
     local_place: Place,
 ) -> None:
     with local_place.connect(settings=QUICK) as lake, local_place.connect() as other:
@@ -223,7 +223,7 @@ def test_printing_a_result_neither_performs_nor_observes_what_was_put_off(
         first.update("x", {"balance": "balance + 10"}, "id = 0")
         with lake.transaction(QUEUED["R|CT|I"]) as txn:
             result = txn.update("x", {"balance": "balance + 1"}, "id = 0")
-            assert "not looked at" in repr(result)
+            assert "not counted yet" in repr(result)
             with inside(lake).requests.counting() as requests:
                 repr(result)
             assert requests.total == 0

@@ -1,4 +1,4 @@
-"""SQL reaches the lake's tables alone, whoever runs it and by whatever statement."""
+"""SQL reads and writes the lake's tables alone, whoever runs it and by whatever statement."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_no_statement_reaches_a_table_beyond_the_root(
 def test_a_transaction_of_a_session_reaches_no_more(
     lake: lv.Lake, elsewhere: str, text: str
 ) -> None:
-    with pytest.raises(lv.InvalidOperation, match="SQL reaches the tables of the lake alone"):
+    with pytest.raises(lv.InvalidOperation, match="SQL reads and writes only tables of the lake"):
         in_open_transaction(lake, text.format(x=elsewhere))
 
 
@@ -154,7 +154,7 @@ def test_a_registered_table_is_reached_by_its_name_and_as_it_is_listed(
     assert lake.sql(f'SELECT count(*) AS n FROM "{elsewhere}"').to_pylist() == [{"n": 2}]
 
     lake.unregister("named")
-    with pytest.raises(lv.InvalidOperation, match="SQL reaches"):
+    with pytest.raises(lv.InvalidOperation, match="SQL reads and writes"):
         lake.sql(f'SELECT * FROM "{elsewhere}"')
 
 
@@ -191,7 +191,7 @@ def test_a_tag_and_a_branch_reach_no_more(lake: lv.Lake, elsewhere: str) -> None
     lake.branch("etl")
 
     for ref in ("v1", "etl"):
-        with pytest.raises(lv.InvalidOperation, match="SQL reaches"):
+        with pytest.raises(lv.InvalidOperation, match="SQL reads and writes"):
             lake.on(ref).sql(f'SELECT * FROM "{elsewhere}"')
 
 
@@ -199,7 +199,7 @@ def test_a_lake_that_is_not_there_yet_reaches_no_more(tmp_path: Path, elsewhere:
     lake = lv.connect(tmp_path / "new")
 
     for text in (f'SELECT * FROM "{elsewhere}"', f'CREATE TABLE "{tmp_path}/made" (a BIGINT)'):
-        with pytest.raises(lv.InvalidOperation, match="SQL reaches"):
+        with pytest.raises(lv.InvalidOperation, match="SQL reads and writes"):
             lake.session().sql(text)
     assert not (tmp_path / "made").exists()
     assert not (tmp_path / "new").exists()

@@ -176,7 +176,7 @@ def test_a_lazy_frame_shows_the_state_of_its_making(lake: lv.Lake) -> None:
     assert frame.collect(engine="streaming").height == 13
 
 
-def test_mistakes_are_told_where_they_are_made(lake: lv.Lake) -> None:
+def test_mistakes_are_reported_where_they_are_made(lake: lv.Lake) -> None:
     table = lake.table("t")
     for given in ({"columns": ["gone"]}, {"where": "gone > 1"}, {"where": "i"}, {"lazy": 1}):
         with pytest.raises(lv.InvalidOperation):

@@ -212,7 +212,7 @@ def test_a_batch_that_is_run_again_keeps_what_was_planned(
         assert values(lake.snapshot().read("t")) == [0, 9]
 
 
-def test_a_batch_that_was_not_committed_may_be_planned_anew(
+def test_a_batch_that_was_not_committed_may_be_planned_again(
     quick_place: Place, write: Write
 ) -> None:
     with quick_place.connect() as lake:

@@ -205,7 +205,7 @@ def test_the_doctor_tells_by_the_logs_of_a_head_that_was_set_back(place: Place) 
     assert HEAD in told[0]["message"]
 
 
-def test_a_head_that_is_gone_is_not_made_anew_by_a_client_that_saw_it(place: Place) -> None:
+def test_a_head_that_is_gone_is_not_made_again_by_a_client_that_saw_it(place: Place) -> None:
     with place.connect() as client:
         client.snapshot().read(TABLE)
         head_file(place).unlink()

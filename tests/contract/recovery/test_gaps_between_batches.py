@@ -88,7 +88,8 @@ def test_a_batch_after_a_gap_is_refused(
     with then(shared_place) as lake:
         message = (
             r"'q' brings batch 4, and lake .* ends with its batch 1: batches 2 to 3 of checkpoint "
-            r"first .* newer state back, or .* copy of the checkpoint .* or .* query_id of its own"
+            r"first .* newer state of the lake, or .* copy of the checkpoint .* or .* query_id "
+            r"of its own"
         )
         for fn in (keep, nothing, keep):  # an empty one does not close the gap
             with pytest.raises(lv.InvalidOperation, match=message):
@@ -194,7 +195,7 @@ def test_a_lake_that_went_back_goes_on_in_one_of_three_ways(
         assert ids(lake) == [0, 1, 2, 3]
 
 
-def test_a_copy_with_newer_keys_than_commits_is_told(shared_place: Place, bring: Bring) -> None:
+def test_a_copy_with_newer_keys_than_commits_is_reported(shared_place: Place, bring: Bring) -> None:
     """As one that was taken while the stream wrote: the batch is bound, its commit is not there."""
     with made(shared_place) as lake:
         bring(lake, 0)

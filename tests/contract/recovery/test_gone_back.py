@@ -197,7 +197,7 @@ def test_a_head_that_is_there_and_wrong_is_rebuilt_by_force(one_place: Place) ->
             lake.recover(**wrong)  # type: ignore[arg-type]
 
 
-def test_a_branch_whose_head_went_back_is_told(one_place: Place) -> None:
+def test_a_branch_whose_head_went_back_is_reported(one_place: Place) -> None:
     with one_place.connect() as lake:
         lake.create_table("a", [{"id": 1}])
         lake.branch("b")

@@ -89,7 +89,7 @@ def test_a_lost_head_is_no_new_lake_and_nothing_is_written(place: Place) -> None
 
 
 @pytest.mark.parametrize("how", ["lost", "cut"])
-def test_a_head_made_anew_has_every_table_and_row(place: Place, how: str) -> None:
+def test_a_head_made_again_has_every_table_and_row(place: Place, how: str) -> None:
     filled(place)
     old = head_of(place)
     path = Path(place.root, HEAD)
@@ -409,7 +409,7 @@ def test_names_that_a_claim_lacks_are_noted_by_recover(place: Place) -> None:
     assert json.loads(claim.read_bytes())["aliases"] == ["a", "first"]
 
 
-def test_a_new_lake_costs_a_list_and_a_look_for_tables_and_one_with_a_head_none(
+def test_a_new_lake_costs_a_list_and_a_search_for_tables_and_one_with_a_head_none(
     place: Place,
 ) -> None:
     with place.connect() as lake, inside(lake).requests.counting() as requests:
@@ -422,7 +422,7 @@ def test_a_new_lake_costs_a_list_and_a_look_for_tables_and_one_with_a_head_none(
     assert (requests.list, requests.get) == (0, 1)
 
 
-def test_names_and_tables_that_lie_in_leaves_come_back(
+def test_names_and_tables_that_are_stored_in_leaves_are_found_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leaves, "INLINE_BYTES", 200)
@@ -446,7 +446,7 @@ def test_names_and_tables_that_lie_in_leaves_come_back(
     assert values(place.connect().snapshot().read("a")) == [1, 2, 3, 4]
 
 
-def test_a_table_that_comes_back_though_it_was_dropped_is_told(place: Place) -> None:
+def test_a_table_that_comes_back_though_it_was_dropped_is_reported(place: Place) -> None:
     filled(place)
     with place.connect() as lake:
         lake.drop_table("a")
@@ -460,7 +460,7 @@ def test_a_table_that_comes_back_though_it_was_dropped_is_told(place: Place) -> 
     assert told.txn_id in told.message
 
 
-def test_a_damaged_head_names_the_command_that_makes_it_anew(place: Place) -> None:
+def test_a_damaged_head_names_the_command_that_makes_it_again(place: Place) -> None:
     filled(place)
     whole = Path(place.root, HEAD).read_bytes()
     for body in (b"", whole[: len(whole) // 2], b"garbage", b"[]"):
@@ -493,7 +493,7 @@ def test_a_table_that_a_page_says_was_dropped_stays_out(
         assert values(lake.snapshot().read("gone")) == [1]
 
 
-def test_damaged_remains_are_told_and_do_not_stop_it(place: Place) -> None:
+def test_damaged_remains_are_reported_and_do_not_stop_it(place: Place) -> None:
     filled(place)
     commit = sorted(Path(place.root, "_lakevilla/commits").iterdir())[0]
     commit.write_bytes(b"{")

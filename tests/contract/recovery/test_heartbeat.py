@@ -100,7 +100,7 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "lakevilla-heartbeat"]
 
 
-def test_a_record_is_renewed_as_long_as_its_transaction_lives(place: Place) -> None:
+def test_a_record_is_renewed_as_long_as_its_transaction_is_open(place: Place) -> None:
     with leased(place) as (lake, watched):
         txn = begin(lake)
         before = record(place, txn.id)

@@ -85,7 +85,7 @@ def test_no_second_lake_keeps_the_table(place: Place, tmp_path: Path) -> None:
         assert not lake.doctor().ok
 
 
-def test_a_table_that_is_let_go_meanwhile_gets_no_claim_back(
+def test_a_table_that_is_released_meanwhile_gets_no_claim_back(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(place)

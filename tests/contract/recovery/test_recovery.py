@@ -307,7 +307,7 @@ def without_notes(found: dict[str, bytes]) -> dict[str, bytes]:
     return {key: body for key, body in found.items() if not any(note in key for note in notes)}
 
 
-def test_gc_deletes_what_dead_clients_have_left_and_nothing_that_lives(
+def test_gc_deletes_what_dead_clients_have_left_and_nothing_that_is_in_use(
     lake: lv.Lake, shop: Place
 ) -> None:
     whole = contents(shop.root)
@@ -673,7 +673,7 @@ def test_a_copied_lake_is_read_only_until_it_is_adopted(
     assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5, 7]
 
 
-def test_the_doctor_tells_of_a_table_that_others_have_deleted_or_made_anew(
+def test_the_doctor_tells_of_a_table_that_others_have_deleted_or_made_again(
     lake: lv.Lake, shop: Place
 ) -> None:
     shutil.rmtree(Path(shop.root) / "stock")

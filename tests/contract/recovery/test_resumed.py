@@ -75,7 +75,7 @@ def test_the_files_of_a_resumed_transaction_outlive_the_abort_of_who_saved_it(
         assert sorted(other.read("bank")["id"].to_pylist()) == [0, 7]
 
 
-def test_a_resumed_transaction_looks_for_its_files_before_it_commits(local_place: Place) -> None:
+def test_a_resumed_transaction_checks_for_its_files_before_it_commits(local_place: Place) -> None:
     local_place.write("bank", accounts(1))
     with local_place.connect() as lake, local_place.connect() as other:
         txn = lake.transaction()

@@ -39,7 +39,7 @@ def left_out(events: list[lv.Event]) -> list[str]:
     return [event.message for event in events if event.kind == "left_out"]
 
 
-def test_all_tables_are_looked_at_if_nothing_is_said(lake: lv.Lake, shared_place: Place) -> None:
+def test_all_tables_are_checked_by_default(lake: lv.Lake, shared_place: Place) -> None:
     made = lake.tag("closing")
     then = lake.on("closing")
     assert made.version == 5  # the commits of others have a version by then
@@ -61,7 +61,7 @@ def test_all_tables_are_looked_at_if_nothing_is_said(lake: lv.Lake, shared_place
         ((), [1], [1]),
     ],
 )
-def test_only_the_tables_that_are_named_are_looked_at(
+def test_only_the_tables_that_are_named_are_checked(
     lake: lv.Lake, events: list[lv.Event], absorb: Any, a: list[int], b: list[int]
 ) -> None:
     lake.tag("closing", absorb=absorb)
@@ -82,20 +82,20 @@ def test_a_commit_left_out_of_a_tag_is_not_in_it_after_a_clean_up(lake: lv.Lake)
     assert (ids(lake, "a"), ids(lake.on("closing"), "a")) == ([11, 12], [1])
 
 
-def test_of_some_tables_only_those_are_looked_at(lake: lv.Lake) -> None:
+def test_of_some_tables_only_those_are_checked(lake: lv.Lake) -> None:
     lake.tag("some", tables=["a", "d"])
     assert ids(lake.on("some"), "a") == [1, 2]
     lake.tag("all", absorb=[])
     assert (ids(lake.on("all"), "a"), ids(lake.on("all"), "b/c")) == ([1, 2], [1])
 
 
-def test_of_too_many_tables_none_is_looked_at_and_that_is_told(
+def test_of_too_many_tables_none_is_checked_and_that_is_reported(
     lake: lv.Lake, events: list[lv.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(taken_in, "MOST_TABLES", 2)
     lake.tag("closing")
     assert (ids(lake.on("closing"), "a"), len(left_out(events))) == ([1], 1)
-    assert "no log was looked at" in left_out(events)[0]
+    assert "no log was read" in left_out(events)[0]
     lake.tag("one", absorb=["a"])
     lake.tag("few", tables=["a", "d"])
     lake.tag("each", absorb=["*"])
@@ -104,7 +104,7 @@ def test_of_too_many_tables_none_is_looked_at_and_that_is_told(
     assert len(left_out(events)) == 1
 
 
-def test_a_guarded_table_is_not_looked_at(local_place: Place) -> None:
+def test_a_guarded_table_is_not_checked(local_place: Place) -> None:
     with local_place.connect() as lake:
         for name in ("a", "b"):
             lake.create_table(name, [{"id": 1}])
@@ -130,7 +130,9 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others(
     with local_place.connect(on_event=events.append) as lake:
         lake.tag("closing")
         assert ids(lake.on("closing"), "b") == [1, 2]
-    assert any("table a is in the ref as HEAD has it" in said for said in left_out(events))
+    assert any(
+        "table a is in the ref in the state that HEAD names" in said for said in left_out(events)
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,9 +140,9 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others(
     [
         ({"absorb": "a"}, "absorb is a list of names"),
         ({"absorb": [7]}, "absorb"),
-        ({"absorb": ["nothing"]}, "absorb: no table of the lake is called like 'nothing'"),
-        ({"absorb": ["a"], "at": 1}, "absorb takes in what others have committed by now"),
-        ({"absorb": [], "at": 1}, "absorb takes in what others have committed by now"),
+        ({"absorb": ["nothing"]}, "absorb: no table name of the lake matches 'nothing'"),
+        ({"absorb": ["a"], "at": 1}, "absorb includes the commits of other clients up to now"),
+        ({"absorb": [], "at": 1}, "absorb includes the commits of other clients up to now"),
     ],
 )
 def test_invalid_values_of_absorb_are_refused(

@@ -202,7 +202,7 @@ def test_the_sign_of_a_zero_is_a_change(by_tasks: Any, by_one: lv.Lake, kind: Fo
 
 @pytest.mark.parametrize(
     ("keys", "why"),
-    [("p", "two rows have 'a'"), ("id", "a row has NULL in it"), ("tags", "tells no rows apart")],
+    [("p", "two rows have 'a'"), ("id", "a row has NULL in it"), ("tags", "identify no rows")],
 )
 def test_keys_that_tell_no_rows_apart_are_refused_and_leave_nothing(
     by_tasks: Any, by_one: lv.Lake, kind: Format, keys: str, why: str
@@ -219,7 +219,7 @@ def test_keys_that_tell_no_rows_apart_are_refused_and_leave_nothing(
         assert not list(Path(lake.root).rglob("source-*"))
 
 
-def test_many_changed_rows_are_looked_for_by_where_their_keys_lie(
+def test_many_changed_rows_are_searched_for_by_the_range_of_their_keys(
     by_tasks: Any, kind: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (merging, extents):

@@ -93,7 +93,7 @@ def test_a_revert_of_rows_that_were_changed_since_is_a_conflict(
     sell(lake, 3)
     before = state(lake)
     with pytest.raises(
-        lv.MergeConflict, match=r"table stock: a row that is to go was changed"
+        lv.MergeConflict, match=r"table stock: a row to delete was changed"
     ) as raised:
         lake.revert(third)
     assert raised.value.tables == ["stock"]
@@ -211,7 +211,7 @@ def test_tables_that_were_made_or_dropped_in_between(lake: lv.Lake, kind: Format
     assert lake.rollback(2).tables == {"later": "dropped"}
     assert "later" not in lake
     lake.register("later", f"{lake.root}/later")
-    with pytest.raises(lv.MergeConflict, match="was changed by others"):
+    with pytest.raises(lv.MergeConflict, match="was changed by other transactions"):
         lake.run(lambda txn: (txn.append("later", [{"n": 2}]), txn.apply(3, 2)))
     assert lake.revert(3).tables == {"later": "dropped"}
     with pytest.raises(lv.LakeVillaError, match="`register` revives it"):
@@ -267,7 +267,7 @@ def test_rollback_to_a_vacuumed_state_is_refused(lake: lv.Lake, kind: Format) ->
     assert state(lake) == before
 
 
-def test_a_tag_brings_back_what_everybody_else_has_let_go(lake: lv.Lake, kind: Format) -> None:
+def test_a_tag_brings_back_what_no_other_state_keeps(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.tag("opening")
     sell(lake)
@@ -375,7 +375,7 @@ def test_a_diff_shows_what_a_branch_has(lake: lv.Lake, kind: Format) -> None:
         (
             lambda lake: lake.rollback(datetime(2001, 1, 1, tzinfo=UTC)),
             lv.VersionNotFound,
-            "as old as the time",
+            "as old as the requested time",
         ),
         (lambda lake: lake.rollback(1, tables=["nosuch*"]), lv.InvalidOperation, "nosuch"),
         (lambda lake: lake.rollback(1, tables="stock"), lv.InvalidOperation, "list of names"),

@@ -385,7 +385,9 @@ def test_branches_are_found_again_when_head_is_lost(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize("harm", ["missing", "damaged", "anothers", "commit"])
-def test_a_branch_that_is_damaged_is_told_and_harms_nothing_else(lake: lv.Lake, harm: str) -> None:
+def test_a_branch_that_is_damaged_is_reported_and_harms_nothing_else(
+    lake: lv.Lake, harm: str
+) -> None:
     shop(lake)
     lake.branch("etl")
     lake.on("etl").run(put_in("jam", 2))
@@ -453,7 +455,7 @@ def test_a_branch_of_a_copied_lake_reads_and_is_merged(lake: lv.Lake, tmp_path: 
         assert stock(other) == {"tea": 5, "jam": 2, "rum": 1}
 
 
-def test_large_branches_lie_in_leaves(lake: lv.Lake) -> None:
+def test_large_branches_are_stored_in_leaves(lake: lv.Lake) -> None:
     with small_limits(True):
         shop(lake)
         for number in range(8):
@@ -552,7 +554,7 @@ def test_reprs_of_objects_of_a_branch_or_a_tag_name_it(lake: lv.Lake) -> None:
     assert "branch '" not in repr(lake["stock"]) + repr(lake)
 
 
-def test_a_ref_of_a_lake_without_tables_is_told_of(local_place: Place) -> None:
+def test_a_ref_of_a_lake_without_tables_is_reported(local_place: Place) -> None:
     events: list[lv.Event] = []
     with local_place.connect(on_event=events.append) as lake:
         deltalake.write_deltalake(f"{lake.root}/there", pa.table({"id": [1]}))
@@ -560,7 +562,7 @@ def test_a_ref_of_a_lake_without_tables_is_told_of(local_place: Place) -> None:
         [event] = [event for event in events if event.kind == "left_out"]
         assert "branch 'early' has no table" in event.message
         assert "register(discover=True)" in event.message
-        with pytest.raises(lv.TableNotFound, match=r"`rebase\('early'\)` on the lake brings"):
+        with pytest.raises(lv.TableNotFound, match=r"`rebase\('early'\)` on the lake adds"):
             lake.on("early").read("there")
         lake.register(discover=True)
         lake.branch("etl")

@@ -387,7 +387,7 @@ def test_the_command(lake: lv.Lake) -> None:
     shop(lake)
     result = CliRunner().invoke(app, ["keep", lake.root, "closing"])
     assert result.exit_code == 0, result.output
-    assert "table stock is kept apart" in result.stdout.replace("\n", " ")
+    assert "table stock is kept separately" in result.stdout.replace("\n", " ")
 
 
 def test_maintain_keeps_tags_that_are_three_days_old(
@@ -400,7 +400,7 @@ def test_maintain_keeps_tags_that_are_three_days_old(
     clock = inside(lake).clock
     now = clock.now()
     monkeypatch.setattr(clock, "now", lambda: now + 4 * 24 * 3600)
-    assert lake.maintain(["keep"]).findings[0].message == "1 tables kept apart"
+    assert lake.maintain(["keep"]).findings[0].message == "1 tables kept separately"
     clean_up(lake)
     with lv.connect(lake.root) as other:
         assert rows(other, "closing") == before

@@ -419,7 +419,7 @@ def test_a_check_that_aborts_has_failed_and_the_branch_stays(lake: lv.Lake, dele
     assert lake.merge("etl").tables == {"stock": "physical"}
 
 
-def test_a_check_that_commits_is_told(lake: lv.Lake) -> None:
+def test_a_check_that_commits_is_reported(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     with pytest.raises(lv.InvalidOperation, match="has committed"):
@@ -562,7 +562,7 @@ def test_a_check_that_writes_is_refused(lake: lv.Lake) -> None:
     def looks(txn: Any) -> bool:
         return bool(txn.read("stock").num_rows == 3)
 
-    with pytest.raises(lv.InvalidOperation, match=r"check mends has written.*checks only look"):
+    with pytest.raises(lv.InvalidOperation, match=r"check mends has written.*checks may only read"):
         lake.merge("etl", checks=[looks, mends])
     assert stock(lake) == {"tea": 5, "jam": 1}
     lake.merge("etl", checks=[looks])

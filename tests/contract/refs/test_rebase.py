@@ -179,7 +179,7 @@ def test_a_table_that_was_dropped(lake: lv.Lake) -> None:
     etl.drop_table("orders")
     put_in(etl, "rum", 3)
     lake.drop_table("stock")
-    with pytest.raises(lv.MergeConflict, match="it is to be changed, and was dropped"):
+    with pytest.raises(lv.MergeConflict, match="it is to be changed, but was dropped"):
         lake.rebase("etl")
     lake.rebase("etl", on_conflict="ours")
     assert sorted(etl) == []
@@ -191,7 +191,7 @@ def test_a_table_that_was_made_on_both_sides_is_in_conflict(lake: lv.Lake, kind:
     etl = lake.on("etl")
     etl.create_table("report", [{"day": 1}], format=kind)
     lake.create_table("report", [{"day": 2}], format=kind)
-    with pytest.raises(lv.MergeConflict, match="it is to be created, and is there"):
+    with pytest.raises(lv.MergeConflict, match="it is to be created, but exists"):
         lake.rebase("etl")
     assert etl.read("report").to_pylist() == [{"day": 1}]
 
@@ -237,7 +237,7 @@ def test_a_transaction_that_is_open_meanwhile_is_run_again_on_what_is_there_now(
     assert stock(etl) == {"tea": 5, "jam": 1, "ale": 2, "gin": 4}
 
 
-def test_one_without_run_is_told_to_run_again(lake: lv.Lake) -> None:
+def test_one_without_run_gets_an_error_to_run_again(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(lake, "ale", 2)
     txn = etl.transaction()
@@ -250,7 +250,7 @@ def test_one_without_run_is_told_to_run_again(lake: lv.Lake) -> None:
     assert stock(etl) == {"tea": 5, "jam": 1, "ale": 2, "gin": 4}
 
 
-def test_all_that_is_at_hand_of_a_branch_goes_on(lake: lv.Lake) -> None:
+def test_all_that_is_cached_of_a_branch_continues(lake: lv.Lake) -> None:
     etl, other = lake.on("etl"), lake.on("etl")
     table = etl["stock"]
     there = pickle.dumps(etl)
@@ -333,7 +333,7 @@ def test_a_branch_of_a_copied_lake_is_written_once_it_was_rebased(
             other.rebase("etl")
         other.doctor(adopt=True)
         etl = other.on("etl")
-        with pytest.raises(lv.InvalidOperation, match=r"`rebase\('etl'\)` on the lake brings it"):
+        with pytest.raises(lv.InvalidOperation, match=r"`rebase\('etl'\)` on the lake moves it"):
             put_in(etl, "ale", 2)
         other.rebase("etl")
         put_in(etl, "ale", 2)
@@ -346,11 +346,11 @@ def test_a_branch_of_a_copied_lake_is_written_once_it_was_rebased(
 def test_a_missing_table_tells_how_it_comes_to_the_branch(lake: lv.Lake, kind: Format) -> None:
     etl = lake.on("etl")
     lake.create_table("visits", [{"a": 1}], format=kind)
-    with pytest.raises(lv.TableNotFound, match=r"`rebase\('etl'\)` on the lake brings tables"):
+    with pytest.raises(lv.TableNotFound, match=r"`rebase\('etl'\)` on the lake adds tables"):
         etl.read("visits")
 
 
-def test_outcomes_are_told_of_transactions_from_before(lake: lv.Lake) -> None:
+def test_outcomes_of_transactions_from_before_are_reported(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     with etl.transaction() as done:
         done.append("stock", [{"sku": "gin", "qty": 4}])
@@ -374,7 +374,7 @@ def test_a_transaction_saved_before_a_rebase_is_not_resumed(lake: lv.Lake) -> No
     done.commit()
     put_in(lake, "ale", 2)
     lake.rebase("etl")
-    with pytest.raises(lv.TransactionAborted, match="stands on what that was: run it"):
+    with pytest.raises(lv.TransactionAborted, match="is based on the branch before that: run it"):
         etl.resume(left.id)
     with pytest.raises(lv.AlreadyCommitted, match="before that was rebased"):
         etl.resume(done.id)
@@ -427,7 +427,7 @@ def cut_off(lake: lv.Lake, monkeypatch: pytest.MonkeyPatch) -> lv.Lake:
     return lake
 
 
-def test_a_rebase_that_was_cut_off_is_told_and_finished(cut_off: lv.Lake) -> None:
+def test_a_rebase_that_was_interrupted_is_reported_and_finished(cut_off: lv.Lake) -> None:
     lake = cut_off
     (ref,) = lake.refs()
     assert "ref_moved" in [found.kind for found in lake.doctor().findings]

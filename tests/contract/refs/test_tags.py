@@ -259,7 +259,7 @@ def test_the_doctor_tells_of_a_base_that_is_damaged_or_missing(lake: lv.Lake) ->
     assert lake.doctor().ok
 
 
-def test_a_table_made_anew_by_another_client_is_not_taken_for_the_tagged_one(
+def test_a_table_made_again_by_another_client_is_not_taken_for_the_tagged_one(
     lake: lv.Lake,
 ) -> None:
     shop(lake)
@@ -275,7 +275,7 @@ def test_a_table_made_anew_by_another_client_is_not_taken_for_the_tagged_one(
         assert other.on("closing").read("sales/orders").num_rows == 1
 
 
-def test_many_tags_lie_in_leaves(lake: lv.Lake) -> None:
+def test_many_tags_are_stored_in_leaves(lake: lv.Lake) -> None:
     with small_limits(True):
         shop(lake)
         for number in range(12):
@@ -323,7 +323,7 @@ def sizes_of(lake: lv.Lake) -> dict[str, int]:
     return {str(path.relative_to(root)): path.stat().st_size for path in files}
 
 
-def test_reading_at_a_tag_costs_no_look_at_what_came_later(lake: lv.Lake) -> None:
+def test_reading_at_a_tag_costs_no_read_of_later_commits(lake: lv.Lake) -> None:
     shop(lake)
     lake.tag("closing")
     then = lake.on("closing")
@@ -418,7 +418,7 @@ def test_the_doctor_names_the_tag_whose_files_another_client_has_removed(
     found = lake.doctor(files=True).findings[-1]
     assert (found.kind, found.table) == ("ref_lost", "stock")
     assert "in tag 'closing' any more: data file stock/" in found.message
-    with pytest.raises(lv.VersionNotFound, match="other clients' clean-up knows no tags"):
+    with pytest.raises(lv.VersionNotFound, match="clean-up of other clients does not know tags"):
         lake.on("closing").read("stock")
     assert lake.on("closing").read("sales/orders").num_rows == 1
     clean_up(lake)

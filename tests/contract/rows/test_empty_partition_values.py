@@ -74,7 +74,7 @@ def test_a_verb_refuses_it_and_nothing_is_written(
                 VERBS[verb](txn, rows(FILLED[kind], EMPTY[kind], kind=kind), EMPTY[kind])
             assert contents(lake.root) == before
         assert contents(lake.root) == before
-        assert "delta cannot tell from NULL" in str(raised.value)
+        assert "delta cannot distinguish from NULL" in str(raised.value)
         assert raised.value.table == "t"
         if verb == "append":
             with pytest.raises(lv.InvalidOperation, match="part must not be empty"):
@@ -82,7 +82,7 @@ def test_a_verb_refuses_it_and_nothing_is_written(
             assert contents(lake.root) == before
 
 
-def test_many_rows_are_looked_at_before_a_file_is_stored(shop: Place) -> None:
+def test_many_rows_are_checked_before_a_file_is_stored(shop: Place) -> None:
     many = pa.table({"id": range(50_000), "part": [*(str(n % 40) for n in range(49_999)), ""]})
     settings = lv.Settings(in_memory_file_limit_bytes=10_000, target_file_size_bytes=50_000)
     with shop.connect(settings=settings) as lake:

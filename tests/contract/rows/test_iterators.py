@@ -116,7 +116,9 @@ def test_a_function_that_is_run_again_makes_its_generator_again_or_commits_nothi
         assert len(lake.snapshot().read("t")) == 5
 
 
-def test_a_generator_that_reads_by_its_own_transaction_is_told_what_to_do(tmp_path: Path) -> None:
+def test_a_generator_that_reads_by_its_own_transaction_is_refused_with_a_remedy(
+    tmp_path: Path,
+) -> None:
     with lv.connect(tmp_path) as lake:
         lake.create_table("t", rows(1))
         with lake.transaction() as txn:
@@ -124,7 +126,7 @@ def test_a_generator_that_reads_by_its_own_transaction_is_told_what_to_do(tmp_pa
             def copied() -> Iterator[dict[str, Any]]:
                 yield from txn.read("t").to_pylist()
 
-            with pytest.raises(lv.InvalidOperation, match="in the middle of another verb"):
+            with pytest.raises(lv.InvalidOperation, match="running another operation"):
                 txn.append("t", copied())
             txn.append("t", (row for row in txn.read("t").to_pylist()))
         assert values(lake.snapshot().read("t")) == [0, 0]

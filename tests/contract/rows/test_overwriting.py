@@ -117,7 +117,9 @@ VALUES: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("case", VALUES)
-def test_partitions_of_every_type_are_told_apart(lake: lv.Lake, case: str, format: Format) -> None:
+def test_partitions_of_every_type_are_distinguished(
+    lake: lv.Lake, case: str, format: Format
+) -> None:
     one, other = VALUES[case]
     rows = pa.table({"p": [one, other, None], "n": [1, 2, 3]})
     lake.create_table("t", rows, format=format, partition_by="p")
@@ -146,7 +148,7 @@ def test_a_dynamic_overwrite_that_can_mean_nothing_is_refused_before_anything_is
 
         refused("has no partitions", "plain", SALES, partitions="dynamic")
         refused(r"partitioned by day\(ts\)", "days", rows, partitions="dynamic")
-        refused("no bytes", "bytes", {"b": [b"x"], "n": [1]}, partitions="dynamic")
+        refused("not binary", "bytes", {"b": [b"x"], "n": [1]}, partitions="dynamic")
         refused("choose one", "t", SALES, where="shop = 1", partitions="dynamic")
         refused("partitions must be None or 'dynamic'", "t", SALES, partitions="static")
         refused("leave where and partitions", "t", SALES, where="true", schema_mode="overwrite")

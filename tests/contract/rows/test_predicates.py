@@ -126,7 +126,7 @@ def test_nan_is_found_and_deleted_above_every_number(place: Place, own: bool) ->
     "not (b is true and b < false)", "n is distinct from 3 or n = 3",
     "n + 1 is distinct from 3 or n = 2",
 ])  # fmt: skip
-def test_a_null_is_distinct_beside_a_comparison_of_the_same_column(
+def test_a_null_is_distinct_next_to_a_comparison_of_the_same_column(
     place: Place, where: str
 ) -> None:
     rows = pa.table({"b": pa.array([None], pa.bool_()), "n": pa.array([None], pa.int64())})

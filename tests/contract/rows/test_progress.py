@@ -99,7 +99,7 @@ def test_a_verb_tells_while_it_runs_and_when_it_is_done(lake: lv.Lake, ear: Ear)
     assert ear.last("commit").detail["requests"] > 0
 
 
-def test_files_are_told_as_they_are_written(
+def test_files_are_reported_as_they_are_written(
     tmp_path: Path, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = lv.Settings(target_file_size_bytes=20_000, in_memory_file_limit_bytes=10_000)
@@ -146,7 +146,7 @@ def test_each_verb_that_may_take_long_tells(lake: lv.Lake, ear: Ear) -> None:
         assert states[-1] == "done"
 
 
-def test_a_verb_that_fails_is_told_of_to_its_end(lake: lv.Lake, ear: Ear) -> None:
+def test_a_verb_that_fails_is_reported_to_its_end(lake: lv.Lake, ear: Ear) -> None:
     lake.create_table("t", SCHEMA)
     with pytest.raises(lv.InvalidOperation), lake.transaction() as txn:
         txn.append("t", {"nonsense": [1]})

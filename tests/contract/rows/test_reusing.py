@@ -121,7 +121,7 @@ def test_the_same_rows_in_another_order_and_form_make_no_file(lake: lv.Lake, kin
     same_as_others(lake, kind, rows)
 
 
-def test_only_files_with_changed_rows_are_made_anew(lake: lv.Lake, kind: str) -> None:
+def test_only_files_with_changed_rows_are_made_again(lake: lv.Lake, kind: str) -> None:
     rows = accounts()
     make(lake, kind, rows.schema)
     count = refresh(lake, rows).files_added
@@ -184,7 +184,7 @@ def test_no_rows_empty_the_table_and_all_come_back(lake: lv.Lake, kind: str) -> 
 
 
 @pytest.mark.parametrize("by", ["kind", "bucket(3, id)", "day"])
-def test_cuts_lie_within_partitions(lake: lv.Lake, by: str) -> None:
+def test_cuts_are_within_partitions(lake: lv.Lake, by: str) -> None:
     def day(n: int) -> datetime.date | None:
         return datetime.date(2024, 1, 1 + n % 3) if n % 4 else None
 
@@ -249,7 +249,7 @@ def test_a_branch_of_an_iceberg_table_finds_the_lakes_tags(lake: lv.Lake) -> Non
     assert 1 <= refresh(lake, rows).files_added <= 2
 
 
-def test_rows_lie_in_the_tables_own_order_within_a_file(lake: lv.Lake) -> None:
+def test_rows_are_in_the_tables_own_order_within_a_file(lake: lv.Lake) -> None:
     rows = accounts()
     make(lake, "iceberg", rows.schema)
     table = ObjectStoreCatalog("t", warehouse=lake.root).load_table(("bank",))
@@ -344,7 +344,7 @@ def test_a_file_with_position_deletes_is_not_kept(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mapped", "iceberg"])
-def test_a_column_made_anew_under_its_name_is_another(lake: lv.Lake, kind: str) -> None:
+def test_a_column_made_again_under_its_name_is_another(lake: lv.Lake, kind: str) -> None:
     rows = accounts(100)
     make(lake, kind, rows.schema)
     refresh(lake, rows)
@@ -449,7 +449,7 @@ def test_other_features(lake: lv.Lake, kind: str, features: lv.Feature) -> None:
     assert (done.files_added <= 2) is knows
 
 
-def test_put_off_until_the_commit_it_is_performed_on_what_is_there_then(
+def test_deferred_until_the_commit_it_is_performed_on_the_state_of_then(
     lake: lv.Lake, kind: str
 ) -> None:
     rows = accounts(100)

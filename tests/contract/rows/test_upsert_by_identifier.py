@@ -35,7 +35,7 @@ def make(lake: lv.Lake, *identifier: str) -> None:
         update.set_identifier_fields(*identifier)
 
 
-def test_rows_are_told_apart_by_the_identifier_of_their_table(tmp_path: Path) -> None:
+def test_rows_are_distinguished_by_the_identifier_of_their_table(tmp_path: Path) -> None:
     with lv.connect(tmp_path) as lake:
         make(lake, "region", "id")
         with lake.transaction() as txn:

@@ -314,7 +314,7 @@ def test_lakes_of_one_session_are_read_with_their_own_options_and_no_plan_tells_
     ],
 )
 @pytest.mark.seam
-def test_a_mistake_is_told_when_the_frame_is_made(
+def test_a_mistake_is_reported_when_the_frame_is_made(
     bank: Source, options: dict[str, str], message: str
 ) -> None:
     with bank.place.connect() as lake:
@@ -323,7 +323,9 @@ def test_a_mistake_is_told_when_the_frame_is_made(
         bank.read("bank", **options)
 
 
-def test_a_table_that_is_not_there_and_a_schema_that_does_not_fit_are_told(bank: Source) -> None:
+def test_a_table_that_is_not_there_and_a_schema_that_does_not_fit_are_reported(
+    bank: Source,
+) -> None:
     with pytest.raises(Exception, match="TableNotFound"):
         bank.read("nothing")
     reader = bank.spark.read.format("lakevilla").option("lake", bank.place.root)
@@ -393,7 +395,7 @@ def test_a_session_that_takes_no_data_source_still_has_its_lake(
 
     monkeypatch.setattr(type(source.spark), "dataSource", Refusing())
     lake = lv.connect(source.place.root, spark=source.spark)
-    assert "is not there in this session: not allowed here" in caplog.text
+    assert "is not available in this session: not allowed here" in caplog.text
     lake.create_table("t", pa.table({"id": [1]}))
     with pytest.raises(lv.InvalidOperation, match="data source is refused: not allowed here"):
         lv.register_data_source(source.spark)

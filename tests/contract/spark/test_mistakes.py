@@ -38,7 +38,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     ],
 )
 @pytest.mark.seam
-def test_columns_that_do_not_fit_are_told_without_a_job(
+def test_columns_that_do_not_fit_are_reported_without_a_job(
     spark: SparkSession, lake: Any, columns: list[str], told: str
 ) -> None:
     tracker = spark.sparkContext.statusTracker()
@@ -54,7 +54,7 @@ def test_columns_that_do_not_fit_are_told_without_a_job(
     assert lake.snapshot().read("t").count() == 4
 
 
-def test_a_value_that_does_not_fit_is_told_by_the_task(spark: SparkSession, lake: Any) -> None:
+def test_a_value_that_does_not_fit_is_reported_by_the_task(spark: SparkSession, lake: Any) -> None:
     lake.create_table("small", spark.sql("SELECT cast(1 AS byte) AS n"), exist_ok=True)
     with pytest.raises(lv.InvalidOperation, match="'n' of table 'small'"):
         lake.run(lambda txn: txn.append("small", spark.range(1000, 1001).toDF("n")))
@@ -131,7 +131,7 @@ def test_objects_that_are_no_frame_are_refused_as_data(spark: SparkSession, lake
         lake.run(lambda txn: txn.append("t", grouped))
 
 
-def test_a_frame_without_spark_is_told_to_bring_it(
+def test_a_frame_without_spark_is_refused_with_a_remedy(
     spark: SparkSession, lake: Any, tmp_path: Path
 ) -> None:
     embedded = lv.connect(lake.root)

@@ -168,7 +168,7 @@ def test_spark_sql_that_reaches_beyond_the_lake_is_refused(
         told(lake, query)
 
 
-def test_mistakes_are_told_in_one_line(lake: Any) -> None:
+def test_mistakes_are_reported_in_one_line(lake: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match="UNRESOLVED_COLUMN") as caught:
         told(lake, "SELECT nothing FROM orders")
     assert "\n" not in str(caught.value)

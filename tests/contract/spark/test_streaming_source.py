@@ -99,7 +99,7 @@ def as_spark_has(changed: pa.Table) -> Rows:
 
 
 @pytest.mark.seam
-def test_each_change_is_told_once_over_restarts(stream: Stream) -> None:
+def test_each_change_is_returned_once_over_restarts(stream: Stream) -> None:
     with stream.place.connect() as lake:
         assert [brief(batch) for batch in stream.run()] == [[(1, "insert", 0), (1, "insert", 1)]]
         lake.run(lambda txn: txn.append("other", rows(7)))
@@ -185,7 +185,7 @@ def test_an_available_now_run_is_at_most_one_batch_before_spark_4_2(stream: Stre
         assert len(stream.batches) == 3  # no more than one each time
 
 
-def test_history_that_is_gone_is_told(stream: Stream) -> None:
+def test_history_that_is_gone_is_reported(stream: Stream) -> None:
     clock = Later()
     stream.run()
     with stream.place.connect() as lake:
@@ -202,7 +202,9 @@ def test_history_that_is_gone_is_told(stream: Stream) -> None:
         stream.run()
 
 
-def test_a_column_that_is_added_ends_the_query_and_is_told_after_a_restart(stream: Stream) -> None:
+def test_a_column_that_is_added_ends_the_query_and_is_reported_after_a_restart(
+    stream: Stream,
+) -> None:
     writer = stream.frame(startingVersion=1).writeStream.foreachBatch(stream.keep)
     query = writer.option("checkpointLocation", str(stream.checkpoint)).start()
     query.processAllAvailable()
@@ -215,7 +217,7 @@ def test_a_column_that_is_added_ends_the_query_and_is_told_after_a_restart(strea
     assert [(row["id"], row["more"]) for row in batch] == [(5, 5)]
 
 
-def test_a_range_from_before_a_column_came_is_told_with_null(stream: Stream) -> None:
+def test_a_range_from_before_a_column_was_added_is_returned_with_null(stream: Stream) -> None:
     """What a checkpoint has planned is told in the columns that the query has now."""
     stream.run()
     with stream.place.connect() as lake:
@@ -247,7 +249,7 @@ def test_a_checkpoint_of_another_lake_is_refused(stream: Stream, tmp_path: Path)
         ({"startingVersion": "1", "version": "2"}, "a stream has no version or timestamp"),
     ],
 )
-def test_a_stream_that_can_not_begin_is_told_why(
+def test_a_stream_that_can_not_begin_is_refused_with_the_reason(
     stream: Stream, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(Exception, match=message):

@@ -190,7 +190,7 @@ def test_nothing_is_seen_or_left_of_a_transaction_whose_third_job_fails(
     assert files(tmp_path) == before
 
 
-def test_a_rule_that_a_row_breaks_is_told_once_and_its_job_leaves_nothing(
+def test_a_rule_that_a_row_breaks_is_reported_once_and_its_job_leaves_nothing(
     spark: SparkSession, lake: Any, tmp_path: Path
 ) -> None:
     lake.create_table("bank", accounts(spark))

@@ -124,7 +124,7 @@ def test_a_task_that_breaks_a_constraint_ends_the_write_with_its_message(there: 
     assert there.rows() == [{"id": 1, "v": "a"}]
 
 
-def test_wrong_options_and_columns_are_told_before_any_task(there: Sink) -> None:
+def test_wrong_options_and_columns_are_reported_before_any_task(there: Sink) -> None:
     frame = there.frame((2, "b", 1), of="id long, v string, w int")
     with pytest.raises(AnalysisException, match="did you mean replaceWhere"):
         there.write(frame, "t", "overwrite", replace_where="id = 1")

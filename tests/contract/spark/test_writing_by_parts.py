@@ -202,7 +202,7 @@ def test_an_error_of_a_task_is_raised_once_and_leaves_no_file(place: Place, lake
 # -- what happens between the plan and the commit ----------------------------------------
 
 
-def test_rows_of_others_stay_beside_an_append(place: Place, lake: lv.Lake) -> None:
+def test_rows_of_other_transactions_stay_with_an_append(place: Place, lake: lv.Lake) -> None:
     job = Job(place)
     message = job.task((2, "b"))
     add(lake, 5)
@@ -223,7 +223,7 @@ def test_a_table_that_gets_a_constraint_refuses_rows_that_break_it(
     assert ids(lake) == [1]
 
 
-def test_a_table_that_was_made_anew_is_not_written(place: Place, lake: lv.Lake) -> None:
+def test_a_table_that_was_made_again_is_not_written(place: Place, lake: lv.Lake) -> None:
     job = Job(place)
     message = job.task((2, "b"))
     with place.connect(settings=Settings(reuse_after_seconds=0)) as other:
@@ -331,7 +331,7 @@ def test_files_on_a_disk_of_a_workers_own_are_not_committed(
     shutil.copytree(place.root, root)
     job = Job(place)
     message = elsewhere(job, root).task((2, "b"))
-    with pytest.raises(lv.InvalidOperation, match="is not there for the driver") as raised:
+    with pytest.raises(lv.InvalidOperation, match="the driver does not find it") as raised:
         job.commit(message)
     assert job_file(message) in str(raised.value)
     assert socket.gethostname() in str(raised.value)
@@ -440,13 +440,15 @@ def test_a_branch_is_written_and_the_lake_is_not(place: Place, lake: lv.Lake) ->
     assert ids(lake.on("etl")) == [1, 2]
 
 
-def test_a_branch_that_was_made_anew_meanwhile_takes_no_commit(place: Place, lake: lv.Lake) -> None:
+def test_a_branch_that_was_made_again_meanwhile_takes_no_commit(
+    place: Place, lake: lv.Lake
+) -> None:
     lake.branch("etl")
     job = Job(place, options={"ref": "etl"})
     message = job.task((2, "b"))
     lake.delete_ref("etl")
     lake.branch("etl")
-    with pytest.raises(lv.ConflictError, match="merged or made anew"):
+    with pytest.raises(lv.ConflictError, match="merged or created again"):
         job.commit(message)
     assert ids(lake.on("etl")) == [1]
 

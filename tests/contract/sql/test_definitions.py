@@ -101,7 +101,7 @@ def test_a_table_is_made_with_all_that_is_said_of_it(session: Session) -> None:
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_columns_are_commented_on_and_commented_on_anew(session: Session, format: str) -> None:
+def test_columns_are_commented_on_and_commented_on_again(session: Session, format: str) -> None:
     session.sql(
         f"CREATE TABLE a.t (id BIGINT COMMENT 'key', s STRUCT<f: INT>) USING {format};"
         "INSERT INTO a.t VALUES (1, NULL)"
@@ -284,7 +284,7 @@ def test_branches_and_tags(session: Session) -> None:
             session.sql(text)
 
 
-def test_a_session_whose_branch_was_dropped_is_told_the_way_back(
+def test_a_session_whose_branch_was_dropped_learns_the_way_back(
     session: Session, tmp_path: Path
 ) -> None:
     for text in ("CREATE TABLE t (id BIGINT)", "CREATE BRANCH etl", "USE BRANCH etl"):
@@ -330,7 +330,7 @@ def test_upkeep(session: Session) -> None:
         ("DELETE FROM t VERSION AS OF 1", "a past state is for queries"),
         ("FROM t VERSION AS OF two", "write VERSION AS OF 3"),
         ("FROM t AT (VERSOIN => 1)", "cannot be read"),
-        ("FROM (FROM t) VERSION AS OF 1", "stands behind no table"),
+        ("FROM (FROM t) VERSION AS OF 1", "follows no table"),
         ("FROM t TIMESTAMP AS OF 'yesterday'", "'yesterday' is no timestamp"),
         ("SHOW BRANHCES", "did you mean SHOW BRANCHES?"),
         ("RESTORE TABLE t TO VERSION AS OF 1", "restore(version)"),
@@ -347,7 +347,7 @@ def test_unsupported_statements_are_refused_with_what_is_supported(
     assert session.transaction is None
 
 
-def test_a_table_of_a_query_is_made_anew_of_what_others_have_committed(session: Session) -> None:
+def test_a_table_of_a_query_is_made_again_of_what_others_have_committed(session: Session) -> None:
     session.sql("CREATE TABLE t (k STRING, n BIGINT); INSERT INTO t VALUES ('a', 1)")
     session.sql("BEGIN; CREATE TABLE sales.u AS SELECT k, count(*) AS n FROM t GROUP BY k")
     session._lake.session().sql("INSERT INTO t VALUES ('a', 2)")

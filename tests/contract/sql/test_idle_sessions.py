@@ -90,7 +90,7 @@ def test_an_idle_transaction_is_undone_and_says_so_until_it_is_rolled_back(
     assert ids(lake) == [1, 4, 6]
 
 
-def test_each_use_begins_the_time_anew(lake: lv.Lake) -> None:
+def test_each_use_begins_the_time_again(lake: lv.Lake) -> None:
     session = lake.session(idle_timeout_seconds=1000)
     session.sql("BEGIN; INSERT INTO t VALUES (2)")
     assert session.transaction is not None

@@ -162,7 +162,7 @@ def test_ambiguous_or_invalid_updates_and_deletes_are_refused(statement: str, me
     assert rows_of(lake) == before
 
 
-def test_a_row_is_told_by_all_columns_that_a_condition_can_mean() -> None:
+def test_a_row_is_identified_by_all_columns_that_a_condition_can_mean() -> None:
     """Rows that are alike in one column and differ in another that the condition names too."""
     lake = lake_with_tables()
     lake.session().sql(
@@ -212,7 +212,7 @@ def test_a_text_that_is_no_date_is_refused() -> None:
         ("st.b IS NULL AND id > (SELECT min(w) FROM s)", {1, 2}),
     ],
 )
-def test_a_struct_is_told_by_its_fields(condition: str, left: set[int]) -> None:
+def test_a_struct_is_identified_by_its_fields(condition: str, left: set[int]) -> None:
     lake = lv.connect("memory://")
     session = lake.session()
     session.sql("CREATE TABLE t (id BIGINT, st STRUCT<a: INT, b: STRING>)")
@@ -241,7 +241,7 @@ LISTS = (
         "map_keys(m)[1] = (SELECT 'b')",
     ],
 )
-def test_rows_are_told_apart_by_their_lists_and_maps(condition: str) -> None:
+def test_rows_are_distinguished_by_their_lists_and_maps(condition: str) -> None:
     session = lv.connect("memory://").session()
     session.sql("CREATE TABLE t (id INT, l INT[], m MAP(STRING, INT))")
     session.sql(f"INSERT INTO t {LISTS}")

@@ -71,7 +71,7 @@ def test_insert_merge_and_create_table_can_query_past_tables(session: Session) -
     assert ids(session, "SELECT id FROM u") == [1, 2, 3]
 
 
-def test_branches_and_tags_are_read_beside_the_lake(session: Session) -> None:
+def test_branches_and_tags_are_read_together_with_the_lake(session: Session) -> None:
     session.sql("CREATE BRANCH etl")
     session.sql("CREATE TAG old AT (VERSION => 2)")
     session.sql("USE BRANCH etl")

@@ -148,15 +148,15 @@ def test_a_statement_that_raises_leaves_the_transaction_open_and_unchanged(lake:
         (["SELECT '\ud800'"], "half of a surrogate pair"),
         (["SET wait_timeout_seconds = -1"], "wait_timeout_seconds must be a number of seconds"),
         (["SET slack = 1.5"], "slack must be a whole number"),
-        (["UPDATE stock"], "the statement is cut short; SET belongs here"),
-        (["DROP"], "the statement is cut short; DROP goes on with TABLE, BRANCH, TAG"),
-        (["DROP TABEL stock"], "DROP goes on with TABLE, BRANCH, TAG"),
+        (["UPDATE stock"], "the statement is incomplete; SET belongs here"),
+        (["DROP"], "the statement is incomplete; DROP continues with TABLE, BRANCH, TAG"),
+        (["DROP TABEL stock"], "DROP continues with TABLE, BRANCH, TAG"),
         (["SHOW TABELS"], "did you mean SHOW TABLES?"),
         (["CREATE VIEW v AS SELECT 1"], "use WITH, or CREATE TABLE"),
-        (["CREATE TABLE t (a INT, A INT)"], "column 'A' is there twice"),
+        (["CREATE TABLE t (a INT, A INT)"], "column 'A' is named twice"),
         (["CREATE TABLE t (a INT PRIMARY KEY)"], "no table checks keys"),
         (["CREATE TABLE t (a INT DEFAULT 1)"], "give the value in each INSERT"),
-        (["CREATE OR REPLACE VIEW v AS SELECT 1"], "a lake keeps tables alone"),
+        (["CREATE OR REPLACE VIEW v AS SELECT 1"], "a lake has only tables"),
         (["CREATE OR REPLACE TABLE IF NOT EXISTS t (a INT)"], "leave out one of the two"),
         (["CREATE TABLE t LIKE stock PARTITIONED BY (sku)"], "they are the other table's"),
         (["CREATE TABLE t (a XML)"], "the type 'XML', which is unknown: types are boolean"),
@@ -219,7 +219,7 @@ def test_settings_hold_for_what_follows_and_those_of_begin_for_one_transaction(
             session.sql("DELETE FROM stock")
 
 
-def test_two_sessions_that_look_and_write_elsewhere_are_serializable(lake: lv.Lake) -> None:
+def test_two_sessions_that_read_and_write_elsewhere_are_serializable(lake: lv.Lake) -> None:
     """Write skew, which snapshot isolation lets through and the default does not."""
     for isolation, both in (("snapshot", True), ("serializable", False)):
         with lake.session(isolation=isolation) as a, lake.session(isolation=isolation) as b:  # type: ignore[arg-type]

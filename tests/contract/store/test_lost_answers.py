@@ -289,7 +289,7 @@ def test_plain_http_that_is_not_allowed_is_said(s3_server: S3Server) -> None:
         open_store("s3://b/lake", options)
 
 
-def test_a_child_forked_after_use_is_told_instead_of_hanging(runner: Runner) -> None:
+def test_a_child_forked_after_use_gets_an_error_instead_of_hanging(runner: Runner) -> None:
     assert runner.run(get("k")) == Missing()
     child = os.fork()
     if child == 0:

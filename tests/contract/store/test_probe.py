@@ -80,7 +80,7 @@ def test_an_unsafe_store_is_refused_by_the_name_of_the_check(
 
 
 @pytest.mark.parametrize("flaw", ["match overwrites", "match creates", "match unknown"])
-def test_a_store_that_creates_and_does_not_replace_is_told_as_one(ids: Ids, flaw: str) -> None:
+def test_a_store_that_creates_and_does_not_replace_is_reported_as_one(ids: Ids, flaw: str) -> None:
     store = Unsafe(flaw)
     settings = Settings(retry_limit=2, retry_base_seconds=0.001)
     assert Runner(store, ids, settings).run(probe(ids)) is False

@@ -50,7 +50,7 @@ def follow(place: Place, mirror: Mirror, source: random.Random) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("where", ["local", "s3"])
-def test_a_follower_beside_eight_processes(
+def test_a_follower_concurrently_with_eight_processes(
     where: str, tmp_path: Path, s3_servers: S3Servers
 ) -> None:
     server = s3_servers[SERVERS[0]]

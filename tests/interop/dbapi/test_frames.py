@@ -120,7 +120,7 @@ def test_pandas_replaces_a_table_in_autocommit_if_the_engine_says_create_or_repl
         assert lake.read("made")["more"].to_pylist() == [number, number]
     assert lake.table("made").read(version=1).schema.names == ["id"]
     plain = sa.create_engine("lakevilla://", **options)
-    with pytest.raises(sa.exc.ProgrammingError, match="CREATE OR REPLACE TABLE, begins anew"):
+    with pytest.raises(sa.exc.ProgrammingError, match="CREATE OR REPLACE TABLE, creates it again"):
         frame.to_sql("made", plain, index=False, if_exists="replace")
     assert "made" not in list(lake)
     lake.register("made")  # what was dropped is there

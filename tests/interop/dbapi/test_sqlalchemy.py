@@ -140,7 +140,7 @@ def test_a_decimal_that_duckdb_has_divided_is_a_decimal(engine: sa.Engine) -> No
         assert connection.scalar(sa.select(sa.cast(price, sa.Float))) == 5.52
 
 
-def test_comments_are_kept_and_told(engine: sa.Engine, format: str) -> None:
+def test_comments_are_kept_and_reported(engine: sa.Engine, format: str) -> None:
     columns = sa.Column("a", sa.Integer, comment="it's a number"), sa.Column("b", sa.Integer)
     t = table(format, *columns, name="d/t", comment="what 'it' is")
     t.create(engine)
@@ -186,7 +186,7 @@ def test_a_conflict_is_an_operational_error_that_may_be_run_again(engine: sa.Eng
     assert lake_of(engine).read("t").to_pylist() == [{"n": 5}]
 
 
-def test_core_looks_at_no_count_that_nobody_asks_for(engine: sa.Engine) -> None:
+def test_core_reads_no_count_that_no_caller_requests(engine: sa.Engine) -> None:
     """So that an update is redone on what another client has committed."""
     t = table("delta", sa.Column("n", sa.Integer))
     t.create(engine)
@@ -299,5 +299,5 @@ def test_without_it_a_dropped_name_is_refused_by_name(engine: sa.Engine, format:
     made = table(format, sa.Column("id", sa.Integer))
     made.create(engine)
     made.drop(engine)
-    with pytest.raises(sa.exc.ProgrammingError, match="CREATE OR REPLACE TABLE, begins anew"):
+    with pytest.raises(sa.exc.ProgrammingError, match="CREATE OR REPLACE TABLE, creates it again"):
         made.create(engine)

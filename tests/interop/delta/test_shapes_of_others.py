@@ -441,7 +441,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_schema_whose_values_cannot_be_told_is_refused_by_name(tmp_path: Path, name: str) -> None:
+def test_a_schema_whose_values_are_ambiguous_is_refused_by_name(tmp_path: Path, name: str) -> None:
     fields, told = REFUSED[name]
     table = Handmade(tmp_path)
     table.begin(fields, table.add("f.parquet", ROWS))
@@ -483,7 +483,7 @@ UNREADABLE = [
 
 @pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
 @pytest.mark.parametrize(("kind", "text"), UNREADABLE)
-def test_a_partition_value_that_is_not_of_its_type_is_told_with_its_file_and_column(
+def test_a_partition_value_that_is_not_of_its_type_is_reported_with_its_file_and_column(
     tmp_path: Path, kind: str, text: str, many: bool
 ) -> None:
     """``many``: more partitions than have a branch of their own in a query."""

@@ -248,7 +248,7 @@ def test_a_table_renamed_away_under_a_transaction_is_missed_and_nothing_is_half(
 
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
-def test_a_table_made_anew_up_to_the_same_number_is_another_table(
+def test_a_table_made_again_up_to_the_same_number_is_another_table(
     place: Place, features: lv.Feature
 ) -> None:
     with place.connect() as lake:
@@ -315,7 +315,7 @@ def test_a_registered_name_serves_whoever_has_the_catalog(place: Place) -> None:
         assert len(rows_in(other, "orders")) == 4
 
 
-def test_the_command_line_is_told_of_catalogs_by_options(sql: Place) -> None:
+def test_the_command_line_takes_catalogs_by_options(sql: Place) -> None:
     root = str(sql.root / "lake")
     told = [f"--option=catalog.prod.{name}={value}" for name, value in sql.given.items()]
     for command in (
@@ -563,7 +563,7 @@ def test_a_commit_decided_before_its_table_was_dropped_is_published_to_the_catal
 
 
 @pytest.mark.parametrize("status", [401, 403, 503])
-def test_a_catalog_that_refuses_or_is_down_is_told_by_name(rest: Place, status: int) -> None:
+def test_a_catalog_that_refuses_or_is_down_is_reported_by_name(rest: Place, status: int) -> None:
     assert rest.gateway is not None
     with rest.connect() as lake:
         lake.register("orders", rest.orders)
@@ -619,7 +619,7 @@ def test_a_rest_catalog_that_falls_silent_is_given_up(rest: Place) -> None:
             go_on.set()
 
 
-def test_properties_that_make_no_catalog_are_told_at_once(tmp_path: Path) -> None:
+def test_properties_that_make_no_catalog_are_reported_at_once(tmp_path: Path) -> None:
     with (
         lv.connect(str(tmp_path), catalogs={"prod": {"type": "wrong"}}) as lake,
         pytest.raises(lv.InvalidOperation, match="'prod' can't be made"),
@@ -680,7 +680,7 @@ def test_a_table_in_a_catalog_is_cleaned_up_by_the_catalogs_clients(sql: Place) 
         assert rows_in(lake, "orders") == sql.seen()
 
 
-def test_a_dropped_table_is_missed_and_one_made_anew_is_not_taken_for_it(place: Place) -> None:
+def test_a_dropped_table_is_missed_and_one_made_again_is_not_taken_for_it(place: Place) -> None:
     with place.connect() as lake:
         lake.register("orders", place.orders)
         place.catalog.drop_table((place.namespace, "orders"))

@@ -190,7 +190,7 @@ def test_every_way_of_writing_sorts_its_files(
 
 
 @pytest.mark.parametrize("down", [False, True])
-def test_floats_lie_in_the_total_order_of_the_format(tmp_path: Path, down: bool) -> None:
+def test_floats_are_in_the_total_order_of_the_format(tmp_path: Path, down: bool) -> None:
     negative_nan = struct.unpack("<d", struct.pack("<q", -(1 << 51)))[0]
     wanted = [negative_nan, -math.inf, -1.0, -0.0, 0.0, 1.0, math.inf, math.nan]
     mixed = [wanted[n * 5 % 8] for n in range(8)]

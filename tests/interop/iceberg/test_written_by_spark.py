@@ -151,7 +151,7 @@ def test_partition_evolution_with_old_and_new_files(beside: Beside) -> None:
         assert read("t", Where("at", "IS NULL")).num_rows == 2, name
 
 
-def test_a_file_of_an_old_partition_stays_beside_one_that_goes(beside: Beside) -> None:
+def test_a_file_of_an_old_partition_stays_when_another_is_deleted(beside: Beside) -> None:
     """The manifest of an older spec is created again, though its column was dropped."""
     make(beside, "k int, v string, w string", "PARTITIONED BY (w)")
     beside.sql("INSERT INTO {t} VALUES (1, 'a', 'x'), (2, 'b', 'y'), (3, 'c', 'z')")

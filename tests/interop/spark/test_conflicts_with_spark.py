@@ -194,7 +194,7 @@ def test_an_optimize_by_spark_of_a_decided_commits_files_is_reconciled_quietly(
     assert bank.balances() == {0: 100, 1: 105, 2: 100, 3: 100}
 
 
-def test_an_insert_by_spark_beside_a_decided_commit_is_no_conflict(bank: Beside) -> None:
+def test_an_insert_by_spark_concurrently_with_a_decided_commit_is_no_conflict(bank: Beside) -> None:
     with bank.connect() as lake:
         bank.slip_in(
             lake,
@@ -216,7 +216,7 @@ def test_a_column_that_spark_adds_under_a_decided_commit_has_it_replayed(bank: B
     }  # fmt: skip
 
 
-def test_a_column_that_spark_drops_under_a_decided_commit_voids_it_there_and_is_told(
+def test_a_column_that_spark_drops_under_a_decided_commit_voids_it_there_and_is_reported(
     bank: Beside,
 ) -> None:
     bank.sql(
@@ -237,7 +237,7 @@ def test_a_column_that_spark_drops_under_a_decided_commit_voids_it_there_and_is_
     assert sorted(bank.balances("other")) == [0, 8]
 
 
-def test_a_table_that_spark_replaces_under_a_decided_commit_voids_it_there_and_is_told(
+def test_a_table_that_spark_replaces_under_a_decided_commit_voids_it_there_and_is_reported(
     bank: Beside,
 ) -> None:
     replaced = "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 5L AS id, 5L AS balance"

@@ -346,7 +346,7 @@ def test_a_table_that_forgets_transactions_is_refused_by_name(beside: Beside) ->
 # -- Spark's own once-only writes ----------------------------------------------------------
 
 
-def test_spark_counts_its_own_applications_beside_lakevillas_commits(beside: Beside) -> None:
+def test_spark_counts_its_own_applications_next_to_lakevillas_commits(beside: Beside) -> None:
     """``txnAppId`` and ``txnVersion``, as a stream's sink writes them, across a checkpoint."""
     with filled(beside, checkpointInterval="2") as lake:
 

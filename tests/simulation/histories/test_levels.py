@@ -195,7 +195,7 @@ def test_rows_that_were_read_and_written_are_no_write_skew():
         assert run.committed == {0}, level
 
 
-def test_the_rules_refuse_what_a_precise_look_admits():
+def test_the_rules_refuse_what_a_precise_check_admits():
     # Other rows of the same table: its number is taken, its rows are not touched.
     script = [[("push", "a", 0)], [("read", "a", 1), ("push", "a", 1)]]
     order = [0, 1, 1, 0, 1]

@@ -27,7 +27,7 @@ def test_every_invariant_holds_where_files_are_kept(formats, count):
 
 @pytest.mark.timeout(600 * TIMES)
 @pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 20)])
-def test_every_invariant_holds_where_tables_are_defined_anew(formats, count):
+def test_every_invariant_holds_where_tables_are_defined_again(formats, count):
     events = Counter()
     for seed in range(how_many(1, whole=count * TIMES)):
         events += campaign.run(seed, plan=draw_refreshed(seed, formats, "redefine")).events

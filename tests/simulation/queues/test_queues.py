@@ -495,7 +495,7 @@ def test_scenario_10_escalated_transaction_beats_endless_optimistic_ones(escalat
 
 
 @QUEUED
-def test_scenario_10_hung_owner_whose_heartbeat_lives_is_aborted_by_an_operator(features):
+def test_scenario_10_hung_owner_whose_heartbeat_runs_is_aborted_by_an_operator(features):
     simulation = lake()
     hung = Member(simulation, "hung", two_steps("a", "b", pause=2000.0), features, attempts=1)
     patient = {"after": 2.0, "wait_timeout_seconds": 1500.0}

@@ -156,7 +156,7 @@ def _number(key):
     return int(name[:20]) if name.endswith(".json") and name[:20].isdigit() else None
 
 
-def test_an_unanswered_entry_and_then_no_network_is_not_told_as_nothing_committed():
+def test_an_unanswered_entry_and_then_no_network_is_not_reported_as_nothing_committed():
     simulation = lake()
 
     def again(txn):
@@ -276,7 +276,7 @@ def without_first(client):
     assert (yield from delta_writer.rewrite(client, "a", lambda row: row if row["id"] else None))
 
 
-def test_a_conflict_after_an_interrupted_replacement_is_not_told_as_undone():
+def test_a_conflict_after_an_interrupted_replacement_is_not_reported_as_undone():
     """The replacement may land as long as HEAD is what it was to replace."""
     simulation, ids = lake(), []
     process = Process(simulation, again_through_head(RI, ids, observed=True)).until(HEAD)
@@ -289,7 +289,7 @@ def test_a_conflict_after_an_interrupted_replacement_is_not_told_as_undone():
     assert not isinstance(simulation.store.apply(write), Stored)
 
 
-def test_a_conflict_after_an_interrupted_replacement_that_can_not_land_is_told():
+def test_a_conflict_after_an_interrupted_replacement_that_can_not_land_is_reported():
     simulation = lake()
     process = Process(simulation, again_through_head(RI, observed=True)).until(HEAD)
     write = process.interrupt()
@@ -448,7 +448,7 @@ def test_an_interrupt_anywhere_in_a_commit_and_the_commit_again(kind, features, 
         ),
         (
             "doubt_reported_as_undone",
-            test_a_conflict_after_an_interrupted_replacement_is_not_told_as_undone,
+            test_a_conflict_after_an_interrupted_replacement_is_not_reported_as_undone,
         ),
     ],
 )

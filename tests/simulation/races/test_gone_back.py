@@ -158,7 +158,7 @@ def is_whole_after_upkeep(simulation, older):
     return said
 
 
-def test_a_head_that_went_back_is_told_by_who_looks_and_by_who_makes_refs():
+def test_a_head_that_went_back_is_reported_by_readers_and_by_makers_of_refs():
     simulation = a_lake("branch")
     bodies = [body for key, body in older_versions(simulation) if key == HEAD_KEY]
     simulation.store.apply(Put(HEAD_KEY, bodies[-3], ANY))

@@ -106,7 +106,7 @@ def test_files_that_a_replay_begins_from_are_not_cleaned_up(kind, who):
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_an_append_whose_file_another_client_has_deleted_is_void_and_told(kind):
+def test_an_append_whose_file_another_client_has_deleted_is_void_and_reported(kind):
     simulation = made(kind)
     left_behind(simulation, appends, kind)
     files = [key for key in simulation.store.objects if key.startswith("a/")]
@@ -198,7 +198,7 @@ def test_an_update_whose_new_file_is_gone_is_made_again():
     assert balances(simulation)["a"] == {0: 105, 1: 100, 99: 100}
 
 
-def test_an_update_of_a_file_of_the_table_that_is_gone_is_void_and_told():
+def test_an_update_of_a_file_of_the_table_that_is_gone_is_void_and_reported():
     """The table is damaged whatever becomes of the commit; what is behind it goes on."""
     simulation = lake()
 

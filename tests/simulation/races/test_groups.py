@@ -260,7 +260,7 @@ def test_a_group_is_what_its_members_are_one_after_the_other(seed):
     assert joined.head.replacement == base.head.replacement + 1
 
 
-def test_a_member_whose_commit_has_moved_to_a_page_within_its_group_is_told_of_it():
+def test_a_member_whose_commit_has_moved_to_a_page_within_its_group_learns_of_it():
     simulation = lake()
     client = simulation_client(simulation, "threads")
     context = context_of(client)

@@ -449,7 +449,7 @@ def test_a_client_whose_store_only_creates_is_refused_where_head_is_replaced():
 
     client = simulation.add("unable", program)
     simulation.run()
-    assert "turned down put" in client.result
+    assert "rejected put" in client.result
     after = simulation.store.objects
     assert after[HEAD_KEY] == before[HEAD_KEY]
     assert not any(key.startswith(head_log.HEADS_PREFIX) for key in after)

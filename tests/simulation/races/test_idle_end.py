@@ -178,7 +178,7 @@ def test_the_end_and_the_next_verb_in_every_order_leave_all_or_nothing(gaps):
     assert interleavings(build, check, limit=SCHEDULES, preemptions=3) == SCHEDULES
 
 
-def test_both_outcomes_are_met():
+def test_both_outcomes_occur():
     """Or the orders would say little."""
     met = set()
     for gaps in GAPS:

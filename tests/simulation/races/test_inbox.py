@@ -339,7 +339,7 @@ def test_eight_on_one_table_go_together_with_few_requests() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_thirty_two_go_on_beside_one_that_can_only_race() -> None:
+def test_thirty_two_continue_concurrently_with_one_that_can_only_race() -> None:
     with small_limits(False):
         done = crowd_beside_a_racer(6.0)
     racer = done.pop("racer", 0)

@@ -135,7 +135,7 @@ def test_a_rename_goes_with_whatever_others_do_to_the_rows(other):
         assert settled(simulation)["b"][0] == 100 + moved
 
 
-def test_of_two_that_rename_one_table_the_second_is_told():
+def test_of_two_that_rename_one_table_the_second_is_reported():
     first, second = 0, 0
     for simulation, process, said in every_point(renaming(new="other", amount=1)):
         mine = process.finish()

@@ -295,7 +295,7 @@ def test_foreign_update_of_our_file_after_the_decision_is_reconciled_and_reporte
     assert settled(simulation)["a"] == {0: 212, 1: 200}
 
 
-def test_foreign_update_under_an_observed_read_is_told():
+def test_foreign_update_under_an_observed_read_is_reported():
     simulation = lake()
 
     def program(client):
@@ -408,7 +408,7 @@ def test_entry_that_was_created_where_clean_up_has_been_is_not_acknowledged():
 
 
 @pytest.mark.parametrize("entries", [1, 3])
-def test_commit_that_waits_for_a_table_which_was_made_anew_is_void_there(entries):
+def test_commit_that_waits_for_a_table_which_was_made_again_is_void_there(entries):
     simulation = lake()
     Process(simulation, transfer).until("a/_delta_log")  # decided; and its owner dies
     row = {"id": 7, "balance": 1, "items": ""}
@@ -640,7 +640,7 @@ def test_tip_of_before_a_suspend_is_not_relied_on():
 # ------------------------------------------------------------------ the past
 
 
-def test_a_state_whose_pending_commit_is_forgotten_is_not_told_without_it():
+def test_a_state_whose_pending_commit_is_forgotten_is_not_returned_without_it():
     """The entry that publishes it holds a later one as well, so the log tells no such state."""
     simulation = lake(settings=Settings(outcome_retention_seconds=600.0))
 
@@ -677,7 +677,7 @@ def test_a_state_whose_pending_commit_is_forgotten_is_not_told_without_it():
         alone(simulation, rows_at(version), "late reader")
 
 
-def test_a_state_whose_pending_commit_was_replaced_and_is_forgotten_is_not_told_without_it():
+def test_a_state_whose_pending_commit_was_replaced_and_is_forgotten_is_not_returned_without_it():
     """A client without LakeVilla came first, so its publishing is another commit's."""
     simulation = lake(settings=Settings(outcome_retention_seconds=600.0))
 

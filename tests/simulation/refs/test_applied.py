@@ -119,7 +119,7 @@ def again(client):
 
 @LAKES
 @pytest.mark.parametrize("other", [transfers, vacuums, collects, again])
-def test_a_rollback_comes_to_what_was_beside_others(other, iceberg):
+def test_a_rollback_restores_the_state_concurrently_with_other_transactions(other, iceberg):
     assert interleavings(partial(beside, other, iceberg), is_whole, limit=SCHEDULES) == SCHEDULES
 
 

@@ -267,7 +267,7 @@ def test_a_deletion_whose_answer_is_lost_leaves_a_branch_of_its_name_made_since(
     assert alone(simulation, shows(), "looker")[0] == 100
 
 
-def test_a_life_that_gc_has_listed_and_that_lands_later_is_another_one():
+def test_an_epoch_that_gc_has_listed_and_that_lands_later_is_another_one():
     """The maker loses its race to gc, which then deletes what it has listed."""
     simulation = lake()
     collector = Process(simulation, collects, "collector").until(TIME_NAME)  # no life is there yet
@@ -372,7 +372,7 @@ RULES = {
     "later_squash_taken": lambda: test_each_version_shows_what_the_branch_was_then(()),
     "gc_knows_no_epochs": finds_what_gc_has_swept,
     "vacuum_knows_no_epochs": finds_what_gc_has_swept,
-    "samelife": test_a_life_that_gc_has_listed_and_that_lands_later_is_another_one,
+    "samelife": test_an_epoch_that_gc_has_listed_and_that_lands_later_is_another_one,
     "createlost": test_a_branch_that_was_made_and_deleted_before_its_maker_heard_was_made,
     "goneno": test_of_a_commit_whose_answer_is_lost_nobody_can_tell_once_its_branch_is_swept,
     "tagged_commits_go_with_their_branch": (test_a_tag_of_a_branch_stays_when_the_branch_is_gone),

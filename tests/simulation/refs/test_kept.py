@@ -68,7 +68,7 @@ def test_keeping_a_tag_may_die_anywhere_and_be_started_again(share):
 
 
 @pytest.mark.parametrize("other", [vacuums, collects, updates, keeps("closing")])
-def test_a_tag_is_kept_beside_whoever_works_on_the_lake(other):
+def test_a_tag_is_kept_concurrently_with_any_work_on_the_lake(other):
     kept_beside(other, SCHEDULES)
 
 
@@ -106,7 +106,7 @@ def test_a_tag_that_is_deleted_while_it_is_kept_is_gone_with_all_that_it_had():
     assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
 
 
-def test_a_tag_that_is_made_anew_while_it_is_kept_is_none_of_the_keepers():
+def test_a_tag_that_is_made_again_while_it_is_kept_is_none_of_the_keepers():
     def build(faults, schedule):
         simulation = tagged(faults, schedule)
         simulation.add("keeper", keeps("closing"))
@@ -161,7 +161,7 @@ def _empties(client, table):
         # Between its look and its deletions gc sends more requests than the first schedules end.
         ("copies_before_a_life", partial(kept_beside, collects, 100)),
         ("kept_goes_with_its_life", test_a_tag_of_a_kept_tag_stays_when_the_kept_tag_is_deleted),
-        ("blindkeep", test_a_tag_that_is_made_anew_while_it_is_kept_is_none_of_the_keepers),
+        ("blindkeep", test_a_tag_that_is_made_again_while_it_is_kept_is_none_of_the_keepers),
     ],
 )
 def test_planted_bugs_are_found(name, test):

@@ -57,7 +57,7 @@ def is_whole(simulation, *rows, balance=100):
 @pytest.mark.parametrize(
     "other", [keeps("etl"), updates, vacuums, collects, recovers, merges, rebases(), appends(8)]
 )
-def test_a_branch_is_kept_beside_whoever_works_on_the_lake(other):
+def test_a_branch_is_kept_concurrently_with_any_work_on_the_lake(other):
     kept_beside(other, SCHEDULES)
 
 

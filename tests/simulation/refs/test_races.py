@@ -142,7 +142,7 @@ def test_a_deletion_whose_answer_is_lost_leaves_a_new_tag_of_its_name():
     looked(simulation, made)
 
 
-def test_a_base_that_gc_has_listed_is_stored_anew():
+def test_a_base_that_gc_has_listed_is_stored_again():
     """The tag loses its race to gc itself, which then deletes what it has listed."""
     simulation = of_two_versions(())
     alone(simulation, collects, "first gc")  # HEAD knows all that the logs hold
@@ -163,7 +163,7 @@ def looked(simulation, made):
     )
 
 
-def test_a_file_removed_while_a_vacuum_looks_is_kept_for_a_tag_made_meanwhile():
+def test_a_file_removed_while_a_vacuum_lists_is_kept_for_a_tag_made_meanwhile():
     """It came and went in between, by clients whose clocks are behind."""
     simulation = of_two_versions(())
     row = {"id": 9, "balance": 1, "items": ""}
@@ -202,8 +202,8 @@ RARE = {
     "nocas": lambda: interleavings(
         partial(tag_beside, ("version", 1), vacuums, ()), is_kept, limit=200
     ),
-    "samename": test_a_base_that_gc_has_listed_is_stored_anew,
-    "noentries": (test_a_file_removed_while_a_vacuum_looks_is_kept_for_a_tag_made_meanwhile),
+    "samename": test_a_base_that_gc_has_listed_is_stored_again,
+    "noentries": (test_a_file_removed_while_a_vacuum_lists_is_kept_for_a_tag_made_meanwhile),
     "nobasecommits": test_a_commit_that_was_pending_then_is_kept_for_its_tag,
     "nameagain": test_a_deletion_whose_answer_is_lost_leaves_a_new_tag_of_its_name,
 }

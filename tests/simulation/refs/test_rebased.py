@@ -233,7 +233,7 @@ def a_commit_without_an_answer(simulation, *, landed=True):
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_a_commit_whose_answer_is_lost_is_looked_for_in_the_life_that_was_closed_since(landed):
+def test_a_commit_whose_answer_is_lost_is_searched_for_in_the_epoch_that_was_closed_since(landed):
     simulation = a_branch()
     writer = a_commit_without_an_answer(simulation, landed=landed)
     assert not isinstance(alone(simulation, rebases(), "rebaser"), str)
@@ -241,7 +241,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_for_in_the_life_that_was_closed
     is_whole(simulation, 7, *((8,) if landed else ()))
 
 
-def test_a_life_stays_for_those_who_look_for_a_commit_although_nothing_of_it_is_named():
+def test_an_epoch_stays_for_clients_that_search_for_a_commit_in_it():
     simulation = a_branch()
     writer = a_commit_without_an_answer(simulation)
     assert alone(simulation, merges, "merger") == "merged"
@@ -251,7 +251,7 @@ def test_a_life_stays_for_those_who_look_for_a_commit_although_nothing_of_it_is_
     assert writer.finish() == "committed"
 
 
-def test_of_a_commit_nobody_can_tell_once_its_life_is_swept():
+def test_the_outcome_of_a_commit_is_unknown_once_its_epoch_is_swept():
     simulation = a_branch()
     writer = a_commit_without_an_answer(simulation)
     assert alone(simulation, merges, "merger") == "merged"
@@ -264,7 +264,7 @@ def test_of_a_commit_nobody_can_tell_once_its_life_is_swept():
     assert writer.finish() == "outcome_unknown"
 
 
-def test_files_of_older_lives_stay_as_long_as_the_branch_has_them():
+def test_files_of_older_epochs_stay_as_long_as_the_branch_has_them():
     simulation = a_branch()
     first = entry_of(simulation).epoch
     for number in range(3):
@@ -275,7 +275,7 @@ def test_files_of_older_lives_stay_as_long_as_the_branch_has_them():
     assert alone(simulation, shows(), "looker") == {0: 140, 1: 100, 7: 1}
 
 
-def test_lives_go_when_the_lake_has_what_was_written_in_them():
+def test_epochs_are_deleted_when_the_lake_has_what_was_written_in_them():
     simulation = a_branch()
     assert alone(simulation, merges, "merger") == "merged"
     for number in range(3):
@@ -287,7 +287,7 @@ def test_lives_go_when_the_lake_has_what_was_written_in_them():
     assert ids(simulation) == Counter((0, 1, 7))
 
 
-def test_of_very_many_lives_that_nothing_needs_the_newest_stay(monkeypatch):
+def test_of_very_many_epochs_that_nothing_needs_the_newest_stay(monkeypatch):
     monkeypatch.setattr(entries, "MOST_RECENT", 2)
     simulation = a_branch()
     first = entry_of(simulation).epoch
@@ -300,7 +300,7 @@ def test_of_very_many_lives_that_nothing_needs_the_newest_stay(monkeypatch):
     is_whole(simulation, 7, balance=150)
 
 
-def test_a_deletion_ends_the_life_that_a_rebase_has_made_meanwhile():
+def test_a_deletion_ends_the_epoch_that_a_rebase_has_made_meanwhile():
     simulation = a_branch()
     rebaser = Process(simulation, rebases(), "rebaser").until("_lakevilla/HEAD.json")
     ender = Process(simulation, ends(), "ender").until("_lakevilla/HEAD.json")
@@ -331,7 +331,7 @@ def test_a_branch_is_rebased_where_head_is_a_log():
     is_whole(simulation, 7, 8, 9, balance=130)
 
 
-def test_outcomes_are_asked_of_older_lives():
+def test_outcomes_are_read_from_older_epochs():
     simulation = a_branch()
     first = entry_of(simulation).epoch
     alone(simulation, rebases(), "rebaser")
@@ -364,17 +364,17 @@ def finds_a_commit_that_is_lost():
 #: The planted bugs of rebases, and what finds each.
 RULES = {
     "noclose": finds_a_commit_that_is_lost,
-    "droplives": test_files_of_older_lives_stay_as_long_as_the_branch_has_them,
+    "droplives": test_files_of_older_epochs_stay_as_long_as_the_branch_has_them,
     "movedlost": lambda: (
-        test_a_commit_whose_answer_is_lost_is_looked_for_in_the_life_that_was_closed_since(True)
+        test_a_commit_whose_answer_is_lost_is_searched_for_in_the_epoch_that_was_closed_since(True)
     ),
-    "goneno": test_of_a_commit_nobody_can_tell_once_its_life_is_swept,
-    "shortlives": test_a_life_stays_for_those_who_look_for_a_commit_although_nothing_of_it_is_named,
+    "goneno": test_the_outcome_of_a_commit_is_unknown_once_its_epoch_is_swept,
+    "shortlives": test_an_epoch_stays_for_clients_that_search_for_a_commit_in_it,
     "moved_is_ended": (
         test_a_rebase_that_meets_a_conflict_once_it_has_closed_the_branch_opens_it_again
     ),
-    "outcomelives": test_outcomes_are_asked_of_older_lives,
-    "dereg_moved": test_a_deletion_ends_the_life_that_a_rebase_has_made_meanwhile,
+    "outcomelives": test_outcomes_are_read_from_older_epochs,
+    "dereg_moved": test_a_deletion_ends_the_epoch_that_a_rebase_has_made_meanwhile,
 }
 
 

@@ -92,14 +92,14 @@ def is_whole(simulation):
 
 
 @pytest.mark.parametrize("lease", [True, False], ids=["by_turns", "at_once"])
-def test_two_maintainers_beside_a_writer_in_any_order(lease, monkeypatch):
+def test_two_maintainers_concurrently_with_a_writer_in_any_order(lease, monkeypatch):
     if not lease:
         monkeypatch.setattr(upkeep, "is_free", lambda *_: True)
     assert interleavings(two, is_whole, limit=SCHEDULES) == SCHEDULES
 
 
 @SHARES
-def test_a_maintainer_may_die_anywhere_beside_another(share):
+def test_a_maintainer_may_die_anywhere_concurrently_with_another(share):
     assert crash_everywhere(two, is_whole, "one", every=8, first=share) > 15
 
 

@@ -41,7 +41,7 @@ def test_a_commit_that_is_not_there_is_named_as_it_was_asked_for(lake: lv.Lake, 
         getattr(lake, verb)(999)
 
 
-def test_wrong_arguments_are_told_of_the_class_that_people_know(lake: lv.Lake) -> None:
+def test_wrong_arguments_are_reported_with_the_public_class(lake: lv.Lake) -> None:
     with pytest.raises(TypeError, match=r"^Lake\.read\(\)"):
         lake.read()  # type: ignore[call-arg]
     with lake.snapshot() as state, pytest.raises(TypeError, match=r"^Snapshot\.read\(\)"):

@@ -173,7 +173,7 @@ def test_a_column_that_only_a_later_row_of_a_generator_has_is_not_lost() -> None
         read(rows("other"), schema_mode="merge")
 
 
-def test_a_wrong_row_of_a_generator_is_told_by_its_number() -> None:
+def test_a_wrong_row_of_a_generator_is_reported_by_its_number() -> None:
     with pytest.raises(InvalidOperation, match="item 10000 of the data is of type int"):
         read(iter_of(*({"id": number} for number in range(10_000)), 5))
     with pytest.raises(InvalidOperation, match="row 10001 of the data is of type str"):
@@ -320,7 +320,7 @@ def test_a_stream_is_read_as_it_is_consumed_and_a_large_batch_in_slices() -> Non
     assert max(sizes) < 150_000
 
 
-def test_an_error_in_the_callers_stream_is_told_as_such() -> None:
+def test_an_error_in_the_callers_stream_is_reported_as_such() -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield TABLE.to_batches()[0]
         raise OSError("disk on fire")

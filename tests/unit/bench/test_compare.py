@@ -114,7 +114,7 @@ def test_each_side_goes_first_in_every_other_turn(checkout: Checkout) -> None:
         ("idle", "tried, with the library of idle: no operation was done: ours"),
     ],
 )
-def test_a_library_that_lacks_what_a_benchmark_calls_is_told(
+def test_a_library_that_lacks_what_a_benchmark_calls_is_reported(
     checkout: Checkout, base: str, why: str
 ) -> None:
     with pytest.raises(WrongParameter) as caught:
@@ -122,7 +122,7 @@ def test_a_library_that_lacks_what_a_benchmark_calls_is_told(
     assert why in str(caught.value)
 
 
-def test_a_revision_without_a_library_is_told(checkout: Checkout) -> None:
+def test_a_revision_without_a_library_is_reported(checkout: Checkout) -> None:
     checkout.git("rm", "--quiet", "-r", "lakevilla")
     checkout.git("commit", "--quiet", "-m", "none")
     checkout.git("tag", "none")

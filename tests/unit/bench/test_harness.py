@@ -262,7 +262,7 @@ def test_a_store_of_ones_own_must_be_empty_and_is_empty_again(tmp_path: Path) ->
         OwnStore("s3://bucket/path")
 
 
-def test_a_server_of_ones_own_is_looked_at_before(tmp_path: Path) -> None:
+def test_a_server_of_ones_own_is_checked_before(tmp_path: Path) -> None:
     def run(run: Run) -> None:
         with lv.connect(run.places.root("one"), storage_options=run.places.options) as lake:
             lake.create_table("t", {"id": "bigint"})

@@ -174,7 +174,7 @@ def test_the_newest_result_of_each_benchmark_and_profile_is_on_the_page(
     assert (tmp_path / "a" / "requests-by-verb.png").exists()
 
 
-def test_the_page_is_written_beside_its_results(
+def test_the_page_is_written_next_to_its_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result("requests", series(put=40)).save(tmp_path / "one")
@@ -315,14 +315,14 @@ def timed(p50_ms: float, **requests: int) -> Series:
     return one
 
 
-def test_a_revision_that_there_is_not_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_revision_that_there_is_not_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "no-such-revision", "banking"]) == 2
     said = capsys.readouterr().err.replace("\n", "")
     assert "no revision 'no-such-revision'" in said
     assert "name a commit, a branch or a tag" in said
 
 
-def test_a_benchmark_that_there_is_not_is_told_before_a_tree_is_made(
+def test_a_benchmark_that_there_is_not_is_reported_before_a_tree_is_made(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["compare", "HEAD", "bankin"]) == 2

@@ -66,7 +66,7 @@ def test_a_write_without_leave_names_the_option(root: str) -> None:
 
 
 @pytest.mark.parametrize("stamp", ["2026-01-01", "2026-01-01T12:00:00"])
-def test_a_time_without_a_zone_is_told_how_to_write_it(root: str, stamp: str) -> None:
+def test_a_time_without_a_zone_is_refused_with_how_to_write_it(root: str, stamp: str) -> None:
     message = run("sql", root, "SELECT 1", "--timestamp", stamp, status=2)["message"]
     assert "--timestamp" in message
     assert "Z for UTC" in message
@@ -107,7 +107,7 @@ def test_commands_that_write_leave_no_files_behind_in_a_directory(root: str) -> 
     assert leftovers() == before
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     told = CliRunner().invoke(app, ["--version"])
     assert (told.exit_code, told.stdout.strip()) == (0, f"lakevilla {lv.__version__}")
 
@@ -184,7 +184,7 @@ def test_a_root_without_a_lake_is_named(tmp_path: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["tables", "txns", "doctor"])
-def test_a_root_that_is_not_there_is_told(tmp_path: Path, command: str) -> None:
+def test_a_root_that_is_not_there_is_reported(tmp_path: Path, command: str) -> None:
     result = CliRunner().invoke(app, [command, str(tmp_path / "mispelt")])
     assert result.exit_code == 2
     assert f"there is no directory {tmp_path}/mispelt" in " ".join(result.output.split())
@@ -297,7 +297,7 @@ def test_optimize_and_vacuum_tell_what_they_did(root: str) -> None:
     run("sql", root, "INSERT INTO stock SELECT 'nut', 3", "--write")
     done = run("optimize", root, "stock")
     assert (done["files_removed"], done["files_added"]) == (2, 1)
-    assert "no files to put together" in CliRunner().invoke(app, ["optimize", root, "stock"]).stdout
+    assert "no files to compact" in CliRunner().invoke(app, ["optimize", root, "stock"]).stdout
     curve = ["--z-order", "sku", "--z-order", "qty"]
     assert run("optimize", root, "stock", *curve)["files_added"] == 1
     assert run("optimize", root, "stock", "--where", "qty = 1", status=2)["error"] == (

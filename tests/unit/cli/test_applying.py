@@ -62,7 +62,7 @@ def test_invalid_arguments_of_rollback_and_revert_are_reported(root: str) -> Non
     assert "no column 'nosuch'" in json.dumps(error)
 
 
-def test_a_conflict_of_a_merge_is_told_with_its_rows_and_in_options(root: str) -> None:
+def test_a_conflict_of_a_merge_is_reported_with_its_rows_and_in_options(root: str) -> None:
     with lv.connect(root) as lake:
         lake.branch("etl")
         for at, qty in ((lake, 7), (lake.on("etl"), 8)):
@@ -82,7 +82,7 @@ def test_a_conflict_of_a_merge_is_told_with_its_rows_and_in_options(root: str) -
 def test_a_failed_check_and_a_branch_that_exists_name_commands(root: str) -> None:
     run("branch", root, "etl")
     error = run("merge", root, "etl", "--check", "SELECT min(qty) > 1 FROM stock", status=2)
-    assert error["message"].endswith("look at it by --on etl")
+    assert error["message"].endswith("read it by --on etl")
     error = run("branch", root, "etl", status=2)
     assert "`lakevilla branch ROOT etl --delete` first" in error["message"]
     error = run("merge", root, "etl", "--check", "SELECT min(qtty) > 1 FROM stock", status=2)

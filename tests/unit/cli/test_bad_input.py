@@ -53,7 +53,7 @@ MISTAKES = [
         "'soon' is not a time: write it as 2026-01-31T12:00:00Z",
     ),
     ("sql ROOT|SELECT 1|--version|9", "the lake has no global version 9; its newest is 1"),
-    ("changes ROOT --since 9", "--since 9 is to come: the newest global version is 1"),
+    ("changes ROOT --since 9", "--since 9 is in the future: the newest global version is 1"),
     ("log ROOT --table nothing", "there is no table nothing"),
     ("snapshot ROOT --version 9", "no global version 9"),
     ("outcome ROOT", "outcome takes a transaction's id, or --key and the key"),
@@ -87,7 +87,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("command", "expected"), MISTAKES, ids=[each for each, _ in MISTAKES])
-def test_a_mistake_is_told_in_one_line(directory: Path, command: str, expected: str) -> None:
+def test_a_mistake_is_reported_in_one_line(directory: Path, command: str, expected: str) -> None:
     def placed(text: str) -> str:
         return text.replace("ROOT", "DIR/lake").replace("DIR", str(directory))
 
@@ -126,7 +126,7 @@ def test_a_value_that_the_terminal_cannot_show_is_escaped(tmp_path: Path, encodi
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_is_told_in_one_line(tmp_path: Path, unbuffered: str) -> None:
+def test_a_full_disk_is_reported_in_one_line(tmp_path: Path, unbuffered: str) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "lakevilla.cli", "tables", str(tmp_path)],

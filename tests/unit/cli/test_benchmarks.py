@@ -52,7 +52,7 @@ def test_the_help_says_what_each_profile_is(capsys: pytest.CaptureFixture[str], 
 
 
 @pytest.mark.parametrize("verb", ["run", "list"])
-def test_a_benchmark_that_there_is_not_is_told_with_the_nearest(
+def test_a_benchmark_that_there_is_not_is_reported_with_the_nearest(
     capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     done = CliRunner().invoke(app, ["bench", verb, "bankin"])

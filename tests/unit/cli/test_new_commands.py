@@ -212,7 +212,7 @@ def test_outcome_reports_the_end_of_a_transaction_by_id_or_key(changed: str) -> 
 # -- how values are printed ------------------------------------------------------------
 
 
-def test_null_is_told_from_an_empty_text(changed: str) -> None:
+def test_null_is_distinguished_from_an_empty_text(changed: str) -> None:
     query = "SELECT '' AS empty, NULL::VARCHAR AS missing, 1 AS x, 2 AS x"
     lines = invoke("sql", changed, query).stdout.splitlines()
     assert lines[0].split() == ["empty", "missing", "x", "x"]

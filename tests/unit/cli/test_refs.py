@@ -99,7 +99,7 @@ def test_without_refs_it_is_said_how_to_make_one(tmp_path: Path) -> None:
         (("new", "--at", "99"), "no global version 99"),
         (("new", "--at", ""), "no ref ''"),
         (("57",), "a number is a version of the lake"),
-        (("new", "--tables", "nothing"), "no table of the lake is called like 'nothing'"),
+        (("new", "--tables", "nothing"), "no table name of the lake matches 'nothing'"),
         (("new", "--metadata", "by"), "write KEY=VALUE"),
         (("nobody", "--delete"), "no ref 'nobody': there are 'closing'"),
         (("closing", "--delete", "--protected"), "and nothing else"),
@@ -140,7 +140,7 @@ def test_commands_that_read_show_the_lake_at_a_tag(root: str) -> None:
         ("optimize", "stock"),
     ],
 )
-def test_a_ref_that_is_not_there_is_told_by_each_command(
+def test_a_ref_that_is_not_there_is_reported_by_each_command(
     root: str, command: tuple[str, ...]
 ) -> None:
     name, *rest = command
@@ -198,7 +198,7 @@ def test_commands_about_the_whole_lake_say_that_they_take_no_ref(
 @pytest.mark.parametrize(
     "options", [("--version", "1"), ("--version", "3"), ("--timestamp", "2026-01-31T12:00:00Z")]
 )
-def test_another_version_beside_a_tag_is_refused(root: str, options: tuple[str, ...]) -> None:
+def test_another_version_given_with_a_tag_is_refused(root: str, options: tuple[str, ...]) -> None:
     for command in (("sql", "FROM stock"), ("snapshot",)):
         name, *rest = command
         error = run(name, root, *rest, "--on", "closing", *options, status=2)
@@ -249,9 +249,9 @@ def test_a_branch_is_made_read_merged_and_ended(root: str) -> None:
     with lv.connect(root) as lake:
         lake.create_table("visits", [{"day": 1}])
     missing = invoke("sql", root, "SELECT * FROM visits", "--on", "etl", status=2).stderr
-    assert "`lakevilla rebase ROOT etl` brings tables that have joined it since" in missing
+    assert "`lakevilla rebase ROOT etl` adds tables that have joined it since" in missing
     assert run("rebase", root, "etl")["base_version"] == 5
-    assert "etl goes on from global version 5, as 7" in invoke("rebase", root, "etl").stdout
+    assert "etl continues from global version 5, as 7" in invoke("rebase", root, "etl").stdout
     check = ("--check", "SELECT min(qty) >= 0 FROM stock")
     refused = invoke("merge", root, "etl", *check, status=2)
     assert "does not pass SELECT min(qty) >= 0 FROM stock" in refused.stderr

@@ -17,10 +17,10 @@ from lakevilla.results import Finding, Report
             "revives it",
         ),
         (
-            "a store, which this client was not told of: connect with "
+            "a store, which is not in this client's settings: connect with "
             "settings=Settings(stores=('s3://archive',)) if it may be read",
-            "a store, which this client was not told of: pass --option stores=s3://archive if it "
-            "may be read",
+            "a store, which is not in this client's settings: pass --option stores=s3://archive if "
+            "it may be read",
         ),
         (
             "recover: force goes with rebuild_head only: leave it out",

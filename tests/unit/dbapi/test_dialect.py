@@ -151,7 +151,7 @@ def test_unchecked_constraints_are_left_out_with_a_warning_and_indexes_are_left_
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (sa.Column("id", sa.Integer, sa.Identity()), "counts up"),
+        (sa.Column("id", sa.Integer, sa.Identity()), "no autoincrement"),
         (sa.Column("id", sa.Integer, sa.Computed("1")), "computes no columns"),
         (sa.Column("id", sa.String(collation="de_DE")), "byte by byte"),
     ],

@@ -85,7 +85,7 @@ def test_no_error_of_a_lake_was_forgotten() -> None:
         ("unsupported", dbapi.NotSupportedError),
     ],
 )
-def test_an_invalid_operation_is_told_apart_by_its_reason(
+def test_an_invalid_operation_is_distinguished_by_its_reason(
     reason: errors.Reason, kind: type[dbapi.Error]
 ) -> None:
     assert type(error_of(lv.InvalidOperation("it is wrong", reason=reason))) is kind

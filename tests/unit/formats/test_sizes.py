@@ -40,7 +40,7 @@ def test_a_deletion_vector_takes_rows_and_no_file():
 
 
 @pytest.mark.parametrize("file", [BARE, DELETED])
-def test_rows_that_are_not_told_leave_files_and_bytes(file):
+def test_rows_that_are_not_reported_leave_files_and_bytes(file):
     assert growth_of(Change(adds=(file, PLAIN))) == Size(2, None, 150)
     assert growth_of(Change(removes=(removal(file),))) == Size(-1, None, -50)
     assert counted(files_from_structs([file, PLAIN])) == Size(2, None, 150)

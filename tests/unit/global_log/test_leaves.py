@@ -178,7 +178,7 @@ def test_a_list_of_leaves_that_is_no_such_list_is_corrupt(listed):
         decode("_lakevilla/HEAD.json", broken.encode(), Head)
 
 
-def test_a_map_below_the_limit_lies_in_head_as_it_ever_did():
+def test_a_map_below_the_limit_is_stored_in_head_as_before():
     states = {"b": TableState("id", 1)}
     head = successor(empty_head("l", "r", "0", 1), nonce="1", now_ms=1, tables=states)
     assert head.tables.planned(1) is None

@@ -126,7 +126,7 @@ def test_objects_that_are_no_entries_are_passed_over():
 
 
 @pytest.mark.parametrize("known", [0, 1])
-def test_an_entry_that_was_deleted_by_hand_is_told_by_its_key(known):
+def test_an_entry_that_was_deleted_by_hand_is_reported_by_its_key(known):
     store = log_of(40)
     store.delete(entry_key(PREFIX, 20))
     with pytest.raises(CorruptObject, match=f"{20:020}.json is missing") as caught:

@@ -44,7 +44,7 @@ def test_bounds_are_those_of_the_log() -> None:
     assert reported(added(known)) == known
 
 
-def test_only_columns_that_lead_the_table_are_told() -> None:
+def test_only_columns_that_lead_the_table_are_summarized() -> None:
     known = stats(
         id=(1, 7, 0), name=("a", "b", 1), at=("x", "y", 0), price=(1, 2, 0), far=(1, 1, 0)
     )

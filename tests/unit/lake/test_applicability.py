@@ -148,7 +148,7 @@ def test_files_elsewhere_are_nobodys_to_miss() -> None:
 
 
 @pytest.mark.parametrize(("table_id", "lost"), [("one", False), ("two", True)])
-def test_a_log_that_was_made_anew_is_lost(context: Context, table_id: str, lost: bool) -> None:
+def test_a_log_that_was_made_again_is_lost(context: Context, table_id: str, lost: bool) -> None:
     head = pending(context)
     del context.tails["t"]
     tail = by_hand.make_tail(context, (OLD,), table_id=table_id)

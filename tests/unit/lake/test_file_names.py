@@ -14,7 +14,7 @@ TXN = "0199a0b1-0000-7000-8000-000000000001"
 
 @pytest.mark.parametrize("partition", ["", "day=2026-01-01", "a=1/b=x%20y"])
 @pytest.mark.parametrize(("through_head", "kind"), [(True, "h"), (False, "l")])
-def test_the_owner_is_told_by_the_path(partition: str, through_head: bool, kind: str) -> None:
+def test_the_owner_is_known_by_the_path(partition: str, through_head: bool, kind: str) -> None:
     path = file_path(partition, TXN, through_head, "0123456789abcdef")
     assert path.startswith(f"{partition}/" if partition else "lv-")
     assert owner_of(path) == (kind, TXN)

@@ -59,7 +59,7 @@ def test_a_leader_that_leaves_hands_over_what_it_has_begun(group: Group[Asker]) 
     assert group.unsettled is None
 
 
-def test_a_member_that_has_left_a_lane_is_in_no_work(group: Group[Asker]) -> None:
+def test_a_member_that_has_left_a_group_is_in_no_work(group: Group[Asker]) -> None:
     first, second = entered(group, 2)
     group.leave(second)
     group.leave(second)
@@ -84,7 +84,7 @@ def test_a_member_waits_at_its_gate_until_it_leads_or_is_answered(group: Group[A
     assert second.answer == "done by another"
 
 
-def test_a_leader_that_fails_leaves_the_lane_to_the_next(group: Group[Asker]) -> None:
+def test_a_leader_that_fails_leaves_the_group_to_the_next(group: Group[Asker]) -> None:
     first, second = Asker(), Asker()
 
     def fails() -> Program[None]:
@@ -108,7 +108,7 @@ def test_a_leader_that_fails_leaves_the_lane_to_the_next(group: Group[Asker]) ->
     assert group.present(9) == []
 
 
-def test_threads_that_ask_for_one_name_get_one_lane() -> None:
+def test_threads_that_ask_for_one_name_get_one_group() -> None:
     groups, ready = Groups(), threading.Barrier(4)
 
     def ask(_: int) -> Group[Asker]:

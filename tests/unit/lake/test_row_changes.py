@@ -74,7 +74,7 @@ def test_files_alone_tell_a_verdict(change: Change, where: str | None, verdict: 
 
 
 @pytest.mark.parametrize(("after", "verdict"), [("x", Verdict.MOVED), ("y", Verdict.CHANGED)])
-def test_small_files_are_looked_into(after: str, verdict: Verdict) -> None:
+def test_small_files_are_read(after: str, verdict: Verdict) -> None:
     change = rewritten(LOW, data_file("other", 0, 9))
     engine = Digests(low="x", other=after)
     assert judged(change, "id = 5", limit=200, engine=engine) is verdict

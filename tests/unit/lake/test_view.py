@@ -84,7 +84,7 @@ def test_a_commit_in_the_log_is_not_laid_over_it_again(context: Context) -> None
     assert paths(viewed(context, head)) == ["more", "old", "ours"]
 
 
-def test_an_entry_of_others_that_fits_lies_below_what_is_decided(context: Context) -> None:
+def test_an_entry_of_another_client_that_fits_is_below_what_is_decided(context: Context) -> None:
     head = decided(context, Change(adds=(OURS,)))
     theirs(context, Change(adds=(THEIRS,)))
     placement = placed(context, head)
@@ -103,7 +103,7 @@ def test_the_log_is_used_no_further_than_what_is_decided_fits(context: Context) 
     assert paths(viewed(context, head)) == ["ours", "theirs"]
 
 
-def test_a_commit_of_a_newer_head_makes_the_one_at_hand_stale(context: Context) -> None:
+def test_a_commit_of_a_newer_head_makes_the_cached_one_stale(context: Context) -> None:
     head = by_hand.make_head(context.tails["t"])
     by_hand.with_entry(
         context, context.tails["t"], Change(adds=(OURS,)), head=head, sequence=head.sequence + 1
@@ -113,7 +113,7 @@ def test_a_commit_of_a_newer_head_makes_the_one_at_hand_stale(context: Context) 
     assert paths(viewed(context, head)) == ["old"]
 
 
-def test_a_table_that_was_dropped_or_made_anew_is_not_shown(context: Context) -> None:
+def test_a_table_that_was_dropped_or_made_again_is_not_shown(context: Context) -> None:
     head = by_hand.make_head(context.tails["t"])
     dropped = by_hand.with_commit(head, Touch(0), state=TableState("one", 0, dropped=True))
     with pytest.raises(lv.TableNotFound, match="was dropped from this lake"):

@@ -88,7 +88,7 @@ def test_a_lake_that_was_never_written_is_well() -> None:
     assert peer.run(recover(peer.context)) == lv.Report(True)
 
 
-def test_a_decided_commit_whose_object_is_gone_is_void_and_its_owner_is_told(
+def test_a_decided_commit_whose_object_is_gone_is_void_and_its_owner_gets_an_error(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = lake.peer().decide("a", 7)
@@ -99,7 +99,7 @@ def test_a_decided_commit_whose_object_is_gone_is_void_and_its_owner_is_told(
     assert not report.ok
     (finding,) = [one for one in report.findings if one.kind == "voided"]
     assert (finding.table, finding.txn_id, finding.key) == ("a", txn.id, key)
-    assert "was acknowledged and is void on table a" in finding.message
+    assert "was acknowledged and is cancelled on table a" in finding.message
     assert behind.id not in finding.message
     assert lake.ids("a") == [0, 1, 8]
 

@@ -30,7 +30,7 @@ def behind(lake: MemoryLake) -> bytes:
     return bytes(right)
 
 
-def test_a_hint_that_is_behind_is_told_and_written(lake: MemoryLake, peer: Peer) -> None:
+def test_a_hint_that_is_behind_is_reported_and_written(lake: MemoryLake, peer: Peer) -> None:
     right = behind(lake)
     tail = peer.run(open_tail(peer.context, "a"))
     (finding,) = peer.run(report_behind(peer.context, tail))

@@ -79,7 +79,7 @@ def test_a_marker_that_contradicts_its_key_is_corrupt(change: dict[str, object],
     assert raised.value.key == KEY
 
 
-def test_a_marker_of_a_newer_format_is_told_apart_whatever_else_it_holds() -> None:
+def test_a_marker_of_a_newer_format_is_distinguished_whatever_else_it_holds() -> None:
     for body in (encode(msgspec.structs.replace(MARKER, format=2)), b'{"format":2,"x":[]}'):
         with pytest.raises(UnsupportedFormat, match="format version 2"):
             read(body)

@@ -114,7 +114,7 @@ def test_foreign_names_are_passed_over(store: SimulatedStore, runner: Runner) ->
     assert enter(runner, IDS.txn_id()).ticket.number == 1
 
 
-def test_taken_numbers_are_passed_and_those_who_took_them_are_told(
+def test_taken_numbers_are_passed_and_their_takers_are_returned(
     store: SimulatedStore, runner: Runner
 ) -> None:
     txn = IDS.txn_id()
@@ -137,7 +137,7 @@ def test_taken_numbers_are_passed_and_those_who_took_them_are_told(
     assert waits_for == [1, 3, 4]
 
 
-def test_a_refusal_that_brings_no_body_is_followed_by_a_look(store: SimulatedStore) -> None:
+def test_a_refusal_that_brings_no_body_is_followed_by_a_read(store: SimulatedStore) -> None:
     put_marker(store, 1)
     assert store.put(marker_key(T, 1), b"", ABSENT) == Refused(None)
     placed = run_now(store, place(T, IDS.txn_id(), "write", IDS, []))

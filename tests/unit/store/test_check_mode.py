@@ -84,7 +84,7 @@ class Driver:
 
 
 @pytest.mark.parametrize(("effect", "wanted", "_"), BOTH)
-def test_a_write_is_looked_for_until_nobody_can_overwrite_it_unknowingly(
+def test_a_write_is_searched_for_until_nobody_can_overwrite_it_unknowingly(
     effect: Put, wanted: Any, _: Any
 ) -> None:
     answers = [wanted, Stored(NEW), FOUND_OURS, Unchanged(), FOUND_OURS]
@@ -152,9 +152,9 @@ def test_a_store_that_turns_all_down_is_an_error_and_one_in_doubt_is_unknown() -
     limits = {"retry_limit": 2}
     with pytest.raises(StoreError, match="log/1"):
         Driver(CREATE, [Missing(), BUSY, Missing(), BUSY], **limits)
-    with pytest.raises(StoreError, match="turned down"):
+    with pytest.raises(StoreError, match="rejected"):
         Driver(CREATE, [FORBIDDEN])
-    with pytest.raises(StoreError, match="turned down"):
+    with pytest.raises(StoreError, match="rejected"):
         Driver(CREATE, [Missing(), FORBIDDEN])
     unknown = Driver(CREATE, [Missing(), TIME_OUT, Missing(), TIME_OUT, Missing()], **limits)
     assert isinstance(unknown.outcome, Unknown)
@@ -164,7 +164,7 @@ def test_a_store_that_turns_all_down_is_an_error_and_one_in_doubt_is_unknown() -
     assert isinstance(blind.outcome, Unknown)
 
 
-def test_looks_that_fail_are_made_again() -> None:
+def test_reads_that_fail_are_made_again() -> None:
     answers = [BUSY, Missing(), Stored(NEW), BUSY, FOUND_OURS, FOUND_OURS, FOUND_OURS]
     assert Driver(CREATE, answers).outcome == Stored(NEW)
     failing = Driver(CREATE, [Missing(), Stored(NEW), FORBIDDEN])

@@ -78,14 +78,14 @@ def test_a_name_that_could_mean_another_place_is_refused(root: str, name: str, s
         normalise_location(root, name)
 
 
-def test_a_directory_that_may_not_be_looked_at_is_refused_by_name(
+def test_a_directory_that_may_not_be_read_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def denied(path: str) -> str:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os.path, "realpath", denied)
-    with pytest.raises(StoreError, match="/proc/1/root can't be looked at: Permission denied"):
+    with pytest.raises(StoreError, match="/proc/1/root can't be read: Permission denied"):
         root_location("/proc/1/root")
 
 

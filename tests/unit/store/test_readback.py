@@ -149,7 +149,7 @@ def test_a_write_that_was_only_ever_turned_away_raises() -> None:
         outcome_of(REPLACE, *[TURNED_AWAY] * 3, retry_limit=3)
 
 
-def test_attempts_in_doubt_to_the_end_are_unknown_after_a_last_look() -> None:
+def test_attempts_in_doubt_to_the_end_are_unknown_after_a_last_read() -> None:
     doubts = [TIME_OUT, FOUND_OLD] * 2 + [TIME_OUT]
     assert isinstance(outcome_of(REPLACE, *doubts, FOUND_OLD, retry_limit=3), Unknown)
     assert outcome_of(REPLACE, *doubts, FOUND_OURS, retry_limit=3) == Stored(NEW)

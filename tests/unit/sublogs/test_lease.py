@@ -27,7 +27,7 @@ def test_a_record_unchanged_for_its_lease_is_stale(leases: Leases) -> None:
     assert stale == [False, False, False, True, True]
 
 
-def test_two_looks_are_enough(leases: Leases) -> None:
+def test_two_checks_are_enough(leases: Leases) -> None:
     assert not leases.observe("a", ONE, LEASE, 0.0)
     assert leases.observe("a", ONE, LEASE, 5_000.0)
 
@@ -56,7 +56,7 @@ def test_a_token_that_names_nothing_is_never_stale(leases: Leases) -> None:
     assert not any(leases.observe("a", Token(None), LEASE, now) for now in (0.0, 40.0, 80.0))
 
 
-def test_time_without_a_look_makes_nothing_stale(leases: Leases) -> None:
+def test_time_without_a_check_makes_nothing_stale(leases: Leases) -> None:
     leases.observe("a", ONE, LEASE, 0.0)
     assert not leases.is_stale("a", 1_000.0)
     assert not leases.is_stale("never seen", 1_000.0)
@@ -112,7 +112,7 @@ def test_ten_thousand_stale_ones_take_one_lease(leases: Leases) -> None:
     assert all(leases.observe(key, ONE, LEASE, LEASE) for key in keys)
 
 
-def test_leases_that_are_not_looked_at_make_room_for_new_ones(
+def test_leases_that_are_not_checked_make_room_for_new_ones(
     leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "MOST_OBSERVED", 3)
@@ -149,7 +149,7 @@ def test_memory_is_bounded(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> N
         assert len(leases._observed) <= 50
 
 
-def test_threads_that_look_at_once_find_nothing_stale_that_lives(
+def test_threads_that_check_at_once_find_no_live_one_stale(
     leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "MOST_OBSERVED", 40)

@@ -308,7 +308,7 @@ def offer(spark: SparkSession, access: Access) -> None:
         _register(spark, access)
     except Exception as error:
         _LOG.warning(
-            "spark.read.format('lakevilla') is not there in this session: %s", first_line(error)
+            "spark.read.format('lakevilla') is not available in this session: %s", first_line(error)
         )
 
 

@@ -36,8 +36,8 @@ _OF_DELTA = {
     "versionasof": "option version is one of the whole lake, and "
     "lake.table(name).read(version=...) reads one of the table's own log; ",
     "timestampasof": "write timestamp; ",
-    "readchangefeed": "startingVersion alone asks for changes; ",
-    "readchangedata": "startingVersion alone asks for changes; ",
+    "readchangefeed": "startingVersion alone requests changes; ",
+    "readchangedata": "startingVersion alone requests changes; ",
 }
 #: Options with what=versions.
 _KNOWN_OF_VERSIONS = ("lake", "what", "ref", "tables", "startingVersion", "version")

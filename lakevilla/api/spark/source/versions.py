@@ -151,7 +151,7 @@ def rows(held: LakeVersions, part: bytes) -> Iterator[pa.RecordBatch]:
     since, until = pickle.loads(part)
     client = opened_on(held.access, held.options.ref)
     head = client.head()
-    assert head is not None, "a range is of a lake that is there"
+    assert head is not None, "a range is of a lake that exists"
     chosen = chosen_of(client, head, held.options.tables)
     found = client.run(stretch(client.context, head, since, until))
     versions = Teller(client, Executor, chosen, AskedColumns()).versions(found)

@@ -119,9 +119,9 @@ def _first_damaged(
             why = why or _damage_to_duckdb(data, database, key, size)
             if why is not None:
                 return CorruptObject(
-                    f"data file {key} of table {table.layout.table} can't be decoded "
-                    f"({why}): restore it from a backup, or restore the table to a version "
-                    "without it; `lakevilla doctor ROOT --files` looks at all files",
+                    f"data file {key} of table {table.layout.table} can't be decoded ({why}): "
+                    "restore it from a backup, or restore the table to a version without it; "
+                    "`lakevilla doctor ROOT --files` checks all files",
                     key=key,
                     table=table.layout.table,
                 )

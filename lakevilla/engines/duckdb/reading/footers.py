@@ -229,8 +229,8 @@ def _called(
         if mapping is None:
             raise UnsupportedTableFeature(
                 f"data file {file} of table {layout.table} has no field ids, and the table no "
-                "name mapping (schema.name-mapping.default) that tells its columns: set one with "
-                "the client that added the file",
+                "name mapping (schema.name-mapping.default) that identifies its columns: set one "
+                "with the client that added the file",
                 table=layout.table,
             )
         _number(root.parts, layout.physical, mapping)

@@ -340,7 +340,7 @@ def _equal(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.BooleanArray:
 def _doubled(layout: Layout, row: dict[str, object]) -> InvalidOperation:
     shown = ", ".join(f"{name}={value!r}"[:200] for name, value in row.items())
     return InvalidOperation(
-        f"table {layout.table}: two rows have the key {shown}, and reuse_by must tell each row "
-        "from all others: keep one of them, or name more columns",
+        f"table {layout.table}: two rows have the key {shown}, and reuse_by must identify each "
+        "row: keep one of them, or name more columns",
         table=layout.table,
     )

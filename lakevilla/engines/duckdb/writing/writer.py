@@ -437,8 +437,8 @@ def _in_place(step: Callable[[], object], key: str) -> None:
         if error.errno not in (errno.ELOOP, errno.ENOENT, errno.ENOTDIR):
             raise
         raise StoreError(
-            f"{key} could not be written, since a link is on the way there, and none is followed: "
-            "put a directory there",
+            f"{key} could not be written, since a symbolic link is in its path, and links are not "
+            "followed: put a directory there",
             permanent=True,
         ) from None
 
@@ -523,7 +523,7 @@ def _empty_is_null(layout: Layout) -> list[str]:
 
 
 def _empty(column: str) -> str:
-    return f"partition column {column} must not be empty, which delta cannot tell from NULL,"
+    return f"partition column {column} must not be empty, which delta cannot distinguish from NULL,"
 
 
 def _broken(

@@ -223,7 +223,7 @@ def _temporal_constant(operand: Typed, to: str, what: str, terms: SessionTerms) 
         raise refused(f"{what} of text and {to}", f"cast the text to {to}")
     if to == "timestamp" and not (terms.is_utc or _ZONE.search(constant.value or "")):
         raise refused(
-            f"the text {constant.value!r} beside a timestamp",
+            f"the text {constant.value!r} with a timestamp",
             f"in Spark it is of the session's time zone {terms.zone}, and of UTC here: write its "
             "zone into it, or pass a datetime",
         )

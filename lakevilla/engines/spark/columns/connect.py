@@ -81,7 +81,7 @@ def parts_of(text: str) -> tuple[str, ...]:
             raise refused(f"the name {text!r}", "put a name with backticks in backticks")
         at += 1
     if not all(parts):
-        raise refused(f"the name {text!r}", "names stand between its dots")
+        raise refused(f"the name {text!r}", "put names between its dots")
     return tuple(parts)
 
 

@@ -336,7 +336,7 @@ def fetch(wanted: Sequence[tuple[Part, int, Sequence[str]]]) -> Program[list[Fet
         for start, end in ranges:
             outcome = next(answers)
             if not isinstance(outcome, Found) or len(outcome.body) != end - start:
-                raise _corrupt(part.key, "part of it is gone or was overwritten")
+                raise _corrupt(part.key, "part of it is missing or was overwritten")
             if outcome.token != part.token:
                 raise _corrupt(
                     part.key, "it was overwritten while it was read; open the table again"

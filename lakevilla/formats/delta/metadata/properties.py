@@ -211,7 +211,7 @@ def _checked(name: str, value: str, table: str) -> str:
         )
     if name in _ONLY_FALSE and stored == "true":
         raise UnsupportedTableFeature(
-            f"property {name} of table {table} asks for {_ONLY_FALSE[name]}, which LakeVilla does "
+            f"property {name} of table {table} requests {_ONLY_FALSE[name]}, which LakeVilla does "
             "not write; leave it out, or let another client write the table",
             table=table,
         )
@@ -223,7 +223,7 @@ def _refuse(name: str, value: str, table: str) -> None:
     asked = next((what for start, what in _REFUSED.items() if _begins(name, start)), None)
     if asked is not None:
         raise UnsupportedTableFeature(
-            f"property {name} of table {table} asks for {asked}, which LakeVilla does not do; "
+            f"property {name} of table {table} requests {asked}, which LakeVilla does not do; "
             "leave it out, or let another client write the table",
             table=table,
         )

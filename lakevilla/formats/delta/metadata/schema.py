@@ -274,7 +274,7 @@ def _kept(metadata: Mapping[bytes, bytes], path: str, table: str) -> Iterator[tu
             continue
         if key in _COMPUTED:
             raise UnsupportedTableFeature(
-                f"column {path!r} of table {table} asks for the delta table feature "
+                f"column {path!r} of table {table} requests the delta table feature "
                 f"{_COMPUTED[key]} by its metadata {key}, which LakeVilla does not write; leave "
                 "it out",
                 table=table,

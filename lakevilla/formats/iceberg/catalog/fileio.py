@@ -175,6 +175,6 @@ class _Upload(io.BytesIO):
             raise FileExistsError(self._location)
         if not isinstance(outcome, Stored):
             raise StoreError(
-                f"could not find out whether {self._location} is stored ({outcome.reason}): look, "
-                "and try again"
+                f"could not find out whether {self._location} is stored ({outcome.reason}): "
+                "check, and try again"
             )

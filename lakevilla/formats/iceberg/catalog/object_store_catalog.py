@@ -298,7 +298,7 @@ class ObjectStoreCatalog(MetastoreCatalog):
     def _check_location(self, path: str, location: str | None) -> None:
         if location is not None and place_of(location) != place_of(self._uri(path)):
             raise ValueError(
-                f"table {path} lies at {self._uri(path)} in this catalog, not at {location}"
+                f"table {path} is at {self._uri(path)} in this catalog, not at {location}"
             )
 
     def _newest(self, path: str) -> tuple[int, Metadata]:
@@ -344,7 +344,7 @@ class ObjectStoreCatalog(MetastoreCatalog):
         if not isinstance(outcome, Stored):
             raise CommitStateUnknownException(
                 f"could not find out whether version {version} of table {path} is stored "
-                f"({outcome.reason}): load the table and look"
+                f"({outcome.reason}): load the table and check"
             )
         self._runner.run(put(hint_key(path), str(version + 1).encode(), ANY))
 

@@ -151,10 +151,14 @@ class CatalogStore:
         return found if isinstance(found, Failure) else Missing()
 
     def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
-        raise InvalidOperation(f"{prefix} is a table's pointer in a catalog: nothing lies below it")
+        raise InvalidOperation(
+            f"{prefix} is a table's pointer in a catalog: there are no files below it"
+        )
 
     def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
-        raise InvalidOperation(f"{prefix} is a table's pointer in a catalog: nothing lies below it")
+        raise InvalidOperation(
+            f"{prefix} is a table's pointer in a catalog: there are no files below it"
+        )
 
     def delete(self, key: str) -> Failure | None:
         raise InvalidOperation(
@@ -314,8 +318,8 @@ def refuse_another_table(table: str, known: Metadata | None, newest: Metadata) -
     log = [place_of(str(entry["metadata-file"])).uri for entry in known.get("metadata-log") or []]
     if newest.key not in (known.key, *log):
         raise TableNotFound(
-            f"table {table} is not what it was: its catalog has {newest.key} there, which "
-            f"{known.key} does not follow",
+            f"table {table} was replaced: its catalog has {newest.key} there, which {known.key} "
+            "does not follow",
             table=table,
         )
 
@@ -329,7 +333,7 @@ def read_document(uri: str, table: str, documents: Cache[Metadata]) -> Program[M
     if not isinstance(outcome, Found):
         raise CorruptObject(
             f"metadata file {uri} of table {table} is missing: restore it, or have the catalog "
-            "point at one that is there (`register_table`)",
+            "point at one that exists (`register_table`)",
             key=uri,
             table=table,
         )

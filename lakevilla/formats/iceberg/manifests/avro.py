@@ -84,7 +84,7 @@ class WholeAvroFile(AvroFile[D]):
             is_over = decoder.tell() == self._size
             records, body = (0, b"") if is_over else (decoder.read_int(), decoder.read_bytes())
         except EOFError as error:
-            raise ValueError(f"its last block is cut off at byte {self._size}") from error
+            raise ValueError(f"its last block is truncated at byte {self._size}") from error
         if marker != self.header.sync:
             raise ValueError("a block does not end with the marker of the file")
         if is_over:

@@ -567,8 +567,8 @@ def redefined(now: IcebergDefinition, metadata: Mapping[str, Any]) -> Change:
     had = now.document
     if metadata.get("table-uuid") != had.get("table-uuid"):
         raise InvalidOperation(
-            f"table {now.table} has another id in that state: it was replaced since, and can't be "
-            "defined as it was then; read that state, and overwrite the table with it",
+            f"table {now.table} has another id in that state: it was replaced since, and can't "
+            "get its earlier definition back; read that state, and overwrite the table with it",
             table=now.table,
         )
     wanted = dict(had)

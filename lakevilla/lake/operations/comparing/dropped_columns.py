@@ -87,7 +87,7 @@ def refuse_hidden(
         raise unfit(
             operation,
             snapshot,
-            f"{named(paths)} was dropped from it, and what is to come "
+            f"{named(paths)} was dropped from it, and the changes to apply "
             f"({' to '.join(operation.parameters.values())}) has values there: {found}",
         )
 
@@ -131,7 +131,7 @@ def value_that_came(
     moved = {file.path for file in went}
     others = [file for file in came if file.path not in moved]
     if not _is_bound(layout):
-        return f"file {others[0].path} keeps what is under that name" if others else None
+        return f"file {others[0].path} may have values in it" if others else None
     files, where = files_from_structs(others), _any_value(layout, paths)
     files = files.filter(may_match(files, layout, where))
     if not files.num_rows:
@@ -149,7 +149,7 @@ def _any_value(layout: Layout, paths: Sequence[Path]) -> Expr:
     for path in paths:
         term = Call("not", (Call("is_null", (Column(path),)),))
         where = term if where is None else Call("or", (where, term))
-    assert where is not None, "some column is gone"
+    assert where is not None, "some column is missing"
     return bind(where, layout.schema)
 
 

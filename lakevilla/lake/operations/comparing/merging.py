@@ -135,9 +135,9 @@ Key = tuple[Any, ...]
 Act = Literal["insert", "update", "delete"]
 _NAN = float("nan")
 #: Reasons why rows without keys can't be compared.
-TOO_LARGE = "its files were rewritten by others, and are too large to compare"
-CHANGED_BY_OTHERS = "a row that is to go was changed by others"
-NOT_APART = "rows that are to go can't be told from others"
+TOO_LARGE = "its files were rewritten by other transactions, and are too large to compare"
+CHANGED_BY_OTHERS = "a row to delete was changed by another transaction"
+NOT_APART = "rows to delete can't be distinguished from other rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def two_of_key(layout: Layout, keys: Sequence[str], key: Key) -> InvalidOperatio
 
 def _no_key(layout: Layout, keys: Sequence[str], why: str) -> InvalidOperation:
     return InvalidOperation(
-        f"keys: {', '.join(keys)} of table {layout.table} tells its rows not apart: {why}; name "
+        f"keys: {', '.join(keys)} of table {layout.table} does not identify its rows: {why}; name "
         "other columns",
         table=layout.table,
     )
@@ -237,7 +237,8 @@ def equal_conflict(
         count,
         f"changed alike on both sides, {why} computed of the row itself, so one of two changes may "
         "be lost",
-        "then give on_equal='keep' if they are one, or on_conflict='ours' and do it again",
+        "then give on_equal='keep' if both are the same change, or on_conflict='ours' and repeat "
+        "the change",
     )
 
 
@@ -255,7 +256,7 @@ def _in_conflict(
     more = f" and {count - 1} more" if count > 1 else ""
     shown = f", which has the first {rows.num_rows} of them" if count > rows.num_rows else ""
     return MergeConflict(
-        f"table {layout.table}: the row with {first}{more} was {how}: look at rows() of this "
+        f"table {layout.table}: the row with {first}{more} was {how}: see rows() of this "
         f"error{shown}, {remedy}",
         rows={layout.location: rows},
         table=layout.table,

@@ -98,8 +98,8 @@ def _as_decimals(types: Sequence[str]) -> list[str]:
 def _sum(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
     if any(type_ in _DATES for type_ in types):
         raise WrongTypes(
-            "numbers, or a date and days; beside a timestamp write interval '1' day, "
-            "and datediff(end, start) for the days between two"
+            "numbers, or a date and days; with a timestamp write interval '1' day, and "
+            "datediff(end, start) for the days between two"
         )
     kind = _numbers(types)
     if kind != "decimal":
@@ -171,7 +171,7 @@ def _like(args: Sequence[Expr], types: Sequence[str]) -> Resolution:
         rest = pattern.replace(escape + escape, "")
         for at, char in enumerate(rest):
             if char == escape and rest[at + 1 : at + 2] not in ("%", "_"):
-                raise WrongTypes("a pattern in which the escape stands before %, _ or itself")
+                raise WrongTypes("a pattern in which the escape precedes %, _ or itself")
     return ["string", *types[1:]], "boolean"
 
 

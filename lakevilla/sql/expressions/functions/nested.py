@@ -41,7 +41,7 @@ def _met(arg: Expr, type_: str, element: str) -> str:
         return element
     met = common_type(type_, element)
     if met is None or is_nested(met):
-        raise WrongTypes(f"{element} beside array<{element}>")
+        raise WrongTypes(f"{element} with array<{element}>")
     return met
 
 

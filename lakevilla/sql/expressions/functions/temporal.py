@@ -99,8 +99,9 @@ DATES: dict[str, Function] = {
     "last_day": Function("last_day(a)", "date", "of its month", 1, 1, _last_day),
     "make_date": Function("make_date(year, month, day)", "date", "raises if there is no such day",
                           3, 3, _made, raises=True),
-    "date_format": Function("date_format(a, 'format')", "string", "formats below; fractions are "
-                            "cut off", 2, 2, _written, duckdb="strftime(a, '%Y-%m-%d')"),
+    "date_format": Function("date_format(a, 'format')", "string", (
+        "formats below; fractions are truncated"
+    ), 2, 2, _written, duckdb="strftime(a, '%Y-%m-%d')"),
     "to_date": Function("to_date(a, 'format')", "date", f"formats below; {_STRICT}; without a "
                         "format as cast(a as date)", 2, 2, _read("date"), raises=True,
                         duckdb="strptime(a, '%Y-%m-%d')"),
@@ -261,7 +262,7 @@ def read_format(text: str, last: str) -> Format:
         if field in fields and at > _ORDER.index(last):
             raise WrongTypes(f"a format without {field}s here, not {text!r}")
         if field in fields and at and _ORDER[at - 1] not in fields:
-            raise WrongTypes(f"a format that has the {_ORDER[at - 1]} beside the {field}")
+            raise WrongTypes(f"a format that has the {_ORDER[at - 1]} together with the {field}")
     if "year" not in fields:
         raise WrongTypes(f"a format that has the year, not {text!r}")
     return found

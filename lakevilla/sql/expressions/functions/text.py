@@ -130,8 +130,9 @@ TEXT: dict[str, Function] = {
     "reverse": Function("reverse(a)", "string", "its characters (code points) from the last to "
                         "the first", 1, 1, fixed(("string",), "string"),
                         duckdb="reverse(a), of letters with their accents"),
-    "translate": Function("translate(a, from, to)", "string", "each character of `from` becomes "
-                          "that of `to` at its place, or goes", 3, 3,
+    "translate": Function("translate(a, from, to)", "string", (
+        "each character of `from` becomes that of `to` at its place, or is deleted"
+    ), 3, 3,
                           fixed(("string",), "string")),
     "instr": Function("instr(a, b)", "long", "where b begins first, from 1; 0: nowhere; also "
                       "strpos(a, b), position(b in a), position(b, a), locate(b, a)", 2, 2,

@@ -33,8 +33,8 @@ _INSTEAD = {
     "&&": "write and",
     "where": "leave out the word where",
     "~": "write regexp_like(a, 'pattern')",
-    "order by": "an expression has no order: sort the rows that come back",
-    "limit": "an expression has no limit: cut off the rows that come back",
+    "order by": "an expression has no order: sort the result",
+    "limit": "an expression has no limit: limit the result",
     "group by": "an expression is of one row: group by a query, in sql(...)",
 }
 

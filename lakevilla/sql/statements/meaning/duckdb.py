@@ -450,5 +450,5 @@ def _of_types(name: str, types: Sequence[str]) -> str:
     elif any(map(is_fractional, types)):
         advice = "write constants without e0"
     elif any(map(is_decimal, types)):
-        advice = "write constants with no more digits than the others have"
+        advice = "write constants with no more digits than the other operands"
     return f"{name} of {known} means something else in a SELECT; {advice}"

@@ -74,7 +74,7 @@ def _of_zone(typed: TypedNode) -> str | None:
     if name == "add_interval":
         unit = node.args[-1] if isinstance(node, Call) else None
         exact = isinstance(unit, Literal) and unit.value in _EXACT_UNITS
-        return None if exact else "an interval of days beside a timestamp"
+        return None if exact else "an interval of days with a timestamp"
     if isinstance(node, Case):
         values = [then for _, then in node.branches]
         operands = values if node.otherwise is None else [*values, node.otherwise]
@@ -86,7 +86,7 @@ def _of_zone(typed: TypedNode) -> str | None:
         return None  # a constant without a zone is like the column
     for one, type_ in zip(operands, types, strict=True):
         if type_ in ("timestamp", *_ZONELESS) and not _is_instant(one, type_):
-            return f"{render_sql(one)} beside a timestamp"
+            return f"{render_sql(one)} with a timestamp"
     return None
 
 

@@ -115,7 +115,7 @@ def rollback(reader: TokenReader) -> Rollback:
         reader.refuse(
             "ROLLBACK TO a state",
             "there are no savepoints: a statement that raises has changed nothing by itself; "
-            "lake.rollback(version) makes the whole lake what it was",
+            "lake.rollback(version) returns the whole lake to that state",
         )
     _only_a_transaction(reader)
     return Rollback()

@@ -141,8 +141,8 @@ def _block(text: str, tokens: Sequence[Token], start: int) -> tuple[int, list[Sc
             after = place + 1
             if after < len(tokens) and tokens[after].token_type is not TokenType.SEMICOLON:
                 raise InvalidOperation(
-                    f"line {tokens[after].line}: {tokens[after].text} stands behind the END of a "
-                    "block; write a semicolon between them"
+                    f"line {tokens[after].line}: {tokens[after].text} follows the END of a block; "
+                    "write a semicolon between them"
                 )
             return after, inner
         end = _end(tokens, place)

@@ -26,10 +26,10 @@ _MORE_RULES = ("GENERATED", "COLLATE", "CONSTRAINT", "FIRST", "AFTER")
 #: Rules that no table of a lake keeps, and alternatives to them.
 _NO_RULE = {
     "DEFAULT": "give the value in each INSERT",
-    "PRIMARY": "no table checks keys: use MERGE, or upsert(), so that a key comes once",
-    "UNIQUE": "no table checks keys: use MERGE, or upsert(), so that a key comes once",
-    "REFERENCES": "no table checks keys: look at the other table in the same transaction",
-    "FOREIGN": "no table checks keys: look at the other table in the same transaction",
+    "PRIMARY": "no table checks keys: use MERGE, or upsert(), so that a key occurs once",
+    "UNIQUE": "no table checks keys: use MERGE, or upsert(), so that a key occurs once",
+    "REFERENCES": "no table checks keys: check the other table in the same transaction",
+    "FOREIGN": "no table checks keys: check the other table in the same transaction",
     "GENERATED": "compute the value in each INSERT",
     "COLLATE": "texts are compared byte by byte: compare lower(a)",
 }
@@ -69,7 +69,7 @@ def create_or_replace(reader: TokenReader) -> CreateTable:
     """Read the statement after CREATE OR."""
     reader.expect("REPLACE")
     if not reader.accept("TABLE"):
-        reader.refuse(f"CREATE OR REPLACE {reader.shown()}", "a lake keeps tables alone")
+        reader.refuse(f"CREATE OR REPLACE {reader.shown()}", "a lake has only tables")
     if reader.peek("IF"):
         reader.refuse("CREATE OR REPLACE TABLE IF NOT EXISTS", "leave out one of the two")
     return replace(create_table(reader), replaces=True)
@@ -122,11 +122,13 @@ def create_table(reader: TokenReader) -> CreateTable:
 
 def _refuse_clause(reader: TokenReader) -> None:
     instead = {
-        "LOCATION": "a table lies under the lake's root by its name; one that is elsewhere comes "
-        "in by lake.register(name, uri)",
+        "LOCATION": (
+            "a table is stored below the lake's root by its name; lake.register(name, uri) adds "
+            "one that is stored elsewhere"
+        ),
         "CLUSTER": "OPTIMIZE name ZORDER BY (columns) puts rows in order",
         "CLUSTERED": "OPTIMIZE name ZORDER BY (columns) puts rows in order",
-        "LIKE": "it stands behind the name: CREATE TABLE name LIKE other",
+        "LIKE": "write it after the name: CREATE TABLE name LIKE other",
         "COMMENT": "give it by COMMENT ON TABLE name IS '...'",
         "OPTIONS": "write TBLPROPERTIES ('name' = 'value')",
     }
@@ -273,7 +275,7 @@ def _refuse_doubles(fields: list[pa.Field]) -> None:
     seen: set[str] = set()
     for one in fields:
         if one.name.lower() in seen:
-            raise InvalidOperation(f"column {one.name!r} is there twice: name each column once")
+            raise InvalidOperation(f"column {one.name!r} is named twice: name each column once")
         seen.add(one.name.lower())
 
 
@@ -402,7 +404,7 @@ class CommentOn:
 def alter_table(reader: TokenReader) -> AlterTable | RenameTable:
     """Read the statement after ALTER TABLE."""
     if reader.accept("IF", "EXISTS"):
-        reader.refuse("ALTER TABLE IF EXISTS", "ask SHOW TABLES LIKE first")
+        reader.refuse("ALTER TABLE IF EXISTS", "check by SHOW TABLES LIKE first")
     name = reader.table()
     if reader.accept("RENAME", "TO"):
         return RenameTable(name, reader.table())

@@ -146,7 +146,7 @@ _FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
 _ELSEWHERE = {
     "CREATE TEMP": "pass rows in views={name: rows}, or use WITH",
     "CREATE TEMPORARY": "pass rows in views={name: rows}, or use WITH",
-    "CREATE VIEW": "a lake keeps tables alone: use WITH, or CREATE TABLE ... AS",
+    "CREATE VIEW": "a lake has only tables: use WITH, or CREATE TABLE ... AS",
     "CREATE SCHEMA": "there are no schemas to create: CREATE TABLE sales.orders makes the path",
     "CREATE DATABASE": "there are no schemas to create: CREATE TABLE sales.orders makes the path",
     "CREATE INDEX": "files are found by their statistics: OPTIMIZE name ZORDER BY (columns)",
@@ -186,8 +186,8 @@ def parsed(statement: ScriptStatement, number: int, dialect: Dialect) -> Parsed:
     changed = getattr(node.statement, "table", "") if isinstance(node, OfRows) else ""
     if pasts and (changed.startswith(PAST) or not isinstance(node, OfRows | CreateTable | Explain)):
         raise InvalidOperation(
-            "a table is changed as it is now: a past state is for queries; "
-            "lake.table(name).restore(version) makes the table what it was"
+            "only the newest state of a table can be changed: a past state is for queries; "
+            "lake.table(name).restore(version) returns the table to that state"
         )
     return Parsed(node, text, number, statement, pasts)
 
@@ -219,7 +219,7 @@ def _node(text: str, dialect: Dialect) -> Node:
     if read is None:
         kinds = [one.split()[1] for one in _FIRST if one.startswith(f"{first} ")]
         if kinds:
-            reader.refuse(f"{first} {reader.shown()}", f"{first} goes on with {', '.join(kinds)}")
+            reader.refuse(f"{first} {reader.shown()}", f"{first} continues with {', '.join(kinds)}")
         raise _unknown(first)
     node = read(reader)
     reader.expect_end()

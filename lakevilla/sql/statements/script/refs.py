@@ -312,8 +312,8 @@ def _table_before(tokens: Sequence[Token], place: int) -> tuple[int, str, str]:
     start = place - 1
     if start < 0 or not (tokens[start].token_type in names or tokens[start].text.isidentifier()):
         raise InvalidOperation(
-            f"{tokens[place].text} {tokens[place + 1].text} stands behind no table: write it "
-            "behind the table's name, and an alias behind it"
+            f"{tokens[place].text} {tokens[place + 1].text} follows no table: write it after the "
+            "table's name, and an alias after it"
         )
     while start >= 2 and tokens[start - 1].text == ".":
         start -= 2

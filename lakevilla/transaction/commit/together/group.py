@@ -120,8 +120,8 @@ def commit_after(txn: TransactionState, head: Head, sequence: int) -> Program[Co
     commits = yield from commits_since(head, sequence)
     if commits is None:
         raise CommitOutcomeUnknown(
-            f"the lake's history since transaction {txn.id} began is not kept any more: "
-            "it is not known whether it was committed",
+            f"the lake's history since transaction {txn.id} began is not kept any more, so it is "
+            "not known whether it was committed: check the tables for its rows",
             txn_id=txn.id,
         )
     return find_commit(commits, txn.id)

@@ -114,7 +114,7 @@ def unknown(txn: TransactionState, why: str = "") -> Failed:
         CommitOutcomeUnknown(
             f"could not settle whether transaction {txn.id} was committed"
             + (f" ({why})" if why else "")
-            + f": commit it again, or ask `lake.outcome({txn.id!r})`",
+            + f": commit it again, or call `lake.outcome({txn.id!r})`",
             txn_id=txn.id,
         )
     )

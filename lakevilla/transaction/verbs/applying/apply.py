@@ -135,7 +135,7 @@ def check_keys(snapshot: TableSnapshot, keys: Collection[str]) -> None:
         if pa.types.is_nested(schema.field(key).type):
             raise InvalidOperation(
                 f"keys: column {key!r} of table {snapshot.layout.table} is a "
-                f"{schema.field(key).type}, which tells no rows apart: name others",
+                f"{schema.field(key).type}, whose values identify no rows: name other columns",
                 table=snapshot.layout.table,
             )
 
@@ -329,8 +329,8 @@ def roll_back(
             # A table has shown a newer HEAD: the differences there were not searched for.
             raise txn.fail(
                 ConflictError(
-                    f"transaction {txn.id}: others have committed while it was seen what is to be "
-                    "rolled back; run it again",
+                    f"transaction {txn.id}: other transactions have committed while the rollback "
+                    "was prepared; run it again",
                     txn_id=txn.id,
                 )
             )
@@ -466,7 +466,7 @@ def _applied(
             return "kept"
         raise conflict_of(
             request,
-            f"it is to be changed, and was dropped: `register({location!r})` revives it while its "
+            f"it is to be changed, but was dropped: `register({location!r})` revives it while its "
             "log exists",
             theirs=False,
         )
@@ -508,11 +508,13 @@ def _refuse_rows_of_others(
         if (yield from difference(state, snapshot)).is_empty:
             return
     paths = missing_fields(old.layout, new.layout)
-    what = f"{named(paths)} is to go from it" if paths else "it is to be defined otherwise"
+    what = (
+        f"{named(paths)} is to be dropped from it" if paths else "its definition is to be changed"
+    )
     raise conflict_of(
         request,
-        f"{what} ({' to '.join(request.parameters.values())}), and it was changed by others, whose "
-        "rows may not fit its columns, partitions or constraints then",
+        f"{what} ({' to '.join(request.parameters.values())}), and it was changed by other "
+        "transactions, whose rows may not fit its columns, partitions or constraints then",
     )
 
 
@@ -532,7 +534,7 @@ def _made_or_dropped(
         if request.on_conflict == "ours" and is_there:
             return "kept"
         if is_there:
-            raise conflict_of(request, "it is to be created, and is there", theirs=False)
+            raise conflict_of(request, "it is to be created, but exists", theirs=False)
         if new.placement.logged < 0:
             return (yield from _create(txn, request, new.snapshot))
         raise InvalidOperation(
@@ -548,7 +550,7 @@ def _made_or_dropped(
     if not changed.is_empty and request.on_conflict != "theirs":
         if request.on_conflict == "ours":
             return "kept"
-        raise conflict_of(request, "it is to be dropped, and was changed by others")
+        raise conflict_of(request, "it is to be dropped, but was changed by other transactions")
     yield from drop(txn, location, applied=True)
     return "dropped"
 

@@ -58,7 +58,7 @@ def merge_branch(
     if entry.kind != "branch":
         raise InvalidOperation(
             f"{entry.kind} {name!r} can't be merged, as nothing is committed on it: `rollback` "
-            "makes the lake what it was there",
+            "returns the lake to that state",
             txn_id=txn.id,
         )
     since = yield from load_base(entry.base if entry.synced is None else entry.synced)

@@ -73,8 +73,8 @@ def hold_observed(txn: TransactionState, branch: Branch, since: Base) -> Program
     if conflicts:
         raise MergeConflict(
             f"branch {branch.name!r} was written by transactions that have read "
-            f"{', '.join(conflicts)} there, and others have changed what they read on the lake "
-            "since: run them again on a branch of the lake as it is now, or merge it with "
+            f"{', '.join(conflicts)} there, and other transactions have changed what they read on "
+            "the lake since: run them again on a new branch of the lake, or merge it with "
             "isolation='snapshot'",
             rows=dict.fromkeys(conflicts),
             table=conflicts[0],
@@ -111,7 +111,7 @@ def _reads(txn: TransactionState, branch: Branch, since: Base) -> Program[_Reads
     head = branch.held.head
     assert head.epoch is not None, branch.name
     if not head.epoch.is_first:
-        _refuse(branch, "it was rebased, and what was read before that is not kept")
+        _refuse(branch, "it was rebased, and the reads before that are not kept")
     commits = yield from at_home(branch.entry.epoch, commits_since(head, head.history_start))
     if commits is None:
         _refuse(branch, "its history is not kept from its beginning on")
@@ -169,8 +169,8 @@ def _merged_up_to(since: Base, location: str) -> int:
 
 def _refuse(branch: Branch, why: str, error: Exception | None = None) -> NoReturn:
     raise InvalidOperation(
-        f"branch {branch.name!r}: {why}, so nobody can tell what its transactions have read: merge "
-        "it with isolation='snapshot'"
+        f"branch {branch.name!r}: {why}, so it is not known what its transactions have read: "
+        "merge it with isolation='snapshot'"
     ) from error
 
 
@@ -204,7 +204,8 @@ def hiding(
         raise unfit(
             operation,
             snapshot,
-            f"{named(paths)} is to go from it ({' to '.join(operation.parameters.values())}), and "
-            f"others have written rows since: {found}",
+            f"{named(paths)} is to be dropped from it "
+            f"({' to '.join(operation.parameters.values())}), and other transactions have written "
+            f"rows since: {found}",
         )
     return msgspec.structs.replace(operation, hides=paths)

@@ -300,7 +300,7 @@ def test_rows_that_another_client_has_appended_or_deleted_compute_nothing(
     assert lake.merge("etl", keys=KEYS).tables == {"t": "kept"}
 
 
-def test_many_commits_on_a_branch_are_told_one_by_one(lake: lv.Lake) -> None:
+def test_many_commits_on_a_branch_are_reported_one_by_one(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     for number in range(20):  # beyond what is kept apart
         etl.run(lambda txn, n=number: txn.update("t", {"note": f"'{n}'"}, where="id = 1"))

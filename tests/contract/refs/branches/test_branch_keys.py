@@ -152,7 +152,9 @@ def test_idempotency_keys_are_refused_by_name_on_a_branch_of_another_branch(
     load(shopped.on("etl"), "monday")
     shopped.tag("kept", at="etl")
     shopped.branch("again", at=at)
-    with pytest.raises(lv.InvalidOperation, match="'again' was made of a state of another branch"):
+    with pytest.raises(
+        lv.InvalidOperation, match="'again' was created from a state of another branch"
+    ):
         load(shopped.on("again"), "monday")
     with pytest.raises(lv.InvalidOperation, match=r"takes no .application, version."):
         load(shopped.on("etl"), ("stream", 1))
@@ -178,7 +180,7 @@ def test_a_branch_is_rebased_once_its_keys_are_merged(shopped: lv.Lake) -> None:
     assert rows(shopped) == ["jam", "oil", "tea", "zen"]
 
 
-def test_a_key_of_a_life_before_is_done_where_a_rebase_was_cut_off(shopped: lv.Lake) -> None:
+def test_a_key_of_an_epoch_before_is_done_where_a_rebase_was_interrupted(shopped: lv.Lake) -> None:
     shopped.branch("etl")
     load(shopped.on("etl"), "monday")
     shopped.merge("etl")
@@ -190,5 +192,7 @@ def test_a_key_of_a_life_before_is_done_where_a_rebase_was_cut_off(shopped: lv.L
     load(etl, "monday")
     assert rows(etl) == ["jam", "tea"]
     load(etl, "tuesday", "oil")
-    with pytest.raises(lv.VersionNotFound, match="can't be told, as a rebase of it was cut off"):
+    with pytest.raises(
+        lv.VersionNotFound, match="is not known, as a rebase of the branch was interrupted"
+    ):
         etl.read("stock", version=3)

@@ -73,7 +73,7 @@ def test_missing_versions_of_a_branch_are_reported_with_the_existing_ones(
         etl.read("orders", version=6)
     with pytest.raises(lv.VersionNotFound, match="branch 'etl' begins with version 2"):
         list(etl.changes(0))
-    with pytest.raises(lv.InvalidOperation, match="nobody but this lake's clients"):
+    with pytest.raises(lv.InvalidOperation, match="only clients of this lake commit"):
         etl.follow(2, absorb_seconds=1.0)
 
 
@@ -93,7 +93,7 @@ def ids_of(rows: Any) -> list[int]:
     return sorted(rows["id"].to_pylist())
 
 
-def test_many_commits_that_became_one_object_can_still_be_told_apart(
+def test_many_commits_that_became_one_object_can_still_be_distinguished(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(squash, "MOST_APART", 2)
@@ -112,7 +112,7 @@ def rows_since(lake: lv.Lake, since: int, table: str = "stock") -> list[dict[str
         return now.changes(table, since=since).sort_by("_commit_version").to_pylist()
 
 
-def test_changes_of_a_table_are_told_from_the_base_on(lake: lv.Lake, kind: Format) -> None:
+def test_changes_of_a_table_are_reported_from_the_base_on(lake: lv.Lake, kind: Format) -> None:
     etl = lake.on("etl")
     with_a_life(etl, kind)
     found = [(r["_commit_version"], r["_change_type"], r["id"]) for r in rows_since(etl, 2)]
@@ -233,11 +233,11 @@ def test_a_state_of_a_branch_tells_no_changes_of_the_lakes(lake: lv.Lake, kind: 
     for name in ("kept", "etl@5"):
         with lake.on(name).snapshot() as then, pytest.raises(lv.InvalidOperation, match="branch"):
             then.changes("stock", since=2)
-        with pytest.raises(lv.InvalidOperation, match="the branch that it is of has"):
+        with pytest.raises(lv.InvalidOperation, match="the branch that it belongs to has"):
             lake.on(name).changes(2)
 
 
-def test_a_rebased_branch_begins_anew(lake: lv.Lake) -> None:
+def test_a_rebased_branch_begins_again(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, 2)
     put_in(lake, 50)

@@ -88,7 +88,7 @@ def test_mappings_are_values_and_parameters(lake: lv.Lake, kind: str) -> None:
         "WHEN MATCHED THEN UPDATE SET *",
     ],
 )
-def test_statements_that_look_at_other_rows_set_fields(
+def test_statements_that_read_other_rows_set_fields(
     lake: lv.Lake, kind: str, statement: str
 ) -> None:
     lake.session().sql(statement)
@@ -174,7 +174,7 @@ def test_two_who_set_different_fields_of_a_row_both_come_in(lake: lv.Lake, kind:
 
 
 @pytest.mark.parametrize("kind", ["mapped"], indirect=True)
-def test_a_field_is_followed_when_it_is_renamed_and_told_when_it_is_gone(
+def test_a_field_is_followed_when_it_is_renamed_and_reported_when_it_is_gone(
     lake: lv.Lake, kind: str
 ) -> None:
     with lake.transaction() as txn:

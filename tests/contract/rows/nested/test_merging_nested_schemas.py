@@ -147,7 +147,7 @@ def test_fields_are_added_at_every_depth_behind_those_that_are_there(
 
 
 @pytest.mark.parametrize("verb", [merge, upsert])
-def test_a_row_that_is_met_keeps_the_fields_that_the_data_lack(
+def test_a_row_that_is_matched_keeps_the_fields_that_the_data_lack(
     lake: lv.Lake, kind: str, verb: Verb
 ) -> None:
     verb_given = GIVEN.set_column(0, "k", pa.array([1]))

@@ -61,7 +61,7 @@ def refused() -> Any:
 @pytest.mark.parametrize(
     "spelled", ["{}", "file:{}", "file://{}", "file://localhost{}", "relative"]
 )
-def test_a_batch_that_was_planned_anew_is_refused_and_leaves_no_file(
+def test_a_batch_that_was_planned_again_is_refused_and_leaves_no_file(
     checkpoint: Checkpoint, lake: lv.Lake, spelled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint.location = spelled.format(checkpoint.directory)

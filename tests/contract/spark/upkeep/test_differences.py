@@ -101,7 +101,7 @@ def test_a_table_that_came_or_went_differs_in_all_its_rows(lake: Any, other: lv.
         assert (found.num_rows, set(found["_change_type"].to_pylist())) == (30, {kind})
 
 
-def test_a_file_that_is_gone_is_told_when_rows_are_asked_for(lake: Any, other: lv.Lake) -> None:
+def test_a_file_that_is_gone_is_reported_when_rows_are_requested(lake: Any, other: lv.Lake) -> None:
     other.create_table("t", rows(0, 30))
     first = other.snapshot().version
     other.run(lambda txn: txn.update("t", {"x": "0"}, where="id = 3"))

@@ -77,7 +77,7 @@ def test_a_follower_hands_a_version_to_a_batch_of_frames(lake: Any) -> None:
     assert counts == [1, 2]
 
 
-def test_a_version_whose_file_was_removed_is_refused_when_it_is_looked_at(
+def test_a_version_whose_file_was_removed_is_refused_when_it_is_read(
     lake: Any, other: lv.Lake
 ) -> None:
     other.create_table("t", [{"id": 1}, {"id": 2}])
@@ -85,5 +85,7 @@ def test_a_version_whose_file_was_removed_is_refused_when_it_is_looked_at(
     newest = max(Path(other.root).glob("t/*.parquet"), key=lambda path: path.stat().st_mtime)
     newest.unlink()
     [version] = lake.changes(1)
-    with pytest.raises(lv.VersionNotFound, match=r"version 2 changed in table t can't be had"):
+    with pytest.raises(
+        lv.VersionNotFound, match=r"changes of table t by global version 2 are not kept"
+    ):
         version.tables["t"]

@@ -149,7 +149,7 @@ def test_two_rows_for_one_are_refused_and_leave_nothing(
 
 
 @pytest.mark.parametrize("way", ["broadcast", "shuffled"])
-def test_rows_that_break_a_rule_are_told_and_leave_nothing(
+def test_rows_that_break_a_rule_are_reported_and_leave_nothing(
     spark: SparkSession, lake: Any, go: Any, way: str
 ) -> None:
     make(lake, "delta")

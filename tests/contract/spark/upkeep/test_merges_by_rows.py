@@ -99,7 +99,7 @@ def test_keys_that_tell_rows_not_apart_are_refused(
     for keys, why in (
         ("p", "two rows have 'p"),
         ("price", "NULL in it"),
-        ("tags", "tells no rows apart"),
+        ("tags", "identify no rows"),
     ):
         with pytest.raises(lv.InvalidOperation, match=why):
             by_spark.merge("etl", keys={"t": keys})

@@ -100,7 +100,7 @@ def test_changes_are_those_that_the_embedded_engine_tells(
     assert found == expected == []
 
 
-def test_changes_whose_files_are_gone_are_told_when_they_are_asked_for(
+def test_changes_whose_files_are_gone_are_reported_when_they_are_requested(
     lake: Any, other: lv.Lake
 ) -> None:
     lake.create_table("t", rows(0, 30))
@@ -135,7 +135,7 @@ def test_verify_is_done_by_tasks_and_tells_what_is_wrong(
     assert {one.kind for one in report.findings} == {"missing_file", "damaged_file", "verified"}
 
 
-def test_a_close_look_at_a_conflict_is_taken_by_tasks(
+def test_a_close_check_of_a_conflict_is_done_by_tasks(
     lake: Any, other: lv.Lake, jobs: list[str]
 ) -> None:
     lake.create_table("t", rows(0, 400))

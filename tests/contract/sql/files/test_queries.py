@@ -125,7 +125,7 @@ def test_nor_what_a_query_of_a_statement_that_writes_leaves_out(
     assert found.to_pylist() == [{"s": "42"}]  # type: ignore[union-attr]
 
 
-def test_a_redo_looks_at_the_files_that_its_query_leaves_by_then(root: Path) -> None:
+def test_a_redo_reads_the_files_that_its_query_leaves_by_then(root: Path) -> None:
     one, other = lv.connect(root), lv.connect(root)
     with one.transaction() as txn:
         txn.sql("INSERT INTO u SELECT id + 1000, s FROM t WHERE id >= 95 AND s <> '97'")

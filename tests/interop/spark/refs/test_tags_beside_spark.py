@@ -90,7 +90,7 @@ def test_a_tag_stays_whatever_spark_does_until_it_deletes_its_files(
         assert at_once.both()
 
 
-def test_a_restore_by_spark_beside_a_tag(at_once: Beside) -> None:
+def test_a_restore_by_spark_in_a_lake_with_a_tag(at_once: Beside) -> None:
     at_once.make("id BIGINT")
     for number in range(3):
         at_once.sql(f"INSERT INTO {{t}} VALUES ({number})")

@@ -249,7 +249,7 @@ def test_a_table_is_never_reused_while_its_data_is_being_deleted(format):
     assert ("taken up", "stays") in outcomes
 
 
-def test_a_reuse_that_does_not_look_for_the_deletion_is_caught():
+def test_a_reuse_that_does_not_check_for_the_deletion_is_caught():
     with (
         PLANTED["taken_up_while_its_data_goes"].plant(),
         pytest.raises((AssertionError, LakeVillaError)),

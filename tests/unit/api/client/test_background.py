@@ -56,7 +56,7 @@ def test_a_failed_task_is_logged_and_the_next_one_runs(
         background.soon(lambda: noting(done, 1), lambda: None)
         background.close()
     assert done == [1]
-    assert "left to the next client" in caplog.text
+    assert "the next client will do it" in caplog.text
     assert "the disk is full" in caplog.text
 
 

@@ -77,7 +77,7 @@ def test_each_is_renewed_until_it_has_ended(heartbeat: Heartbeat) -> None:
     assert [record.renewed for record in records] == [3, 1, 5]
 
 
-def test_a_renewal_that_fails_is_told_and_tried_again_and_the_others_go_on(
+def test_a_renewal_that_fails_is_reported_and_tried_again_and_the_others_go_on(
     heartbeat: Heartbeat, logged: list[str]
 ) -> None:
     failing, well = Record(2, failures=2), Record(2)

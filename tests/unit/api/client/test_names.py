@@ -31,7 +31,7 @@ def test_names_paths_and_uris(name: str, location: str) -> None:
 
 @pytest.mark.parametrize("name", ["_lakevilla", "a/_lakevilla/b", "a/_delta_log"])
 def test_directories_that_hold_logs_are_no_tables(name: str) -> None:
-    with pytest.raises(lv.InvalidOperation, match="choose another place"):
+    with pytest.raises(lv.InvalidOperation, match="choose another name"):
         resolve(ROOT, NAMES, name)
 
 
@@ -41,6 +41,6 @@ def test_table_names_that_are_no_strings_are_refused(name: object) -> None:
         resolve(ROOT, NAMES, name)  # type: ignore[arg-type]
 
 
-def test_a_path_is_told_what_to_write() -> None:
+def test_a_path_is_refused_with_what_to_write() -> None:
     with pytest.raises(lv.InvalidOperation, match="such as 'sales/orders'"):
         resolve(ROOT, NAMES, pathlib.Path("orders"))  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ def test_a_verb_within_a_verb_and_one_of_another_thread_are_refused() -> None:
         refused.append(caught.value.txn_id)
 
     with turns.verb():
-        with pytest.raises(lv.InvalidOperation, match="middle of another verb"), turns.verb():
+        with pytest.raises(lv.InvalidOperation, match="running another operation"), turns.verb():
             raise AssertionError("a verb within a verb")
         thread = threading.Thread(target=other)
         thread.start()

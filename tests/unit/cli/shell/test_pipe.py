@@ -175,7 +175,7 @@ def test_one_statement_alone_is_shown_a_line_for_each_value(root: str) -> None:
     assert shown[4].split() == ["c"]
 
 
-def test_the_time_is_told_if_asked_for(root: str) -> None:
+def test_the_time_is_shown_on_request(root: str) -> None:
     assert "time: " in run(root, "\\timing on\nSELECT 1;\n").stderr
     assert "time: " not in run(root, "SELECT 1;\n").stderr
 

@@ -110,7 +110,7 @@ def test_the_prompt_tells_the_ref_and_the_transaction(desk: Desk) -> None:
     assert desk.prompt == "warehouse@etl=> "
 
 
-def test_a_transaction_that_can_only_be_undone_is_told_in_the_prompt(desk: Desk) -> None:
+def test_a_transaction_that_can_only_be_undone_is_reported_in_the_prompt(desk: Desk) -> None:
     desk.session.sql("BEGIN")
     desk.session.sql("UPDATE stock SET qty = 1 WHERE sku = 'tea'")
     txn = desk.session.transaction

@@ -52,7 +52,7 @@ def test_a_large_file_is_several_tasks() -> None:
     assert most <= bins.most_bytes(2049 * MIB, 4) + MIB
 
 
-def test_a_part_is_never_beside_another_file_in_one_input() -> None:
+def test_a_part_is_never_together_with_another_file_in_one_input() -> None:
     """Position deletes go by paths: a file that was there twice would lose those of one part."""
     found = in_bins(table(2048, 1, 1, 1), 1)
     for number in range(len(found.files)):

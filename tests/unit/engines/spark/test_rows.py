@@ -112,7 +112,7 @@ def test_types_that_only_spark_understands_are_refused(name: str) -> None:
         arrow_types(columns, "t")
 
 
-def test_rows_are_given_in_the_very_columns_that_spark_was_told_of() -> None:
+def test_rows_are_given_in_the_very_columns_that_spark_has_got() -> None:
     inner = pa.struct([pa.field("a", pa.int32(), False)])
     at = pa.field("at", pa.timestamp("ms", "UTC"), False)
     there = pa.schema([pa.field("id", pa.int64(), False), at, pa.field("s", inner)])

@@ -112,7 +112,7 @@ DEFINITIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 @pytest.mark.parametrize("name", DEFINITIONS)
-def test_a_definition_that_is_damaged_is_told_with_its_object(
+def test_a_definition_that_is_damaged_is_reported_with_its_object(
     tables: Tables, name: str, checkpoint: bool
 ) -> None:
     kind, changed = DEFINITIONS[name]
@@ -168,7 +168,7 @@ FIELDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_a_field_that_is_damaged_is_told_with_the_table(tables: Tables, name: str) -> None:
+def test_a_field_that_is_damaged_is_reported_with_the_table(tables: Tables, name: str) -> None:
     tables.write_entry(0, protocol(), metadata([FIELDS[name]]))
     with pytest.raises(CorruptObject, match="table t") as raised:
         _ = tables.open().layout
@@ -186,7 +186,7 @@ def test_a_field_that_is_damaged_is_told_with_the_table(tables: Tables, name: st
         {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": 5},
     ],
 )
-def test_a_mapped_column_that_says_not_where_it_lies_is_told(
+def test_a_mapped_column_that_says_not_where_it_is_stored_is_reported(
     tables: Tables, mode: str, said: dict[str, Any]
 ) -> None:
     """By its own name other columns' values would be read, once it was renamed."""
@@ -200,7 +200,9 @@ def test_a_mapped_column_that_says_not_where_it_lies_is_told(
 @pytest.mark.parametrize(
     ("named", "reported"), [("p", "no column"), ("ID", "no column"), ("s", "a nested column")]
 )
-def test_a_partition_column_that_is_none_is_told(tables: Tables, named: str, reported: str) -> None:
+def test_a_partition_column_that_is_none_is_reported(
+    tables: Tables, named: str, reported: str
+) -> None:
     """Rows of another column were told by its values."""
     fields = [field("id"), field("s", {"type": "struct", "fields": [field("a")]})]
     tables.write_entry(0, protocol(), metadata(fields, [named]))
@@ -219,7 +221,9 @@ def test_a_partition_column_that_is_none_is_told(tables: Tables, named: str, rep
     ],
     ids=["size", "time", "partition values", "vector", "no path"],
 )
-def test_a_checkpoint_whose_files_are_damaged_is_told(tables: Tables, file: dict[str, Any]) -> None:
+def test_a_checkpoint_whose_files_are_damaged_is_reported(
+    tables: Tables, file: dict[str, Any]
+) -> None:
     tables.write_entry(0, protocol(), metadata(), add("f.parquet"))
     meta = {"id": "x", "schemaString": metadata()["metaData"]["schemaString"]}
     key = f"t/_delta_log/{0:020}.checkpoint.parquet"
@@ -235,7 +239,7 @@ def test_a_checkpoint_whose_files_are_damaged_is_told(tables: Tables, file: dict
 
 
 @texts
-def test_a_schema_that_is_damaged_is_told_with_the_table(tables: Tables, text: str) -> None:
+def test_a_schema_that_is_damaged_is_reported_with_the_table(tables: Tables, text: str) -> None:
     action = metadata()
     action["metaData"]["schemaString"] = text
     tables.write_entry(0, protocol(), action)
@@ -269,7 +273,7 @@ def test_clustering_that_is_damaged_is_passed_over(tables: Tables, text: str) ->
 
 
 @texts
-def test_a_row_tracking_domain_that_is_damaged_is_told_with_the_table(text: str) -> None:
+def test_a_row_tracking_domain_that_is_damaged_is_reported_with_the_table(text: str) -> None:
     with pytest.raises(CorruptObject, match="table t"):
         high_water_mark({"delta.rowTracking": text}, "t")
 

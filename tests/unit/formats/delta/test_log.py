@@ -126,7 +126,7 @@ def test_a_gap_in_the_log_is_named(tables: Tables) -> None:
     assert caught.value.key == f"t/_delta_log/{3:020}.json"
 
 
-def test_a_cached_state_older_than_log_clean_up_is_read_anew(tables: Tables) -> None:
+def test_a_cached_state_older_than_log_clean_up_is_read_again(tables: Tables) -> None:
     snapshot = written(tables, 2)
     known = tables.open()
     for number in range(2, 13):

@@ -317,7 +317,9 @@ def test_a_file_that_is_removed_and_added_by_one_change_stays_as_it_is(tables: T
 
 
 @given(st.lists(st.lists(st.text(max_size=20), max_size=6), max_size=4), st.booleans())
-def test_equal_texts_are_told_wherever_they_lie(chunks: list[list[str]], long: bool) -> None:
+def test_equal_texts_are_found_wherever_they_are_stored(
+    chunks: list[list[str]], long: bool
+) -> None:
     if long:
         chunks = [[f"{text}/longer than a word" for text in chunk] for chunk in chunks]
     texts = [text for chunk in chunks for text in chunk]

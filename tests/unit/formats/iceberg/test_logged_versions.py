@@ -92,7 +92,7 @@ def test_the_logs_are_followed_from_file_to_file() -> None:
     assert history.ends() == (0, 11)
 
 
-def test_a_time_or_number_is_looked_for_no_further_back_than_needed() -> None:
+def test_a_time_or_number_is_searched_for_no_further_back_than_needed() -> None:
     history = History(12)
     assert (history.by(99), history.by(9.5), history.by(8)) == (11, 9, 8)
     history.check(8)

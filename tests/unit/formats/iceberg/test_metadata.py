@@ -159,13 +159,13 @@ def test_version_1_tables_are_read_under_the_newer_names() -> None:
         b"\xff\xfe",
     ],
 )
-def test_a_torn_file_is_told_as_such(body: bytes) -> None:
+def test_a_torn_file_is_reported_as_such(body: bytes) -> None:
     with pytest.raises(CorruptObject, match="table t can't be read") as raised:
         decode_metadata(KEY, "t", body)
     assert raised.value.key == KEY
 
 
-def test_every_torn_beginning_of_a_file_is_told_as_such() -> None:
+def test_every_torn_beginning_of_a_file_is_reported_as_such() -> None:
     body = following(first(), 7).encode()
     for length in range(0, len(body), 37):
         with pytest.raises(CorruptObject):
@@ -187,7 +187,7 @@ def test_a_current_snapshot_that_is_missing_is_damage() -> None:
 
 @pytest.mark.parametrize("part", ["snapshots", "snapshot-log", "metadata-log", "refs"])
 @pytest.mark.parametrize("value", ['"none"', "7", "true"])
-def test_a_part_of_another_kind_is_told_as_damage(part: str, value: str) -> None:
+def test_a_part_of_another_kind_is_reported_as_damage(part: str, value: str) -> None:
     document = msgspec.json.decode(following(first(), 7).encode())
     document[part] = msgspec.json.decode(value)
     with pytest.raises(CorruptObject, match="table t can't be read"):

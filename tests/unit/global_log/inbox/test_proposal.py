@@ -68,7 +68,7 @@ def test_one_under_another_number_is_not_believed() -> None:
         read_proposal(key.replace("41-", "42-"), body)
 
 
-def test_a_newer_format_is_told_by_name() -> None:
+def test_a_newer_format_is_reported_by_name() -> None:
     key, body = seal_proposal(msgspec.structs.replace(ONE, format=3))
     with pytest.raises(lv.UnsupportedFormat, match="format version 3"):
         read_proposal(key, body)

@@ -124,7 +124,7 @@ def test_a_read_is_relied_on_though_nothing_of_its_table_is_written(lake: Memory
     one = reading(lake, "id = 10")
     other = reading(lake, "id = 20")
     head = do(lake, update(10))
-    assert "took away a file" in (reason(head, one) or "")
+    assert "removed a file" in (reason(head, one) or "")
     assert reason(head, other) is None
 
 
@@ -225,12 +225,12 @@ def stripped(one: Proposal, **changes: Any) -> Proposal:
 
 def test_without_what_it_takes_to_tell_it_is_left(lake: MemoryLake) -> None:
     one = reading(lake, "id = 10")
-    assert "does not tell" in (reason(lake.head, stripped(one)) or "")
+    assert "does not state" in (reason(lake.head, stripped(one)) or "")
     head = do(lake, update(20))
     assert reason(head, one) is None
     nothing = replace(one.commits[0].relies["a"], names=b"", stored=b"")
     damaged = replace(one, commits=(replace(one.commits[0], relies={"a": nothing}),))
-    assert "can't be told" in (reason(head, damaged) or "")
+    assert "is not known" in (reason(head, damaged) or "")
     layout = lake.peer().run_layout("a")
     few = reliance_of("", layout, [parse_predicate("balance = 1")], ())
     assert reason(head, stripped(one, names=few.names, stored=few.stored)) is not None
@@ -249,13 +249,13 @@ def test_reliance_is_read_from_the_commit_object(lake: MemoryLake) -> None:
     assert relied(proposed(peer, peer.appending("a", 1))[1].commits[0].commit_object()) == {}
 
 
-def test_so_many_files_are_told_of_and_no_more(lake: MemoryLake) -> None:
+def test_so_many_files_are_recorded_and_no_more(lake: MemoryLake) -> None:
     layout = lake.peer().run_layout("a")
     assert reliance_of("", layout, [], range(MOST_FILES)).files == tuple(range(MOST_FILES))
     assert reliance_of("", layout, [], range(MOST_FILES + 1)).files is None
 
 
-def test_head_is_told_no_less_than_the_commit_does(lake: MemoryLake) -> None:
+def test_head_records_no_less_than_the_commit_does(lake: MemoryLake) -> None:
     one = changing(lake, 10)
     commit = one.commits[0]
     change = commit.commit_object().tables["a"].change
@@ -271,7 +271,7 @@ def test_head_is_told_no_less_than_the_commit_does(lake: MemoryLake) -> None:
     assert not any(states_all(lie, change) for lie in lies)
     claim = replace(commit.tables["a"], touch=lies[2])
     forged = replace(one, commits=(replace(commit, tables={"a": claim}),))
-    assert "more than HEAD would tell" in (reason(lake.head, forged) or "")
+    assert "more than HEAD would record" in (reason(lake.head, forged) or "")
 
 
 @pytest.mark.parametrize("planted", [False, True])

@@ -56,7 +56,7 @@ def test_without_any_or_with_all_of_them_nothing_is_written(context: Context) ->
     assert context.engine.asked == []  # type: ignore[attr-defined]
 
 
-def test_a_change_without_them_beside_one_with_gets_its_own(context: Context) -> None:
+def test_a_change_without_them_next_to_one_with_gets_its_own(context: Context) -> None:
     change, bodies = composed(context, LISTED, Change(adds=(NEW,)), Change(removes=(removal(OLD),)))
     assert context.engine.asked == [("insert", ["new"]), ("delete", ["old"])]  # type: ignore[attr-defined]
     assert [file.path for file in change.change_files] == [

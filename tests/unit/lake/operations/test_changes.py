@@ -74,7 +74,7 @@ def test_changes_by_another_client_appear_with_the_commit_that_absorbed_them(
 
 def test_a_version_that_is_not_there_yet_is_refused(lake: MemoryLake) -> None:
     now = lake.head.sequence
-    with pytest.raises(lv.VersionNotFound, match="the state bound to is"):
+    with pytest.raises(lv.VersionNotFound, match="the state that is read is the older"):
         changed(lake, now + 1, now)
 
 

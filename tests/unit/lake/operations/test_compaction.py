@@ -37,7 +37,7 @@ def test_every_file_goes_and_no_row_is_changed(before: TableSnapshot) -> None:
     assert not change.changes_data
 
 
-def test_a_bin_of_which_one_file_was_taken_away_is_let_go_whole(before: TableSnapshot) -> None:
+def test_a_bin_of_which_one_file_was_removed_is_released_whole(before: TableSnapshot) -> None:
     operation = optimize(before)
     after = before.apply(Change(removes=(removal(OLD[0]),), adds=(data_file("new", 0, 9),)))
     change = outcome(moved(operation, after))

@@ -71,7 +71,7 @@ def test_a_transplant_does_not_add_files_that_are_there_already() -> None:
 def test_a_file_that_is_to_go_and_was_rewritten_has_its_rows_compared() -> None:
     operation = between(state(A, B), state(A, C))
     ours = state(A, file("rewritten"))
-    with pytest.raises(MergeConflict, match=r"t/b.parquet, which has rows to be compared, was"):
+    with pytest.raises(MergeConflict, match=r"t/b.parquet, which has rows to compare, was"):
         applied(operation, ours, Missing(), Missing())
     # That nothing is there of what is to go does not say that it is done.
     with pytest.raises(MergeConflict):

@@ -49,7 +49,7 @@ def test_a_transaction_whose_outcome_was_requested_before_its_decision_never_com
 def test_an_outcome_is_unknown_where_head_can_not_be_replaced(lake: MemoryLake, peer: Peer) -> None:
     txn = lake.peer().appending("a", 7)
     peer.instead("HEAD", lv.StoreError("no right"))
-    with pytest.raises(lv.CommitOutcomeUnknown, match="ask again"):
+    with pytest.raises(lv.CommitOutcomeUnknown, match="try again"):
         peer.run(outcome(peer.context, txn.id))
 
 
@@ -80,7 +80,7 @@ def test_with_its_outcome_its_record_goes(lake: MemoryLake, peer: Peer) -> None:
     assert [key for key in lake.keys("_lakevilla/txns") if key.endswith(f"{txn.id}.json")] == []
 
 
-def test_a_fence_whose_answer_is_lost_is_looked_for_and_put_once(
+def test_a_fence_whose_answer_is_lost_is_searched_for_and_put_once(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn_id = peer.context.ids.txn_id()
@@ -96,7 +96,7 @@ def test_no_id_is_no_transaction(peer: Peer) -> None:
     assert peer.asked == []
 
 
-def test_before_the_history_that_is_kept_nothing_is_told(lake: MemoryLake, peer: Peer) -> None:
+def test_before_the_history_that_is_kept_nothing_is_reported(lake: MemoryLake, peer: Peer) -> None:
     txn = lake.peer().decide("a", 7)
     lake.recover()
     lake.pass_by(peer.context.settings.outcome_retention_seconds + 10)

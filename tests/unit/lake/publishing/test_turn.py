@@ -86,7 +86,7 @@ def test_a_later_publisher_finds_the_entry_and_makes_none(lake: MemoryLake) -> N
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_a_commit_whose_owner_has_died_is_published_after_some_looks(lake: MemoryLake) -> None:
+def test_a_commit_whose_owner_has_died_is_published_after_some_checks(lake: MemoryLake) -> None:
     _, (second, its) = decided(lake, 7), decided(lake, 8)
     head, began = head_of(lake), lake.world.now
     second.asked.clear()
@@ -145,7 +145,7 @@ def test_a_publisher_that_has_waited_includes_commits_made_meanwhile(lake: Memor
     assert third.asked_for(Put) == []
 
 
-def test_an_entry_of_another_client_is_looked_at_as_ever(lake: MemoryLake) -> None:
+def test_an_entry_of_another_client_is_read_as_before(lake: MemoryLake) -> None:
     decided(lake, 7)
     second, its = decided(lake, 8)
     waiting = to_its_pause(second.steps(publishing(second, its, head_of(lake))))

@@ -60,7 +60,7 @@ def test_a_damaged_claim_is_an_error_and_no_end_of_the_rest(lake: MemoryLake, pe
     assert restored(peer) == ["error a", "note b"]
 
 
-def test_a_table_that_is_let_go_meanwhile_is_not_claimed_again(
+def test_a_table_that_is_released_meanwhile_is_not_claimed_again(
     lake: MemoryLake, peer: Peer
 ) -> None:
     lake.store.delete(lake_key("a"))

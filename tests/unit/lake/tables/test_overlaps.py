@@ -30,7 +30,7 @@ EMPTIED = TableState("id", 0, dropped=True, emptied_ms=1)
     [
         (head_with(sales=LIVE), "sales/eu", "inside the directory of table sales"),
         (head_with(sales=DROPPED), "sales/eu", None),
-        (head_with(sales__eu=LIVE), "sales", "would hold table sales/eu"),
+        (head_with(sales__eu=LIVE), "sales", "would contain table sales/eu"),
         (head_with(sales__eu=DROPPED), "sales", "can be registered again"),
         (head_with(sales__eu=EMPTIED), "sales", None),
         (head_with(sales=LIVE), "sales2", None),
@@ -48,9 +48,9 @@ def test_locations_in_the_way_of_tables_in_head_are_refused(
 @pytest.mark.parametrize(
     ("key", "location", "why"),
     [
-        (f"x/{ENTRY}", "x/y", "a table of others, x"),
-        (f"x/y/{ENTRY}", "x", "a table of others, x/y"),
-        ("x/metadata/v1.metadata.json", "x/y", "a table of others, x"),
+        (f"x/{ENTRY}", "x/y", "a table outside of this lake, x"),
+        (f"x/y/{ENTRY}", "x", "a table outside of this lake, x/y"),
+        ("x/metadata/v1.metadata.json", "x/y", "a table outside of this lake, x"),
         ("x/_lakevilla/HEAD.json", "x/y", "inside another lake, x"),
         (ENTRY, "x", "the root of this lake is one itself"),
         ("x/part-0.parquet", "x", "holds files that no table names"),

@@ -53,11 +53,11 @@ def test_an_idle_lake_costs_at_most_three_requests_a_task(lake: MemoryLake) -> N
     for task in TASKS:
         peer = lake.peer()
         report = works(peer, task)
-        assert "rests" in notes(report)[task]
+        assert "not due" in notes(report)[task]
         assert len(peer.asked) == 2, peer.asked  # HEAD and the record
 
 
-def test_a_task_that_is_due_costs_three_requests_beside_its_work(lake: MemoryLake) -> None:
+def test_a_task_that_is_due_costs_three_requests_besides_its_work(lake: MemoryLake) -> None:
     peer = lake.peer()
     works(peer, "checkpoint")
     asked = [str(getattr(one, "key", "")) for one in peer.asked]
@@ -72,13 +72,13 @@ def test_a_table_with_many_small_files_is_optimized_and_one_with_few_is_not(
     before = lake.rows("a"), lake.rows("b")
     report = works(lake.peer(), "optimize")
     assert report.ok
-    assert notes(report)["optimize"] == "50 files put together, 1 made of them"
+    assert notes(report)["optimize"] == "50 files compacted, 1 written instead"
     assert (lake.rows("a"), lake.rows("b")) == before
     assert works(lake.peer(), "optimize").ok
     assert lake.version("b") == 11
 
 
-def test_tables_not_written_since_are_not_looked_at_again_for_a_day(lake: MemoryLake) -> None:
+def test_tables_not_written_since_are_not_checked_again_for_a_day(lake: MemoryLake) -> None:
     works(lake.peer(), "optimize")
     fill(lake, "a", 1)
     peer = lake.peer()
@@ -97,11 +97,11 @@ def test_vacuum_and_gc_are_done_once_a_day(lake: MemoryLake) -> None:
     fill(lake, "a", 1)
     lake.pass_by(HOUR)
     found = notes(works(lake.peer()))
-    assert "rests" in found["vacuum"]
-    assert "rests" in found["gc"]
-    assert "rests" not in found["recover"]
+    assert "not due" in found["vacuum"]
+    assert "not due" in found["gc"]
+    assert "not due" not in found["recover"]
     lake.pass_by(DAY)
-    assert not any("rests" in text for text in notes(works(lake.peer(), "vacuum", "gc")).values())
+    assert not any("not due" in text for text in notes(works(lake.peer(), "vacuum", "gc")).values())
 
 
 def test_a_vacuum_that_finds_nothing_moves_no_head(lake: MemoryLake) -> None:
@@ -175,7 +175,7 @@ def test_a_maintainer_at_work_is_left_alone(
     monkeypatch.setattr("lakevilla.maintenance.upkeep.maintain.look", renewed)
     before = lake.replacements()
     report = works(lake.peer(), "gc")
-    assert notes(report)["gc"] == "somebody is at work on it"
+    assert notes(report)["gc"] == "somebody is running it"
     assert lake.replacements() == before
 
 
@@ -222,7 +222,7 @@ def test_a_renewal_on_its_way_does_not_keep_a_lease(lake: MemoryLake) -> None:
     assert (record.owner, record.result and record.result.message) == ("", "done")
 
 
-def test_a_record_that_cannot_be_read_is_made_anew(lake: MemoryLake) -> None:
+def test_a_record_that_cannot_be_read_is_made_again(lake: MemoryLake) -> None:
     lake.store.apply(Put(task_key("gc"), b"{", ANY))
     assert works(lake.peer(), "gc").ok
     assert lake.peer().run(look("gc")).record.result is not None

@@ -146,7 +146,7 @@ def test_a_value_computed_of_a_timestamp_without_zone_can_be_assigned_to_either_
         ("day - id + 1 > day", "date_add(date_sub(day, id), 1) > day"),
     ],
 )
-def test_a_whole_number_beside_a_date_is_days(sql: str, other: str) -> None:
+def test_a_whole_number_added_to_a_date_is_days(sql: str, other: str) -> None:
     assert bound(sql) == bound(other)
 
 
@@ -254,14 +254,14 @@ def test_functions_have_a_reference_a_rendering_and_a_place_in_the_documentation
     ["name = open_", "open_ <> name", 'name = "open_"', "name in ('a', open_)", "day = open_",
      "name like open_", "starts_with(name, open_)", "case when name = open_ then true end"],
 )  # fmt: skip
-def test_text_without_its_quotes_is_told_how_text_is_written(sql: str) -> None:
+def test_text_without_its_quotes_is_refused_with_how_text_is_written(sql: str) -> None:
     with pytest.raises(InvalidOperation) as caught:
         bind(parse_expression(sql), PLAIN, predicate=False)
     assert "there is no column open_" in str(caught.value)
     assert "text is written 'open_', in single quotes" in str(caught.value)
 
 
-def test_an_assignment_of_text_without_quotes_is_told_so_too() -> None:
+def test_an_assignment_of_text_without_quotes_is_refused_so_too() -> None:
     with pytest.raises(InvalidOperation, match="text is written 'open_'"):
         assigned(name="open_")
 

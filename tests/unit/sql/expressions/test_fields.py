@@ -81,7 +81,7 @@ def test_a_field_that_is_not_there_yet_is_null_and_one_that_is_gone_is_refused()
         located(meant("b = 5"), older)
 
 
-def test_a_column_made_anew_under_its_name_is_not_found() -> None:
+def test_a_column_made_again_under_its_name_is_not_found() -> None:
     anew = layout({"a": ("1", LONG), "b": ("9", LONG), "s": ("3", {"p": ("9", LONG)})})
     for text in ("b = 5", "s.p = 5"):
         with pytest.raises(InvalidOperation, match="was dropped, or created again"):

@@ -28,6 +28,6 @@ def _calls(columns: int) -> int:
     return count
 
 
-def test_assigning_each_of_many_columns_looks_at_each_a_few_times() -> None:
+def test_assigning_each_of_many_columns_reads_each_a_few_times() -> None:
     _calls(2)
     assert _calls(400) < 6 * _calls(100)

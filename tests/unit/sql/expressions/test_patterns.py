@@ -99,7 +99,7 @@ def test_no_pattern_takes_time_that_doubles_with_each_letter(regexp: str) -> Non
         assert TEXT_MEANINGS["regexp_replace"](text, without + "!!", "") == text
 
 
-def test_each_group_of_a_match_is_told() -> None:
+def test_each_group_of_a_match_is_returned() -> None:
     extract = TEXT_MEANINGS["regexp_extract"]
     regexp = r"(\()([(a]+)(?:b)(c(d)?)\)"
     text = "x(a(bcd) (abc)"

@@ -29,17 +29,17 @@ def check(text: str) -> None:
     [
         ("ts < TIMESTAMP '2024-01-01 05:00:00'", "timestamp '2024-01-01 05:00:00'"),
         ("ts IN (TIMESTAMP '2024-01-01 05:00:00Z', TIMESTAMP '2024-01-01 05:00:00')", "05:00:00'"),
-        ("ts >= '2024-01-01'", "'2024-01-01' beside a timestamp"),
-        ("ts BETWEEN '2024-01-01 00:00:00Z' AND '2024-02-01'", "beside a timestamp"),
-        ("ts < DATE '2024-01-01'", "date '2024-01-01' beside a timestamp"),
-        ("coalesce(ts, '2024-01-01') IS NULL", "beside a timestamp"),
-        ("id = 1 OR ts < d", "d beside a timestamp"),
+        ("ts >= '2024-01-01'", "'2024-01-01' with a timestamp"),
+        ("ts BETWEEN '2024-01-01 00:00:00Z' AND '2024-02-01'", "with a timestamp"),
+        ("ts < DATE '2024-01-01'", "date '2024-01-01' with a timestamp"),
+        ("coalesce(ts, '2024-01-01') IS NULL", "with a timestamp"),
+        ("id = 1 OR ts < d", "d with a timestamp"),
         ("CAST(ts AS DATE) = d", "a cast of timestamp to date"),
         ("CAST(s AS TIMESTAMP) = ts", "a cast of string to timestamp"),
         ("hour(ts) = 3", r"hour\(\) of a timestamp"),
         ("date_trunc('day', ts) = ts", r"date_trunc\(\) of a timestamp"),
         ("ts - INTERVAL 1 DAY < ts", "an interval of days"),
-        ("CASE WHEN id = 1 THEN ts ELSE '2024-01-01' END = ts", "beside a timestamp"),
+        ("CASE WHEN id = 1 THEN ts ELSE '2024-01-01' END = ts", "with a timestamp"),
     ],
 )
 def test_expressions_that_mean_another_moment_in_the_session_are_refused(

@@ -450,7 +450,7 @@ def test_nothing_is_replaced_uploaded_or_deleted_through_a_link(
     assert names_in(beside) == {"a.parquet": b"precious"}
 
 
-def test_a_directory_that_becomes_a_link_before_the_deletion_keeps_what_lies_there(
+def test_a_directory_that_becomes_a_link_before_the_deletion_keeps_what_is_stored_there(
     linked: LocalStore, tmp_path: Path, beside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was looked at before: the deletion goes by the directory that it has open."""

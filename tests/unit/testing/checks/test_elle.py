@@ -142,7 +142,7 @@ def test_stale_read_is_wrong_only_in_real_time():
     assert forbidden(found, "linearizable")
 
 
-def test_reads_that_disagree_on_order_are_told():
+def test_reads_that_disagree_on_order_are_reported():
     found = kinds(
         txn("A", ("x", 1)), txn("B", ("x", 2)), txn("C", ("x", [1, 2])), txn("D", ("x", [2]))
     )
@@ -176,20 +176,20 @@ def test_a_transaction_behind_an_unplaced_one_precedes_the_reader_all_the_same()
     assert [set(a.txns) for a in found] == [{"R", "B", "A"}]
 
 
-def test_value_held_twice_is_told():
+def test_value_held_twice_is_reported():
     assert "duplicate" in kinds(txn("A", ("x", 1)), final={"x": [1, 1]})
 
 
-def test_value_that_nobody_wrote_is_told():
+def test_value_that_nobody_wrote_is_reported():
     assert "unwritten" in kinds(txn("A", ("x", [7])), final={"x": [7]})
 
 
-def test_transaction_that_misses_its_own_append_is_told():
+def test_transaction_that_misses_its_own_append_is_reported():
     assert "internal" in kinds(txn("A", ("x", 1), ("x", [])), final={"x": [1]})
     assert not kinds(txn("A", ("x", 1), ("x", [1])), final={"x": [1]})
 
 
-def test_transaction_that_reads_two_states_is_told():
+def test_transaction_that_reads_two_states_is_reported():
     found = kinds(txn("A", ("x", []), ("x", [1])), txn("B", ("x", 1)), final={"x": [1]})
     assert "internal" in found
 

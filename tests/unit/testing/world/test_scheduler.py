@@ -155,7 +155,7 @@ def test_paused_client_moves_again_after_its_pause():
     assert simulation.fired[Fault.PAUSE] == 1
 
 
-def test_skewed_clock_counts_once_it_is_looked_at():
+def test_skewed_clock_counts_once_it_is_read():
     def program(client):
         before = client.clock.now()
         yield from get("key")

@@ -124,7 +124,7 @@ def test_an_entry_without_an_answer_is_not_sent_again_to_a_table_dropped_meanwhi
     assert len(peer.asked_for(Put, LOG)) == 1
 
 
-def test_in_doubt_and_committed_again_it_is_looked_for_before_it_moves(
+def test_in_doubt_and_committed_again_it_is_searched_for_before_it_moves(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     peer.instead(LOG, LOST, times=6, landed=True)
@@ -177,7 +177,7 @@ def test_a_tip_that_was_read_long_ago_is_listed_once_more(lake: MemoryLake, peer
     assert peer.asked_for(List, "a/_delta_log")
 
 
-def test_files_that_take_longer_than_a_number_is_trusted_have_it_looked_for_again(
+def test_files_that_take_longer_than_a_number_is_trusted_have_it_searched_for_again(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     def slowly() -> Stored:
@@ -205,7 +205,7 @@ def test_an_entry_that_took_longer_than_a_number_is_trusted_counts_as_the_newest
         attempt(peer, txn)
 
 
-def test_a_table_that_was_made_anew_is_not_the_one_that_was_written(
+def test_a_table_that_was_made_again_is_not_the_one_that_was_written(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     other = lake.peer()

@@ -49,7 +49,7 @@ def test_a_commit_object_is_named_by_its_bytes_and_differs_at_each_sealing(
         read_commit(first.key, second.body)
 
 
-def test_a_table_that_only_grows_is_blind_unless_it_was_looked_at(txn: TransactionState) -> None:
+def test_a_table_that_only_grows_is_blind_unless_it_was_read(txn: TransactionState) -> None:
     by_hand.appended(txn, data_file("x", 20, 29))
     by_hand.appended(txn, data_file("y", 20, 29), "u")
     assert [part.blind for part in sealed(txn).commit.tables.values()] == [True, True]

@@ -77,7 +77,7 @@ def entered(context: Context, access: Access) -> TransactionState:
     return txn
 
 
-def test_a_place_is_a_list_a_marker_and_a_record_where_nobody_is_met(context: Context) -> None:
+def test_a_place_is_a_list_a_marker_and_a_record_in_an_empty_queue(context: Context) -> None:
     txn = by_hand.begun(context, features=QUEUED)
     asked = answered(enter(txn, {"t": "write"}))
     keys = {effect.key for effect in asked if isinstance(effect, Put)}

@@ -45,7 +45,7 @@ def seen(wait: Wait, token: str, *tickets: int, waits: bool = False) -> None:
     wait.records["a"] = (record("a", held, edges), Token(token))
 
 
-def test_a_transaction_without_a_record_at_the_second_look_has_ended(
+def test_a_transaction_without_a_record_at_the_second_check_has_ended(
     txn: TransactionState, wait: Wait
 ) -> None:
     assert dead(txn, wait, [OTHER]) == [], "it may be on its way"
@@ -80,7 +80,7 @@ def test_a_marker_that_nobody_can_read_is_dead_after_ones_own_lease(
     assert dead(txn, wait, [marker]) == [marker]
 
 
-def test_a_marker_that_its_living_owner_does_not_name_is_a_stray_in_the_second_record_after(
+def test_a_marker_that_its_live_owner_does_not_name_is_unrecorded_in_the_second_record_after(
     wait: Wait,
 ) -> None:
     # The first two may have been on their way when the marker was placed.

@@ -51,7 +51,7 @@ def put_off(txn: TransactionState, operation: Operation) -> bool:
     return outcome(is_deferred(txn, operation))
 
 
-def test_only_what_others_go_before_is_put_off(txn: TransactionState) -> None:
+def test_only_what_others_go_before_is_deferred(txn: TransactionState) -> None:
     assert put_off(txn, delete("t"))
     assert not put_off(txn, delete("u"))
 
@@ -68,7 +68,7 @@ def test_an_operation_on_a_table_with_deferred_ones_is_deferred_too(
     assert put_off(txn, delete("u", "id = 4"))
 
 
-def test_a_mistake_is_told_at_once_and_not_after_the_wait(txn: TransactionState) -> None:
+def test_a_mistake_is_reported_at_once_and_not_after_the_wait(txn: TransactionState) -> None:
     with pytest.raises(lv.InvalidOperation, match="colour"):
         put_off(txn, delete("t", "colour = 3"))
 

@@ -151,7 +151,7 @@ def test_an_appends_table_is_cleared_whatever_rows_came(txn: TransactionState, h
 @pytest.mark.parametrize(
     "touch", [Touch(0, metadata=True), Touch(0, adds=True, metadata=True)], ids=["alone", "rows"]
 )
-def test_a_change_of_metadata_is_looked_at_even_by_an_append(
+def test_a_change_of_metadata_is_checked_even_by_an_append(
     txn: TransactionState, head: Head, touch: Touch
 ) -> None:
     by_hand.appended(txn, data_file("mine", 0, 9))
@@ -159,7 +159,7 @@ def test_a_change_of_metadata_is_looked_at_even_by_an_append(
 
 
 @pytest.mark.parametrize(("low", "passed"), [(100, True), (0, False)])
-def test_a_commit_without_a_summary_is_looked_at(
+def test_a_commit_without_a_summary_is_checked(
     txn: TransactionState, head: Head, low: int, passed: bool
 ) -> None:
     by_hand.read(txn, "id < 10")
@@ -187,7 +187,7 @@ def test_reads_are_not_cleared_where_head_does_not_show_the_change(
     assert not cleared(txn, newer)
 
 
-def test_another_clients_entry_is_looked_at_where_only_the_log_tells_of_it(
+def test_another_clients_entry_is_read_where_only_the_log_has_it(
     context: Context, txn: TransactionState, head: Head
 ) -> None:
     by_hand.read(txn, "id < 10")
@@ -206,7 +206,7 @@ def test_a_deferred_operation_is_not_cleared_by_a_change_of_other_rows(
 
 
 @pytest.mark.parametrize("count", [1, 20])
-def test_all_summaries_are_looked_at_at_once(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_summaries_are_checked_at_once(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = MemoryLake()
     peer = lake.peer()
     txn = peer.begin()

@@ -65,6 +65,6 @@ def test_a_write_to_a_log_that_is_being_removed_is_a_conflict_and_changes_nothin
     known = lake.version("a")
     tear_holes(lake, known)
     hide(lake, peer, known)
-    with pytest.raises(lv.ConflictError, match="another client removes it"):
+    with pytest.raises(lv.ConflictError, match="another client is deleting it"):
         peer.commit(txn)
     assert lake.rows("a") == {0: 101, 1: 102}

@@ -111,7 +111,7 @@ def altered(context: Context, **request: object) -> Change:
     return by_hand.DELTA.alter(context.tails["t"].snapshot, TableAlteration(**request))  # type: ignore[arg-type]
 
 
-def test_an_append_stands_beside_a_new_column_and_falls_to_a_new_constraint(
+def test_an_append_is_valid_with_a_new_column_and_not_with_a_new_constraint(
     context: Context,
 ) -> None:
     txn = by_hand.begun(context)
@@ -124,7 +124,7 @@ def test_an_append_stands_beside_a_new_column_and_falls_to_a_new_constraint(
     assert "schema or constraints were changed meanwhile" in found.conflict.message
 
 
-def test_a_read_is_told_that_the_schema_was_changed(context: Context) -> None:
+def test_a_read_fails_because_the_schema_was_changed(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.read(txn, "id = 3")
     others(context, altered(context, add_columns=pa.schema([("note", pa.string())])))
@@ -133,7 +133,7 @@ def test_a_read_is_told_that_the_schema_was_changed(context: Context) -> None:
     assert "its schema was changed meanwhile" in found.conflict.message
 
 
-def test_a_table_that_was_made_anew_is_never_written_whatever_it_holds(context: Context) -> None:
+def test_a_table_that_was_made_again_is_never_written_whatever_it_holds(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.appended(txn, data_file("mine", 50, 59))
     del context.tails["t"]
@@ -143,7 +143,7 @@ def test_a_table_that_was_made_anew_is_never_written_whatever_it_holds(context: 
     assert "created again" in found.conflict.message
 
 
-def test_a_table_that_head_means_another_by_is_told_without_a_look_at_its_log(
+def test_a_table_that_head_means_another_by_is_reported_without_a_read_of_its_log(
     context: Context,
 ) -> None:
     head = by_hand.make_head(context.tails["t"])

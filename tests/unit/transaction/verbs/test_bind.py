@@ -77,7 +77,7 @@ def test_a_writer_makes_the_head_that_is_not_there_and_a_reader_does_not() -> No
     assert peer.asked_for(Put) == ["_lakevilla/HEAD.json"]
 
 
-def test_by_its_log_entry_it_asks_head_once_in_a_while_beside_its_probe(
+def test_by_its_log_entry_it_reads_head_once_in_a_while_with_its_probe(
     lake: MemoryLake, peer: Peer
 ) -> None:
     def asked() -> int:

@@ -41,7 +41,7 @@ def test_a_created_table_has_its_rows_in_its_first_entry(lake: MemoryLake, peer:
     ("location", "why"),
     [
         ("a", "exists already"),
-        ("a/inner", "would lie inside the directory of table a"),
+        ("a/inner", "would be inside the directory of table a"),
         ("foreign", "holds files that no table names"),
     ],
 )
@@ -73,9 +73,9 @@ def test_of_two_one_within_the_other_the_second_to_be_decided_is_refused(lake: M
     assert "c/inner" not in lake.head.tables
 
 
-def test_two_of_one_transaction_may_not_lie_in_each_other(peer: Peer) -> None:
+def test_two_of_one_transaction_may_not_be_inside_each_other(peer: Peer) -> None:
     txn = creating(peer, "c")
-    with pytest.raises(lv.InvalidOperation, match="lie inside the other"):
+    with pytest.raises(lv.InvalidOperation, match="be inside the other"):
         peer.run(create(txn, "c/inner", SCHEMA, (), {}))
 
 

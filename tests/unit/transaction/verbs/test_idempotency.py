@@ -33,7 +33,7 @@ def committed(peer: Peer, number: int, version: int | None = None) -> Transactio
     return txn
 
 
-def test_a_second_run_is_told_of_the_first_before_it_has_done_anything(lake: MemoryLake) -> None:
+def test_a_second_run_learns_of_the_first_before_it_has_done_anything(lake: MemoryLake) -> None:
     first = committed(lake.peer(), 7)
     peer = lake.peer()
     with pytest.raises(lv.AlreadyCommitted) as caught:

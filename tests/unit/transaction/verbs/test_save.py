@@ -191,7 +191,7 @@ def test_many_small_operations_alone_save_nothing(lake: MemoryLake, peer: Peer) 
     assert not is_due_in_verb(txn)
 
 
-def test_one_whose_commit_was_tried_is_not_saved_beside_its_caller(
+def test_one_whose_commit_was_tried_is_not_saved_concurrently_with_its_caller(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)

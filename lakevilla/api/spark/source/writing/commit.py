@@ -232,9 +232,9 @@ def _check_files(client: LakeClient, plan: WritePlan, messages: list[Message]) -
     for (key, host), info in zip(hosts.items(), found, strict=True):
         if isinstance(info, Missing):
             raise InvalidOperation(
-                f"worker {host} has written {key}, and it is not there for the driver: the local "
-                f"root {plan.access.place.root} must be on a disk that all machines share; use "
-                "an object store, or mount one disk everywhere",
+                f"worker {host} has written {key}, and the driver does not find it: the local "
+                f"root {plan.access.place.root} must be on a disk that all machines share; use an "
+                "object store, or mount one disk everywhere",
                 table=plan.options.table,
             )
 
@@ -416,7 +416,7 @@ def _check_read(access: Access, asked: WriteOptions, location: str, executor: Ex
         if not _is_same(before, now, past, executor):
             raise ConflictError(
                 f"table {asked.table} was changed since global version {asked.read_version}, "
-                "which the rows were made from: read it again, and write what comes of that",
+                "which the rows were made from: read it again, and write the result",
                 table=asked.table,
             )
     observe(executor.state, location, None)

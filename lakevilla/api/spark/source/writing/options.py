@@ -174,7 +174,7 @@ class WriteOptions:
             )
         if self.if_exists != "append" and self.overwrite:
             raise InvalidOperation(
-                "option ifExists goes with .mode('append'); an overwrite is of what is there"
+                "option ifExists goes with .mode('append'); an overwrite replaces an existing table"
             )
 
 
@@ -201,9 +201,8 @@ def _refuse_unknown(given: Iterable[str], known: tuple[str, ...], *, streaming: 
 def _query_id(text: str | None) -> str:
     if not text:
         raise InvalidOperation(
-            "a stream into a lake needs .option('queryId', ...): a name that is the query's and "
-            "its checkpoint's alone, the same after each restart, by which each batch takes "
-            "effect once"
+            "a stream into a lake needs .option('queryId', ...): a name that only this query and "
+            "its checkpoint have, the same after each restart; by it each batch takes effect once"
         )
     parse_key((text, 0))
     return text

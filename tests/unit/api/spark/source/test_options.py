@@ -61,7 +61,7 @@ def test_a_table_may_be_an_option() -> None:
         ({"startingVersion": "latest"}, "option startingVersion must be a whole number"),
     ],
 )
-def test_a_mistake_is_told(options: dict[str, str], message: str) -> None:
+def test_a_mistake_is_reported(options: dict[str, str], message: str) -> None:
     with pytest.raises(lv.InvalidOperation, match=message):
         ReadOptions.of({**GIVEN, **options})
 

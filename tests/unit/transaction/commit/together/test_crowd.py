@@ -180,7 +180,7 @@ def test_proposals_that_the_process_still_waits_with_are_not_deleted(lake: Memor
     assert proposals(lake) == []
 
 
-def test_after_the_window_it_is_known_that_it_was_not_and_it_is_proposed_anew(
+def test_after_the_window_it_is_known_that_it_was_not_and_it_is_proposed_again(
     lake: MemoryLake,
 ) -> None:
     peer = lake.peer()
@@ -350,7 +350,7 @@ def test_a_proposal_changing_the_same_row_is_left_and_committed_alone(lake: Memo
     assert lake.head.replacement > last, "it was redone once nobody could take what it had proposed"
 
 
-def test_of_two_that_read_what_the_other_changes_one_is_told_so(lake: MemoryLake) -> None:
+def test_of_two_that_read_what_the_other_changes_one_conflicts(lake: MemoryLake) -> None:
     one = changing(lake.peer(), "a", read="b")
     two = changing(lake.peer(), "b", read="a")
     two.finish()
@@ -473,7 +473,7 @@ def test_a_list_that_is_late_costs_a_round_and_no_row(lake: MemoryLake) -> None:
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_looks_at_head_are_conditional(lake: MemoryLake) -> None:
+def test_reads_of_head_are_conditional(lake: MemoryLake) -> None:
     process = proposing(lake.peer(), 7)
     process.until(HEAD, Get)
     assert process.next.known is not None
@@ -492,7 +492,7 @@ def test_a_head_that_is_rebuilt_begins_with_an_empty_inbox(lake: MemoryLake) -> 
 # ------------------------------------------------------------- found long after it was taken
 
 
-def test_found_behind_later_commits_it_is_told_its_version(lake: MemoryLake) -> None:
+def test_found_behind_later_commits_it_gets_its_version(lake: MemoryLake) -> None:
     one = proposing(lake.peer(), 7)
     leading(proposing(lake.peer(), 8)).finish()
     leading(proposing(lake.peer(), 9)).finish()
@@ -501,7 +501,7 @@ def test_found_behind_later_commits_it_is_told_its_version(lake: MemoryLake) -> 
 
 
 @pytest.mark.parametrize("how", ["toggle_not_null", "toggle_constraint"])
-def test_taken_along_and_made_void_it_is_told(lake: MemoryLake, how: str) -> None:
+def test_included_and_made_void_it_gets_an_error(lake: MemoryLake, how: str) -> None:
     one = proposing(lake.peer(), 7)
     leading(proposing(lake.peer(), 8, table="b")).step()
     foreign = lake.peer()
@@ -546,7 +546,7 @@ def test_commit_called_again_waits_until_nobody_takes_it(lake: MemoryLake) -> No
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_interrupted_as_it_moves_it_is_not_told_to_run_again(
+def test_interrupted_as_it_moves_it_gets_no_error_to_run_again(
     lake: MemoryLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer = lake.peer()
@@ -620,7 +620,7 @@ def test_an_owner_that_slept_finds_out_what_became_of_it(
     assert lake.recover().ok
 
 
-def test_an_owner_that_slept_until_gc_passed_it_is_told_that_it_was_not_committed(
+def test_an_owner_that_slept_until_gc_passed_learns_that_it_was_not_committed(
     lake: MemoryLake,
 ) -> None:
     process = proposing(lake.peer(), 7)

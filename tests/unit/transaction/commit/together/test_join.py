@@ -78,7 +78,7 @@ def test_a_commit_that_does_not_fit_head_is_declined_with_what_was_found(
     assert len(found.accepted) == 1, "it stands in nobody's way"
 
 
-def test_a_fenced_commit_is_declined_without_a_look(lake: MemoryLake, peer: Peer) -> None:
+def test_a_fenced_commit_is_declined_without_a_check(lake: MemoryLake, peer: Peer) -> None:
     candidate = peer.candidate(peer.appending("a", 7))
     other = lake.peer()
     other.run(fence(other.context, candidate.txn.id))
