@@ -2,83 +2,85 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import partial, wraps
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, TypeVar, overload
 
-from lakevilla.api.applying.lake import Applying
-from lakevilla.api.applying.merge import Merges
-from lakevilla.api.arguments import (
-    Hinted,
-    PropertyValue,
-    check_flag,
-    check_place,
-    tables_to_register,
-    verbs_elsewhere,
+import pyarrow as pa
+
+from lakevilla.api import refs, upkeep
+from lakevilla.api.applying import states
+from lakevilla.api.applying.diff import Diff
+from lakevilla.api.applying.merge_branch import Check, StateLike, audited, merge_branch, rebase
+from lakevilla.api.arguments import Hinted, PropertyValue, verbs_elsewhere
+from lakevilla.api.catalog.names import ListedTable, TablePage
+from lakevilla.api.catalog.query import query
+from lakevilla.api.catalog.tables import (
+    create_table,
+    drop_table,
+    list_tables,
+    open_table,
+    register,
+    set_guard,
+    unregister,
 )
-from lakevilla.api.catalog.lake import Catalog
-from lakevilla.api.client.catalogs import catalog_names, named_report
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.client.discovering import (
-    NamedTables,
     discover_tables,
+    has_table,
     lake_html,
     place_of,
-    register_all,
-    register_named,
-    tell_left,
+    table_count,
+    table_names,
 )
-from lakevilla.api.client.names import refuse_link
-from lakevilla.api.clones import Clones
+from lakevilla.api.clones import clone
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.inserting import outcome_in_base
-from lakevilla.api.feed import ChangeFeed
+from lakevilla.api.feed import lake_feed
+from lakevilla.api.feed.walk import StopSignal
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import lake_history
-from lakevilla.api.reading.exports import Exports
+from lakevilla.api.reading.exports import export_table
 from lakevilla.api.refs import REFS_ELSEWHERE
 from lakevilla.api.run import (
     ATTEMPTS,
-    BatchFunction,
+    Begin,
+    abort_transaction,
+    batch_function,
+    begin_or_rerun,
     begin_transaction,
-    check_attempts,
     check_callable,
-    check_location,
+    check_options,
+    list_transactions,
+    outcome_of,
+    resume_transaction,
     run,
+    run_each_call,
 )
-from lakevilla.api.session import Sessions
-from lakevilla.api.states import States, Verifying
-from lakevilla.api.table import Capabilities, Table, capabilities_of, table_of
+from lakevilla.api.session import Session
+from lakevilla.api.session.session import begin_session, limited_to
+from lakevilla.api.snapshot import Snapshot, Verify, once, take_snapshot
+from lakevilla.api.table import Capabilities, Table, capabilities_of
 from lakevilla.api.transaction import Transaction
-from lakevilla.api.upkeep import UPKEEP_ELSEWHERE, Upkeep
-from lakevilla.display import HtmlList
-from lakevilla.engines.deletes import read_deletes
-from lakevilla.engines.spark.planned import Read, reader_below
-from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
+from lakevilla.api.upkeep import ALL_TASKS, UPKEEP_ELSEWHERE
 from lakevilla.formats.base import FormatName
-from lakevilla.global_log.keys import parse_key
 from lakevilla.global_log.rules import Isolation, Validation
-from lakevilla.lake.publishing import outcome
-from lakevilla.lake.tables import drop_data, registration
-from lakevilla.lake.tables.dropped import is_half_deleted, refuse_to_delete
-from lakevilla.maintenance import doctor, recovery
-from lakevilla.maintenance import transactions as watching
 from lakevilla.results import (
     DiscoveredTable,
     HistoryEntry,
+    MergeResult,
     Outcome,
+    Ref,
     Report,
     TransactionInfo,
+    Version,
 )
 from lakevilla.settings import Settings
-from lakevilla.store.cached import fresh
-from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.sql.expressions.bind import Predicate
 from lakevilla.transaction.state.values import Feature
-from lakevilla.transaction.verbs import save
 
 __all__ = ["Lake"]
 
@@ -86,21 +88,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Lake(
-    NamedTables,
-    States[Frame],
-    Sessions[Frame],
-    Verifying,
-    Catalog[Frame],
-    ChangeFeed[Frame],
-    Applying[Frame],
-    Merges[Frame],
-    Upkeep,
-    Exports,
-    Clones,
-    Hinted,
-    Generic[Frame],
-):
+class Lake(Hinted, Generic[Frame]):
     """A directory of tables with one order of transactions; made by ``lakevilla.connect``.
 
     It is safe across threads and can be pickled. As a context manager it waits for background
@@ -131,258 +119,11 @@ class Lake(
         """The settings with which it was connected."""
         return self._client.settings
 
-    # -- life --------------------------------------------------------------------
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Wait for publishing and checkpoints in the background, then stop.
-
-        The records of open transactions are no longer renewed.
-        """
-        self._client.close()
-
     def __repr__(self) -> str:
         return f"<lakevilla.Lake {self.root}{place_of(self._client)}>"
 
     def _repr_html_(self) -> str:
         return lake_html(self._client)
-
-    # -- transactions ------------------------------------------------------------
-
-    def transaction(
-        self,
-        features: Feature = Feature.R | Feature.I,
-        *,
-        isolation: Isolation = "serializable",
-        validation: Validation = "precise",
-        slack: int = 0,
-        durability: Literal["lazy", "every_op"] = "lazy",
-        wait: Literal["published", "decided"] = "published",
-        idempotency_key: str | tuple[str, int] | None = None,
-        read_only: bool = False,
-        wait_timeout_seconds: float | None = None,
-        idle_timeout_seconds: float | None = None,
-        defer: bool = False,
-        metadata: Mapping[str, str] | None = None,
-        **unknown: Never,
-    ) -> Transaction[Frame]:
-        """Begin a transaction, which reads one state of the lake: that of its first use or later.
-
-        Parameters
-        ----------
-        features : Feature
-            The guarantees; see ``Feature``.
-        isolation : {"serializable", "snapshot", "write-serializable"}
-            ``snapshot``: data that was read may have changed by the commit, which admits write
-            skew and no other anomaly. ``write-serializable``: like ``serializable``, but a
-            transaction that only reads is never checked.
-        validation : {"precise", "rules"}
-            The check of commits in between: by predicates, files and rows, or only by version
-            numbers, as in the paper (rules R1 to R3).
-        slack : int
-            The number of versions that a table that was read may be behind at the commit. Above 0
-            the isolation is really ``snapshot``.
-        durability : {"lazy", "every_op"}
-            Save its work to the store from time to time, or after each operation.
-        wait : {"published", "decided"}
-            Let ``commit`` return when every table's log has the commit, or as soon as the commit is
-            decided.
-        idempotency_key : str or (str, int), optional
-            With a key the transaction commits once, no matter how often it is run.
-        read_only : bool
-            Refuse write operations, and write nothing.
-        wait_timeout_seconds : float, optional
-            The longest time that it waits for transactions before it (with Feature.CT, or for a
-            reservation). After that it commits optimistically. Default: the setting of that name.
-        idle_timeout_seconds : float, optional
-            The longest time without a call. After that the transaction is undone, its places in
-            queues are given back, and its next call raises ``TransactionAborted``. Default, and 0:
-            no limit.
-        defer : bool
-            Only check and note updates, deletes, merges, overwrites and inserts from queries. They
-            are performed together by the commit, or as soon as one of their counts is read or a
-            table that they change is read. With many tables that saves most of the time. An error
-            in the rows (a value that does not fit, a constraint) is then raised by the commit, and
-            ends the transaction.
-        metadata : Mapping of str to str, optional
-            Stored with each table's commit.
-
-        Raises
-        ------
-        InvalidOperation
-            An option is unknown or has a wrong value.
-        """
-        _check_options(unknown)
-        executor = begin_transaction(
-            self._client,
-            self._executor,
-            features,
-            isolation=isolation,
-            validation=validation,
-            slack=slack,
-            durability=durability,
-            wait=wait,
-            idempotency_key=idempotency_key,
-            read_only=read_only,
-            wait_timeout_seconds=wait_timeout_seconds,
-            idle_timeout_seconds=idle_timeout_seconds,
-            defer=defer,
-            metadata=metadata,
-        )
-        return Transaction(executor)
-
-    def _begin(
-        self, options: Mapping[str, Any], lost: TransactionState | None = None
-    ) -> Executor[Frame]:
-        """Begin a new transaction with ``options``, or the lost one again, in its place."""
-        if lost is None:
-            return begin_transaction(self._client, self._executor, **options)
-        given = {name: options[name] for name in ("wait", "durability") if name in options}
-        return self._executor(self._client.newest(), lost, **given)
-
-    def _beside(self, frame: object) -> AbstractContextManager[None]:
-        return self._client.beside(frame)
-
-    def _run_batch(
-        self, fn: Callable[[Transaction[Frame]], object], options: dict[str, Any]
-    ) -> None:
-        run(self._client, partial(self._begin, options), partial(_call, fn, ()), ATTEMPTS)
-
-    def _reader(self, location: str) -> Read | None:
-        return reader_below(location, self.root, self._client.run)
-
-    def run(
-        self,
-        fn: Callable[Concatenate[Transaction[Frame], P], T],
-        *args: Any,
-        attempts: int = ATTEMPTS,
-        **transaction_options: Any,
-    ) -> T | None:
-        """Call ``fn(txn, *args)`` in a transaction, again after a conflict; return its result.
-
-        ``fn`` must have no other side effects. Unknown outcomes are settled. If the idempotency
-        key has committed already, ``fn`` is not called and the result is None.
-
-        Parameters
-        ----------
-        fn : callable
-            Called with the transaction and ``args``.
-        *args
-            For ``fn``.
-        attempts : int
-            The maximum number of attempts, including the first.
-        **transaction_options
-            As for ``transaction``.
-
-        Raises
-        ------
-        ConflictError, TransactionAborted
-            After ``attempts`` attempts.
-        ForeignConflict
-            The transaction is committed: don't run it again.
-        """
-        _check_options(transaction_options)
-        check_callable(fn)
-        begin = partial(self._begin, transaction_options)
-        return run(self._client, begin, partial(_call, fn, args), attempts)
-
-    def transactional(
-        self, *, attempts: int = ATTEMPTS, **transaction_options: Any
-    ) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
-        """Decorator: each call of the function runs it as ``run`` does.
-
-        Parameters
-        ----------
-        attempts : int
-            As for ``run``.
-        **transaction_options
-            As for ``transaction``.
-        """
-        _check_options(transaction_options)
-        check_attempts(attempts)
-
-        def decorate(fn: Callable[..., T]) -> Callable[..., T | None]:
-            check_callable(fn)
-
-            @wraps(fn)
-            def called(*args: Any, **kwargs: Any) -> T | None:
-                return self.run(
-                    lambda txn: fn(txn, *args, **kwargs),
-                    attempts=attempts,
-                    **transaction_options,
-                )
-
-            return called
-
-        return decorate
-
-    def foreach_batch(
-        self,
-        fn: Callable[[Transaction[Frame], Frame], object],
-        *,
-        query_id: str,
-        checkpoint_location: str | None = None,
-        **transaction_options: Any,
-    ) -> Callable[[Any, int], None]:
-        """Return the function for Spark's ``writeStream.foreachBatch``: each batch takes effect
-        once.
-
-        ``fn(txn, batch_df)`` may write many tables, which commit together under the idempotency
-        key ``(query_id, batch_id)``. If Spark delivers a batch again, after a restart or a
-        kill, a committed batch is skipped, and any other runs again. A ``query_id`` belongs to
-        one streaming query and its checkpoint, for ever: a new checkpoint counts its batches
-        from 0 and needs a new ``query_id``. ``InvalidOperation`` is raised where skipping a batch
-        would lose rows: for a batch of another checkpoint that the lake seems to have, for a batch
-        from before the last, and for a batch that an older copy of the checkpoint has planned
-        again. It is also raised for a batch after batches that the lake lacks, because it was set
-        back. That is noticed only if Spark itself calls the returned function, and no function
-        around it that may leave out batches.
-
-        Parameters
-        ----------
-        fn : callable
-            Must have no other side effects, because it is called again after a conflict.
-        query_id : str
-            Names the streaming query in the lake.
-        checkpoint_location : str, optional
-            The checkpoint location of the query. It is needed on Spark Connect alone, to notice an
-            older copy of the checkpoint; elsewhere Spark reports it.
-        **transaction_options
-            As for ``run``, except ``idempotency_key``.
-
-        Raises
-        ------
-        InvalidOperation
-            The query has no name, or an option is unknown.
-        """
-        _check_options(transaction_options)
-        check_callable(fn)
-        if type(query_id) is not str or not query_id:
-            raise InvalidOperation("foreach_batch needs a query_id, the same after each restart")
-        if check_flag("read_only", transaction_options.get("read_only", False)):
-            raise InvalidOperation("foreach_batch writes: leave read_only out")
-        if "idempotency_key" in transaction_options:
-            raise InvalidOperation(
-                "foreach_batch makes the idempotency_key of query_id and the batch's number: "
-                "leave it out"
-            )
-        reader = None
-        if checkpoint_location is not None:
-            check_location(checkpoint_location)
-            reader = partial(self._reader, checkpoint_location)
-        return BatchFunction(
-            self._run_batch, self._beside, fn, query_id, transaction_options, reader=reader
-        )
 
     # -- tables ------------------------------------------------------------------
 
@@ -423,26 +164,17 @@ class Lake(
         TableExists
             Not with ``exist_ok``.
         """
-        if check_flag("exist_ok", exist_ok) and check_flag("or_replace", or_replace):
-            raise InvalidOperation("create_table takes exist_ok=True or or_replace=True, not both")
-        try:
-            with self.transaction() as txn:
-                txn.create_table(
-                    name,
-                    data_or_schema,
-                    format=format,
-                    partition_by=partition_by,
-                    properties=properties,
-                    or_replace=or_replace,
-                )
-        except TableExists as error:
-            if not exist_ok:
-                raise
-            try:
-                return self.table(name)
-            except TableNotFound:
-                raise error from None  # its name is taken, but there is no such table
-        return self.table(name)
+        return create_table(
+            self._client,
+            self._executor,
+            name,
+            data_or_schema,
+            format=format,
+            partition_by=partition_by,
+            properties=properties,
+            exist_ok=exist_ok,
+            or_replace=or_replace,
+        )
 
     def drop_table(self, name: str, *, delete_data: bool = False) -> None:
         """Remove a table from the lake; with ``delete_data`` also delete its files, for good.
@@ -476,19 +208,7 @@ class Lake(
             Its data must not be deleted: a ref keeps it, or it is stored outside of the root and
             its ``lake.json`` does not name this lake and this table.
         """
-        delete_data = check_flag("delete_data", delete_data)
-        location = self._client.location_of(name)
-        if delete_data:
-            self._client.main("drop_table with delete_data")
-            refuse_link(self.root, name, location)
-            self._client.run(refuse_to_delete(self._client.context, location))
-        if not (delete_data and self._client.run(is_half_deleted(self._client.context, location))):
-            with self.transaction() as txn:
-                txn.drop_table(name)
-        if delete_data:
-            with self._client.measured("drop_table", name):
-                left = self._client.run(drop_data.delete_data(self._client.context, location))
-            tell_left(self._client, name, left)
+        drop_table(self._client, self._executor, name, delete_data=delete_data)
 
     def rename_table(self, old: str, new: str) -> None:
         """Give a table another name; no object moves. See ``Transaction.rename_table``.
@@ -569,16 +289,7 @@ class Lake(
             There is no such table, it belongs to another lake, or the name could mean two
             tables.
         """
-        self._client.main("register")
-        if check_flag("discover", discover):
-            if name is not None or uri is not None:
-                raise InvalidOperation("register takes discover=True, or tables by name, not both")
-            return register_all(self._client)
-        if isinstance(name, os.PathLike):
-            # Under the root, the table's own path is its name.
-            name = self._client.place(check_place("name", name))
-        given = tables_to_register(name, uri)
-        return register_named(self._client, given)
+        return register(self._client, name, uri, discover=discover)
 
     def unregister(self, name: str) -> None:
         """Remove a table from the lake; another lake may then take it. Its data stays.
@@ -595,9 +306,7 @@ class Lake(
         ------
         TableNotFound
         """
-        client = self._client.main("unregister")
-        location = client.location_of(name)
-        client.run_safely(registration.unregister(client.context, name, location))
+        unregister(self._client, name)
 
     def table(self, name: str) -> Table[Frame]:
         """Return one table of the lake, in its present state.
@@ -611,34 +320,315 @@ class Lake(
         ------
         TableNotFound
         """
-        with self._begin({"read_only": True}) as executor:
-            return table_of(executor, name, executor.look(name))
+        return open_table(self._client, self._executor, name)
 
     def __getitem__(self, name: str) -> Table[Frame]:
         """Return one table of the lake; see ``table``."""
         return self.table(name)
 
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Return the lake's commits, newest first, as far back as they are kept.
+    @overload
+    def tables(
+        self,
+        prefix: str | None = None,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        details: Literal[True] = True,
+    ) -> TablePage[Table[Frame]]: ...
+    @overload
+    def tables(
+        self,
+        prefix: str | None = None,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        details: Literal[False],
+    ) -> TablePage[ListedTable]: ...
+    def tables(
+        self,
+        prefix: str | None = None,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        details: bool = True,
+    ) -> TablePage[Table[Frame]] | TablePage[ListedTable]:
+        """Return the tables in HEAD, in the order of their names; all of them, or a page.
+
+        Only their metadata is read, as by deltalake and pyiceberg: missing manifests and data
+        files are found by reading the table, and by ``doctor`` and ``recover``. A table that
+        can't be opened, such as an external one that was moved away, is left out: a
+        ``LakeVillaWarning``, the log, the event ``left_out`` and ``doctor`` report the reason.
 
         Parameters
         ----------
+        prefix : str, optional
+            The beginning of their names.
+        after : str, optional
+            ``next`` of the page before. It is valid as long as the lake exists: a table that exists
+            from the first page to the last is listed once, whatever is committed in between.
         limit : int, optional
-            The maximum number of entries.
-        """
-        return lake_history(self._client.current(), limit)
-
-    # -- operating ---------------------------------------------------------------
-
-    def exists(self) -> bool:
-        """Return whether anything was ever committed here; if not, the root may be misspelt.
+            The maximum number of tables of a page. If not given, all.
+        details : bool
+            If False, no table is opened: a ``ListedTable`` has what HEAD says.
 
         Raises
         ------
-        CorruptObject
-            A lake was here, but its HEAD, or everything except its tables, is lost.
+        InvalidOperation
+            ``after`` is no token of this lake's.
         """
-        return self._client.run(self._client.context.existing()) is not None
+        return list_tables(
+            self._client, self._executor, prefix, after=after, limit=limit, details=details
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the names of the tables in the lake, as ``tables`` lists them, by one GET."""
+        return table_names(self._client)
+
+    def __len__(self) -> int:
+        """Return the number of tables in the lake."""
+        return table_count(self._client)
+
+    def __bool__(self) -> bool:
+        """Return True: a lake without tables is a lake, too."""
+        return True
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether a table of that name is in the lake, in any spelling.
+
+        A table that is only stored under the root is not, until its first commit or ``register``;
+        ``discover`` lists such tables.
+        """
+        return has_table(self._client, name)
+
+    def guard(self, table: str) -> None:
+        """Make other clients refuse to write the table; all of them can still read it.
+
+        Parameters
+        ----------
+        table : str
+            Its path below the root, a registered name, or its name in a catalog.
+
+        Raises
+        ------
+        TableNotFound
+        UnsupportedTableFeature
+            The table is an Iceberg table.
+        """
+        set_guard(self._client, self._executor, table, True)
+
+    def unguard(self, table: str) -> None:
+        """Remove the guard: other clients may write the table again.
+
+        Parameters
+        ----------
+        table : str
+            Its path below the root, a registered name, or its name in a catalog.
+
+        Raises
+        ------
+        TableNotFound
+        """
+        set_guard(self._client, self._executor, table, False)
+
+    def capabilities(self, table: str) -> Capabilities:
+        """Return the guarantees for a table in its present state.
+
+        Parameters
+        ----------
+        table : str
+            Its path below the root, a registered name, or its name in a catalog.
+
+        Raises
+        ------
+        TableNotFound
+        """
+        return capabilities_of(self.table(table))
+
+    # -- transactions ------------------------------------------------------------
+
+    def transaction(
+        self,
+        features: Feature = Feature.R | Feature.I,
+        *,
+        isolation: Isolation = "serializable",
+        validation: Validation = "precise",
+        slack: int = 0,
+        durability: Literal["lazy", "every_op"] = "lazy",
+        wait: Literal["published", "decided"] = "published",
+        idempotency_key: str | tuple[str, int] | None = None,
+        read_only: bool = False,
+        wait_timeout_seconds: float | None = None,
+        idle_timeout_seconds: float | None = None,
+        defer: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        **unknown: Never,
+    ) -> Transaction[Frame]:
+        """Begin a transaction, which reads one state of the lake: that of its first use or later.
+
+        Parameters
+        ----------
+        features : Feature
+            The guarantees; see ``Feature``.
+        isolation : {"serializable", "snapshot", "write-serializable"}
+            ``snapshot``: data that was read may have changed by the commit, which admits write
+            skew and no other anomaly. ``write-serializable``: like ``serializable``, but a
+            transaction that only reads is never checked.
+        validation : {"precise", "rules"}
+            The check of commits in between: by predicates, files and rows, or only by version
+            numbers, as in the paper (rules R1 to R3).
+        slack : int
+            The number of versions that a table that was read may be behind at the commit. Above 0
+            the isolation is really ``snapshot``.
+        durability : {"lazy", "every_op"}
+            Save its work to the store from time to time, or after each operation.
+        wait : {"published", "decided"}
+            Let ``commit`` return when every table's log has the commit, or as soon as the commit is
+            decided.
+        idempotency_key : str or (str, int), optional
+            With a key the transaction commits once, no matter how often it is run.
+        read_only : bool
+            Refuse write operations, and write nothing.
+        wait_timeout_seconds : float, optional
+            The longest time that it waits for transactions before it (with Feature.CT, or for a
+            reservation). After that it commits optimistically. Default: the setting of that name.
+        idle_timeout_seconds : float, optional
+            The longest time without a call. After that the transaction is undone, its places in
+            queues are given back, and its next call raises ``TransactionAborted``. Default, and 0:
+            no limit.
+        defer : bool
+            Only check and note updates, deletes, merges, overwrites and inserts from queries. They
+            are performed together by the commit, or as soon as one of their counts is read or a
+            table that they change is read. With many tables that saves most of the time. An error
+            in the rows (a value that does not fit, a constraint) is then raised by the commit, and
+            ends the transaction.
+        metadata : Mapping of str to str, optional
+            Stored with each table's commit.
+
+        Raises
+        ------
+        InvalidOperation
+            An option is unknown or has a wrong value.
+        """
+        check_options(unknown)
+        executor = begin_transaction(
+            self._client,
+            self._executor,
+            features,
+            isolation=isolation,
+            validation=validation,
+            slack=slack,
+            durability=durability,
+            wait=wait,
+            idempotency_key=idempotency_key,
+            read_only=read_only,
+            wait_timeout_seconds=wait_timeout_seconds,
+            idle_timeout_seconds=idle_timeout_seconds,
+            defer=defer,
+            metadata=metadata,
+        )
+        return Transaction(executor)
+
+    def run(
+        self,
+        fn: Callable[Concatenate[Transaction[Frame], P], T],
+        *args: Any,
+        attempts: int = ATTEMPTS,
+        **transaction_options: Any,
+    ) -> T | None:
+        """Call ``fn(txn, *args)`` in a transaction, again after a conflict; return its result.
+
+        ``fn`` must have no other side effects. Unknown outcomes are settled. If the idempotency
+        key has committed already, ``fn`` is not called and the result is None.
+
+        Parameters
+        ----------
+        fn : callable
+            Called with the transaction and ``args``.
+        *args
+            For ``fn``.
+        attempts : int
+            The maximum number of attempts, including the first.
+        **transaction_options
+            As for ``transaction``.
+
+        Raises
+        ------
+        ConflictError, TransactionAborted
+            After ``attempts`` attempts.
+        ForeignConflict
+            The transaction is committed: don't run it again.
+        """
+        check_options(transaction_options)
+        check_callable(fn)
+        begin = self._begin(transaction_options)
+        return run(self._client, begin, partial(_call, fn, args), attempts)
+
+    def _begin(self, options: Mapping[str, Any]) -> Begin:
+        """Return the function that begins a transaction with ``options``, or the lost one again."""
+        return partial(begin_or_rerun, self._client, self._executor, options)
+
+    def transactional(
+        self, *, attempts: int = ATTEMPTS, **transaction_options: Any
+    ) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
+        """Decorator: each call of the function runs it as ``run`` does.
+
+        Parameters
+        ----------
+        attempts : int
+            As for ``run``.
+        **transaction_options
+            As for ``transaction``.
+        """
+        return run_each_call(self.run, attempts, transaction_options)
+
+    def foreach_batch(
+        self,
+        fn: Callable[[Transaction[Frame], Frame], object],
+        *,
+        query_id: str,
+        checkpoint_location: str | None = None,
+        **transaction_options: Any,
+    ) -> Callable[[Any, int], None]:
+        """Return the function for Spark's ``writeStream.foreachBatch``: each batch takes effect
+        once.
+
+        ``fn(txn, batch_df)`` may write many tables, which commit together under the idempotency
+        key ``(query_id, batch_id)``. If Spark delivers a batch again, after a restart or a
+        kill, a committed batch is skipped, and any other runs again. A ``query_id`` belongs to
+        one streaming query and its checkpoint, for ever: a new checkpoint counts its batches
+        from 0 and needs a new ``query_id``. ``InvalidOperation`` is raised where skipping a batch
+        would lose rows: for a batch of another checkpoint that the lake seems to have, for a batch
+        from before the last, and for a batch that an older copy of the checkpoint has planned
+        again. It is also raised for a batch after batches that the lake lacks, because it was set
+        back. That is noticed only if Spark itself calls the returned function, and no function
+        around it that may leave out batches.
+
+        Parameters
+        ----------
+        fn : callable
+            Must have no other side effects, because it is called again after a conflict.
+        query_id : str
+            Names the streaming query in the lake.
+        checkpoint_location : str, optional
+            The checkpoint location of the query. It is needed on Spark Connect alone, to notice an
+            older copy of the checkpoint; elsewhere Spark reports it.
+        **transaction_options
+            As for ``run``, except ``idempotency_key``.
+
+        Raises
+        ------
+        InvalidOperation
+            The query has no name, or an option is unknown.
+        """
+        return batch_function(
+            self._client, self._run_batch, fn, query_id, checkpoint_location, transaction_options
+        )
+
+    def _run_batch(
+        self, fn: Callable[[Transaction[Frame]], object], options: dict[str, Any]
+    ) -> None:
+        """Run a function as ``run`` does, with the options of a batch of a stream."""
+        run(self._client, self._begin(options), partial(_call, fn, ()), ATTEMPTS)
 
     def transactions(self) -> list[TransactionInfo]:
         """Return the transactions that are in a queue or were saved, oldest first. Changes nothing.
@@ -646,8 +636,7 @@ class Lake(
         Short optimistic transactions leave no trace before they commit, so they are not listed.
         A record that can't be read is skipped; ``doctor`` reports it.
         """
-        client = self._client.current()
-        return HtmlList(client.run(watching.transactions(client.context)))
+        return list_transactions(self._client)
 
     def outcome(
         self, txn_id: str | None = None, *, idempotency_key: str | tuple[str, int] | None = None
@@ -666,22 +655,7 @@ class Lake(
         CommitOutcomeUnknown
             The outcome could not be settled: call it again.
         """
-        if (txn_id is None) == (idempotency_key is None):
-            raise InvalidOperation("outcome takes a transaction id or an idempotency key")
-        client = self._client.current()
-        client.ensure_safe_store()
-        if txn_id is not None:
-            found = client.committed_before(txn_id) or client.run(
-                outcome.outcome(client.context, txn_id)
-            )
-        else:
-            key, version = parse_key(idempotency_key)
-            found = client.run(registration.outcome_of_key(client.context, key, version))
-            if found.state == "expired" and version is None:
-                return outcome_in_base(client, key)
-        if found.result is None:
-            return found
-        return Outcome(found.state, client.named(found.result))
+        return outcome_of(self._client, txn_id, idempotency_key)
 
     def resume(self, txn_id: str) -> Transaction[Frame]:
         """Continue a saved transaction of another process, in its last saved state.
@@ -695,11 +669,7 @@ class Lake(
         ------
         AlreadyCommitted, TransactionAborted, TransactionNotFound
         """
-        client = self._client.writing("resume")
-        client.ensure_safe_store()
-        client.refuse_begun_before(txn_id)
-        state = client.run(save.resume(client.context, txn_id, client.owner))
-        return Transaction(self._executor(client, state))
+        return Transaction(resume_transaction(self._client, self._executor, txn_id))
 
     def abort(self, txn_id: str) -> None:
         """Abort a transaction, also of another client; it can never commit afterwards.
@@ -717,58 +687,1319 @@ class Lake(
             It has committed or may have: it ended before the kept history begins, or it commits
             by its table's own log entry, which can't be fenced.
         """
-        client = self._client.writing("abort")
-        client.run_safely(recovery.abort(client.context, txn_id))
+        abort_transaction(self._client, txn_id)
 
-    def guard(self, table: str) -> None:
-        """Make other clients refuse to write the table; all of them can still read it.
+    # -- reading -----------------------------------------------------------------
 
-        Parameters
-        ----------
-        table : str
-            Its path below the root, a registered name, or its name in a catalog.
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+        verify: Verify = "off",
+    ) -> Frame:
+        """Return present or past rows of a table; as ``read`` of a new ``snapshot``.
 
-        Raises
-        ------
-        TableNotFound
-        UnsupportedTableFeature
-            The table is an Iceberg table.
-        """
-        self._set_guard(table, True)
-
-    def unguard(self, table: str) -> None:
-        """Remove the guard: other clients may write the table again.
+        Two calls may show two states: to read several tables in one state, take a ``snapshot``.
 
         Parameters
         ----------
         table : str
             Its path below the root, a registered name, or its name in a catalog.
+        columns : sequence of str, optional
+            All columns if not given.
+        where : str, optional
+            A predicate; without it all rows.
+        params : Mapping, optional
+            Values of ``:name`` in ``where``.
+        version, timestamp : optional
+            A global version, or a time, as ``snapshot`` takes them; ``Table.read`` takes the
+            table's own.
+        verify : {"off", "on"}
+            As ``snapshot`` takes it.
 
         Raises
         ------
-        TableNotFound
+        TableNotFound, InvalidOperation, VersionNotFound
+
+        Examples
+        --------
+        >>> lake.read("stock", where="qty > 1").to_pylist()
+        [{'sku': 'tea', 'qty': 5}]
         """
-        self._set_guard(table, False)
+        with once(self.snapshot(version, timestamp, verify=verify)) as state:
+            return state.read(table, columns, where, params=params)
 
-    def _set_guard(self, table: str, on: bool) -> None:
-        def change(executor: Executor[Frame]) -> None:
-            executor.set_guard(table, on)
-
-        run(self._client, partial(self._begin, {}), change, ATTEMPTS)
-
-    def capabilities(self, table: str) -> Capabilities:
-        """Return the guarantees for a table in its present state.
+    def scan(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+        verify: Verify = "off",
+    ) -> pa.RecordBatchReader:
+        """Return rows as ``read``, streamed in bounded memory; all show the state of this call.
 
         Parameters
         ----------
         table : str
             Its path below the root, a registered name, or its name in a catalog.
+        columns : sequence of str, optional
+            All columns if not given.
+        where : str, optional
+            A predicate; without it all rows.
+        params : Mapping, optional
+            Values of ``:name`` in ``where``.
+        version, timestamp : optional
+            A global version, or a time, as ``snapshot`` takes them; ``Table.read`` takes the
+            table's own.
+        verify : {"off", "on"}
+            As ``snapshot`` takes it.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation, VersionNotFound
+
+        Examples
+        --------
+        >>> sum(batch.num_rows for batch in lake.scan("stock"))
+        1
+        """
+        return self.snapshot(version, timestamp, verify=verify).scan(
+            table, columns, where, params=params
+        )
+
+    def snapshot(
+        self,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+        *,
+        verify: Verify = "off",
+    ) -> Snapshot[Frame]:
+        """Return all tables at one global version, now or in the past. Nothing is written.
+
+        Parameters
+        ----------
+        version : int, optional
+            A global version from ``history``.
+        timestamp : datetime, optional
+            Aware. Gives the newest global version that is not later; a time in the future means
+            now.
+        verify : {"off", "on"}
+            With ``"on"`` each data file whose hash is known is fetched whole and compared with
+            it before a row of it is returned; a file that is not what was written raises
+            ``CorruptObject``. Files that other clients have written are read as always: see
+            ``docs/integrity.md``.
+
+        Raises
+        ------
+        VersionNotFound
+            The version does not exist or is not kept any more. If only one table is not kept so
+            far back, reading that table raises it.
+        InvalidOperation
+            Both were given, or the time has no zone.
+        """
+        return take_snapshot(self._client, self._executor, version, timestamp, verify=verify)
+
+    def attach(
+        self, connection: object, tables: str | Sequence[str] | Mapping[str, str] | None = None
+    ) -> Snapshot[Frame]:
+        """Make the present tables views of a DuckDB connection of yours.
+
+        All show one state, until they are attached again; see ``Snapshot.attach``.
+
+        Parameters
+        ----------
+        connection : duckdb.DuckDBPyConnection
+            Or the module ``duckdb``, for its default connection.
+        tables : str, sequence of str, or Mapping of str to str, optional
+            Some tables; or the names of views, and the table that each shows. All tables if not
+            given.
+
+        Returns
+        -------
+        Snapshot
+            The state that the views show; ``version`` is its number.
 
         Raises
         ------
         TableNotFound
+        InvalidOperation
+            The connection has a table or view of that name, which stays unchanged; or the object is
+            no connection, or DuckDB refuses. Nothing is attached then.
+
+        Examples
+        --------
+        >>> import duckdb
+        >>> connection = duckdb.connect()
+        >>> lake.attach(connection).version
+        2
+        >>> connection.sql("SELECT sku FROM stock JOIN orders USING (sku)").fetchall()
+        [('tea',)]
         """
-        return capabilities_of(self.table(table))
+        state = self.snapshot()
+        state.attach(connection, tables)
+        return state
+
+    def query(self, path: str, *, at: int | datetime | str | None = None) -> pa.Table:
+        """Return the rows to which a path over the catalog leads.
+
+        A path is made of steps: parts of a table's name (``*`` is any part, ``**`` one or more),
+        then ``snapshots``, ``files``, ``columns``, ``statistics`` or ``commits``. Brackets after a
+        step narrow it: by a predicate over its columns, or by a position, the newest last. The
+        result has the columns of the last step, and before them the keys of the steps above.
+
+        Parameters
+        ----------
+        path : str
+            Such as ``/sales/*[rows > 0]/files[partition.region = 'Asia']``.
+        at : int, datetime or str, optional
+            A global version, an aware time, or the name of a ref. The present lake if not given.
+
+        Raises
+        ------
+        InvalidOperation
+            It is no path; or a step or column does not exist, and the message names those that do.
+        TableNotFound, RefNotFound, VersionNotFound
+
+        Examples
+        --------
+        >>> lake.query("/*[name LIKE 'st%']/columns")["name"].to_pylist()
+        ['sku', 'qty']
+        """
+        return query(self._client, self._executor, path, at)
+
+    def export(self, table: str, to: str, *, copy: bool = False) -> str:
+        """Write a table as it is here, on this branch or at this tag, as a separate table
+        elsewhere.
+
+        The first export makes the target, and each later export that changes it adds one version.
+        Commits of other clients to the target are not copied back, and are undone by the next
+        export.
+
+        Without ``copy`` the target names the files where they are, by URIs: it costs one write, and
+        for Iceberg the manifests. All readers of Iceberg follow the URIs, and of Delta's readers
+        Spark and Trino. It can be read as long as the files are kept: on a branch or tag, until
+        that is deleted. With ``copy`` the store copies the files that the target lacks, so that
+        deltalake and DuckDB read it too, and it needs nothing of the lake.
+
+        Parameters
+        ----------
+        table : str
+            Its path below the root, or a registered name.
+        to : str
+            A path below the root, or a URI: a place of its own, outside of all tables.
+        copy : bool
+            Copy the files, in the store of the lake.
+
+        Returns
+        -------
+        str
+            The URI of the target.
+
+        Raises
+        ------
+        TableNotFound
+        InvalidOperation
+            The target is stored in or around a table, or is a table that is no export of this
+            table.
+
+        Examples
+        --------
+        >>> _ = lake.branch("etl")
+        >>> lake.on("etl").run(lambda txn: txn.delete("stock", where="true")).rows_deleted
+        1
+        >>> import deltalake
+        >>> uri = lake.on("etl").export("stock", "exports/stock", copy=True)
+        >>> deltalake.DeltaTable(uri).version()
+        0
+        """
+        return export_table(self._client, self._executor, table, to, copy=copy)
+
+    # -- SQL ---------------------------------------------------------------------
+
+    def sql(
+        self,
+        query: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        views: Mapping[str, object] | None = None,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Frame:
+        """Run one SELECT over the present or a past lake; as ``sql`` of a new ``snapshot``.
+
+        All tables of the query are read in one state.
+
+        Parameters
+        ----------
+        query : str
+            A SELECT.
+        params : Mapping, optional
+            Values of ``:name`` in the SQL.
+        views : Mapping, optional
+            Frames by the names that the query uses for them.
+        version, timestamp : optional
+            A global version, or a time, as ``snapshot`` takes them.
+        max_rows, max_bytes, timeout_seconds : optional
+            Limits, as of ``session``: the query stops there with an error.
+
+        Raises
+        ------
+        TableNotFound, VersionNotFound, InvalidOperation
+            Also for a statement that writes.
+
+        Examples
+        --------
+        >>> lake.sql("SELECT sku, qty * 2 AS pieces FROM stock").to_pylist()
+        [{'sku': 'tea', 'pieces': 10}]
+        """
+        given = {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout_seconds}
+        with once(self.snapshot(version, timestamp)) as state, limited_to(state, given):
+            return state.sql(query, params, views=views)
+
+    def session(
+        self,
+        isolation: Isolation | None = None,
+        features: Feature | None = None,
+        *,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        timeout_seconds: float | None = None,
+        **transaction_options: Any,
+    ) -> Session[Frame]:
+        """Begin a session, which runs SQL statements and keeps a transaction open between them.
+
+        Parameters
+        ----------
+        isolation, features : optional
+            Of its transactions, as for ``transaction``; SET and BEGIN change them.
+        max_rows, max_bytes : int, optional
+            The most rows that a query may find, and the most bytes that they take as Arrow. It
+            stops there with an error, and has read little more. SET changes them.
+        timeout_seconds : float, optional
+            The longest time that a statement may run; its commit is never cut off.
+        **transaction_options
+            As for ``transaction``, except ``idempotency_key``.
+
+        Raises
+        ------
+        InvalidOperation
+            An option is unknown, or belongs to one transaction alone; or a limit is given, and the
+            lake is one with ``spark=``.
+
+        Examples
+        --------
+        >>> session = lake.session()
+        >>> rows = session.sql("INSERT INTO orders VALUES (2, 'jam'); SELECT sku FROM orders")
+        >>> rows["sku"].to_pylist()
+        ['tea', 'jam']
+        """
+        limits = {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout_seconds}
+        return begin_session(
+            self, isolation, features, limits=limits, transaction_options=transaction_options
+        )
+
+    # -- history and versions ----------------------------------------------------
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Return the lake's commits, newest first, as far back as they are kept.
+
+        Parameters
+        ----------
+        limit : int, optional
+            The maximum number of entries.
+        """
+        return lake_history(self._client.current(), limit)
+
+    def diff(
+        self, a: StateLike, b: StateLike = "main", *, tables: Sequence[str] | None = None
+    ) -> Diff[Frame]:
+        """Return the differences of state ``b`` of the lake from state ``a``.
+
+        Only tables that a commit in between has touched are read, and no row is read before
+        ``rows`` is called.
+
+        Parameters
+        ----------
+        a, b : int, datetime or str
+            A global version, an aware time, a ref, or ``"etl@57"``. ``"main"`` is the present lake.
+        tables : sequence of str, optional
+            Names or paths, in which ``*`` and ``?`` stand for anything. All tables if not given.
+
+        Raises
+        ------
+        VersionNotFound, RefNotFound
+        InvalidOperation
+            A pattern fits no table.
+
+        Examples
+        --------
+        >>> _ = lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]))
+        >>> found = lake.diff(2)
+        >>> found.tables.select(["table", "change", "rows_added"]).to_pylist()
+        [{'table': 'stock', 'change': 'changed', 'rows_added': 1}]
+        >>> found.rows("stock").to_pylist()
+        [{'sku': 'jam', 'qty': 1, '_change_type': 'insert'}]
+        """
+        return states.compare_states(self._client, self._executor, a, b, tables=tables)
+
+    # -- branches and tags -------------------------------------------------------
+
+    def tag(
+        self,
+        name: str,
+        at: int | datetime | str | None = None,
+        *,
+        tables: Sequence[str] | None = None,
+        absorb: Sequence[str] | None = None,
+        protected: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Ref:
+        """Give a state of the lake a name, and keep it until ``delete_ref``.
+
+        It takes two writes, whatever the lake holds, and a read of the log of each table that other
+        clients can write. With more than 256 tables no log is read, unless ``absorb`` names them,
+        and ``on_event`` gets ``left_out``: then a commit of another client to a table is in the tag
+        if a transaction has written the table since.
+
+        ``gc`` and ``vacuum`` keep all that the state needs. Other clients' clean-up does not know
+        of it, and leaves it for the table's retention.
+
+        Parameters
+        ----------
+        name : str
+            Letters, digits and ``. _ - /``, at most 128. Not digits alone, and not ``main``.
+        at : int, datetime or str, optional
+            A global version, an aware time, the name of another ref, or a version of a branch
+            (``"etl@57"``). The present lake if not given.
+        tables : sequence of str, optional
+            Names or paths, in which ``*`` and ``?`` stand for anything. Other tables are neither
+            kept nor found. All tables if not given.
+        absorb : sequence of str, optional
+            Names or patterns of the tables whose logs are read for commits of other clients; ``[]``
+            for none. Not together with ``at``.
+        protected : bool
+            It is not deleted before ``protect(name, on=False)``.
+        metadata : Mapping of str to str, optional
+            Notes about it, at most 4 KiB.
+
+        Raises
+        ------
+        RefExists
+        RefNotFound
+            ``at`` names no ref.
+        VersionNotFound
+            The state is not kept any more, or a vacuum may be deleting files of it.
+        InvalidOperation
+            The name is not allowed, or a pattern fits no table.
+
+        Examples
+        --------
+        >>> lake.tag("closing", metadata={"by": "finance"}).metadata
+        {'by': 'finance'}
+        >>> lake.run(lambda txn: txn.delete("stock", where="true")).rows_deleted
+        1
+        >>> lake.on("closing").read("stock").to_pylist()
+        [{'sku': 'tea', 'qty': 5}]
+        """
+        return refs.create(
+            self._client,
+            "tag",
+            name,
+            at,
+            tables=tables,
+            absorb=absorb,
+            protected=protected,
+            metadata=metadata,
+        )
+
+    def branch(
+        self,
+        name: str,
+        at: int | datetime | str | None = None,
+        *,
+        tables: Sequence[str] | None = None,
+        absorb: Sequence[str] | None = None,
+        protected: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Ref:
+        """Begin a branch of the lake: its tables, to be written where no other client sees it.
+
+        ``on(name)`` returns the lake there, with transactions over all its tables. No file is
+        copied, whatever the lake holds: it takes three writes, and a read of the log of each table
+        as ``tag`` does. A commit on the branch is in no table's log, so no other client sees it. A
+        commit of other clients to the lake is not on the branch.
+
+        Parameters
+        ----------
+        name : str
+            As for ``tag``.
+        at : int, datetime or str, optional
+            A global version, an aware time, the name of another ref, or a version of a branch
+            (``"etl@57"``). The present lake if not given.
+        tables : sequence of str, optional
+            Names or paths, in which ``*`` and ``?`` stand for anything. Other tables are not on
+            the branch. All tables if not given.
+        absorb : sequence of str, optional
+            As for ``tag``.
+        protected : bool
+            It is not deleted before ``protect(name, on=False)``.
+        metadata : Mapping of str to str, optional
+            Notes about it, at most 4 KiB.
+
+        Raises
+        ------
+        RefExists
+        RefNotFound
+            ``at`` names no ref.
+        VersionNotFound
+            The state is not kept any more, or a vacuum may be deleting files of it.
+        InvalidOperation
+            The name is not allowed, or a pattern fits no table.
+
+        Examples
+        --------
+        >>> etl = lake.branch("etl")
+        >>> lake.on("etl").run(lambda txn: txn.delete("stock", where="true")).rows_deleted
+        1
+        >>> lake.on("etl").read("stock").num_rows, lake.read("stock").num_rows
+        (0, 1)
+        """
+        return refs.create(
+            self._client,
+            "branch",
+            name,
+            at,
+            tables=tables,
+            absorb=absorb,
+            protected=protected,
+            metadata=metadata,
+        )
+
+    def on(self, name: str) -> Self:
+        """Return the lake on a branch, or in the state that a tag keeps.
+
+        On a branch transactions write as on the lake itself. At a tag it is only read: ``read``,
+        ``scan``, ``sql``, ``snapshot``, ``tables`` and ``lake[name]`` show that state, and no
+        other version of the lake. A table's own past goes as far as the tag's state.
+
+        Parameters
+        ----------
+        name : str
+            A branch, a tag, or ``main`` for the lake itself. ``"etl@57"`` is a branch at a version
+            of its own: that is only read.
+
+        Raises
+        ------
+        RefNotFound
+        VersionNotFound
+            The branch has no such version.
+        InvalidOperation
+            It is not a name.
+        """
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new._client = refs.client_on(self._client, name)
+        return new
+
+    def refs(self, kind: Literal["branch", "tag", "clone"] | None = None) -> list[Ref]:
+        """Return the branches, tags and clones of the lake, by name.
+
+        Parameters
+        ----------
+        kind : {"branch", "tag", "clone"}, optional
+            Only refs of this kind.
+        """
+        return refs.list_refs(self._client, kind)
+
+    def delete_ref(self, name: str) -> None:
+        """Release a tag, or end a branch with all that was committed on it.
+
+        Objects that it alone has kept are deleted by the next ``vacuum`` and ``gc``.
+
+        Parameters
+        ----------
+        name : str
+            As in ``refs``.
+
+        Raises
+        ------
+        RefNotFound
+        InvalidOperation
+            It is protected, or ``main``.
+        """
+        refs.delete(self._client, name)
+
+    def protect(self, name: str, on: bool = True) -> None:
+        """Refuse to delete a ref from now on, or no longer. It binds LakeVilla's clients.
+
+        Parameters
+        ----------
+        name : str
+            As in ``refs``.
+        on : bool
+            False lifts the protection.
+
+        Raises
+        ------
+        RefNotFound
+        """
+        refs.protect(self._client, name, on)
+
+    def protect_main(self, on: bool = True) -> None:
+        """Let the lake itself take only merges and upkeep from now on, or everything again.
+
+        Transactions that write rows or definitions raise ``InvalidOperation``; one that is open
+        raises ``ConflictError`` when it commits. Still allowed are ``merge``, ``rollback``,
+        ``revert``, ``cherry_pick``, ``restore`` and ``txn.apply``, and also ``optimize``,
+        ``vacuum``, ``gc``, ``recover``, and the verbs that no branch has: ``register``,
+        ``unregister``, ``rename_table`` and ``guard``.
+
+        It binds LakeVilla's clients. Commits of other clients to a table are absorbed as before:
+        ``guard`` refuses them. A process that writes only without ``Feature.I``, and has opened its
+        table before, learns of it when it next reads HEAD; ``guard`` binds that process too.
+
+        Parameters
+        ----------
+        on : bool
+            False lifts the protection.
+
+        Examples
+        --------
+        >>> lake.protect_main()
+        >>> lake.is_main_protected()
+        True
+        >>> _ = lake.branch("night")
+        >>> _ = lake.on("night").run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 2}]))
+        >>> lake.merge("night").tables
+        {'stock': 'physical'}
+        >>> lake.protect_main(on=False)
+        """
+        refs.protect_main(self._client, on)
+
+    def is_main_protected(self) -> bool:
+        """Return whether the lake itself takes only merges and upkeep: see ``protect_main``."""
+        return refs.is_main_protected(self._client)
+
+    # -- applying and merging ----------------------------------------------------
+
+    def merge(
+        self,
+        branch: str,
+        *,
+        tables: Sequence[str] | None = None,
+        keys: Mapping[str, str | Sequence[str]] | None = None,
+        on_conflict: Literal["error", "ours", "theirs"] = "error",
+        on_equal: Literal["conflict", "keep"] = "conflict",
+        fast_forward_only: bool = False,
+        isolation: Literal["snapshot", "serializable"] = "snapshot",
+        checks: Sequence[Check] = (),
+        delete: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> MergeResult:
+        """Apply to the lake the changes made on a branch since it was made, or last merged.
+
+        This is one commit over all tables. Files that were written on the branch become the lake's:
+        none is copied, and no row is read, where the lake still has the files that the branch has
+        replaced. Else rows are compared. Commits made on the lake meanwhile stay.
+
+        Parameters
+        ----------
+        branch : str
+            Its name, as in ``refs``.
+        tables : sequence of str, optional
+            Names or paths, in which ``*`` and ``?`` stand for anything; other tables stay to be
+            merged. All tables if not given.
+        keys : Mapping, optional
+            By table, the columns that identify its rows. Then only rows that both sides have
+            changed are in conflict.
+        on_conflict : {"error", "ours", "theirs"}
+            ``"ours"`` leaves a table in conflict as it is on the lake, ``"theirs"`` gives it its
+            state on the branch. For a table in ``keys`` only the rows in conflict.
+        on_equal : {"conflict", "keep"}
+            A row that both sides have changed to the same, by a value computed from the row itself
+            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
+            one.
+        fast_forward_only : bool
+            Refuse tables that were changed on the lake since.
+        isolation : {"snapshot", "serializable"}
+            ``"snapshot"`` compares the writes. ``"serializable"`` also compares the reads of
+            transactions on the branch: if other transactions have changed that data on the lake
+            since the branch was made, the merge is refused. Not together with ``tables`` and
+            ``on_conflict``, which leave out what these transactions may have seen.
+        checks : sequence of callable or str, optional
+            Conditions on the merged tables: functions of the transaction (False, or an exception,
+            fails), and SELECTs of one boolean. If another transaction changes meanwhile what they
+            have read, they run again.
+        delete : bool
+            End the branch after that, unless more was committed on it meanwhile.
+        metadata : Mapping of str to str, optional
+            Notes about it in the history.
+
+        Raises
+        ------
+        MergeConflict
+            Both sides have changed the same, or, with ``isolation="serializable"``, the lake has
+            changed what was read on the branch. Nothing was merged.
+        AuditFailed
+            A check failed. Nothing was merged.
+        RefNotFound
+        ConflictError
+            Other transactions wrote the tables at each attempt.
+        InvalidOperation
+            It is a tag, a pattern fits no table, or ``keys`` names a column that its table lacks.
+
+        Examples
+        --------
+        >>> _ = lake.branch("night")
+        >>> _ = lake.on("night").run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 2}]))
+        >>> done = lake.merge("night", delete=True)
+        >>> done.merged, done.tables
+        ('night@3', {'stock': 'physical'})
+        >>> lake.sql("SELECT sku FROM stock ORDER BY sku").to_pylist()
+        [{'sku': 'jam'}, {'sku': 'tea'}]
+        """
+        return merge_branch(
+            self._client,
+            self.run,
+            branch,
+            tables=tables,
+            keys=keys,
+            on_conflict=on_conflict,
+            on_equal=on_equal,
+            fast_forward_only=fast_forward_only,
+            isolation=isolation,
+            checks=checks,
+            delete=delete,
+            metadata=metadata,
+        )
+
+    @contextmanager
+    def audited(
+        self,
+        name: str | None = None,
+        *,
+        checks: Sequence[Check],
+        keep: Literal["failed", "always", "never"] = "failed",
+        **merge_options: Any,
+    ) -> Iterator[Self]:
+        """Enter a block that writes on a branch of its own, merged at its end if all checks hold.
+
+        Until then no other client sees what it writes. A batch that fails stays on its branch,
+        where it can be inspected.
+
+        Parameters
+        ----------
+        name : str, optional
+            The branch to make; one with a generated name if not given.
+        checks : sequence of callable or str
+            As for ``merge``: they see the tables as they would be on the lake.
+        keep : {"failed", "always", "never"}
+            The case in which the branch stays.
+        **merge_options
+            As for ``merge``: ``tables``, ``keys``, ``on_conflict``, ``on_equal``, ``isolation``,
+            ``metadata``.
+
+        Raises
+        ------
+        AuditFailed
+            The lake is unchanged.
+        MergeConflict, ConflictError
+            It could not be merged; the branch stays as if a check had failed.
+
+        Examples
+        --------
+        >>> with lake.audited("batch", checks=["SELECT min(qty) >= 0 FROM stock"]) as batch:
+        ...     _ = batch.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 2}]))
+        >>> lake.sql("SELECT sku FROM stock ORDER BY sku").to_pylist()
+        [{'sku': 'jam'}, {'sku': 'tea'}]
+        """
+        block = audited(
+            self._client, self.merge, name, checks=checks, keep=keep, merge_options=merge_options
+        )
+        with block as called:
+            yield self.on(called)
+
+    def rebase(
+        self,
+        branch: str,
+        *,
+        keys: Mapping[str, str | Sequence[str]] | None = None,
+        on_conflict: Literal["error", "ours", "theirs"] = "error",
+        on_equal: Literal["conflict", "keep"] = "conflict",
+    ) -> Ref:
+        """Let a branch go on from the present lake, with the changes made on the branch on top.
+
+        The lake is not changed. The branch then has all that was committed to the lake since the
+        branch was made, including tables that were made since, and, as one commit, the changes made
+        on the branch since it was made, or last merged. No data is copied, and no row is read,
+        where the lake still has the files that the branch has replaced. Else rows are compared.
+
+        Lakes that ``on`` has returned go on there. A transaction that is open on the branch raises
+        ``ConflictError``, as if other transactions had written its tables; ``run`` calls its
+        function again.
+
+        Parameters
+        ----------
+        branch : str
+            Its name, as in ``refs``.
+        keys : Mapping, optional
+            By table, the columns that identify its rows. Then only rows that both sides have
+            changed are in conflict.
+        on_conflict : {"error", "ours", "theirs"}
+            ``"ours"`` gives a table in conflict its state on the lake, ``"theirs"`` leaves it as it
+            is on the branch. For a table in ``keys`` only the rows in conflict.
+        on_equal : {"conflict", "keep"}
+            A row that both sides have changed to the same, by a value computed from the row itself
+            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
+            one.
+
+        Raises
+        ------
+        MergeConflict
+            Both sides have changed the same. The branch is unchanged.
+        RefNotFound
+        InvalidOperation
+            It is a tag, or protected, or ``keys`` names a column that its table lacks.
+
+        Examples
+        --------
+        >>> _ = lake.branch("night")
+        >>> night = lake.on("night")
+        >>> _ = night.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 2}]))
+        >>> _ = lake.run(lambda txn: txn.append("stock", [{"sku": "rum", "qty": 3}]))
+        >>> lake.rebase("night").base_version
+        3
+        >>> night.sql("SELECT sku FROM stock ORDER BY sku").to_pylist()
+        [{'sku': 'jam'}, {'sku': 'rum'}, {'sku': 'tea'}]
+        """
+        return rebase(self._client, branch, keys=keys, on_conflict=on_conflict, on_equal=on_equal)
+
+    def rollback(
+        self,
+        to: StateLike,
+        *,
+        tables: Sequence[str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> MergeResult:
+        """Set the tables back to an earlier state, by a new commit over all of them.
+
+        No data is read or copied: the files of that state are added again, and other files are
+        removed. History stays unchanged, so a rollback can be taken back too. A table that was made
+        since is dropped from the lake; a table that was added to the lake with rows of its own
+        since is left alone.
+
+        Parameters
+        ----------
+        to : int, datetime or str
+            A global version, an aware time, a ref, or ``"etl@57"``.
+        tables : sequence of str, optional
+            Names or paths, in which ``*`` and ``?`` stand for anything. All tables if not given.
+        metadata : Mapping of str to str, optional
+            Notes about it in the history.
+
+        Raises
+        ------
+        VersionNotFound
+            The state is not kept any more, or a vacuum may be deleting files of it.
+        RefNotFound
+        ConflictError
+            Other transactions wrote the tables at each attempt.
+        InvalidOperation
+            A pattern fits no table, or a table was dropped since.
+
+        Examples
+        --------
+        >>> _ = lake.run(lambda txn: txn.delete("stock", where="true"))
+        >>> lake.rollback(2).version
+        4
+        >>> lake.read("stock").to_pylist()
+        [{'sku': 'tea', 'qty': 5}]
+        """
+        return states.rollback(self._client, self._executor, to, tables=tables, metadata=metadata)
+
+    def revert(
+        self,
+        version: int,
+        *,
+        tables: Sequence[str] | None = None,
+        keys: Mapping[str, str | Sequence[str]] | None = None,
+        on_conflict: Literal["error", "ours", "theirs"] = "error",
+        on_equal: Literal["conflict", "keep"] = "conflict",
+        metadata: Mapping[str, str] | None = None,
+    ) -> MergeResult:
+        """Take back the changes of one commit, and leave later changes.
+
+        Parameters
+        ----------
+        version : int
+            The commit, by the global version that it made: see ``history``.
+        tables, keys, on_conflict, on_equal
+            As for ``Transaction.apply``.
+        metadata : Mapping of str to str, optional
+            Notes about it in the history.
+
+        Raises
+        ------
+        MergeConflict
+            The commit's changes were changed since. Nothing was changed.
+        VersionNotFound, InvalidOperation
+
+        Examples
+        --------
+        >>> _ = lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": -1}]))
+        >>> _ = lake.run(lambda txn: txn.append("stock", [{"sku": "oil", "qty": 3}]))
+        >>> lake.revert(3).tables
+        {'stock': 'physical'}
+        >>> lake.sql("SELECT sku FROM stock ORDER BY sku").to_pylist()
+        [{'sku': 'oil'}, {'sku': 'tea'}]
+        """
+        return states.revert(
+            self._client,
+            self._executor,
+            version,
+            tables=tables,
+            keys=keys,
+            on_conflict=on_conflict,
+            on_equal=on_equal,
+            metadata=metadata,
+        )
+
+    def cherry_pick(
+        self,
+        version: int | str,
+        *,
+        tables: Sequence[str] | None = None,
+        keys: Mapping[str, str | Sequence[str]] | None = None,
+        on_conflict: Literal["error", "ours", "theirs"] = "error",
+        on_equal: Literal["conflict", "keep"] = "conflict",
+        metadata: Mapping[str, str] | None = None,
+    ) -> MergeResult:
+        """Do the changes of one commit again, for example after a rollback to a version before it.
+
+        Files of that commit that exist in the tables are not added twice.
+
+        Parameters
+        ----------
+        version : int or str
+            The commit, by the global version that it made: see ``history``; one of a branch as
+            ``"etl@57"``.
+        tables, keys, on_conflict, on_equal
+            As for ``Transaction.apply``.
+        metadata : Mapping of str to str, optional
+            Notes about it in the history.
+
+        Raises
+        ------
+        MergeConflict
+            Data that the commit changed was changed otherwise. Nothing was changed.
+        VersionNotFound, InvalidOperation
+
+        Examples
+        --------
+        >>> _ = lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]))
+        >>> _ = lake.rollback(2)
+        >>> lake.cherry_pick(3).tables
+        {'stock': 'physical'}
+        """
+        return states.cherry_pick(
+            self._client,
+            self._executor,
+            version,
+            tables=tables,
+            keys=keys,
+            on_conflict=on_conflict,
+            on_equal=on_equal,
+            metadata=metadata,
+        )
+
+    # -- clones ------------------------------------------------------------------
+
+    def clone(
+        self,
+        source: str,
+        to: str,
+        at: int | datetime | str | None = None,
+        *,
+        copy: bool = False,
+    ) -> Ref:
+        """Show a table, or all tables below a directory, at another place, to be written to there.
+
+        It takes two writes, whatever the tables hold: no file is copied, and no log is made. The
+        tables at ``to`` have the state of those at ``source``, are read by their paths there, and
+        are tables of their own: a write on one side is not seen on the other. The first write to a
+        table makes its log, with the files where they are; from then on Spark and readers of
+        Iceberg see the table.
+
+        The state is kept for as long as the clone exists, as a tag keeps it.
+
+        Parameters
+        ----------
+        source : str
+            A table, or a directory below the root.
+        to : str
+            A path below the root where nothing is stored. It is the name of the clone, for
+            ``refs``, ``keep`` and ``delete_ref``: letters, digits and ``. _ - /``, at most 128.
+        at : int, datetime or str, optional
+            A global version, an aware time, the name of a tag or branch, or a version of a branch
+            (``"etl@57"``). The present state of the lake if not given.
+        copy : bool
+            Have the store copy the files, into ordinary tables that need nothing of their source:
+            deltalake and DuckDB read them too. This takes one copy per file and one transaction per
+            table, and there is no clone in the end. If it is interrupted, it leaves a clone with
+            some tables copied: call ``keep`` and ``delete_ref`` of it.
+
+        Raises
+        ------
+        RefExists
+        RefNotFound, VersionNotFound
+            ``at`` names no state that is kept.
+        TableNotFound
+            There is no table at ``source`` or below.
+        InvalidOperation
+            ``to`` is in, around or at a table, a clone or the source, or outside the root.
+
+        Examples
+        --------
+        >>> trial = lake.clone("stock", "trials/stock")
+        >>> lake.run(lambda txn: txn.delete("trials/stock", where="true")).rows_deleted
+        1
+        >>> lake.read("stock").num_rows, lake.read("trials/stock").num_rows
+        (1, 0)
+        """
+        return clone(self._client, source, to, at, copy=copy)
+
+    # -- feed --------------------------------------------------------------------
+
+    def changes(
+        self,
+        since: int | datetime,
+        until: int | datetime | None = None,
+        *,
+        tables: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+        net: bool = False,
+    ) -> Iterator[Version[Frame]]:
+        """The versions after ``since``, up to ``until``: each once, in order, with all its tables.
+
+        It is bound to the lake's state at the time of the call. If the rows of the tables at
+        ``since`` are known, and each version's ``left`` and ``tables`` are applied, they become
+        those at ``until``. For the changes of one table alone, use ``txn.changes``.
+
+        Parameters
+        ----------
+        since : int or datetime
+            A global version; it is not included itself. 0 for all that is kept; for a branch, its
+            ``base_version``. A time stands for the newest version that is not later.
+        until : int or datetime, optional
+            The last version; the newest if not given.
+        tables : sequence of str, optional
+            Names, or patterns of names and paths with ``*`` and ``?``. Versions that touched
+            none of them are left out. All tables if not given.
+        columns : sequence of str, or Mapping of str to sequence of str, optional
+            For all tables alike, or by table. All columns if not given.
+        net : bool
+            Return one version for the whole range, of kind ``net``: the differences at its end.
+
+        Raises
+        ------
+        VersionNotFound
+            There is no such version, or it is not kept any more: the message says since which
+            version changes are kept. Also raised when a table of a version is read whose files were
+            removed.
+        TableNotFound
+            A name in ``tables`` or ``columns`` means no table.
+        InvalidOperation
+            The range is no range, or the lake is that of a tag, which is a single state.
+
+        Examples
+        --------
+        >>> _ = lake.run(lambda txn: txn.update("stock", {"qty": "qty - 1"}, where="sku = 'tea'"))
+        >>> [version] = lake.changes(2)
+        >>> version.version, version.kind, list(version.tables)
+        (3, 'transaction', ['stock'])
+        >>> rows = version.tables["stock"].select(["_change_type", "qty"]).to_pylist()
+        >>> sorted(row["qty"] for row in rows)
+        [4, 5]
+        """
+        return lake_feed.changes(
+            self._client,
+            self._executor,
+            since,
+            until,
+            tables=tables,
+            columns=columns,
+            net=net,
+        )
+
+    def absorb(self, tables: Sequence[str] | None = None) -> list[str]:
+        """Give the commits of other clients their places in the lake's order, by tables.
+
+        Every transaction does this for the tables that it writes. Until then readers of these
+        tables see the commits, and reports on the lake as a whole do not: ``changes``, ``history``,
+        and the catalog tables of SQL. It costs a read of HEAD and of each log, and for each 256
+        tables one replacement of HEAD if a log has grown.
+
+        Parameters
+        ----------
+        tables : sequence of str, optional
+            Names, or patterns of names and paths with ``*`` and ``?``. All tables if not given.
+
+        Returns
+        -------
+        list of str
+            The tables whose foreign commits were absorbed.
+
+        Raises
+        ------
+        TableNotFound
+            A name means no table.
+        InvalidOperation
+            This is a branch or a tag: other clients commit to the lake alone.
+
+        Examples
+        --------
+        >>> import deltalake, pyarrow as pa
+        >>> row = pa.table({"sku": ["rum"], "qty": pa.array([1], pa.int64())})
+        >>> deltalake.write_deltalake(lake["stock"].uri, row, mode="append")
+        >>> lake.sql("SELECT rows FROM lakevilla_tables WHERE name = 'stock'").to_pylist()
+        [{'rows': 1}]
+        >>> lake.absorb()
+        ['stock']
+        >>> lake.sql("SELECT rows FROM lakevilla_tables WHERE name = 'stock'").to_pylist()
+        [{'rows': 2}]
+        """
+        return lake_feed.absorb(self._client, tables)
+
+    def follow(
+        self,
+        start: int | datetime,
+        *,
+        tables: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+        poll_seconds: float = 1.0,
+        absorb_seconds: float | None = None,
+        stop: StopSignal | None = None,
+    ) -> Iterator[Version[Frame]]:
+        """Wait for new versions and yield them: as ``changes``, without an end.
+
+        Keep the ``version`` of the last version that was processed, where its effects are kept: it
+        is ``start`` after a restart, and no version is missed or yielded twice. While nothing
+        happens a poll is one request.
+
+        Commits of other clients are yielded when the next transaction that writes their table, or
+        ``absorb_seconds``, has given them a place in the lake's order.
+
+        Parameters
+        ----------
+        start : int or datetime
+            A global version; later versions are yielded. A time stands for the newest version that
+            is not later.
+        tables, columns : optional
+            As for ``changes``. A pattern also stands for future tables.
+        poll_seconds : float
+            The interval of its checks for new versions.
+        absorb_seconds : float, optional
+            The interval at which it absorbs the commits of other clients to the tables that it
+            follows: a read of the log of each (at most 256 at a time), and one write if there are
+            any. If not given, it never absorbs commits: then it writes nothing.
+        stop : threading.Event, optional
+            Ends the iteration once it is set.
+
+        Raises
+        ------
+        VersionNotFound, TableNotFound, InvalidOperation
+            As ``changes``; also while it runs, if it has fallen behind what is kept.
+
+        Examples
+        --------
+        >>> import threading
+        >>> enough = threading.Event()
+        >>> for version in lake.follow(0, stop=enough):
+        ...     print(version.version, list(version.tables))
+        ...     if version.version == 2:
+        ...         enough.set()
+        1 ['stock']
+        2 ['orders']
+        """
+        return lake_feed.follow(
+            self._client,
+            self._executor,
+            start,
+            tables=tables,
+            columns=columns,
+            poll_seconds=poll_seconds,
+            absorb_seconds=absorb_seconds,
+            stop=stop,
+        )
+
+    # -- upkeep ------------------------------------------------------------------
+
+    def maintain(
+        self,
+        tasks: Sequence[str] = ALL_TASKS,
+        *,
+        budget_seconds: float | None = None,
+    ) -> Report:
+        """Do the upkeep of a lake that is due: call it every few minutes, from anywhere.
+
+        What is not due costs two requests. One maintainer at a time works on a task; two would do
+        no harm. The report has one note for each task, and the errors.
+
+        - ``recover``: as ``recover``.
+        - ``keep``: as ``keep``, of tags that are older than three days, once a day.
+        - ``checkpoint``: write the checkpoints of Delta tables that are overdue.
+        - ``optimize``: as ``Table.optimize``, of tables that have many small files.
+        - ``vacuum``: as ``Table.vacuum``, with each table's own retention, once a day.
+        - ``gc``: as ``gc``, once a day.
+
+        Properties of a table determine what is done to it: ``lakevilla.optimize`` (true),
+        ``lakevilla.optimize.small_files`` (50), ``lakevilla.optimize.days`` (unset) and
+        ``lakevilla.vacuum`` (true).
+
+        Parameters
+        ----------
+        tasks : sequence of str
+            The tasks to do, in this order.
+        budget_seconds : float, optional
+            Begin no more work after this time. The next call continues there.
+
+        Raises
+        ------
+        InvalidOperation
+            There is no such task.
+
+        Examples
+        --------
+        >>> report = lake.maintain(["recover", "optimize"])
+        >>> report.ok, [finding.kind for finding in report.findings]
+        (True, ['recover', 'optimize'])
+        """
+        return upkeep.maintain(self._client, tasks, budget_seconds, lambda: False)
+
+    def _maintain(
+        self, tasks: Sequence[str] | None, budget_seconds: float | None, stops: Callable[[], bool]
+    ) -> Report:
+        """Maintain the lake, until ``stops`` returns True; for the command line."""
+        return upkeep.maintain(self._client, tasks, budget_seconds, stops)
+
+    def keep(self, name: str) -> Report:
+        """Keep a tag or a branch from the clean-up of other clients; make a clone's tables whole.
+
+        Other clients know of neither tags nor branches. A clone whose tables are whole may end.
+
+        The files that its tables have removed since are copied by the store, and the state of these
+        tables is stored separately from their logs. The ref reads as before, after VACUUM with any
+        retention and after clean-up of the logs. Files that the tables remove later are not copied
+        yet: call it again, or let ``maintain`` do it, which keeps refs that are older than three
+        days.
+
+        A branch goes on as after a ``rebase`` onto the state on which it is already based: its
+        earlier versions can't be read any more, and transactions that are open on it conflict.
+
+        In a clone, each table that was written to gets files of its own, copied by the store: then
+        nothing of it needs what the clone keeps, and ``delete_ref`` ends the clone.
+
+        Parameters
+        ----------
+        name : str
+            A tag, a branch or a clone.
+
+        Raises
+        ------
+        RefNotFound
+        InvalidOperation
+            Idempotency keys wait on the branch to be merged.
+
+        Examples
+        --------
+        >>> _ = lake.tag("closing")
+        >>> _ = lake.run(lambda txn: txn.delete("stock", where="true"))
+        >>> [(one.kind, one.table) for one in lake.keep("closing").findings]
+        [('kept', 'stock')]
+        """
+        return upkeep.keep_ref(self._client, name)
+
+    def recover(
+        self,
+        *,
+        rebuild_head: bool = False,
+        confirm_head: bool = False,
+        reset_head: int | None = None,
+        force: bool = False,
+    ) -> Report:
+        """Finish the work of dead clients: publish what is decided, and give up their places.
+
+        It waits only if the owners of places in a queue may be dead, and at most
+        ``lease_seconds``.
+
+        Parameters
+        ----------
+        rebuild_head : bool
+            Instead, rebuild a lost or damaged HEAD.json from the logs of the tables and
+            everything else that is left. The report lists what could not be found out. Until
+            ``confirm_head``, ``gc`` and ``vacuum`` delete nothing.
+        confirm_head : bool
+            Instead, confirm that a person has read that report, or that HEAD is right where ``gc``
+            can't determine that. A HEAD that is known to be an older one is not confirmed.
+        reset_head : int, optional
+            Instead, go on from an older HEAD: the number (its replacement) of one that is kept, or
+            of the present one. The content of the tables stays, as with ``rebuild_head``; names,
+            tags, branches and protection are those of that HEAD.
+        force : bool
+            With ``rebuild_head``: also where HEAD can be read, because it is an older copy.
+
+        Raises
+        ------
+        CorruptObject
+            HEAD or an object that it needs is lost, or HEAD is an older copy.
+        InvalidOperation
+            With ``rebuild_head``: HEAD is intact, or there is no lake.
+        VersionNotFound
+            With ``reset_head``: that HEAD is not kept; the message lists those that are.
+        """
+        return upkeep.recover(
+            self._client,
+            rebuild_head=rebuild_head,
+            confirm_head=confirm_head,
+            reset_head=reset_head,
+            force=force,
+        )
+
+    def gc(self, dry_run: bool = False) -> Report:
+        """Delete objects that no transaction needs any more; with ``dry_run`` only report them.
+
+        Transactions older than ``max_age_seconds`` are fenced: they can't commit afterwards.
+
+        Parameters
+        ----------
+        dry_run : bool
+            Only report what would be deleted.
+        """
+        return upkeep.collect_garbage(self._client, dry_run)
+
+    # -- verifying ---------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Return whether anything was ever committed here; if not, the root may be misspelt.
+
+        Raises
+        ------
+        CorruptObject
+            A lake was here, but its HEAD, or everything except its tables, is lost.
+        """
+        return upkeep.exists(self._client)
 
     def doctor(self, *, adopt: bool = False, files: bool = False) -> Report:
         """Report what is wrong, pending or left over. Changes nothing, except with ``adopt``.
@@ -783,27 +2014,74 @@ class Lake(
             takes two requests per file. The middle of a file is not read, so a flipped bit
             there is not found.
         """
-        self._client.main("doctor")
-        if check_flag("adopt", adopt):
-            self._client.ensure_safe_store()
-            self._client.run(recovery.adopt_lake(self._client.context))
-        read = read_deletes if files else None
-        with self._client.measured("doctor"):
-            report = self._client.run(fresh(doctor.doctor(self._client.context, files=read)))
-        return named_report(report, catalog_names(self._client.context))
+        return upkeep.diagnose(self._client, adopt=adopt, files=files)
 
+    def verify(
+        self,
+        tables: Sequence[str] | None = None,
+        *,
+        at: StateLike | None = None,
+        sample: float = 1.0,
+    ) -> Report:
+        """Compare the lake's objects and data files with what is known of them. Changes nothing.
 
-_TRANSACTION_OPTIONS = tuple(inspect.signature(Lake.transaction).parameters)[1:-1]
+        Leaves, pages, bases and commit objects are compared with the hashes in their names. A data
+        file whose hash is known is fetched whole and compared; of other files the size, the footer
+        and its number of rows are checked. This covers the present tables and the tables of each
+        tag and branch, each file once. See ``docs/integrity.md``.
 
+        Parameters
+        ----------
+        tables : sequence of str, optional
+            Names or paths, in which ``*`` and ``?`` stand for anything: then only the data files of
+            these tables are checked.
+        at : int, datetime or str, optional
+            A global version, an aware time, or a ref: then only the data files of that state are
+            checked.
+        sample : float
+            The share of data files whose content is checked, above 0 and up to 1. They are drawn
+            again each day. The size of each file is requested in any case.
 
-def _check_options(options: Mapping[str, object]) -> None:
-    """Refuse a misspelt option where it is written, not at the first transaction."""
-    unknown = sorted(options.keys() - set(_TRANSACTION_OPTIONS))
-    if unknown:
-        raise InvalidOperation(
-            f"unknown transaction option {unknown[0]!r}: choose from "
-            f"{', '.join(_TRANSACTION_OPTIONS)}"
-        )
+        Returns
+        -------
+        Report
+            ``ok`` is False if anything is wrong. A note reports how many files were compared, and
+            of how many the hash is not known.
+
+        Raises
+        ------
+        InvalidOperation
+            A pattern fits no table, or ``sample`` is no share.
+        RefNotFound, VersionNotFound
+            There is no such state.
+
+        Examples
+        --------
+        >>> report = lake.verify()
+        >>> report.ok, [finding.kind for finding in report.findings]
+        (True, ['verified'])
+        """
+        return upkeep.verify_lake(self._client, tables, at=at, sample=sample)
+
+    # -- closing -----------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wait for publishing and checkpoints in the background, then stop.
+
+        The records of open transactions are no longer renewed.
+        """
+        self._client.close()
 
 
 def _call(fn: Callable[..., T], args: tuple[Any, ...], executor: Executor) -> T:

@@ -1,20 +1,23 @@
-"""Begin transactions, and run a function in one until it commits."""
+"""Begin transactions, run a function in one until it commits, and settle them by their ids."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial, wraps
 from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeVar, get_args
 
 from lakevilla.api.arguments import check_choice, check_flag, check_metadata, check_number
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.inserting import refuse_in_base
+from lakevilla.api.execution.inserting import outcome_in_base, refuse_in_base
 from lakevilla.api.frame import Frame
-from lakevilla.engines.spark.planned import Read, digest_of_plan, reader_of_query
+from lakevilla.display import HtmlList
+from lakevilla.engines.spark.planned import Read, digest_of_plan, reader_below, reader_of_query
 from lakevilla.engines.spark.streams import called_by_spark, checkpoint_of, session_of_connect
 from lakevilla.errors import (
     AlreadyCommitted,
@@ -30,6 +33,10 @@ from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.ids import NO_TXN
 from lakevilla.lake.context import Context
 from lakevilla.lake.publishing import outcome
+from lakevilla.lake.tables import registration
+from lakevilla.maintenance import recovery
+from lakevilla.maintenance import transactions as watching
+from lakevilla.results import Outcome, TransactionInfo
 from lakevilla.settings import MOST_SECONDS, shown
 from lakevilla.store.effects import Program, delete, sleep
 from lakevilla.sublogs.record import record_key
@@ -44,12 +51,19 @@ from lakevilla.transaction.verbs.read_write import bind_to_ref
 __all__ = [
     "ATTEMPTS",
     "BatchFunction",
-    "check_attempts",
-    "check_callable",
-    "check_location",
-    "run",
+    "Begin",
+    "abort_transaction",
+    "batch_function",
+    "begin_or_rerun",
     "begin_transaction",
+    "check_callable",
+    "check_options",
     "check_timeout",
+    "list_transactions",
+    "outcome_of",
+    "resume_transaction",
+    "run",
+    "run_each_call",
 ]
 
 # -------------------- run
@@ -134,12 +148,64 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
+def run_each_call(
+    run: Callable[..., Any], attempts: int, options: Mapping[str, Any]
+) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
+    """Return the decorator for functions that ``run`` calls in transactions.
+
+    ``run``: ``Lake.run``. See ``Lake.transactional``.
+    """
+    check_options(options)
+    check_attempts(attempts)
+
+    def decorate(fn: Callable[..., T]) -> Callable[..., T | None]:
+        check_callable(fn)
+
+        @wraps(fn)
+        def called(*args: Any, **kwargs: Any) -> T | None:
+            result: T | None = run(
+                lambda txn: fn(txn, *args, **kwargs), attempts=attempts, **options
+            )
+            return result
+
+        return called
+
+    return decorate
+
+
+def batch_function(
+    client: LakeClient,
+    run: Callable[..., object],
+    fn: Callable[..., object],
+    query_id: str,
+    checkpoint_location: str | None,
+    options: dict[str, Any],
+) -> BatchFunction:
+    """Return the function that Spark calls with each batch; see ``Lake.foreach_batch``."""
+    check_options(options)
+    check_callable(fn)
+    if type(query_id) is not str or not query_id:
+        raise InvalidOperation("foreach_batch needs a query_id, the same after each restart")
+    if check_flag("read_only", options.get("read_only", False)):
+        raise InvalidOperation("foreach_batch writes: leave read_only out")
+    if "idempotency_key" in options:
+        raise InvalidOperation(
+            "foreach_batch makes the idempotency_key of query_id and the batch's number: "
+            "leave it out"
+        )
+    reader = None
+    if checkpoint_location is not None:
+        check_location(checkpoint_location)
+        reader = partial(reader_below, checkpoint_location, client.root, client.run)
+    return BatchFunction(run, client.beside, fn, query_id, options, reader=reader)
+
+
 @dataclass(frozen=True)
 class BatchFunction:
     """The function that Spark calls with each batch of a query and its number.
 
-    On Spark Connect it is pickled and called next to the server. The lake whose methods it holds is
-    opened again there, by its arguments.
+    On Spark Connect it is pickled and called next to the server. The lake and the client whose
+    methods it holds are opened again there, by their arguments.
 
     Attributes
     ----------
@@ -393,6 +459,32 @@ def begin_transaction(
     return begun(client) if client.branch is None else _on_branch(client, begun, use)
 
 
+#: The options of ``lake.transaction``.
+_OPTIONS = tuple(inspect.signature(begin_transaction).parameters)[2:-2]
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Refuse a misspelt option where it is written, not at the first transaction."""
+    unknown = sorted(options.keys() - set(_OPTIONS))
+    if unknown:
+        raise InvalidOperation(
+            f"unknown transaction option {unknown[0]!r}: choose from {', '.join(_OPTIONS)}"
+        )
+
+
+def begin_or_rerun(
+    client: LakeClient,
+    executor: type[Executor[Frame]],
+    options: Mapping[str, Any],
+    lost: TransactionState | None = None,
+) -> Executor[Frame]:
+    """Begin a new transaction with ``options``, or the lost one again, in its place."""
+    if lost is None:
+        return begin_transaction(client, executor, **options)
+    given = {name: options[name] for name in ("wait", "durability") if name in options}
+    return executor(client.newest(), lost, **given)
+
+
 def _use_of(key: object, checkpoint: str | None, planned: str, gapless: bool) -> KeyUse:
     return KeyUse(*parse_key(key), checkpoint, planned, gapless)
 
@@ -454,3 +546,52 @@ def check_timeout(name: str, seconds: object) -> None:
             f"{name} must be a number of seconds from 0 to {MOST_SECONDS:.12g}, or "
             f"infinite, not {shown(seconds)}"
         )
+
+
+# -------------------- by their ids
+#
+# Transactions that this or another process has begun: listed, settled, resumed and aborted.
+
+
+def list_transactions(client: LakeClient) -> list[TransactionInfo]:
+    """Return the transactions that are in a queue or were saved; see ``Lake.transactions``."""
+    client = client.current()
+    return HtmlList(client.run(watching.transactions(client.context)))
+
+
+def outcome_of(
+    client: LakeClient, txn_id: str | None, idempotency_key: str | tuple[str, int] | None
+) -> Outcome:
+    """Return how a transaction ended; if it is undecided, end it. See ``Lake.outcome``."""
+    if (txn_id is None) == (idempotency_key is None):
+        raise InvalidOperation("outcome takes a transaction id or an idempotency key")
+    client = client.current()
+    client.ensure_safe_store()
+    if txn_id is not None:
+        found = client.committed_before(txn_id) or client.run(
+            outcome.outcome(client.context, txn_id)
+        )
+    else:
+        key, version = parse_key(idempotency_key)
+        found = client.run(registration.outcome_of_key(client.context, key, version))
+        if found.state == "expired" and version is None:
+            return outcome_in_base(client, key)
+    if found.result is None:
+        return found
+    return Outcome(found.state, client.named(found.result))
+
+
+def resume_transaction(
+    client: LakeClient, executor: type[Executor[Frame]], txn_id: str
+) -> Executor[Frame]:
+    """Continue a saved transaction of another process; see ``Lake.resume``."""
+    client = client.writing("resume")
+    client.ensure_safe_store()
+    client.refuse_begun_before(txn_id)
+    return executor(client, client.run(save.resume(client.context, txn_id, client.owner)))
+
+
+def abort_transaction(client: LakeClient, txn_id: str) -> None:
+    """Abort a transaction, also of another client; see ``Lake.abort``."""
+    client = client.writing("abort")
+    client.run_safely(recovery.abort(client.context, txn_id))

@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self, get_args
 
-from lakevilla.api.arguments import Hinted, verbs_elsewhere
+from lakevilla.api.arguments import Hinted, check_choice, verbs_elsewhere
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.client.discovering import leave_out, ref_of, summary, tables_html
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import utc_datetime
 from lakevilla.api.reads import Reads
+from lakevilla.api.run import begin_transaction
 from lakevilla.display import HtmlFields
 from lakevilla.errors import (
     CorruptObject,
@@ -30,7 +32,10 @@ from lakevilla.lake.tables.discovery import all_shown
 from lakevilla.lake.view import View
 from lakevilla.results import OperationResult
 
-__all__ = ["Snapshot", "TableVersion", "views"]
+__all__ = ["Snapshot", "TableVersion", "Verify", "once", "take_snapshot", "views", "views_of"]
+
+#: The comparison of data files with their hashes before they are read.
+Verify = Literal["off", "on"]
 
 #: Errors of one table: HEAD, and the objects in which it is stored, were read before.
 _WRONG_WITH_ONE = (
@@ -211,6 +216,22 @@ class Snapshot(Reads[Frame], Hinted):
         from lakevilla.api.reading.attached import attach  # loads modules that few need
 
         attach(self._executor, connection, tables, [] if tables else list(views(self._executor)))
+
+
+def take_snapshot(
+    client: LakeClient,
+    executor: type[Executor[Frame]],
+    version: int | None,
+    timestamp: datetime | None,
+    *,
+    verify: Verify,
+) -> Snapshot[Frame]:
+    """Return all tables at one global version, now or in the past; see ``Lake.snapshot``."""
+    check_choice("verify", verify, *get_args(Verify))
+    reading = begin_transaction(client, executor, read_only=True, verify=verify == "on")
+    if version is not None or timestamp is not None:
+        reading.bind_to(version, timestamp)
+    return Snapshot(reading)
 
 
 @contextmanager

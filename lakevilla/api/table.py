@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, overload
 
 import pyarrow as pa
 
-from lakevilla.api.applying.lake import Restores
+from lakevilla.api.applying.merge_branch import StateLike
+from lakevilla.api.applying.states import restore_table
 from lakevilla.api.arguments import (
     Hinted,
     check_flag,
@@ -33,7 +34,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import FormatName
 from lakevilla.lake.view import View
 from lakevilla.maintenance.vacuum import vacuum
-from lakevilla.results import KeptVersion, OptimizeResult, TableHistoryEntry
+from lakevilla.results import KeptVersion, MergeResult, OptimizeResult, TableHistoryEntry
 from lakevilla.sql.expressions.bind import Predicate
 from lakevilla.transaction.verbs.optimize import result_of
 
@@ -46,7 +47,7 @@ __all__ = ["Capabilities", "Table", "capabilities_of", "table_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Table(LiveRows, Restores, Hinted, Generic[Frame]):
+class Table(LiveRows, Hinted, Generic[Frame]):
     """A table at one time; operations work on the table's state at the time of the call.
 
     Attributes
@@ -402,6 +403,35 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
         [0]
         """
         return table_versions(self._acting("versions"), self.uri, limit)
+
+    def restore(self, to: StateLike) -> MergeResult:
+        """Set the table back to an earlier state, by a new commit. No data is read or copied.
+
+        ``lake.rollback`` does that for several tables at one global version.
+
+        Parameters
+        ----------
+        to : int, datetime or str
+            A version of the table's own log, as in ``versions``, also from before it joined the
+            lake; an aware time; or a ref of the lake.
+
+        Raises
+        ------
+        VersionNotFound
+            The state is not kept any more, or a vacuum may be deleting files of it.
+        RefNotFound
+        ConflictError
+            Other transactions wrote the table at each attempt.
+
+        Examples
+        --------
+        >>> _ = lake.run(lambda txn: txn.delete("stock", where="true"))
+        >>> lake.table("stock").restore(0).tables
+        {'stock': 'physical'}
+        >>> lake.read("stock").to_pylist()
+        [{'sku': 'tea', 'qty': 5}]
+        """
+        return restore_table(self._acting("restore"), self.name, to)
 
     def optimize(
         self,

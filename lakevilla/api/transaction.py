@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NoReturn, Self
 import pyarrow as pa
 
 from lakevilla.api.alteration import alteration
-from lakevilla.api.applying.lake import AppliesStates
+from lakevilla.api.applying.states import AppliesStates
 from lakevilla.api.arguments import (
     Hinted,
     PropertyValue,

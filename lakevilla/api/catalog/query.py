@@ -17,12 +17,19 @@ from lakevilla.api.catalog.names import (
     filtered,
     matching,
     names_asked,
+    parsed,
 )
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
+from lakevilla.api.refs import client_on
+from lakevilla.api.run import begin_transaction
 from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.settings import shown
 from lakevilla.sql.catalog import SCHEMAS, CatalogKind, CatalogRead, NameRange
 from lakevilla.transaction.verbs.catalog.rows import catalog_rows
+
+__all__ = ["answered", "query"]
 
 Row = dict[str, Any]
 #: A transaction that is bound to an older version of the same lake.
@@ -53,6 +60,33 @@ class _Found:
         names = [name for name in self.keys if name not in self.own.names]
         schema = pa.schema([*(_KEYS.field(name) for name in names), *self.own])
         return pa.Table.from_pylist(self.rows, schema)
+
+
+def query(
+    client: LakeClient,
+    executor: type[Executor[Frame]],
+    path: str,
+    at: int | datetime | str | None,
+) -> pa.Table:
+    """Return the rows to which a path over the catalog leads; see ``Lake.query``."""
+    steps = parsed(path)
+    if isinstance(at, str):
+        client, at = client_on(client, at), None
+    if isinstance(at, bool) or not (at is None or isinstance(at, int | datetime)):
+        raise InvalidOperation(
+            f"at is a global version, an aware datetime or the name of a ref, not {shown(at)}"
+        )
+
+    def begin(version: int | datetime | None) -> Executor[Frame]:
+        reading = begin_transaction(client, executor, read_only=True)
+        if isinstance(version, datetime):
+            reading.bind_to(None, version)
+        elif version is not None:
+            reading.bind_to(version, None)
+        return reading
+
+    with begin(at) as reading:
+        return answered(reading, begin, steps)
 
 
 def answered(executor: Executor[Frame], begin: Begin[Frame], path: CatalogPath) -> pa.Table:

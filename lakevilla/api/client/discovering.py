@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from weakref import ref
 
@@ -247,37 +247,6 @@ def known_size(client: LakeClient, uri: str, version: int | None) -> TableSize |
     if tail is None or version is None or version not in tail.snapshots:
         return None
     return tail.snapshots[version].known_size()
-
-
-# -------------------- named tables
-#
-# A lake as a collection of names.
-
-
-class NamedTables:
-    """The methods of a collection of tables by their names."""
-
-    _client: LakeClient
-
-    def __iter__(self) -> Iterator[str]:
-        """Return the names of the tables in the lake, as ``tables`` lists them, by one GET."""
-        return table_names(self._client)
-
-    def __len__(self) -> int:
-        """Return the number of tables in the lake."""
-        return table_count(self._client)
-
-    def __bool__(self) -> bool:
-        """Return True: a lake without tables is a lake, too."""
-        return True
-
-    def __contains__(self, name: object) -> bool:
-        """Return whether a table of that name is in the lake, in any spelling.
-
-        A table that is only stored under the root is not, until its first commit or ``register``;
-        ``discover`` lists such tables.
-        """
-        return has_table(self._client, name)
 
 
 # -------------------- sql names

@@ -3,6 +3,6 @@
 It may import the modules of transactions, and knows a lake only by the verbs that it calls.
 """
 
-from lakevilla.api.session.session import Session, Sessions
+from lakevilla.api.session.session import Session
 
-__all__ = ["Session", "Sessions"]
+__all__ = ["Session"]

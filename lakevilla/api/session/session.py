@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from types import TracebackType
-from typing import Any, Generic, Self, cast, get_args
+from typing import Any, Generic, Self, get_args
 
 from lakevilla.api.arguments import check_choice, check_number, check_views, parameters
 from lakevilla.api.client.discovering import refuse_places
@@ -27,7 +27,7 @@ from lakevilla.api.session.planning import (
     refuse_in_transaction,
     script_text,
 )
-from lakevilla.api.snapshot import once
+from lakevilla.api.snapshot import Snapshot, once
 from lakevilla.api.transaction import Transaction
 from lakevilla.engines.statistics import LIMITS, StatementLimits, limited
 from lakevilla.errors import InvalidOperation, RefNotFound
@@ -49,10 +49,9 @@ from lakevilla.transaction.state.values import Feature
 
 __all__ = [
     "Session",
-    "Sessions",
     "DEFAULTS",
-    "checked_limits",
-    "limits_of",
+    "begin_session",
+    "limited_to",
     "refuse_higher",
     "refuse_of_spark",
     "setting",
@@ -366,75 +365,40 @@ class Session(Generic[Frame]):
             self._options.pop(node.name, None)
 
 
-# -------------------- lake
+# -------------------- beginning
 #
-# Sessions as a verb of a lake.
+# A new session of a lake.
 
 
-class Sessions(Generic[Frame]):
-    """The sessions of a lake, for texts of many statements."""
-
-    def session(
-        self,
-        isolation: Isolation | None = None,
-        features: Feature | None = None,
-        *,
-        max_rows: int | None = None,
-        max_bytes: int | None = None,
-        timeout_seconds: float | None = None,
-        **transaction_options: Any,
-    ) -> Session[Frame]:
-        """Begin a session, which runs SQL statements and keeps a transaction open between them.
-
-        Parameters
-        ----------
-        isolation, features : optional
-            Of its transactions, as for ``transaction``; SET and BEGIN change them.
-        max_rows, max_bytes : int, optional
-            The most rows that a query may find, and the most bytes that they take as Arrow. It
-            stops there with an error, and has read little more. SET changes them.
-        timeout_seconds : float, optional
-            The longest time that a statement may run; its commit is never cut off.
-        **transaction_options
-            As for ``transaction``, except ``idempotency_key``.
-
-        Raises
-        ------
-        InvalidOperation
-            An option is unknown, or belongs to one transaction alone; or a limit is given, and the
-            lake is one with ``spark=``.
-
-        Examples
-        --------
-        >>> session = lake.session()
-        >>> rows = session.sql("INSERT INTO orders VALUES (2, 'jam'); SELECT sku FROM orders")
-        >>> rows["sku"].to_pylist()
-        ['tea', 'jam']
-        """
-        options = dict(transaction_options)
-        if "idempotency_key" in options:
+def begin_session(
+    lake: Host[Frame],
+    isolation: Isolation | None,
+    features: Feature | None,
+    *,
+    limits: Mapping[str, object],
+    transaction_options: Mapping[str, Any],
+) -> Session[Frame]:
+    """Begin a session with some limits of its statements; see ``Lake.session``."""
+    options = dict(transaction_options)
+    if "idempotency_key" in options:
+        raise InvalidOperation(
+            "an idempotency_key belongs to one transaction, and a session has many: pass it to "
+            "lake.transaction() or lake.run()"
+        )
+    known = tuple(inspect.signature(begin_transaction).parameters)[2:-1]
+    for name in options:
+        if name not in known:
             raise InvalidOperation(
-                "an idempotency_key belongs to one transaction, and a session has many: pass it to "
-                "lake.transaction() or lake.run()"
+                f"unknown transaction option {name!r}: choose from {', '.join(known)}"
             )
-        known = tuple(inspect.signature(begin_transaction).parameters)[2:-1]
-        for name in options:
-            if name not in known:
-                raise InvalidOperation(
-                    f"unknown transaction option {name!r}: choose from {', '.join(known)}"
-                )
-        if isolation is not None:
-            check_choice("isolation", isolation, *get_args(Isolation))
-            options["isolation"] = isolation
-        if features is not None:
-            if not isinstance(features, Feature):
-                raise InvalidOperation(
-                    f"features must be a lakevilla.Feature, not {shown(features)}"
-                )
-            options["features"] = features
-        host = cast("Host[Frame]", self)
-        given = {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout_seconds}
-        return Session(host, options | checked_limits(host._executor.dialect, given))
+    if isolation is not None:
+        check_choice("isolation", isolation, *get_args(Isolation))
+        options["isolation"] = isolation
+    if features is not None:
+        if not isinstance(features, Feature):
+            raise InvalidOperation(f"features must be a lakevilla.Feature, not {shown(features)}")
+        options["features"] = features
+    return Session(lake, options | checked_limits(lake._executor.dialect, limits))
 
 
 # -------------------- options
@@ -520,6 +484,11 @@ def checked_limits(dialect: str, given: Mapping[str, object]) -> dict[str, objec
     found = {name: checked(name, one) for name, one in given.items() if one is not None}
     refuse_of_spark(dialect, *found)
     return found
+
+
+def limited_to(state: Snapshot[Frame], given: Mapping[str, object]) -> AbstractContextManager[None]:
+    """Return a block that limits one query of a snapshot; see ``checked_limits``."""
+    return limited(limits_of(checked_limits(state._executor.dialect, given)))
 
 
 def limits_of(options: Mapping[str, Any]) -> StatementLimits:
