@@ -266,7 +266,7 @@ class LoggedOperation(HtmlFields):
     table : str
         The table's present name.
     operation : str
-        The name of the operation in the table's log, such as ``WRITE`` or ``MERGE``.
+        The name of the operation in the table's log, such as WRITE or MERGE.
     parameters : Mapping of str to str
         The parameters of the operation, as the log has them.
     metrics : Mapping of str to str

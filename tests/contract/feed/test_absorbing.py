@@ -82,5 +82,5 @@ def test_of_a_lake_without_tables_nothing_is_taken_in(tmp_path: Path) -> None:
 
 def test_the_command(lake: lv.Lake) -> None:
     append(lake, "stock")
-    assert "taken in: stock" in CliRunner().invoke(app, ["absorb", lake.root]).stdout
+    assert "added: stock" in CliRunner().invoke(app, ["absorb", lake.root]).stdout
     assert "nothing to add" in CliRunner().invoke(app, ["absorb", lake.root, "stock"]).stdout
