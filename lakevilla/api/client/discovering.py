@@ -236,7 +236,7 @@ def lake_html(client: LakeClient) -> str:
         note = summary(head) or ", nothing was committed yet"
     except LakeVillaError as error:
         head = known_head(client)
-        note = f"{summary(head)}; can't be read now: {error.message}"
+        note = f"{summary(head)}; cannot be read now: {error.message}"
     return tables_html(f"lake {client.root}{ref_of(client)}{note}", client, head)
 
 

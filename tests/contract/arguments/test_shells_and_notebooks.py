@@ -121,7 +121,7 @@ def test_a_lake_that_cannot_be_seen_is_shown_as_it_was_known(
     monkeypatch.setattr(inside(lake).store, "get", fails)
     html, gets = quietly(lake, lake._repr_html_)
     assert gets == 1, "and nobody waits for more"
-    assert "version 2, 1 table; can't be read now: " in html
+    assert "version 2, 1 table; cannot be read now: " in html
     assert "the store is away" in html
     assert "<td>sales/orders</td>" in html
 
