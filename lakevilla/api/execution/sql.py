@@ -8,10 +8,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakevilla.api.client.discovering import refuse_places
+from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.inserting import run_insert
-from lakevilla.api.execution.queries import with_catalog
-from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import MergeBuilder
 from lakevilla.errors import InvalidOperation
@@ -199,7 +198,7 @@ def _finished(builder: MergeBuilder, statement: MergeStatement) -> OperationResu
 
 
 def compiler_of(
-    executor: Sources[Frame],
+    executor: Executor[Frame],
     params: Mapping[str, object],
     schemas: Schemas,
     alias: str | None = None,
@@ -216,7 +215,7 @@ def compiler_of(
 
 
 def merges(
-    executor: Sources[Frame],
+    executor: Executor[Frame],
     statement: UpdateStatement | DeleteStatement,
     params: Mapping[str, object],
     schema: pa.Schema,

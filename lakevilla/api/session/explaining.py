@@ -7,8 +7,8 @@ from typing import cast
 
 import pyarrow as pa
 
+from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.queries import with_catalog
 from lakevilla.api.execution.sql import compiler_of, merges
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads

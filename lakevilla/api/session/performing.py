@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.queries import with_catalog
 from lakevilla.api.execution.replacing import Place, is_there, place_of, replace_table
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns, parameters
 from lakevilla.api.client.client import LakeClient
+from lakevilla.api.execution.changing import own_row_test
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.queries import own_row_test
 from lakevilla.api.execution.sources import (
     NO_COLUMNS,
     TWO_ROWS,
