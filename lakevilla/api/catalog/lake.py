@@ -95,7 +95,7 @@ class Catalog(Refs[Frame], Generic[Frame]):
             last = None if after is None else last_name(head, after)
             if head is None:
                 return TablePage()
-            with executor.alone():
+            with executor.verb_scope():
                 found, more = executor.run(listed(head, prefix or "", last, limit))
             following = token_of(head, found[-1].key) if more else None
             if not details:

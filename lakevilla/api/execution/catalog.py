@@ -68,7 +68,7 @@ def with_catalog(
     if found is None:
         return statement, views
     rows: dict[str, object] = {}
-    with executor.alone():
+    with executor.verb_scope():
         executor.run(bind_if_made(executor.state))
         head = executor.state.head
         for use in found.uses:

@@ -217,7 +217,7 @@ class Executor(Generic[Frame]):
     def __enter__(self) -> Self:
         if self.state.claims.key is not None:
             try:
-                with self.alone():
+                with self.verb_scope():
                     # A key that is done already must be reported before the body runs.
                     self.run(bind_to_head(self.state))
             except BaseException:
@@ -275,7 +275,7 @@ class Executor(Generic[Frame]):
             Another commit changed what was read: run the transaction again.
         TransactionAborted, CommitOutcomeUnknown, ForeignConflict
         """
-        with self.alone():
+        with self.verb_scope():
             ending.refuse_unfinished(self.state, self.merges)
             publish = self.wait == "published"
             return ending.run_commit(
@@ -284,7 +284,7 @@ class Executor(Generic[Frame]):
 
     def abort(self) -> None:
         """Undo everything; does nothing after the end."""
-        with self.alone():
+        with self.verb_scope():
             try:
                 self.run(give_up(self.state))
             finally:
@@ -292,7 +292,7 @@ class Executor(Generic[Frame]):
 
     def save(self) -> None:
         """Store the transaction as it is now, so that ``lake.resume`` can continue it elsewhere."""
-        with self.alone():
+        with self.verb_scope():
             self.state.check_alive("save")
             self.client.ensure_safe_store()
             self.run(saving.save(self.state))
@@ -304,7 +304,21 @@ class Executor(Generic[Frame]):
     # -- one verb ----------------------------------------------------------------
 
     @contextmanager
-    def alone(self, verb: str = "", table: str | None = None) -> Generator[None]:
+    def verb_scope(self, verb: str = "", table: str | None = None) -> Generator[None]:
+        """Enter a verb: take the lock, measure its phases, and name its table in its errors.
+
+        A copy of the transaction in a forked child is refused. At the end the idle time begins.
+
+        Parameters
+        ----------
+        verb, table : str
+            The names that errors and reports of progress have; both may be missing.
+
+        Raises
+        ------
+        InvalidOperation
+            Another verb of the transaction is running, or a parent process has begun it.
+        """
         if not self._use.is_of_this_process:
             # This is a forked child's copy. It must not commit concurrently with its parent, and
             # must not undo: that would delete the files that the parent goes on to commit.
@@ -318,7 +332,7 @@ class Executor(Generic[Frame]):
             try:
                 shown = "" if verb == "open" else verb
                 measured = self.client.measured(shown, table, self.state.id)
-                with of(self.state.phases), self.placing(verb, table), measured:
+                with of(self.state.phases), self.naming_errors(verb, table), measured:
                     if verb and table is not None and not isinstance(table, str):
                         raise InvalidOperation(no_name(table))
                     yield
@@ -327,7 +341,7 @@ class Executor(Generic[Frame]):
                 turns.watch_reads(self)
                 self.idle.note_use()
 
-    def placing(self, verb: str, table: str | None) -> AbstractContextManager[None]:
+    def naming_errors(self, verb: str, table: str | None) -> AbstractContextManager[None]:
         """Name, in errors raised inside, the transaction and the verb and table that failed."""
         return names.naming_errors(self.client, self.state, verb, table)
 
@@ -335,14 +349,15 @@ class Executor(Generic[Frame]):
         """Run a program; return what it returns, and raise what it raises."""
         return self.client.run(program)
 
-    def done(self, program: Program[Done]) -> OperationResult:
+    def run_verb(self, program: Program[Done]) -> OperationResult:
+        """Run the program of a verb that writes, and save the transaction if that is due."""
         done = self.run(program)
         self.save_if_due()
         return result_of(self.state, done, self._perform_deferred)
 
     def _perform_deferred(self, done: Done) -> None:
         """Perform a deferred operation before its counts are returned."""
-        with self.alone():
+        with self.verb_scope():
             self.state.check_open("counts")
             self.run(perform_late(self.state))
             if done.deferred:
@@ -376,8 +391,12 @@ class Executor(Generic[Frame]):
         refuse_places(self.client, table, self.state.work.tables)
         return self.resolve(table)
 
-    def to_write(self, table: str, verb: str) -> str:
-        """Return the location of a table that a verb is allowed to change, with places taken."""
+    def begin_write(self, table: str, verb: str) -> str:
+        """Take places in the queue of a table that a verb changes, and return its location.
+
+        The table's name is resolved first, and the verb must be allowed on it. A deferred verb
+        takes its place later.
+        """
         self.state.check_open(verb)
         location = self.resolve(table)
         self.state.check_write(location, verb)
@@ -389,14 +408,14 @@ class Executor(Generic[Frame]):
             self.run(take_places(self.state, [location], access))
         return location
 
-    def to_write_into(self, table: str, verb: str) -> tuple[str, Layout]:
-        """Return what ``to_write`` does, and the layout, for a verb that must know the columns."""
-        location = self.to_write(table, verb)
+    def begin_write_into(self, table: str, verb: str) -> tuple[str, Layout]:
+        """Return what ``begin_write`` does, and the layout, for a verb that must know the columns."""
+        location = self.begin_write(table, verb)
         return location, self.run(layout_of(self.state, location, probing=True))
 
     def state_of_lake(self, *, whole: bool = False) -> Head | None:
         """Return the HEAD that it is bound to; ``whole``: with all tables and names."""
-        with self.alone():
+        with self.verb_scope():
             self.run(bind_if_made(self.state))
             if whole:
                 self.run(load_all(self.state.head))
@@ -404,22 +423,22 @@ class Executor(Generic[Frame]):
 
     def bind_to(self, version: int | None, timestamp: datetime | None) -> None:
         """Bind the transaction for good to a global version, or to the newest version at a time."""
-        with self.alone():
+        with self.verb_scope():
             bind_to_version(self.client, self.state, version, timestamp)
 
     def bind_to_own(self, asked: OwnVersion) -> None:
         """Bind it for good to a past state, by its own log, of the table that it will read."""
-        with self.alone():
+        with self.verb_scope():
             self.run(bind_to_own(self.state, asked))
 
     def refuse_missing_files(self) -> None:
         """Raise ``VersionNotFound`` if files of a past state that it has opened are deleted."""
-        with self.alone():
+        with self.verb_scope():
             self.run(refuse_missing_files(self.state))
 
     def look(self, table: str) -> View:
         """Return a table's state without its rows: nothing becomes part of its reads."""
-        with self.alone("open", table):
+        with self.verb_scope("open", table):
             location = self.resolve(table)
             self.run(touch(self.state, [location], probing=True))
             return self.state.work.tables[location].view
@@ -427,14 +446,14 @@ class Executor(Generic[Frame]):
     def look_at_each(self, tables: Mapping[str, str]) -> dict[str, View | LakeVillaError]:
         """Return the states of tables by name, or the error of each; all are read together."""
         found: dict[str, View | LakeVillaError] = {}
-        with self.alone():
+        with self.verb_scope():
             errors = self.run(touch_each(self.state, tables.values()))
         for (name, location), error in zip(tables.items(), errors, strict=True):
             if error is None:
                 found[name] = self.state.work.tables[location].view
                 continue
             try:
-                with self.placing("open", name):
+                with self.naming_errors("open", name):
                     error.table = name if error.table == location else error.table
                     raise error
             except LakeVillaError as named:
@@ -565,7 +584,7 @@ class Executor(Generic[Frame]):
         params: Mapping[str, object] | None,
     ) -> pa.RecordBatchReader:
         """Return rows of a table as ``read`` does, streamed."""
-        with self.kept(), self.alone("read", table):
+        with self.kept(), self.verb_scope("read", table):
             self.state.check_open("read")
             columns = check_columns(columns)
             predicate = self.optional_predicate(where, params, table)
@@ -575,7 +594,7 @@ class Executor(Generic[Frame]):
         self, table: str, columns: Sequence[str] | None, predicate: Expr | None
     ) -> pa.RecordBatchReader:
         """Return rows of a table as ``scan`` does, by a predicate that is already a tree."""
-        with self.kept(), self.alone("read", table):
+        with self.kept(), self.verb_scope("read", table):
             self.state.check_open("read")
             return self._scanned(table, columns, predicate)
 
@@ -607,7 +626,7 @@ class Executor(Generic[Frame]):
         params: Mapping[str, object] | None,
     ) -> Frame:
         """Return the rows changed after a global version; see ``Transaction.changes``."""
-        with self.alone("changes", table):
+        with self.verb_scope("changes", table):
             self.state.check_open("changes")
             columns = check_columns(columns)
             since = check_number("since", since)
@@ -638,7 +657,7 @@ class Executor(Generic[Frame]):
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> Frame:
         """Run a SELECT; the rows of its tables count as read."""
-        with self.alone():
+        with self.verb_scope():
             bound = self._bound_query(statement, params, views)
             now = self._fixed_now()
             found: Frame = queries.select(self.client, self.state, bound, self.dialect, now)
@@ -648,7 +667,7 @@ class Executor(Generic[Frame]):
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> str:
         """Return the engine's plan of a query; nothing counts as read."""
-        with self.alone():
+        with self.verb_scope():
             bound = self._bound_query(statement, params, views)
             return queries.plan_of(self.client, self.state, bound)
 
@@ -656,7 +675,7 @@ class Executor(Generic[Frame]):
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> pa.Schema:
         """Return the columns of a query; nothing counts as read."""
-        with self.alone():
+        with self.verb_scope():
             bound = self._bound_query(statement, params, views)
             return queries.columns_of(self.client, self.state, bound)
 
@@ -664,7 +683,7 @@ class Executor(Generic[Frame]):
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> pa.Schema:
         """Return the columns of a query; none of its rows counts as seen."""
-        with self.alone():
+        with self.verb_scope():
             source = self._query_source(statement, params, views, NO_COLUMNS)
             return queries.columns_of_source(self.client, self.state, source)
 
@@ -717,8 +736,8 @@ class Executor(Generic[Frame]):
         meaning: Meaning | None = None,
     ) -> OperationResult:
         """Set columns of the rows for which ``where`` is true; see ``Transaction.update``."""
-        with self.alone("update", table):
-            location = self.to_write(table, "update")
+        with self.verb_scope("update", table):
+            location = self.begin_write(table, "update")
             together = self.together(params, self.foreign(table), meaning)
             condition = together.predicate(where)
             with naming_quotes(assignments):
@@ -731,7 +750,7 @@ class Executor(Generic[Frame]):
                     location,
                     lambda layout: update_of(location, layout, together, values, condition, alias),
                 )
-                return self.done(execute(self.state, operation, "update"))
+                return self.run_verb(execute(self.state, operation, "update"))
 
     def delete(
         self,
@@ -742,8 +761,8 @@ class Executor(Generic[Frame]):
         meaning: Meaning | None = None,
     ) -> OperationResult:
         """Delete the rows for which ``where`` is true; see ``Transaction.delete``."""
-        with self.alone("delete", table):
-            location = self.to_write(table, "delete")
+        with self.verb_scope("delete", table):
+            location = self.begin_write(table, "delete")
             together = self.together(params, self.foreign(table), meaning)
             condition = together.predicate(where)
             together.finish()
@@ -753,7 +772,7 @@ class Executor(Generic[Frame]):
                 location,
                 lambda layout: delete_of(location, layout, together, condition, alias),
             )
-            return self.done(execute(self.state, operation, "delete"))
+            return self.run_verb(execute(self.state, operation, "delete"))
 
     def merge(
         self,
@@ -787,7 +806,7 @@ class Executor(Generic[Frame]):
             within=within,
             of_own_row=of_own_row,
         )
-        return self.done(execute(self.state, operation, "merge"))
+        return self.run_verb(execute(self.state, operation, "merge"))
 
     def merge_builder(
         self,
@@ -810,7 +829,7 @@ class Executor(Generic[Frame]):
         bind(condition, schemas)
 
         def perform(clauses: tuple[MergeClause, ...]) -> OperationResult:
-            with self.alone(described.verb, described.table):
+            with self.verb_scope(described.verb, described.table):
                 together.finish()
                 together.check(schemas)
                 return self.merge(
@@ -833,7 +852,7 @@ class Executor(Generic[Frame]):
             parse=together.predicate,
             parse_assignments=together.assignments,
             perform=perform,
-            placing=partial(self.placing, described.verb, described.table),
+            placing=partial(self.naming_errors, described.verb, described.table),
             described=described,
         )
 
@@ -843,8 +862,8 @@ class Executor(Generic[Frame]):
         self, statement: InsertStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> OperationResult:
         """Insert the rows of a query; the operation holds the query, so that a redo runs it."""
-        with self.alone("insert", statement.table):
-            location = self.to_write(statement.table, "insert")
+        with self.verb_scope("insert", statement.table):
+            location = self.begin_write(statement.table, "insert")
 
             def named(layout: Layout) -> tuple[Layout, tuple[str, ...]]:
                 columns = statement.columns or tuple(layout.schema.names)
@@ -856,7 +875,7 @@ class Executor(Generic[Frame]):
             refuse_unused(params, source.params)
             operation = InsertOperation(location, columns, source)
             with frames_go_in_views(source.tables):
-                return self.done(execute(self.state, operation, "insert"))
+                return self.run_verb(execute(self.state, operation, "insert"))
 
     def merge_from(
         self,
@@ -866,8 +885,8 @@ class Executor(Generic[Frame]):
         meaning: Meaning | None = None,
     ) -> MergeBuilder:
         """Return the builder of a merge whose source is a query."""
-        with self.alone(statement.verb, statement.table):
-            location, layout = self.to_write_into(statement.table, "merge")
+        with self.verb_scope(statement.verb, statement.table):
+            location, layout = self.begin_write_into(statement.table, "merge")
             source = self._query_source(statement.source, params, views, layout.schema)
             # A deferred merge must raise the errors of its query now.
             within = statement.within if is_read_once(source, location) else None
@@ -905,8 +924,8 @@ class Executor(Generic[Frame]):
 
         Return None if all files are as they should be.
         """
-        with self.alone("optimize", table):
-            location = self.to_write(table, "optimize")
+        with self.verb_scope("optimize", table):
+            location = self.begin_write(table, "optimize")
             return self.run(
                 optimize.optimize(
                     self.state,
@@ -919,15 +938,15 @@ class Executor(Generic[Frame]):
 
     def set_guard(self, table: str, on: bool) -> None:
         """Turn the writer feature ``lakevilla`` on or off."""
-        with self.alone():
-            location = self.to_write(table, "guard" if on else "unguard")
-            self.done(execute(self.state, Guard(location, on), "guard"))
+        with self.verb_scope():
+            location = self.begin_write(table, "guard" if on else "unguard")
+            self.run_verb(execute(self.state, Guard(location, on), "guard"))
 
     def applied(self, program: Program[dict[str, Outcome]]) -> dict[str, str]:
         """Return the outcome of each table, by name, of a program that applies one state to
         another.
         """
-        with self.alone("apply"):
+        with self.verb_scope("apply"):
             self.client.ensure_safe_store()
             try:
                 outcomes = self.run(program)

@@ -44,8 +44,8 @@ def run_insert(
 ) -> OperationResult:
     """Insert the rows of a query, as the statement says."""
     if statement.by_name or statement.partition:
-        with executor.alone("insert", statement.table):
-            _, layout = executor.to_write_into(statement.table, "insert")
+        with executor.verb_scope("insert", statement.table):
+            _, layout = executor.begin_write_into(statement.table, "insert")
         statement = _in_partition(statement, layout, executor.dialect)
         used = _used(executor, statement.source.sql, params)
         if statement.by_name:
@@ -117,13 +117,13 @@ def _insert_over(
     refuse_unused(params, {**used, **tested})
     rows = executor.select(statement.source, used, views)
     literals = has_literals_alone({*statement.source.tables, *views})
-    with executor.alone("insert", statement.table):
-        location, layout = executor.to_write_into(statement.table, "overwrite")
+    with executor.verb_scope("insert", statement.table):
+        location, layout = executor.begin_write_into(statement.table, "overwrite")
         columns = statement.columns or tuple(layout.schema.names)
         refuse_unknown(columns, layout.schema, layout.table, "name another")
         reader = executor.assigned_rows(layout, columns, rows, literals=literals)
         where = _replaced_where(executor, replaced.where, tested, layout)
-        return executor.done(
+        return executor.run_verb(
             overwrite(
                 executor.state,
                 location,

@@ -117,8 +117,8 @@ def _as_merge(
 
     It reads other rows, or the engine computes its condition.
     """
-    with executor.alone(merge_verb(statement), statement.table):
-        schema = executor.to_write_into(statement.table, "merge")[1].schema
+    with executor.verb_scope(merge_verb(statement), statement.table):
+        schema = executor.begin_write_into(statement.table, "merge")[1].schema
     error: Exception | None = None
     for merge in merges(executor, statement, params, schema, by_engine=by_engine):
         try:
@@ -147,8 +147,8 @@ def _merge(
     views: dict[str, object],
 ) -> OperationResult:
     if any(clause.values for clause in statement.clauses):
-        with executor.alone("merge", statement.table):
-            columns = executor.to_write_into(statement.table, "merge")[1].schema.names
+        with executor.verb_scope("merge", statement.table):
+            columns = executor.begin_write_into(statement.table, "merge")[1].schema.names
         clauses = (one.in_order_of(columns, statement.table) for one in statement.clauses)
         statement = replace(statement, clauses=tuple(clauses))
     builder = executor.merge_from(statement, params, views, executor.meaning)

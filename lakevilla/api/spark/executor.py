@@ -150,7 +150,7 @@ class SparkExecutor(Executor["DataFrame"]):
         params: Mapping[str, object] | None,
     ) -> DataFrame:
         """Return rows of a table as a DataFrame; see ``Transaction.read``."""
-        with self.kept(), self.alone("read", table):
+        with self.kept(), self.verb_scope("read", table):
             self.state.check_open("read")
             columns = check_columns(columns)
             predicate = self.optional_predicate(where, params, table)
@@ -306,7 +306,7 @@ class SparkExecutor(Executor["DataFrame"]):
     def select(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> DataFrame:
-        with self.alone():
+        with self.verb_scope():
             return self._selected(statement, params, views)
 
     def _selected(
@@ -322,7 +322,7 @@ class SparkExecutor(Executor["DataFrame"]):
     def plan(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> str:
-        with self.alone():
+        with self.verb_scope():
             return plan_of(self._selected(statement, params, views))
 
     def _needed(self, location: str, named: frozenset[str] | None) -> list[str] | None:
@@ -335,7 +335,7 @@ class SparkExecutor(Executor["DataFrame"]):
     def schema_of_query(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> pa.Schema:
-        with self.alone():
+        with self.verb_scope():
             return arrow_schema(self._selected(statement, params, views), "the query")
 
     def assigned_rows(
@@ -353,12 +353,12 @@ class SparkExecutor(Executor["DataFrame"]):
     def insert(
         self, statement: InsertStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> OperationResult:
-        with self.alone("insert", statement.table):
-            location, layout = self.to_write_into(statement.table, "insert")
+        with self.verb_scope("insert", statement.table):
+            location, layout = self.begin_write_into(statement.table, "insert")
             columns = statement.columns or tuple(layout.schema.names)
             rows = self._selected(statement.source, params, views)
             data = self.assigned_rows(layout, columns, rows, literals=False)
-            return self.done(append(self.state, location, data))
+            return self.run_verb(append(self.state, location, data))
 
     def merge_from(
         self,
@@ -367,8 +367,8 @@ class SparkExecutor(Executor["DataFrame"]):
         views: Mapping[str, object],
         meaning: Meaning | None = None,
     ) -> MergeBuilder:
-        with self.alone(statement.verb, statement.table):
-            location = self.to_write(statement.table, "merge")
+        with self.verb_scope(statement.verb, statement.table):
+            location = self.begin_write(statement.table, "merge")
             mine = parameters_in(statement.source.sql, params)
             rows, stored = self.merge_rows(location, self._selected(statement.source, mine, views))
             together = self.together(params, None, meaning)

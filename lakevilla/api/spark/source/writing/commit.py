@@ -351,8 +351,8 @@ def _planned(
             table=asked.table,
         )
     verb = "overwrite" if asked.overwrite else "append"
-    with executor.alone(verb, asked.table):
-        location = executor.to_write(asked.table, verb)
+    with executor.verb_scope(verb, asked.table):
+        location = executor.begin_write(asked.table, verb)
         layout, where, wider = _layout(asked, columns, location, executor)
         if asked.read_version is not None:
             _check_read(access, asked, location, executor)
