@@ -23,6 +23,7 @@ from lakevilla.api.arguments import (
 from lakevilla.api.client.discovering import ref_of
 from lakevilla.api.client.names import refuse_outside
 from lakevilla.api.execution.replacing import place_of, replace_table
+from lakevilla.api.execution.sources import identifier
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, set_from
 from lakevilla.api.reads import Reads
@@ -189,7 +190,9 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         executor = self._executor
         with executor.verb_scope("append", table):
             location = executor.begin_write(table, "append")
-            reader, columns = executor.incoming(location, data, schema_mode)
+            check_mode("schema_mode", schema_mode, "merge")
+            layout = executor.bind(location)
+            reader, columns = executor.incoming(location, layout, data, schema_mode)
             return executor.run_verb(append(executor.state, location, reader, columns))
 
     def overwrite(
@@ -261,7 +264,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             if schema_mode == "overwrite":
                 reader, columns = executor.replacing(location, data)
             else:
-                reader, columns = executor.incoming(location, data, schema_mode)
+                layout = executor.bind(location)
+                reader, columns = executor.incoming(location, layout, data, schema_mode)
             if predicate is not None:
                 predicate = exact(predicate, reader.schema)
             if reuse_by is not None:
@@ -376,8 +380,9 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             if named is not None and not named:
                 raise InvalidOperation("keys is empty: name at least one key column")
             location = executor.begin_write(table, "upsert")
-            names = executor.identifier(location) if named is None else named
-            rows, stored = executor.keyed_rows(location, data, names, widens=widens)
+            layout = executor.bind(location, probing=True)
+            names = identifier(layout) if named is None else named
+            rows, stored = executor.keyed_rows(layout, data, names, widens=widens)
             columns = {name.lower(): name for name in rows.names}
             on: Expr | None = None
             for name in names:
@@ -450,7 +455,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             if source_alias.lower() == target_alias.lower():
                 raise InvalidOperation(f"both aliases are {source_alias!r}: choose two names")
             location = executor.begin_write(table, "merge")
-            rows, stored = executor.merge_rows(location, source, widens=schema_mode is not None)
+            layout = executor.bind(location, probing=True)
+            rows, stored = executor.merge_rows(layout, source, widens=schema_mode is not None)
             aliases = source_alias, target_alias
             foreign = executor.foreign_of_merge(location, source, rows, aliases)
             together = executor.together(params, foreign)
@@ -530,7 +536,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             with whole_or_not_at_all(executor.state, location):
                 executor.run(created)
                 if source is not None:
-                    rows, _ = executor.incoming(location, source, None)
+                    rows, _ = executor.incoming(location, executor.bind(location), source, None)
                     executor.run(append(executor.state, location, rows))
             executor.save_if_due()
 

@@ -409,9 +409,16 @@ class Executor(Generic[Frame]):
         return location
 
     def begin_write_into(self, table: str, verb: str) -> tuple[str, Layout]:
-        """Return what ``begin_write`` does, and the layout, for a verb that must know the columns."""
+        """Return what ``begin_write`` and ``bind`` do, for a verb that must know the columns."""
         location = self.begin_write(table, verb)
-        return location, self.run(layout_of(self.state, location, probing=True))
+        return location, self.bind(location, probing=True)
+
+    def bind(self, location: str, *, probing: bool = False) -> Layout:
+        """Bind the transaction to HEAD, if it is not bound yet, and return the table's layout.
+
+        From then on the verb reads the table as of that HEAD. ``probing`` is as in ``layout_of``.
+        """
+        return self.run(layout_of(self.state, location, probing=probing))
 
     def state_of_lake(self, *, whole: bool = False) -> Head | None:
         """Return the HEAD that it is bound to; ``whole``: with all tables and names."""
@@ -499,10 +506,10 @@ class Executor(Generic[Frame]):
     # -- rows that callers give ----------------------------------------------------
 
     def incoming(
-        self, location: str, data: object, schema_mode: Literal["merge"] | None
+        self, location: str, layout: Layout, data: object, schema_mode: Literal["merge"] | None
     ) -> tuple[pa.RecordBatchReader, bytes | None]:
         """Return rows as the columns of a table, and its new columns if there are further ones."""
-        return sources.incoming(self.client, self.state, location, data, schema_mode)
+        return sources.incoming(self.client, self.state, location, layout, data, schema_mode)
 
     def replacing(self, location: str, data: object) -> tuple[pa.RecordBatchReader, bytes]:
         """Return rows as ``incoming`` does; the table will have their columns and no others."""
@@ -516,23 +523,17 @@ class Executor(Generic[Frame]):
         """Return the columns of a new table, and its rows; None for a schema alone."""
         return sources.schema_of(data_or_schema, name)
 
-    def identifier(self, location: str) -> list[str]:
-        """Return the columns by which the table itself identifies its rows."""
-        return sources.identifier(self.run(layout_of(self.state, location, probing=True)))
-
     def merge_rows(
-        self, location: str, data: object, *, widens: bool = False
+        self, layout: Layout, data: object, *, widens: bool = False
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         """Return the columns of a merge's source, and a function that stores its rows."""
-        layout = self.run(layout_of(self.state, location, probing=True))
         rows = sources.merge_rows(layout, data, widens=widens)
         return rows.schema, partial(sources.stored_source, self.client, self.state, rows)
 
     def keyed_rows(
-        self, location: str, data: object, keys: Sequence[str], *, widens: bool = False
+        self, layout: Layout, data: object, keys: Sequence[str], *, widens: bool = False
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         """Return as ``merge_rows``; each key must have a value in every row, and no key twice."""
-        layout = self.run(layout_of(self.state, location, probing=True))
         rows = sources.keyed_rows(self.client, layout, data, keys, widens=widens)
         return rows.schema, partial(sources.stored_source, self.client, self.state, rows)
 
@@ -823,7 +824,7 @@ class Executor(Generic[Frame]):
         of_own_row: OfOwnRow = of_no_row,
     ) -> MergeBuilder:
         """Return the builder by which a caller describes a merge; its source is known."""
-        layout = self.run(layout_of(self.state, location, probing=True))
+        layout = self.bind(location, probing=True)
         # A condition that can't be bound is refused here, not by `execute`.
         schemas = {aliases[0]: rows, aliases[1]: layout.schema}
         bind(condition, schemas)

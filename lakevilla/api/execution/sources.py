@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.api.alteration import given_schema
-from lakevilla.api.arguments import check_mode
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.names import shown_id
 from lakevilla.arrow import input
@@ -63,12 +62,14 @@ def incoming(
     client: LakeClient,
     state: TransactionState,
     location: str,
+    layout: Layout,
     data: object,
     schema_mode: Literal["merge"] | None,
 ) -> tuple[pa.RecordBatchReader, bytes | None]:
-    """Return rows as the columns of a table, and its new columns if the rows have further ones."""
-    check_mode("schema_mode", schema_mode, "merge")
-    layout = client.run(layout_of(state, location))
+    """Return rows as the columns of a table, and its new columns if the rows have further ones.
+
+    ``layout`` is that of the table to which the transaction is bound.
+    """
     # Opened once: a stream begins when it is first opened.
     source = open_data(data)
 

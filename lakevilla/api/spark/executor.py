@@ -232,14 +232,13 @@ class SparkExecutor(Executor["DataFrame"]):
         return schema, data_or_schema
 
     def incoming(
-        self, location: str, data: Any, schema_mode: Literal["merge"] | None
+        self, location: str, layout: Layout, data: Any, schema_mode: Literal["merge"] | None
     ) -> tuple[Any, bytes | None]:
         if not is_frame(data):
-            return super().incoming(location, data, schema_mode)
-        table = self.run(layout_of(self.state, location)).table
+            return super().incoming(location, layout, data, schema_mode)
         # All errors that the types show are raised before a job begins.
-        like = arrow_schema(data, table).empty_table()
-        reader, columns = super().incoming(location, like, schema_mode)
+        like = arrow_schema(data, layout.table).empty_table()
+        reader, columns = super().incoming(location, layout, like, schema_mode)
         creates = [done for done in self.state.work.done if isinstance(done.operation, Create)]
         if any(done.table == location for done in creates):
             # Its files are stored before HEAD has it: if this driver dies, gc must find them.
@@ -261,11 +260,10 @@ class SparkExecutor(Executor["DataFrame"]):
         return SparkRows(data, reader.schema)
 
     def merge_rows(
-        self, location: str, data: Any, *, widens: bool = False
+        self, layout: Layout, data: Any, *, widens: bool = False
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         if not is_frame(data):
-            return super().merge_rows(location, data, widens=widens)
-        layout = self.run(layout_of(self.state, location, probing=True))
+            return super().merge_rows(layout, data, widens=widens)
         given = arrow_schema(data, layout.table)
         if widens:
             refuse_untyped(given, layout)
@@ -273,11 +271,10 @@ class SparkExecutor(Executor["DataFrame"]):
         return schema, lambda: _stored(self._stage(data, schema, layout.table))
 
     def keyed_rows(
-        self, location: str, data: Any, keys: Sequence[str], *, widens: bool = False
+        self, layout: Layout, data: Any, keys: Sequence[str], *, widens: bool = False
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         if not is_frame(data):
-            return super().keyed_rows(location, data, keys, widens=widens)
-        layout = self.run(layout_of(self.state, location, probing=True))
+            return super().keyed_rows(layout, data, keys, widens=widens)
         given = arrow_schema(data, layout.table)
         schema = keyed_schema(given, layout, widens=widens)
         input.to_reader(given.empty_table(), table=layout.table, schema=schema)
@@ -347,7 +344,7 @@ class SparkExecutor(Executor["DataFrame"]):
                 f"{len(rows.columns)}: make them match"
             )
         rows = assigned(rows.toDF(*columns), layout.schema)
-        data, _ = self.incoming(layout.location, rows, None)
+        data, _ = self.incoming(layout.location, self.bind(layout.location), rows, None)
         return data
 
     def insert(
@@ -370,7 +367,8 @@ class SparkExecutor(Executor["DataFrame"]):
         with self.verb_scope(statement.verb, statement.table):
             location = self.begin_write(statement.table, "merge")
             mine = parameters_in(statement.source.sql, params)
-            rows, stored = self.merge_rows(location, self._selected(statement.source, mine, views))
+            source = self._selected(statement.source, mine, views)
+            rows, stored = self.merge_rows(self.bind(location, probing=True), source)
             together = self.together(params, None, meaning)
             together.use(mine)
             return self.merge_builder(

@@ -388,7 +388,8 @@ def _layout(
         if asked.schema_mode is None:
             there = executor.run(layout_of(state, location, probing=True)).schema
             refuse_unknown(columns.names, there, asked.table, _WIDEN)
-        reader, wider = executor.incoming(location, rows, asked.schema_mode)
+        bound = executor.bind(location)
+        reader, wider = executor.incoming(location, bound, rows, asked.schema_mode)
     if not asked.overwrite:
         return executor.run(layout_to_append(state, location, wider)), None, wider
     if where is not None:
