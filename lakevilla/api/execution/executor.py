@@ -37,7 +37,7 @@ from lakevilla.api.execution.changing import (
     result_of,
     update_of,
 )
-from lakevilla.api.execution.queries import BoundQuery
+from lakevilla.api.execution.queries import BoundQuery, conflict_if_replaced
 from lakevilla.api.execution.sources import NO_COLUMNS, frames_go_in_views
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
@@ -101,7 +101,7 @@ from lakevilla.transaction.verbs.read_write import (
     refuse_missing_files,
     scan,
 )
-from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, raise_if_replaced
+from lakevilla.transaction.verbs.replaced_tables import raise_if_replaced
 
 __all__ = ["Executor"]
 
@@ -896,8 +896,13 @@ class Executor(Generic[Frame]):
             reading = read_source(
                 self.client.context, source, self.state.lookup, own, columns_alone=alone
             )
-            with frames_go_in_views(source.tables), during("data"):
-                rows = self.run(conflict_if_replaced(self.state, source.tables.values(), reading))
+            tables = source.tables
+            with (
+                frames_go_in_views(tables),
+                during("data"),
+                conflict_if_replaced(self.client, self.state, tables.values()),
+            ):
+                rows = self.run(reading)
             together = self.together(params, None, meaning)
             together.use(source.params)
             return self.merge_builder(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,7 @@ from lakevilla.sublogs.operations import QuerySource
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.catalog.explain import answer, plan
 from lakevilla.transaction.verbs.read_write import layout_of, query, scan, see_files
-from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced
+from lakevilla.transaction.verbs.replaced_tables import READING_FAILED, raise_if_replaced
 
 __all__ = [
     "BoundQuery",
@@ -34,6 +34,7 @@ __all__ = [
     "Reader",
     "columns_of",
     "columns_of_source",
+    "conflict_if_replaced",
     "given_rows",
     "kept",
     "parameters_of",
@@ -186,8 +187,21 @@ def columns_of_source(
 ) -> pa.Schema:
     """Return the columns of a source; none of its rows counts as seen."""
     reading = read_source(client.context, source, state.lookup, columns_alone=True)
-    found: pa.Table = client.run(conflict_if_replaced(state, source.tables.values(), reading))
+    with conflict_if_replaced(client, state, source.tables.values()):
+        found: pa.Table = client.run(reading)
     return found.schema
+
+
+@contextmanager
+def conflict_if_replaced(
+    client: LakeClient, state: TransactionState, locations: Iterable[str]
+) -> Iterator[None]:
+    """Raise a conflict if the block can't read files of a table because that was replaced."""
+    try:
+        yield
+    except READING_FAILED as error:
+        client.run(raise_if_replaced(state, locations, error))
+        raise
 
 
 def _schemas(
