@@ -25,7 +25,7 @@ from lakevilla.api.client.names import refuse_outside
 from lakevilla.api.execution.replacing import place_of, replace_table
 from lakevilla.api.execution.sources import identifier
 from lakevilla.api.frame import Frame
-from lakevilla.api.merge import Described, MergeBuilder, set_from
+from lakevilla.api.merge import Described, MergeBuilder, PlannedMerge, set_from
 from lakevilla.api.reads import Reads
 from lakevilla.display import table_html
 from lakevilla.engines.base import MergeClause
@@ -402,10 +402,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             clauses = [MergeClause("not_matched_insert", None, every)]
             if rest:
                 clauses.insert(0, MergeClause("matched_update", None, rest))
-            aliases = "source", "target"
-            return executor.merge(
-                location, rows, stored, on, aliases, tuple(clauses), widens=widens
-            )
+            merge = PlannedMerge(location, rows, stored, on, ("source", "target"), widens)
+            return executor.merge(merge, tuple(clauses))
 
     def merge(
         self,
@@ -459,18 +457,12 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             rows, stored = executor.merge_rows(layout, source, widens=schema_mode is not None)
             aliases = source_alias, target_alias
             foreign = executor.foreign_of_merge(location, source, rows, aliases)
-            together = executor.together(params, foreign)
+            texts = executor.together(params, foreign)
+            widens = schema_mode is not None
+            condition = texts.predicate(on)
+            merge = PlannedMerge(location, rows, stored, condition, aliases, widens)
             described = Described(table)
-            builder = executor.merge_builder(
-                described,
-                location,
-                rows,
-                stored,
-                together.predicate(on),
-                together,
-                aliases,
-                widens=schema_mode is not None,
-            )
+            builder = executor.merge_builder(described, merge, texts)
             executor.merges.append(described)
             return builder
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lakevilla.api.client.client import LakeClient
-from lakevilla.api.merge import new_columns
+from lakevilla.api.merge import OfOwnRow, PlannedMerge, new_columns
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
@@ -18,19 +18,18 @@ from lakevilla.sql.expressions.bind import exact
 from lakevilla.sql.expressions.parse import StatementExpressions
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.sql.statements.dml import MergeStatement
-from lakevilla.sublogs.operations import Delete, Merge, QuerySource, Source, Update
+from lakevilla.sql.statements.meaning.duckdb import OtherMeaning, other_meaning
+from lakevilla.sublogs.operations import Delete, Merge, QuerySource, Update
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.read_write import layout_of, layout_with
 
 __all__ = [
-    "OfOwnRow",
     "delete_of",
     "fitting",
     "is_read_once",
     "merge_of",
-    "of_no_row",
     "own_row_test",
     "result_of",
     "update_of",
@@ -62,67 +61,57 @@ def update_of(
     values: Mapping[str, Expr],
     condition: Expr,
     alias: str | None,
-) -> Update:
-    """Return an update that is bound to the columns of a layout."""
+) -> Update | OtherMeaning:
+    """Return an update that is bound to the columns of a layout, or why it can't be one."""
     assigned = exact_assignments(values, layout.schema, alias=alias)
-    texts.check(layout.schema, alias)
+    other = other_meaning(texts, layout.schema, alias)
+    if other is not None:
+        return other
     return Update(location, assigned, exact(condition, layout.schema, alias=alias))
 
 
 def delete_of(
-    location: str,
-    layout: Layout,
-    texts: StatementExpressions,
-    condition: Expr,
-    alias: str | None,
-) -> Delete:
-    """Return a delete that is bound to the columns of a layout."""
+    location: str, layout: Layout, texts: StatementExpressions, condition: Expr, alias: str | None
+) -> Delete | OtherMeaning:
+    """Return a delete that is bound to the columns of a layout, or why it can't be one."""
     exactly = exact(condition, layout.schema, alias=alias)
-    texts.check(layout.schema, alias)
-    return Delete(location, exactly)
+    return other_meaning(texts, layout.schema, alias) or Delete(location, exactly)
 
 
 def merge_of(
     client: LakeClient,
     state: TransactionState,
-    location: str,
-    rows: pa.Schema,
-    stored: Callable[[], Source],
-    on: Expr,
-    aliases: tuple[str, str],
+    merge: PlannedMerge,
     clauses: tuple[MergeClause, ...],
-    *,
-    widens: bool,
-    within: Expr | None,
-    of_own_row: OfOwnRow,
 ) -> Merge:
-    """Return a merge that is bound to the columns of a table and of its source."""
+    """Return a merge that is bound to the columns of its table and of its source."""
 
     def bound(layout: Layout) -> tuple[Expr, tuple[MergeClause, ...], bytes | None]:
         columns = None
-        source_alias, target_alias = aliases
-        if widens:
+        source_alias, target_alias = merge.aliases
+        if merge.widens:
             new = new_columns(
-                clauses, layout.schema, rows, source_alias=source_alias, table=layout.table
+                clauses, layout.schema, merge.rows, source_alias=source_alias, table=layout.table
             )
             if new is not None:
                 columns = new.serialize().to_pybytes()
-                layout = client.run(layout_with(state, location, new))
-        schemas = {source_alias: rows, target_alias: layout.schema}
-        condition = exact(on, schemas)
+                layout = client.run(layout_with(state, merge.location, new))
+        schemas = merge.schemas(layout.schema)
+        condition = exact(merge.on, schemas)
         exactly = tuple(_bound_clause(clause, schemas, target_alias) for clause in clauses)
         return condition, exactly, columns
 
-    condition, exactly, columns = fitting(client, state, location, bound)
+    condition, exactly, columns = fitting(client, state, merge.location, bound)
+    set_columns = {column for one in exactly for column in one.assignments}
     return Merge(
-        location,
-        stored(),
+        merge.location,
+        merge.stored(),
         condition,
-        *aliases,
+        *merge.aliases,
         exactly,
         columns=columns,
-        within=within,
-        computed=tuple(sorted({c for one in exactly for c in one.assignments if of_own_row(c)})),
+        within=merge.within,
+        computed=tuple(sorted(filter(merge.of_own_row, set_columns))),
     )
 
 
@@ -165,15 +154,6 @@ def result_of(
 # -------------------- own rows
 #
 # Test of whether a merge sets a column to a value computed from the row that it sets.
-
-
-#: Returns the answer for a column that is set to a value of the source.
-OfOwnRow = Callable[[str], bool]
-
-
-def of_no_row(_: str) -> bool:
-    """Return False: rows that the caller gives are the caller's own values."""
-    return False
 
 
 def own_row_test(statement: MergeStatement, location: str, tables: Mapping[str, str]) -> OfOwnRow:

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 import pyarrow as pa
 
@@ -27,12 +27,10 @@ from lakevilla.api.client.discovering import refuse_places
 from lakevilla.api.client.names import no_name
 from lakevilla.api.execution import ending, names, queries, sources, turns
 from lakevilla.api.execution.changing import (
-    OfOwnRow,
     delete_of,
     fitting,
     is_read_once,
     merge_of,
-    of_no_row,
     own_row_test,
     result_of,
     update_of,
@@ -41,7 +39,7 @@ from lakevilla.api.execution.queries import BoundQuery, conflict_if_replaced
 from lakevilla.api.execution.sources import NO_COLUMNS, frames_go_in_views
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
-from lakevilla.api.merge import Described, MergeBuilder
+from lakevilla.api.merge import Described, MergeBuilder, PlannedMerge
 from lakevilla.arrow import input
 from lakevilla.arrow.input import refuse_unknown
 from lakevilla.engines.base import MergeClause
@@ -76,10 +74,10 @@ from lakevilla.sql.expressions.syntax.sql_nodes import Foreign
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.sql.statements.determinism import refuse_volatile, with_fixed_time
 from lakevilla.sql.statements.dml import InsertStatement, MergeStatement
-from lakevilla.sql.statements.meaning.duckdb import meaning_in
+from lakevilla.sql.statements.meaning.duckdb import OtherMeaning, meaning_in
 from lakevilla.sql.statements.select import Dialect, Select
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Guard, InlineSource, QuerySource, Source, StagedSource
+from lakevilla.sublogs.operations import Guard, InlineSource, QuerySource, StagedSource
 from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.late import perform_late
@@ -727,6 +725,26 @@ class Executor(Generic[Frame]):
 
     # -- changing rows ---------------------------------------------------------------
 
+    @overload
+    def update(
+        self,
+        table: str,
+        assignments: Mapping[str, object],
+        where: Predicate | None,
+        params: Mapping[str, object] | None,
+    ) -> OperationResult: ...
+
+    @overload
+    def update(
+        self,
+        table: str,
+        assignments: Mapping[str, object],
+        where: Predicate | None,
+        params: Mapping[str, object] | None,
+        alias: str | None,
+        meaning: Meaning | None,
+    ) -> OperationResult | OtherMeaning: ...
+
     def update(
         self,
         table: str,
@@ -735,23 +753,44 @@ class Executor(Generic[Frame]):
         params: Mapping[str, object] | None,
         alias: str | None = None,
         meaning: Meaning | None = None,
-    ) -> OperationResult:
-        """Set columns of the rows for which ``where`` is true; see ``Transaction.update``."""
+    ) -> OperationResult | OtherMeaning:
+        """Set columns of the rows for which ``where`` is true; see ``Transaction.update``.
+
+        ``meaning`` is that of a statement of ``sql``. If a text has another meaning than that, it
+        is returned, and nothing is done. ``alias`` is the table's name in the statement.
+        """
         with self.verb_scope("update", table):
             location = self.begin_write(table, "update")
-            together = self.together(params, self.foreign(table), meaning)
-            condition = together.predicate(where)
+            texts = self.together(params, self.foreign(table), meaning)
+            condition = texts.predicate(where)
             with naming_quotes(assignments):
-                values = together.assignments(assignments)
-            together.finish()
+                values = texts.assignments(assignments)
+            texts.finish()
             with naming_quotes(assignments):
                 operation = fitting(
                     self.client,
                     self.state,
                     location,
-                    lambda layout: update_of(location, layout, together, values, condition, alias),
+                    lambda layout: update_of(location, layout, texts, values, condition, alias),
                 )
+                if isinstance(operation, OtherMeaning):
+                    return operation
                 return self.run_verb(execute(self.state, operation, "update"))
+
+    @overload
+    def delete(
+        self, table: str, where: Predicate | None, params: Mapping[str, object] | None
+    ) -> OperationResult: ...
+
+    @overload
+    def delete(
+        self,
+        table: str,
+        where: Predicate | None,
+        params: Mapping[str, object] | None,
+        alias: str | None,
+        meaning: Meaning | None,
+    ) -> OperationResult | OtherMeaning: ...
 
     def delete(
         self,
@@ -760,102 +799,41 @@ class Executor(Generic[Frame]):
         params: Mapping[str, object] | None,
         alias: str | None = None,
         meaning: Meaning | None = None,
-    ) -> OperationResult:
-        """Delete the rows for which ``where`` is true; see ``Transaction.delete``."""
+    ) -> OperationResult | OtherMeaning:
+        """Delete the rows for which ``where`` is true; see ``Transaction.delete``, and ``update``
+        for ``alias`` and ``meaning``.
+        """
         with self.verb_scope("delete", table):
             location = self.begin_write(table, "delete")
-            together = self.together(params, self.foreign(table), meaning)
-            condition = together.predicate(where)
-            together.finish()
+            texts = self.together(params, self.foreign(table), meaning)
+            condition = texts.predicate(where)
+            texts.finish()
             operation = fitting(
                 self.client,
                 self.state,
                 location,
-                lambda layout: delete_of(location, layout, together, condition, alias),
+                lambda layout: delete_of(location, layout, texts, condition, alias),
             )
+            if isinstance(operation, OtherMeaning):
+                return operation
             return self.run_verb(execute(self.state, operation, "delete"))
 
-    def merge(
-        self,
-        location: str,
-        rows: pa.Schema,
-        stored: Callable[[], Source],
-        on: Expr,
-        aliases: tuple[str, str],
-        clauses: tuple[MergeClause, ...],
-        *,
-        widens: bool = False,
-        within: Expr | None = None,
-        of_own_row: OfOwnRow = of_no_row,
-    ) -> OperationResult:
-        """Merge a source into the table at ``location``.
-
-        ``widens``: columns of the source that the clauses set, and the table lacks, are added to
-        it. ``within`` is as in the operation. ``of_own_row``: the test whether the source has
-        computed the value of a column from the table's own rows.
-        """
-        operation = merge_of(
-            self.client,
-            self.state,
-            location,
-            rows,
-            stored,
-            on,
-            aliases,
-            clauses,
-            widens=widens,
-            within=within,
-            of_own_row=of_own_row,
-        )
+    def merge(self, merge: PlannedMerge, clauses: tuple[MergeClause, ...]) -> OperationResult:
+        """Merge a source into a table by these clauses, bound to the columns that it has now."""
+        operation = merge_of(self.client, self.state, merge, clauses)
         return self.run_verb(execute(self.state, operation, "merge"))
 
     def merge_builder(
-        self,
-        described: Described,
-        location: str,
-        rows: pa.Schema,
-        stored: Callable[[], Source],
-        condition: Expr,
-        together: StatementExpressions,
-        aliases: tuple[str, str],
-        *,
-        widens: bool = False,
-        within: Expr | None = None,
-        of_own_row: OfOwnRow = of_no_row,
+        self, described: Described, merge: PlannedMerge, texts: StatementExpressions
     ) -> MergeBuilder:
-        """Return the builder by which a caller describes a merge; its source is known."""
-        layout = self.bind(location, probing=True)
+        """Return the builder by which a caller describes the clauses of a merge.
+
+        ``texts`` parses them, and has parsed the condition.
+        """
+        layout = self.bind(merge.location, probing=True)
         # A condition that can't be bound is refused here, not by `execute`.
-        schemas = {aliases[0]: rows, aliases[1]: layout.schema}
-        bind(condition, schemas)
-
-        def perform(clauses: tuple[MergeClause, ...]) -> OperationResult:
-            with self.verb_scope(described.verb, described.table):
-                together.finish()
-                together.check(schemas)
-                return self.merge(
-                    location,
-                    rows,
-                    stored,
-                    condition,
-                    aliases,
-                    clauses,
-                    widens=widens,
-                    within=within,
-                    of_own_row=of_own_row,
-                )
-
-        return MergeBuilder(
-            source=rows,
-            target=layout.schema,
-            aliases=aliases,
-            widens=widens,
-            parse=together.predicate,
-            parse_assignments=together.assignments,
-            perform=perform,
-            placing=partial(self.naming_errors, described.verb, described.table),
-            described=described,
-        )
+        bind(merge.on, merge.schemas(layout.schema))
+        return MergeBuilder(self, described, merge, layout.schema, texts)
 
     # -- verbs of sql alone --------------------------------------------------------
 
@@ -903,19 +881,19 @@ class Executor(Generic[Frame]):
                 conflict_if_replaced(self.client, self.state, tables.values()),
             ):
                 rows = self.run(reading)
-            together = self.together(params, None, meaning)
-            together.use(source.params)
-            return self.merge_builder(
-                Described(statement.table, verb=statement.verb),
+            texts = self.together(params, None, meaning)
+            texts.use(source.params)
+            merge = PlannedMerge(
                 location,
                 rows.schema,
                 lambda: source,
-                together.predicate(statement.on),
-                together,
+                texts.predicate(statement.on),
                 (statement.source_alias, statement.target_alias),
                 within=within,
-                of_own_row=own_row_test(statement, location, source.tables),
+                of_own_row=own_row_test(statement, location, tables),
             )
+            described = Described(statement.table, verb=statement.verb)
+            return self.merge_builder(described, merge, texts)
 
     # -- upkeep, and states that are applied -----------------------------------------
 

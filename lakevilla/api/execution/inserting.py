@@ -20,7 +20,7 @@ from lakevilla.sql.expressions.bind import exact
 from lakevilla.sql.expressions.parse import refuse_unused
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.sql.statements.dml import InsertStatement
-from lakevilla.sql.statements.meaning.duckdb import OtherMeaning
+from lakevilla.sql.statements.meaning.duckdb import other_meaning
 from lakevilla.sql.statements.script.control import used_in
 from lakevilla.sql.statements.select import Dialect, quoted, select_of
 from lakevilla.transaction.verbs.idempotency import committed_in_base
@@ -141,10 +141,9 @@ def _replaced_where(
         return None
     together = executor.together(params, None, executor.meaning)
     where = together.predicate(text)
-    try:
-        together.check(layout.schema)
-    except OtherMeaning as other:
-        raise InvalidOperation(f"replace where: {other}", table=layout.table) from None
+    other = other_meaning(together, layout.schema)
+    if other is not None:
+        raise InvalidOperation(f"replace where: {other}", table=layout.table)
     return where
 
 

@@ -20,7 +20,7 @@ from lakevilla.api.execution.sources import (
     keyed_schema,
     refuse_untyped,
 )
-from lakevilla.api.merge import Described, MergeBuilder
+from lakevilla.api.merge import Described, MergeBuilder, PlannedMerge
 from lakevilla.api.spark.client import SparkClient
 from lakevilla.arrow import input
 from lakevilla.engines.base import StagedRows, TableInput, projection
@@ -369,20 +369,20 @@ class SparkExecutor(Executor["DataFrame"]):
             mine = parameters_in(statement.source.sql, params)
             source = self._selected(statement.source, mine, views)
             rows, stored = self.merge_rows(self.bind(location, probing=True), source)
-            together = self.together(params, None, meaning)
-            together.use(mine)
-            return self.merge_builder(
-                Described(statement.table, verb=statement.verb),
+            texts = self.together(params, None, meaning)
+            texts.use(mine)
+            condition = texts.predicate(statement.on)
+            tables = self._sql_tables(statement.source, views)
+            merge = PlannedMerge(
                 location,
                 rows,
                 stored,
-                together.predicate(statement.on),
-                together,
+                condition,
                 (statement.source_alias, statement.target_alias),
-                of_own_row=own_row_test(
-                    statement, location, self._sql_tables(statement.source, views)
-                ),
+                of_own_row=own_row_test(statement, location, tables),
             )
+            described = Described(statement.table, verb=statement.verb)
+            return self.merge_builder(described, merge, texts)
 
     def _given(self, data: Any) -> DataFrame:
         """Return rows that the caller holds, as a DataFrame."""
