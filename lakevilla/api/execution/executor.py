@@ -1,10 +1,10 @@
 """The executor of one transaction's verbs, as one thread uses it.
 
 Its methods are short: each takes the lock, resolves the names of tables, and hands the arguments
-to functions of the modules beside this one. ``names`` has the names of tables, ``turns`` the lock
-and what happens between verbs, ``ending`` the commit, ``sources`` the rows that callers give,
-``queries`` the SELECTs, and ``changing`` updates, deletes and merges. ``SparkExecutor`` overrides
-the methods that read rows or take them.
+to functions of the other modules here. ``names`` has the names of tables, ``turns`` the lock and
+the work between verbs, ``ending`` the commit, ``sources`` the rows that callers give, ``queries``
+the SELECTs, and ``changing`` updates, deletes and merges. ``SparkExecutor`` overrides the methods
+that read rows or take them.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ __all__ = ["Executor"]
 T = TypeVar("T")
 
 #: Verbs that need no place in a queue before the commit, if they are deferred until then.
-_PUT_OFF = frozenset({"update", "delete", "merge", "upsert", "overwrite", "insert"})
+_DEFERRABLE = frozenset({"update", "delete", "merge", "upsert", "overwrite", "insert"})
 #: Verbs that a protected lake permits.
 _UPKEEP = frozenset({"optimize", "guard", "unguard"})
 
@@ -174,11 +174,6 @@ class Executor(Generic[Frame]):
         place.
         """
         return self.state if self.state.ending.may_run_again else None
-
-    @property
-    def is_past(self) -> bool:
-        """True if the transaction is bound to a past state for good."""
-        return self.state.bound.is_past
 
     @property
     def meaning(self) -> Meaning | None:
@@ -401,7 +396,7 @@ class Executor(Generic[Frame]):
         self.client.ensure_safe_store()
         if verb not in _UPKEEP:
             self.run(refuse_direct(self.state, location, verb))
-        if not (self.state.defers and verb in _PUT_OFF):
+        if not (self.state.defers and verb in _DEFERRABLE):
             access: Access = "append" if verb == "append" else "write"
             self.run(take_places(self.state, [location], access))
         return location
