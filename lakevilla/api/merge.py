@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -17,13 +17,30 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.results import OperationResult
 from lakevilla.sql.expressions.assignments import FILL_FIELDS, filled, path_in, spelled
 from lakevilla.sql.expressions.bind import Predicate
+from lakevilla.sql.expressions.parse import StatementExpressions
 from lakevilla.sql.expressions.syntax.slips import naming_quotes
 from lakevilla.sql.expressions.tree import Call, Column, Expr
+from lakevilla.sql.statements.meaning.duckdb import OtherMeaning, other_meaning
+from lakevilla.sublogs.operations import Source
 
-__all__ = ["Described", "MergeBuilder"]
+__all__ = [
+    "Described",
+    "MergeBuilder",
+    "OfOwnRow",
+    "PlannedMerge",
+    "meaning_of",
+    "new_columns",
+    "of_no_row",
+    "set_from",
+]
 
-Parse = Callable[[object], Expr]
-ParseAssignments = Callable[[Mapping[str, object]], dict[str, Expr]]
+#: Returns whether a column is set to a value that the source has computed from the table's rows.
+OfOwnRow = Callable[[str], bool]
+
+
+def of_no_row(_: str) -> bool:
+    """Return False: rows that the caller gives are the caller's own values."""
+    return False
 
 
 @dataclass(slots=True)
@@ -37,6 +54,51 @@ class Described:
     table: str
     ended: bool = False
     verb: str = "merge"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMerge:
+    """A merge into a table, complete but for its clauses.
+
+    Attributes
+    ----------
+    location : str
+        Of the table.
+    rows : pyarrow.Schema
+        The columns of the source.
+    stored : callable
+        Stores the rows of the source, and returns them as an operation has them.
+    on : Expr
+    aliases : tuple of str
+        Of the source, and of the table.
+    widens : bool
+        Whether columns of the source that the clauses set, and the table lacks, are added to it.
+    within : Expr, optional
+        As in the operation.
+    of_own_row : callable
+        The test whether the source has computed a column's value from the table's own rows.
+    """
+
+    location: str
+    rows: pa.Schema
+    stored: Callable[[], Source]
+    on: Expr
+    aliases: tuple[str, str]
+    widens: bool = False
+    within: Expr | None = None
+    of_own_row: OfOwnRow = of_no_row
+
+    def schemas(self, target: pa.Schema) -> dict[str, pa.Schema]:
+        """Return the columns that the texts of the merge may name, by the two aliases."""
+        return dict(zip(self.aliases, (self.rows, target), strict=True))
+
+
+class Merging(Protocol):
+    """The executor of the transaction that merges."""
+
+    def verb_scope(self, verb: str, table: str | None) -> AbstractContextManager[None]: ...
+    def naming_errors(self, verb: str, table: str | None) -> AbstractContextManager[None]: ...
+    def merge(self, merge: PlannedMerge, clauses: tuple[MergeClause, ...]) -> OperationResult: ...
 
 
 def new_columns(
@@ -89,27 +151,20 @@ class MergeBuilder:
 
     def __init__(
         self,
-        *,
-        source: pa.Schema,
-        target: pa.Schema,
-        aliases: tuple[str, str],
-        widens: bool,
-        parse: Parse,
-        parse_assignments: ParseAssignments,
-        perform: Callable[[tuple[MergeClause, ...]], OperationResult],
-        placing: Callable[[], AbstractContextManager[None]],
+        executor: Merging,
         described: Described,
+        merge: PlannedMerge,
+        target: pa.Schema,
+        texts: StatementExpressions,
     ) -> None:
-        self._source, self._target, self._widens = source, target, widens
-        self._aliases = aliases
-        self._parse = parse
-        self._parse_assignments = parse_assignments
-        self._perform = perform
-        self._placing = placing
+        self._executor = executor
+        self._described = described
+        self._merge = merge
+        self._target = target
+        self._texts = texts
         self._clauses: list[MergeClause] = []
         self._written: dict[str, object] = {}
         self._executed = False
-        self._described = described
 
     def when_matched_update(
         self, updates: Mapping[str, object], predicate: Predicate | None = None
@@ -205,18 +260,26 @@ class MergeBuilder:
 
     def execute(self) -> OperationResult:
         """Perform the merge."""
+        described = self._described
         with self._giving_up():
-            if self._executed:
-                raise InvalidOperation("this merge has been executed already: describe a new one")
-            if not self._clauses:
-                raise InvalidOperation(
-                    "a merge needs at least one clause, such as when_matched_update_all()"
-                )
-            refuse_unreached(self._clauses)
-            with naming_quotes(self._written):
-                result = self._perform(tuple(self._clauses))
-        self._executed = self._described.ended = True
+            self._refuse_incomplete()
+            with (
+                naming_quotes(self._written),
+                self._executor.verb_scope(described.verb, described.table),
+            ):
+                self._texts.finish()
+                result = self._executor.merge(self._merge, tuple(self._clauses))
+        self._executed = described.ended = True
         return result
+
+    def _refuse_incomplete(self) -> None:
+        if self._executed:
+            raise InvalidOperation("this merge has been executed already: describe a new one")
+        if not self._clauses:
+            raise InvalidOperation(
+                "a merge needs at least one clause, such as when_matched_update_all()"
+            )
+        refuse_unreached(self._clauses)
 
     def _add(
         self,
@@ -225,7 +288,7 @@ class MergeBuilder:
         assignments: Callable[[], dict[str, Expr]] = dict,
     ) -> Self:
         with self._giving_up():
-            condition = None if predicate is None else self._parse(predicate)
+            condition = None if predicate is None else self._texts.predicate(predicate)
             self._clauses.append(MergeClause(kind, condition, assignments()))
         return self
 
@@ -233,7 +296,7 @@ class MergeBuilder:
         if isinstance(updates, Mapping):  # any other type is refused where it is read
             self._written.update(updates)
         with naming_quotes(self._written):
-            return self._parse_assignments(updates)
+            return self._texts.assignments(updates)
 
     @contextmanager
     def _giving_up(self) -> Generator[None]:
@@ -242,7 +305,7 @@ class MergeBuilder:
         A verb that raises has had no effect, so the commit need not wait for this merge.
         """
         try:
-            with self._placing():
+            with self._executor.naming_errors(self._described.verb, self._described.table):
                 yield
         except BaseException:
             self._described.ended = True
@@ -255,13 +318,13 @@ class MergeBuilder:
     def _updated(self, except_cols: Sequence[str] | None) -> dict[str, Expr]:
         """Return all columns; a struct keeps the fields that the source's struct lacks."""
         return {
-            spelled((name,)): set_from(one, name, self._target, self._aliases)
+            spelled((name,)): set_from(one, name, self._target, self._merge.aliases)
             for name, one in self._all(except_cols).items()
         }
 
     def _inserted(self, except_cols: Sequence[str] | None) -> dict[str, Expr]:
         return {
-            spelled((name,)): Column((one.name,), self._aliases[0])
+            spelled((name,)): Column((one.name,), self._merge.aliases[0])
             for name, one in self._all(except_cols).items()
         }
 
@@ -269,11 +332,12 @@ class MergeBuilder:
         """Return columns of the source by their names in the target."""
         left_out = {name.lower() for name in self._except(except_cols)}
         columns = {name.lower(): name for name in self._target.names}
-        if self._widens:
-            columns = {name.lower(): name for name in self._source.names} | columns
+        source = self._merge.rows
+        if self._merge.widens:
+            columns = {name.lower(): name for name in source.names} | columns
         unknown = sorted(
             name
-            for name in {*left_out, *(name.lower() for name in self._source.names)}
+            for name in {*left_out, *(name.lower() for name in source.names)}
             if name not in columns
         )
         if unknown:
@@ -282,10 +346,20 @@ class MergeBuilder:
                 f"the target has {', '.join(self._target.names)}"
             )
         return {
-            columns[one.name.lower()]: one
-            for one in self._source
-            if one.name.lower() not in left_out
+            columns[one.name.lower()]: one for one in source if one.name.lower() not in left_out
         }
+
+
+def meaning_of(builder: MergeBuilder) -> OtherMeaning | None:
+    """Return why a described merge of ``sql`` can't be performed by its own texts.
+
+    That is so if one of them has another meaning in a SELECT. Return None if none has.
+    """
+    with builder._giving_up():
+        builder._refuse_incomplete()
+        with naming_quotes(builder._written):
+            builder._texts.finish()
+            return other_meaning(builder._texts, builder._merge.schemas(builder._target))
 
 
 def set_from(source: pa.Field, name: str, target: pa.Schema, aliases: tuple[str, str]) -> Expr:

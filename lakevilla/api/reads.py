@@ -176,7 +176,7 @@ class Reads(Generic[Frame]):
         """Run a query; ``statement`` is the parsed query, where that is known."""
         executor = self._executor
         with executor.kept(), executor.client.measured("sql", None, executor.state.id):
-            with self._executor.alone():
+            with self._executor.verb_scope():
                 self._executor.state.check_open("sql")
                 query = check_text("query", query)
             given = check_views(views)

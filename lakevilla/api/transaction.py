@@ -23,8 +23,9 @@ from lakevilla.api.arguments import (
 from lakevilla.api.client.discovering import ref_of
 from lakevilla.api.client.names import refuse_outside
 from lakevilla.api.execution.replacing import place_of, replace_table
+from lakevilla.api.execution.sources import identifier
 from lakevilla.api.frame import Frame
-from lakevilla.api.merge import Described, MergeBuilder, set_from
+from lakevilla.api.merge import Described, MergeBuilder, PlannedMerge, set_from
 from lakevilla.api.reads import Reads
 from lakevilla.display import table_html
 from lakevilla.engines.base import MergeClause
@@ -147,7 +148,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             Other transactions went first, and changed data that this transaction had read before.
         """
         executor = self._executor
-        with executor.alone("take_turn", tables[0] if len(tables) == 1 else None):
+        with executor.verb_scope("take_turn", tables[0] if len(tables) == 1 else None):
             executor.state.check_open("take_turn")
             if not tables or not all(isinstance(table, str) for table in tables):
                 raise InvalidOperation('take_turn names tables: take_turn("orders", "stock")')
@@ -183,10 +184,12 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             The rows don't fit the table, or break one of its constraints.
         """
         executor = self._executor
-        with executor.alone("append", table):
-            location = executor.to_write(table, "append")
-            reader, columns = executor.incoming(location, data, schema_mode)
-            return executor.done(append(executor.state, location, reader, columns))
+        with executor.verb_scope("append", table):
+            location = executor.begin_write(table, "append")
+            check_mode("schema_mode", schema_mode, "merge")
+            layout = executor.bind(location)
+            reader, columns = executor.incoming(location, layout, data, schema_mode)
+            return executor.run_verb(append(executor.state, location, reader, columns))
 
     def overwrite(
         self,
@@ -233,7 +236,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             partitions by plain columns, or ``reuse_by`` does not identify its rows.
         """
         executor = self._executor
-        with executor.alone("overwrite", table):
+        with executor.verb_scope("overwrite", table):
             check_mode("schema_mode", schema_mode, "merge", "overwrite")
             check_mode("partitions", partitions, "dynamic")
             if partitions is not None and where is not None:
@@ -251,19 +254,20 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                     "reuse_by replaces all rows and keeps files by what they hold: leave where and "
                     "partitions out"
                 )
-            location = executor.to_write(table, "overwrite")
+            location = executor.begin_write(table, "overwrite")
             predicate = executor.optional_predicate(where, params, table)
             columns: bytes | None
             if schema_mode == "overwrite":
                 reader, columns = executor.replacing(location, data)
             else:
-                reader, columns = executor.incoming(location, data, schema_mode)
+                layout = executor.bind(location)
+                reader, columns = executor.incoming(location, layout, data, schema_mode)
             if predicate is not None:
                 predicate = exact(predicate, reader.schema)
             if reuse_by is not None:
                 key = refresh_key(reader.schema, reuse_by, table)
                 state = executor.state
-                return executor.done(
+                return executor.run_verb(
                     refresh(state, location, reader, key, columns, replaces_schema=replaces)
                 )
             program = overwrite(
@@ -275,7 +279,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                 replaces_schema=replaces,
                 by_partition=partitions is not None,
             )
-            return executor.done(program)
+            return executor.run_verb(program)
 
     def update(
         self,
@@ -365,15 +369,16 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         TableNotFound, InvalidOperation
         """
         executor = self._executor
-        with executor.alone("upsert", table):
+        with executor.verb_scope("upsert", table):
             check_mode("schema_mode", schema_mode, "merge")
             widens = schema_mode is not None
             named = None if keys is None else check_columns_by("keys", keys)
             if named is not None and not named:
                 raise InvalidOperation("keys is empty: name at least one key column")
-            location = executor.to_write(table, "upsert")
-            names = executor.identifier(location) if named is None else named
-            rows, stored = executor.keyed_rows(location, data, names, widens=widens)
+            location = executor.begin_write(table, "upsert")
+            layout = executor.bind(location, probing=True)
+            names = identifier(layout) if named is None else named
+            rows, stored = executor.keyed_rows(layout, data, names, widens=widens)
             columns = {name.lower(): name for name in rows.names}
             on: Expr | None = None
             for name in names:
@@ -393,10 +398,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             clauses = [MergeClause("not_matched_insert", None, every)]
             if rest:
                 clauses.insert(0, MergeClause("matched_update", None, rest))
-            aliases = "source", "target"
-            return executor.merge(
-                location, rows, stored, on, aliases, tuple(clauses), widens=widens
-            )
+            merge = PlannedMerge(location, rows, stored, on, ("source", "target"), widens)
+            return executor.merge(merge, tuple(clauses))
 
     def merge(
         self,
@@ -434,7 +437,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         TableNotFound, InvalidOperation
         """
         executor = self._executor
-        with executor.alone("merge", table):
+        with executor.verb_scope("merge", table):
             check_mode("schema_mode", schema_mode, "merge")
             if on is None:
                 raise InvalidOperation(
@@ -445,22 +448,17 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             target_alias = check_text("target_alias", target_alias)
             if source_alias.lower() == target_alias.lower():
                 raise InvalidOperation(f"both aliases are {source_alias!r}: choose two names")
-            location = executor.to_write(table, "merge")
-            rows, stored = executor.merge_rows(location, source, widens=schema_mode is not None)
+            location = executor.begin_write(table, "merge")
+            layout = executor.bind(location, probing=True)
+            rows, stored = executor.merge_rows(layout, source, widens=schema_mode is not None)
             aliases = source_alias, target_alias
             foreign = executor.foreign_of_merge(location, source, rows, aliases)
-            together = executor.together(params, foreign)
+            texts = executor.together(params, foreign)
+            widens = schema_mode is not None
+            condition = texts.predicate(on)
+            merge = PlannedMerge(location, rows, stored, condition, aliases, widens)
             described = Described(table)
-            builder = executor.merge_builder(
-                described,
-                location,
-                rows,
-                stored,
-                together.predicate(on),
-                together,
-                aliases,
-                widens=schema_mode is not None,
-            )
+            builder = executor.merge_builder(described, merge, texts)
             executor.merges.append(described)
             return builder
 
@@ -504,7 +502,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             executor.state.check_open("create_table")
             place = place_of(executor, name, replaces=True)
             if place is not None:
-                with executor.alone("create_table", name), place.block:
+                with executor.verb_scope("create_table", name), place.block:
                     replace_table(
                         executor,
                         name,
@@ -515,7 +513,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                         revives=place.revives,
                     )
                 return
-        with executor.alone("create_table", name):
+        with executor.verb_scope("create_table", name):
             executor.state.check_open("create_table")
             schema, source = executor.schema_of(data_or_schema, name)
             partition = check_columns_by("partition_by", partition_by)
@@ -528,7 +526,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             with whole_or_not_at_all(executor.state, location):
                 executor.run(created)
                 if source is not None:
-                    rows, _ = executor.incoming(location, source, None)
+                    rows, _ = executor.incoming(location, executor.bind(location), source, None)
                     executor.run(append(executor.state, location, rows))
             executor.save_if_due()
 
@@ -545,9 +543,9 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         TableNotFound
         """
         executor = self._executor
-        with executor.alone("drop_table", name):
-            location = executor.to_write(name, "drop_table")
-            executor.done(drop(executor.state, location))
+        with executor.verb_scope("drop_table", name):
+            location = executor.begin_write(name, "drop_table")
+            executor.run_verb(drop(executor.state, location))
 
     def rename_table(self, old: str, new: str) -> None:
         """Give a table another name in this lake; its directory and all files in it stay unchanged.
@@ -570,12 +568,12 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             The new name is registered, or a table is stored at its path.
         """
         executor = self._executor
-        with executor.alone("rename_table", old):
+        with executor.verb_scope("rename_table", old):
             executor.state.check_open("rename_table")
             location = executor.resolve(old)
             place = executor.client.place_of_name(old, check_text("new", new))
             executor.client.ensure_safe_store()
-            executor.done(rename(executor.state, old, location, new, place))
+            executor.run_verb(rename(executor.state, old, location, new, place))
 
     def alter(
         self,
@@ -627,7 +625,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         TableNotFound, InvalidOperation, UnsupportedTableFeature
         """
         executor = self._executor
-        with executor.alone("alter", table):
+        with executor.verb_scope("alter", table):
             request, columns = alteration(
                 table,
                 add_columns=add_columns,
@@ -641,8 +639,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                 set_properties=set_properties,
                 unset_properties=unset_properties,
             )
-            location = executor.to_write(table, "alter")
-            executor.done(execute(executor.state, Alter(location, request, columns), "alter"))
+            location = executor.begin_write(table, "alter")
+            executor.run_verb(execute(executor.state, Alter(location, request, columns), "alter"))
 
     # -- ending ------------------------------------------------------------------
 

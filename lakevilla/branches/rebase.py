@@ -31,7 +31,7 @@ from lakevilla.store.base import Token
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.store.location import at_home
 from lakevilla.transaction.commit.together.group import Candidate, Declined, Failed
-from lakevilla.transaction.commit.together.join import admit
+from lakevilla.transaction.commit.together.join import add_candidate
 from lakevilla.transaction.commit.upload import Sealed, seal_commit, upload
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState, conflict
@@ -331,7 +331,7 @@ def _begun(own: Context, held: HeldHead, owner: str) -> TransactionState:
 def _following(txn: TransactionState, held: HeldHead, sealed: Sealed) -> Program[Head]:
     """Return the HEAD with the transaction's commit, as a commit on a branch makes it."""
     candidate = Candidate(txn, sealed.commit, sealed.digest, held, body=sealed.body)
-    found = yield from admit(held, held.head, candidate)
+    found = yield from add_candidate(held, held.head, candidate)
     if isinstance(found, Head):
         return found
     if isinstance(found, Failed):

@@ -1,9 +1,9 @@
-"""Commit groups: one program of a process does the work for all programs that wait for it.
+"""Groups: one program of a process does the work for all programs that wait for it.
 
-A group has members in order of arrival, and the first of them leads: it works for all
-members present, and answers each. The other members wait at their gates, and cost nothing.
-No member waits for company: a member that finds the group empty leads at once, and members
-that join while it works make up the next batch.
+A group has members in order of arrival. The first of them is the leader: the members present
+are its batch, it works for all of them, and answers each. The other members are followers: they
+wait at their gates, and cost nothing. No member waits for company: a member that finds the group
+empty leads at once, and members that join while it works make up the next batch.
 
 A leader may fail anywhere, by an error or by Ctrl-C, and it leaves the group however
 its program ends. The first of the remaining members leads on.
@@ -26,8 +26,9 @@ M = TypeVar("M", bound="Member[Any]")
 class Member(Generic[A]):
     """A request for work, by one program.
 
-    ``gate`` opens with the answer, or once the member must lead; ``has_left`` says that
-    its program has ended or was interrupted, so that it does not wait for the answer.
+    ``gate`` opens with the answer, or once the member must lead. The leader writes ``answer``, and
+    the follower's thread reads it. ``has_left`` says that its program has ended or was interrupted,
+    so that it does not wait for the answer.
     """
 
     gate: Gate = field(default_factory=Gate, init=False)
@@ -142,17 +143,20 @@ class Groups:
         return self._groups.setdefault(name, make())
 
 
-def pass_through(group: Group[M], member: M, lead: Callable[[], Program[None]]) -> Program[None]:
-    """Stay in the group until the member is answered, by another leader or by leading itself.
+def lead_or_follow(
+    group: Group[Any], member: Member[A], lead: Callable[[], Program[A]]
+) -> Program[A]:
+    """Return the member's answer: that of another leader, or its own as the leader.
 
-    ``lead`` answers ``member`` and all other members that it can.
+    ``lead`` works for the group until ``member`` is answered, and returns that answer; it answers
+    all other members that it can.
     """
     try:
         group.enter(member)
-        while member.answer is None:
+        while (answer := member.answer) is None:
             if group.leads(member):
-                yield from lead()
-            else:
-                yield from wait_at(member.gate)
+                return (yield from lead())
+            yield from wait_at(member.gate)
+        return answer
     finally:
         group.leave(member)

@@ -242,12 +242,12 @@ def files_that_went_unseen() -> Iterator[None]:
 def proposed_from_older_files() -> Iterator[None]:
     """Rows that were moved meanwhile are claimed to be in the files where they were read."""
 
-    def fit(*arguments: Any) -> Program[Any]:
+    def check_candidate(*arguments: Any) -> Program[Any]:
         found = yield from original(*arguments)
         if isinstance(found, join.Fits):
             found.found.views.clear()
         return found
 
-    original = join.fit
-    with attribute(crowd, "fit", fit):
+    original = join.check_candidate
+    with attribute(crowd, "check_candidate", check_candidate):
         yield

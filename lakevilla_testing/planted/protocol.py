@@ -168,7 +168,7 @@ def all_cleared_by_summaries() -> Iterator[None]:
 @planted(clients=2, threads=4)
 def group_not_validated_within() -> Iterator[None]:
     """Commits in one replacement of HEAD are validated against the HEAD before all of them."""
-    joining, examine = join.join, validate.examine
+    joining, examine = join.add_candidates, validate.examine
     base: list[Any] = []
 
     def joined(context: Any, held: Any, candidates: Any) -> Program[Any]:
@@ -178,7 +178,7 @@ def group_not_validated_within() -> Iterator[None]:
     def examined(txn: Any, head: Any, **options: Any) -> Program[Any]:
         return (yield from examine(txn, base[0], **options))
 
-    with attribute(behind, "join", joined), attribute(join, "examine", examined):
+    with attribute(behind, "add_candidates", joined), attribute(join, "examine", examined):
         yield
 
 

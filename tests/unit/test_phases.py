@@ -112,7 +112,7 @@ def test_measuring_makes_no_objects_when_no_listener_is_set(
     monkeypatch.setattr("lakevilla.api.client.client.transaction_event", made)
     entered = []
     monkeypatch.setattr(
-        "lakevilla.api.execution.base.of", lambda one: entered.append(one) or UNMEASURED
+        "lakevilla.api.execution.executor.of", lambda one: entered.append(one) or UNMEASURED
     )
     with lv.connect(tmp_path, progress=progress) as lake:
         lake.create_table("t", [{"a": 1}])

@@ -257,7 +257,7 @@ class AppliesStates(Generic[Frame]):
         old = state_name(client, "before", before)
         new = state_name(client, "after", after)
         patterns = check_patterns("tables", tables)
-        with executor.alone("apply"):
+        with executor.verb_scope("apply"):
             executor.state.check_open("apply")
             by_location = keys_by_location(executor.resolve, keys)
         program = apply(

@@ -240,7 +240,7 @@ def _read(
     columns: tuple[str, ...] | None = None,
 ) -> list[Row]:
     read = CatalogRead(kind, names, tuple(terms), columns)
-    with executor.alone():
+    with executor.verb_scope():
         found = executor.run(catalog_rows(executor.state, read))
     rows: list[Row] = found.to_pylist(maps_as_pydicts="strict")
     return [row for row in rows if kind == "tables" or row["table"] in names]

@@ -161,7 +161,7 @@ def list_tables(
         last = None if after is None else last_name(head, after)
         if head is None:
             return TablePage()
-        with reading.alone():
+        with reading.verb_scope():
             found, more = reading.run(listed(head, prefix or "", last, limit))
         following = token_of(head, found[-1].key) if more else None
         if not details:

@@ -1,35 +1,68 @@
-"""The verbs whose arguments are text: predicates, assignments, merges and SQL."""
+"""The executor of one transaction's verbs, as one thread uses it.
+
+Its methods are short: each takes the lock, resolves the names of tables, and hands the arguments
+to functions of the other modules here. ``names`` has the names of tables, ``turns`` the lock and
+the work between verbs, ``ending`` the commit, ``sources`` the rows that callers give, ``queries``
+the SELECTs, and ``changing`` updates, deletes and merges. ``SparkExecutor`` overrides the methods
+that read rows or take them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from types import TracebackType
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns, check_number, parameters
+from lakevilla.api.client.background import Use
 from lakevilla.api.client.client import LakeClient
-from lakevilla.api.execution.queries import OfOwnRow, Queries, of_no_row, own_row_test
-from lakevilla.api.execution.sources import frames_go_in_views
+from lakevilla.api.client.discovering import refuse_places
+from lakevilla.api.client.names import no_name
+from lakevilla.api.execution import ending, names, queries, sources, turns
+from lakevilla.api.execution.changing import (
+    delete_of,
+    fitting,
+    is_read_once,
+    merge_of,
+    own_row_test,
+    result_of,
+    update_of,
+)
+from lakevilla.api.execution.queries import BoundQuery, conflict_if_replaced
+from lakevilla.api.execution.sources import NO_COLUMNS, frames_go_in_views
 from lakevilla.api.frame import Frame
-from lakevilla.api.merge import Described, MergeBuilder, new_columns
+from lakevilla.api.history import bind_to_version
+from lakevilla.api.merge import Described, MergeBuilder, PlannedMerge
+from lakevilla.arrow import input
 from lakevilla.arrow.input import refuse_unknown
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import (
+    ConflictError,
     InvalidOperation,
     LakeVillaError,
+    LakeVillaWarning,
     MergeConflict,
 )
 from lakevilla.formats.layout import Layout
+from lakevilla.global_log.head import Head, shown_names
+from lakevilla.global_log.repo import load_all
 from lakevilla.lake.operations.difference import TableDifference, rows_between
 from lakevilla.lake.operations.feed_rows import AskedRows, rows_of
+from lakevilla.lake.operations.inserted import assigned_rows
 from lakevilla.lake.operations.sources import read_source
+from lakevilla.lake.own_versions import OwnVersion
+from lakevilla.lake.view import View
 from lakevilla.meter import note
-from lakevilla.phases import during, streamed
-from lakevilla.results import OperationResult
-from lakevilla.sql.expressions.assignments import exact_assignments
-from lakevilla.sql.expressions.bind import Predicate, bind, exact
+from lakevilla.phases import during, of, streamed
+from lakevilla.results import CommitResult, OperationResult
+from lakevilla.sql.expressions.bind import Predicate, bind
 from lakevilla.sql.expressions.parse import (
     Meaning,
     StatementExpressions,
@@ -37,33 +70,493 @@ from lakevilla.sql.expressions.parse import (
     refuse_unused,
 )
 from lakevilla.sql.expressions.syntax.slips import naming_quotes
+from lakevilla.sql.expressions.syntax.sql_nodes import Foreign
 from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.statements.determinism import refuse_volatile, with_fixed_time
 from lakevilla.sql.statements.dml import InsertStatement, MergeStatement
+from lakevilla.sql.statements.meaning.duckdb import OtherMeaning, meaning_in
+from lakevilla.sql.statements.select import Dialect, Select
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Delete, Guard, QuerySource, Source, Update
+from lakevilla.sublogs.operations import Guard, InlineSource, QuerySource, StagedSource
 from lakevilla.sublogs.operations import Insert as InsertOperation
-from lakevilla.sublogs.operations import Merge as MergeOperation
+from lakevilla.sublogs.record import Access
+from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.status import TERMINAL, Status
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.checks import refuse_direct
 from lakevilla.transaction.verbs import optimize
+from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.verbs.abort import give_up
 from lakevilla.transaction.verbs.applying.apply import Outcome
+from lakevilla.transaction.verbs.bind import bind_to_head, take_places, touch, touch_each
+from lakevilla.transaction.verbs.catalog.names import bind_if_made
 from lakevilla.transaction.verbs.read_write import (
+    bind_to_own,
     changes_seen,
     execute,
     layout_of,
-    layout_with,
+    refuse_missing_files,
     scan,
 )
-from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, raise_if_replaced
+from lakevilla.transaction.verbs.replaced_tables import raise_if_replaced
 
 __all__ = ["Executor"]
 
 T = TypeVar("T")
 
+#: Verbs that need no place in a queue before the commit, if they are deferred until then.
+_DEFERRABLE = frozenset({"update", "delete", "merge", "upsert", "overwrite", "insert"})
+#: Verbs that a protected lake permits.
+_UPKEEP = frozenset({"optimize", "guard", "unguard"})
 
-class Executor(Queries[Frame]):
-    """An executor of the verbs of one transaction; rows that it reads become frames of Arrow."""
+
+class Executor(Generic[Frame]):
+    """The executor of the verbs of one transaction; rows that it reads become frames of Arrow.
+
+    Every verb takes the lock (a transaction belongs to one thread at a time), makes programs from
+    its arguments, and has the client's runner run them.
+
+    Parameters
+    ----------
+    client : LakeClient
+    state : TransactionState
+    wait : {"published", "decided"}
+        The step of a commit after which it returns.
+    durability : {"lazy", "every_op"}
+        Whether the transaction is saved after each verb.
+    idle_timeout_seconds : float
+        The longest time between two verbs; the transaction is undone after it.
+    """
+
+    #: The SQL in which the queries of ``sql`` are written.
+    dialect: Dialect = "duckdb"
+
+    def __init__(
+        self,
+        client: LakeClient,
+        state: TransactionState,
+        *,
+        wait: Literal["published", "decided"] = "published",
+        durability: Literal["lazy", "every_op"] = "lazy",
+        idle_timeout_seconds: float = math.inf,
+    ) -> None:
+        self.client = client
+        self.state = state
+        self.wait = wait
+        self._durability = durability
+        self._now: datetime | None = None
+        self.merges: list[Described] = []
+        #: True if ``lake.run`` takes over its places after a conflict.
+        self.keeps_place = False
+        self.turns = turns.Turns(state.id)
+        self.watched = turns.Watched()
+        self.idle = turns.IdleEnd(self, idle_timeout_seconds)
+        self._use = Use(state)
+        state.phases = client.phases_of(state)
+
+    # -- state -------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The transaction's id; reading it notes that the caller has seen it."""
+        return names.shown_id(self.state)
+
+    @property
+    def result(self) -> CommitResult | None:
+        """The result of the commit, with the tables by their registered names."""
+        result = self.state.ending.result
+        return None if result is None else self.client.named(result)
+
+    @property
+    def lost(self) -> TransactionState | None:
+        """The transaction's state, if it ended with ``ConflictError`` and may run again in its
+        place.
+        """
+        return self.state if self.state.ending.may_run_again else None
+
+    @property
+    def meaning(self) -> Meaning | None:
+        """The meaning with which conditions and values in statements of ``sql`` are compared."""
+        return meaning_in(self.dialect)
+
+    def shown_names(self) -> Mapping[str, str]:
+        """Return registered names by location, as far as they are cached."""
+        held = self.state.bound.held or self.client.context.held
+        return {} if held is None else shown_names(held.head)
+
+    def _fixed_now(self) -> datetime:
+        """Return the time of the transaction's statements: that of the first one that uses it."""
+        if self._now is None:
+            self._now = datetime.fromtimestamp(self.client.context.clock.now(), UTC)
+        return self._now
+
+    # -- life --------------------------------------------------------------------
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        """Warn of lost writes; Python shows a ResourceWarning only if that is requested."""
+        # The constructor may have raised before it set these attributes.
+        use = getattr(self, "_use", None)
+        if use is None or not ending.is_left_open(self.state, use, keeps_place=self.keeps_place):
+            return
+        has_written = bool(self.state.work.done)
+        warn(
+            ending.loss_of(self.state),
+            LakeVillaWarning if has_written else ResourceWarning,
+            stacklevel=2,
+            source=None if has_written else self,
+        )
+
+    def __enter__(self) -> Self:
+        if self.state.claims.key is not None:
+            try:
+                with self.verb_scope():
+                    # A key that is done already must be reported before the body runs.
+                    self.run(bind_to_head(self.state))
+            except BaseException:
+                self._undo()  # a transaction that is run again has places from before
+                raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._undo()
+        elif self.state.state not in TERMINAL:
+            try:
+                self.commit()
+            except BaseException:
+                self._give_up()
+                raise
+
+    def _give_up(self) -> None:
+        """Undo after a commit that raised, where that is safe.
+
+        Before the commit point was tried, nothing of the transaction can become visible. Nothing of
+        a failed transaction ever will. Between these two, another ``commit``, or ``outcome``, may
+        determine the outcome: only its places are given back.
+        """
+        status = self.state.state
+        if status is Status.FAILED or (status is Status.OPEN and not self.state.ending.tried):
+            self._undo()
+        elif self.state.ending.is_in_doubt:
+            self.give_back()
+            self.client.tell_end(self.state)
+
+    def _undo(self) -> None:
+        """Abort because of an exception; an exception of the abort must not hide that one."""
+        if not self._use.is_of_this_process:
+            return  # a forked child leaves the block: the transaction is not its own
+        if self.keeps_place and isinstance(self.state.ending.failure, ConflictError):
+            self.client.tell_end(self.state)
+            return  # it is run again, in its place
+        try:
+            self.abort()
+        except LakeVillaError as error:
+            self.client.log(f"could not clean up after transaction {self.id}: {error}", self.id)
+
+    def commit(self) -> CommitResult:
+        """Make the changes take effect.
+
+        Raises
+        ------
+        ConflictError
+            Another commit changed what was read: run the transaction again.
+        TransactionAborted, CommitOutcomeUnknown, ForeignConflict
+        """
+        with self.verb_scope():
+            ending.refuse_unfinished(self.state, self.merges)
+            publish = self.wait == "published"
+            return ending.run_commit(
+                self.client, self.state, publish=publish, keeps_place=self.keeps_place
+            )
+
+    def abort(self) -> None:
+        """Undo everything; does nothing after the end."""
+        with self.verb_scope():
+            try:
+                self.run(give_up(self.state))
+            finally:
+                self.client.tell_end(self.state)
+
+    def save(self) -> None:
+        """Store the transaction as it is now, so that ``lake.resume`` can continue it elsewhere."""
+        with self.verb_scope():
+            self.state.check_alive("save")
+            self.client.ensure_safe_store()
+            self.run(saving.save(self.state))
+
+    def give_back(self) -> None:
+        """Release its places and its record: the transaction has ended, or never will."""
+        ending.give_back(self.client, self.state)
+
+    # -- one verb ----------------------------------------------------------------
+
+    @contextmanager
+    def verb_scope(self, verb: str = "", table: str | None = None) -> Generator[None]:
+        """Enter a verb: take the lock, measure its phases, and name its table in its errors.
+
+        A copy of the transaction in a forked child is refused. At the end the idle time begins.
+
+        Parameters
+        ----------
+        verb, table : str
+            The names that errors and reports of progress have; both may be missing.
+
+        Raises
+        ------
+        InvalidOperation
+            Another verb of the transaction is running, or a parent process has begun it.
+        """
+        if not self._use.is_of_this_process:
+            # This is a forked child's copy. It must not commit concurrently with its parent, and
+            # must not undo: that would delete the files that the parent goes on to commit.
+            raise InvalidOperation(
+                f"transaction {self.id} belongs to the process that began it, not to this forked "
+                "one: begin another here, or save() it there and resume it by its id",
+                txn_id=self.id,
+            )
+        with self.turns.verb():
+            self._use.begin()
+            try:
+                shown = "" if verb == "open" else verb
+                measured = self.client.measured(shown, table, self.state.id)
+                with of(self.state.phases), self.naming_errors(verb, table), measured:
+                    if verb and table is not None and not isinstance(table, str):
+                        raise InvalidOperation(no_name(table))
+                    yield
+            finally:
+                self._use.end()
+                turns.watch_reads(self)
+                self.idle.note_use()
+
+    def naming_errors(self, verb: str, table: str | None) -> AbstractContextManager[None]:
+        """Name, in errors raised inside, the transaction and the verb and table that failed."""
+        return names.naming_errors(self.client, self.state, verb, table)
+
+    def run(self, program: Program[T]) -> T:
+        """Run a program; return what it returns, and raise what it raises."""
+        return self.client.run(program)
+
+    def run_verb(self, program: Program[Done]) -> OperationResult:
+        """Run the program of a verb that writes, and save the transaction if that is due."""
+        done = self.run(program)
+        self.save_if_due()
+        return result_of(self.state, done, self._perform_deferred)
+
+    def _perform_deferred(self, done: Done) -> None:
+        """Perform a deferred operation before its counts are returned."""
+        with self.verb_scope():
+            self.state.check_open("counts")
+            self.run(perform_late(self.state))
+            if done.deferred:
+                raise InvalidOperation(
+                    f"counts: the operation was undone, and transaction {self.id} runs again: "
+                    "read the counts of its new run",
+                    txn_id=self.id,
+                )
+
+    def save_if_due(self) -> None:
+        """Save after a verb if that is due; see ``turns.save_if_due``."""
+        turns.save_if_due(self, every_verb=self._durability == "every_op")
+
+    # -- tables and the lake -------------------------------------------------------
+
+    def resolve(self, table: str, *, also_renamed: bool = False) -> str:
+        """Return the table's location by the names of the HEAD that the transaction is bound to.
+
+        ``also_renamed``: a path leads to its table even if the table has another name now.
+        """
+        return names.resolve(self.client, self.state, table, also_renamed=also_renamed)
+
+    def resolve_in_sql(self, table: str) -> str:
+        """Return the location of a table, as ``resolve``, by its name in a statement.
+
+        Raises
+        ------
+        InvalidOperation
+            The name is a place beyond the root, and no table of the lake.
+        """
+        refuse_places(self.client, table, self.state.work.tables)
+        return self.resolve(table)
+
+    def begin_write(self, table: str, verb: str) -> str:
+        """Take places in the queue of a table that a verb changes, and return its location.
+
+        The table's name is resolved first, and the verb must be allowed on it. A deferred verb
+        takes its place later.
+        """
+        self.state.check_open(verb)
+        location = self.resolve(table)
+        self.state.check_write(location, verb)
+        self.client.ensure_safe_store()
+        if verb not in _UPKEEP:
+            self.run(refuse_direct(self.state, location, verb))
+        if not (self.state.defers and verb in _DEFERRABLE):
+            access: Access = "append" if verb == "append" else "write"
+            self.run(take_places(self.state, [location], access))
+        return location
+
+    def begin_write_into(self, table: str, verb: str) -> tuple[str, Layout]:
+        """Return what ``begin_write`` and ``bind`` do, for a verb that must know the columns."""
+        location = self.begin_write(table, verb)
+        return location, self.bind(location, probing=True)
+
+    def bind(self, location: str, *, probing: bool = False) -> Layout:
+        """Bind the transaction to HEAD, if it is not bound yet, and return the table's layout.
+
+        From then on the verb reads the table as of that HEAD. ``probing`` is as in ``layout_of``.
+        """
+        return self.run(layout_of(self.state, location, probing=probing))
+
+    def state_of_lake(self, *, whole: bool = False) -> Head | None:
+        """Return the HEAD that it is bound to; ``whole``: with all tables and names."""
+        with self.verb_scope():
+            self.run(bind_if_made(self.state))
+            if whole:
+                self.run(load_all(self.state.head))
+            return self.state.head
+
+    def bind_to(self, version: int | None, timestamp: datetime | None) -> None:
+        """Bind the transaction for good to a global version, or to the newest version at a time."""
+        with self.verb_scope():
+            bind_to_version(self.client, self.state, version, timestamp)
+
+    def bind_to_own(self, asked: OwnVersion) -> None:
+        """Bind it for good to a past state, by its own log, of the table that it will read."""
+        with self.verb_scope():
+            self.run(bind_to_own(self.state, asked))
+
+    def refuse_missing_files(self) -> None:
+        """Raise ``VersionNotFound`` if files of a past state that it has opened are deleted."""
+        with self.verb_scope():
+            self.run(refuse_missing_files(self.state))
+
+    def look(self, table: str) -> View:
+        """Return a table's state without its rows: nothing becomes part of its reads."""
+        with self.verb_scope("open", table):
+            location = self.resolve(table)
+            self.run(touch(self.state, [location], probing=True))
+            return self.state.work.tables[location].view
+
+    def look_at_each(self, tables: Mapping[str, str]) -> dict[str, View | LakeVillaError]:
+        """Return the states of tables by name, or the error of each; all are read together."""
+        found: dict[str, View | LakeVillaError] = {}
+        with self.verb_scope():
+            errors = self.run(touch_each(self.state, tables.values()))
+        for (name, location), error in zip(tables.items(), errors, strict=True):
+            if error is None:
+                found[name] = self.state.work.tables[location].view
+                continue
+            try:
+                with self.naming_errors("open", name):
+                    error.table = name if error.table == location else error.table
+                    raise error
+            except LakeVillaError as named:
+                found[name] = named
+        return found
+
+    # -- texts -----------------------------------------------------------------------
+
+    def together(
+        self,
+        params: Mapping[str, object] | None,
+        foreign: Foreign | None = None,
+        meaning: Meaning | None = None,
+    ) -> StatementExpressions:
+        """Return the parser of a statement's expressions, which share these parameters."""
+        given = parameters(params, nested=True)
+        return StatementExpressions(given, self._fixed_now(), foreign, meaning)
+
+    def optional_predicate(
+        self, where: object, params: Mapping[str, object] | None, table: str | None = None
+    ) -> Expr | None:
+        """Return the tree of a ``where``, or None; ``table`` is the one whose columns it names."""
+        if where is None:
+            if parameters(params):
+                raise InvalidOperation(
+                    "params were given without a predicate that uses them: pass where, or leave "
+                    "them out"
+                )
+            return None
+        foreign = None if table is None else self.foreign(table)
+        return parse_predicate(where, parameters(params), self._fixed_now(), foreign)
+
+    def foreign(self, table: str) -> Foreign | None:
+        """Return the reader of expressions over a table that are the engine library's objects."""
+        return None
+
+    def foreign_of_merge(
+        self, location: str, source: object, rows: pa.Schema, aliases: tuple[str, str]
+    ) -> Foreign | None:
+        """Return the same over both sides of a merge; ``rows`` are the columns of ``source``."""
+        return None
+
+    # -- rows that callers give ----------------------------------------------------
+
+    def incoming(
+        self, location: str, layout: Layout, data: object, schema_mode: Literal["merge"] | None
+    ) -> tuple[pa.RecordBatchReader, bytes | None]:
+        """Return rows as the columns of a table, and its new columns if there are further ones."""
+        return sources.incoming(self.client, self.state, location, layout, data, schema_mode)
+
+    def replacing(self, location: str, data: object) -> tuple[pa.RecordBatchReader, bytes]:
+        """Return rows as ``incoming`` does; the table will have their columns and no others."""
+        return sources.replacing(self.client, self.state, location, data)
+
+    def fitted(self, layout: Layout, data: Any) -> Any:
+        """Return the rows, checked to be those of a table of that layout."""
+        return input.to_reader(data, table=layout.table, schema=layout.schema)
+
+    def schema_of(self, data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
+        """Return the columns of a new table, and its rows; None for a schema alone."""
+        return sources.schema_of(data_or_schema, name)
+
+    def merge_rows(
+        self, layout: Layout, data: object, *, widens: bool = False
+    ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
+        """Return the columns of a merge's source, and a function that stores its rows."""
+        rows = sources.merge_rows(layout, data, widens=widens)
+        return rows.schema, partial(sources.stored_source, self.client, self.state, rows)
+
+    def keyed_rows(
+        self, layout: Layout, data: object, keys: Sequence[str], *, widens: bool = False
+    ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
+        """Return as ``merge_rows``; each key must have a value in every row, and no key twice."""
+        rows = sources.keyed_rows(self.client, layout, data, keys, widens=widens)
+        return rows.schema, partial(sources.stored_source, self.client, self.state, rows)
+
+    def assigned_rows(
+        self, layout: Layout, columns: Sequence[str], rows: Frame, *, literals: bool
+    ) -> pa.RecordBatchReader:
+        """Return the rows that a query has found, as the ``columns`` of a table to insert into."""
+        found: Any = rows
+        return assigned_rows(columns, layout, found, literals=literals)
+
+    def _source_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
+        """Return rows for a statement, ``name``d in messages; see ``sources.source_rows``."""
+        return sources.source_rows(data, name, like)
+
+    def _view_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
+        try:
+            return self._source_rows(data, name, like)
+        except InvalidOperation as error:
+            raise InvalidOperation(f"view {name}: {error.message}") from None
 
     # -- reading -----------------------------------------------------------------
+
+    def kept(self) -> AbstractContextManager[None]:
+        """Raise ``VersionNotFound`` if files of the past state that is read were vacuumed."""
+        return queries.kept(self)
+
+    def framed(self, rows: pa.Table) -> Frame:
+        """Return rows in memory in the form that the lake's callers get."""
+        frame: Frame = rows
+        return frame
 
     def read(
         self,
@@ -85,7 +578,7 @@ class Executor(Queries[Frame]):
         params: Mapping[str, object] | None,
     ) -> pa.RecordBatchReader:
         """Return rows of a table as ``read`` does, streamed."""
-        with self.kept(), self.alone("read", table):
+        with self.kept(), self.verb_scope("read", table):
             self.state.check_open("read")
             columns = check_columns(columns)
             predicate = self.optional_predicate(where, params, table)
@@ -95,7 +588,7 @@ class Executor(Queries[Frame]):
         self, table: str, columns: Sequence[str] | None, predicate: Expr | None
     ) -> pa.RecordBatchReader:
         """Return rows of a table as ``scan`` does, by a predicate that is already a tree."""
-        with self.kept(), self.alone("read", table):
+        with self.kept(), self.verb_scope("read", table):
             self.state.check_open("read")
             return self._scanned(table, columns, predicate)
 
@@ -106,6 +599,18 @@ class Executor(Queries[Frame]):
         rows = self.run(scan(self.state, location, columns, predicate))
         return pa.RecordBatchReader.from_batches(rows.schema, self._streamed(location, rows))
 
+    def _streamed(self, location: str, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """Yield a table's rows; a file that is deleted with the table meanwhile is a conflict."""
+        with self.kept():
+            try:
+                for batch in streamed(self.state.phases, "data", location, iter(rows)):
+                    note(rows=batch.num_rows, bytes=batch.nbytes)
+                    self.idle.note_use()  # a transaction whose rows are read is not idle
+                    yield batch
+            except (LakeVillaError, OSError) as error:
+                self.run(raise_if_replaced(self.state, [location], error))
+                raise
+
     def changes(
         self,
         table: str,
@@ -115,7 +620,7 @@ class Executor(Queries[Frame]):
         params: Mapping[str, object] | None,
     ) -> Frame:
         """Return the rows changed after a global version; see ``Transaction.changes``."""
-        with self.alone("changes", table):
+        with self.verb_scope("changes", table):
             self.state.check_open("changes")
             columns = check_columns(columns)
             since = check_number("since", since)
@@ -140,172 +645,100 @@ class Executor(Queries[Frame]):
         rows: Frame = client.run(rows_between(client.context, table, keys))
         return rows
 
-    def _streamed(self, location: str, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Yield a table's rows; a file that is deleted with the table meanwhile is a conflict."""
-        with self.kept():
-            try:
-                for batch in streamed(self.state.phases, "data", location, iter(rows)):
-                    note(rows=batch.num_rows, bytes=batch.nbytes)
-                    self.idle.note_use()  # a transaction whose rows are read is not idle
-                    yield batch
-            except (LakeVillaError, OSError) as error:
-                self.run(raise_if_replaced(self.state, [location], error))
-                raise
+    # -- queries -------------------------------------------------------------------
 
-    # -- text ----------------------------------------------------------------------
+    def select(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> Frame:
+        """Run a SELECT; the rows of its tables count as read."""
+        with self.verb_scope():
+            bound = self._bound_query(statement, params, views)
+            now = self._fixed_now()
+            found: Frame = queries.select(self.client, self.state, bound, self.dialect, now)
+            return found
 
-    def optional_predicate(
-        self, where: object, params: Mapping[str, object] | None, table: str | None = None
-    ) -> Expr | None:
-        """Return the tree of a ``where``, or None; ``table`` is the one whose columns it names."""
-        if where is None:
-            if parameters(params):
-                raise InvalidOperation(
-                    "params were given without a predicate that uses them: pass where, or leave "
-                    "them out"
-                )
-            return None
-        foreign = None if table is None else self.foreign(table)
-        return parse_predicate(where, parameters(params), self._fixed_now(), foreign)
+    def plan(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> str:
+        """Return the engine's plan of a query; nothing counts as read."""
+        with self.verb_scope():
+            bound = self._bound_query(statement, params, views)
+            return queries.plan_of(self.client, self.state, bound)
 
-    # -- writing -------------------------------------------------------------------
+    def columns(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> pa.Schema:
+        """Return the columns of a query; nothing counts as read."""
+        with self.verb_scope():
+            bound = self._bound_query(statement, params, views)
+            return queries.columns_of(self.client, self.state, bound)
 
-    def merge(
-        self,
-        location: str,
-        rows: pa.Schema,
-        stored: Callable[[], Source],
-        on: Expr,
-        aliases: tuple[str, str],
-        clauses: tuple[MergeClause, ...],
-        *,
-        widens: bool = False,
-        within: Expr | None = None,
-        of_own_row: OfOwnRow = of_no_row,
-    ) -> OperationResult:
-        """Merge a source into the table at ``location``.
+    def schema_of_query(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> pa.Schema:
+        """Return the columns of a query; none of its rows counts as seen."""
+        with self.verb_scope():
+            source = self._query_source(statement, params, views, NO_COLUMNS)
+            return queries.columns_of_source(self.client, self.state, source)
 
-        ``widens``: columns of the source that the clauses set, and the table lacks, are added to
-        it. ``within`` is as in the operation. ``of_own_row``: the test whether the source has
-        computed the value of a column from the table's own rows.
+    def rows_within(
+        self, statement: Select, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
+    ) -> dict[str, Expr]:
+        """Return the conditions on the rows that a query reads of tables, by their paths in it.
+
+        Spark reports nothing about its own queries.
         """
+        if self.dialect != "duckdb":
+            return {}
+        now = self._fixed_now()
+        return queries.rows_within(self.client, statement, params, schemas, self.dialect, now)
 
-        def bound(layout: Layout) -> tuple[Expr, tuple[MergeClause, ...], bytes | None]:
-            return self._bound_merge(location, layout, rows, on, aliases, clauses, widens=widens)
+    def _bound_query(
+        self, statement: Select, params: Mapping[str, object], views: Mapping[str, object]
+    ) -> BoundQuery:
+        tables = self._sql_tables(statement, views)
+        given = queries.given_rows(self.client, views, self._view_rows)
+        return BoundQuery(statement, params, views, tables, given)
 
-        condition, exactly, columns = self._fitting(location, bound)
-        operation = MergeOperation(
-            location,
-            stored(),
-            condition,
-            *aliases,
-            exactly,
-            columns=columns,
-            within=within,
-            computed=tuple(
-                sorted({c for one in exactly for c in one.assignments if of_own_row(c)})
-            ),
-        )
-        return self.done(execute(self.state, operation, "merge"))
+    def _sql_tables(self, statement: Select, views: Mapping[str, object]) -> dict[str, str]:
+        return queries.tables_of(statement, views, self.resolve_in_sql)
 
-    def _bound_merge(
+    def _query_source(
         self,
-        location: str,
-        layout: Layout,
-        rows: pa.Schema,
-        on: Expr,
-        aliases: tuple[str, str],
-        clauses: tuple[MergeClause, ...],
-        *,
-        widens: bool,
-    ) -> tuple[Expr, tuple[MergeClause, ...], bytes | None]:
-        columns = None
-        source_alias, target_alias = aliases
-        if widens:
-            new = new_columns(
-                clauses, layout.schema, rows, source_alias=source_alias, table=layout.table
-            )
-            if new is not None:
-                columns = new.serialize().to_pybytes()
-                layout = self.run(layout_with(self.state, location, new))
-        schemas = {source_alias: rows, target_alias: layout.schema}
-        condition = exact(on, schemas)
-        bound = tuple(
-            MergeClause(
-                clause.kind,
-                None if clause.predicate is None else exact(clause.predicate, schemas),
-                exact_assignments(
-                    clause.assignments,
-                    layout.schema,
-                    schemas,
-                    alias=target_alias,
-                    inserts=clause.kind == "not_matched_insert",
-                ),
-            )
-            for clause in clauses
-        )
-        return condition, bound, columns
+        statement: Select,
+        params: Mapping[str, object],
+        views: Mapping[str, object],
+        like: pa.Schema,
+    ) -> QuerySource:
+        """Return a query as the source of an operation, which a redo can run again."""
+        refuse_volatile(statement.sql)
+        sql = with_fixed_time(statement.sql, self._fixed_now(), self.dialect)
+        rows = ((name, self._view_rows(view, name, like)) for name, view in views.items())
+        stored = {name: sources.stored_source(self.client, self.state, one) for name, one in rows}
+        used = queries.parameters_of(sql, params)
+        return QuerySource(sql, self._sql_tables(statement, views), used, stored)
 
-    def _fitting(self, location: str, made: Callable[[Layout], T]) -> T:
-        """Return the result of ``made`` for a table's layout: a verb, bound to the columns.
+    # -- changing rows ---------------------------------------------------------------
 
-        A deferred verb uses the layout that is known already. If it does not fit that, the current
-        layout is read and used.
-        """
-        if self.state.defers:
-            try:
-                return made(self.run(layout_of(self.state, location)))
-            except InvalidOperation:
-                pass
-        return made(self.run(layout_of(self.state, location, probing=True)))
-
-    def merge_builder(
+    @overload
+    def update(
         self,
-        described: Described,
-        location: str,
-        rows: pa.Schema,
-        stored: Callable[[], Source],
-        condition: Expr,
-        together: StatementExpressions,
-        aliases: tuple[str, str],
-        *,
-        widens: bool = False,
-        within: Expr | None = None,
-        of_own_row: OfOwnRow = of_no_row,
-    ) -> MergeBuilder:
-        """Return the builder by which a caller describes a merge; its source is known."""
-        layout = self.run(layout_of(self.state, location, probing=True))
-        # A condition that can't be bound is refused here, not by `execute`.
-        schemas = {aliases[0]: rows, aliases[1]: layout.schema}
-        bind(condition, schemas)
+        table: str,
+        assignments: Mapping[str, object],
+        where: Predicate | None,
+        params: Mapping[str, object] | None,
+    ) -> OperationResult: ...
 
-        def perform(clauses: tuple[MergeClause, ...]) -> OperationResult:
-            with self.alone(described.verb, described.table):
-                together.finish()
-                together.check(schemas)
-                return self.merge(
-                    location,
-                    rows,
-                    stored,
-                    condition,
-                    aliases,
-                    clauses,
-                    widens=widens,
-                    within=within,
-                    of_own_row=of_own_row,
-                )
-
-        return MergeBuilder(
-            source=rows,
-            target=layout.schema,
-            aliases=aliases,
-            widens=widens,
-            parse=together.predicate,
-            parse_assignments=together.assignments,
-            perform=perform,
-            placing=partial(self.placing, described.verb, described.table),
-            described=described,
-        )
+    @overload
+    def update(
+        self,
+        table: str,
+        assignments: Mapping[str, object],
+        where: Predicate | None,
+        params: Mapping[str, object] | None,
+        alias: str | None,
+        meaning: Meaning | None,
+    ) -> OperationResult | OtherMeaning: ...
 
     def update(
         self,
@@ -315,23 +748,44 @@ class Executor(Queries[Frame]):
         params: Mapping[str, object] | None,
         alias: str | None = None,
         meaning: Meaning | None = None,
-    ) -> OperationResult:
-        with self.alone("update", table):
-            location = self.to_write(table, "update")
-            together = self.together(params, self.foreign(table), meaning)
-            condition = together.predicate(where)
-            with naming_quotes(assignments):
-                values = together.assignments(assignments)
-            together.finish()
+    ) -> OperationResult | OtherMeaning:
+        """Set columns of the rows for which ``where`` is true; see ``Transaction.update``.
 
-            def bound(layout: Layout) -> Update:
-                assigned = exact_assignments(values, layout.schema, alias=alias)
-                together.check(layout.schema, alias)
-                return Update(location, assigned, exact(condition, layout.schema, alias=alias))
-
+        ``meaning`` is that of a statement of ``sql``. If a text has another meaning than that, it
+        is returned, and nothing is done. ``alias`` is the table's name in the statement.
+        """
+        with self.verb_scope("update", table):
+            location = self.begin_write(table, "update")
+            texts = self.together(params, self.foreign(table), meaning)
+            condition = texts.predicate(where)
             with naming_quotes(assignments):
-                operation = self._fitting(location, bound)
-                return self.done(execute(self.state, operation, "update"))
+                values = texts.assignments(assignments)
+            texts.finish()
+            with naming_quotes(assignments):
+                operation = fitting(
+                    self.client,
+                    self.state,
+                    location,
+                    lambda layout: update_of(location, layout, texts, values, condition, alias),
+                )
+                if isinstance(operation, OtherMeaning):
+                    return operation
+                return self.run_verb(execute(self.state, operation, "update"))
+
+    @overload
+    def delete(
+        self, table: str, where: Predicate | None, params: Mapping[str, object] | None
+    ) -> OperationResult: ...
+
+    @overload
+    def delete(
+        self,
+        table: str,
+        where: Predicate | None,
+        params: Mapping[str, object] | None,
+        alias: str | None,
+        meaning: Meaning | None,
+    ) -> OperationResult | OtherMeaning: ...
 
     def delete(
         self,
@@ -340,20 +794,103 @@ class Executor(Queries[Frame]):
         params: Mapping[str, object] | None,
         alias: str | None = None,
         meaning: Meaning | None = None,
+    ) -> OperationResult | OtherMeaning:
+        """Delete the rows for which ``where`` is true; see ``Transaction.delete``, and ``update``
+        for ``alias`` and ``meaning``.
+        """
+        with self.verb_scope("delete", table):
+            location = self.begin_write(table, "delete")
+            texts = self.together(params, self.foreign(table), meaning)
+            condition = texts.predicate(where)
+            texts.finish()
+            operation = fitting(
+                self.client,
+                self.state,
+                location,
+                lambda layout: delete_of(location, layout, texts, condition, alias),
+            )
+            if isinstance(operation, OtherMeaning):
+                return operation
+            return self.run_verb(execute(self.state, operation, "delete"))
+
+    def merge(self, merge: PlannedMerge, clauses: tuple[MergeClause, ...]) -> OperationResult:
+        """Merge a source into a table by these clauses, bound to the columns that it has now."""
+        operation = merge_of(self.client, self.state, merge, clauses)
+        return self.run_verb(execute(self.state, operation, "merge"))
+
+    def merge_builder(
+        self, described: Described, merge: PlannedMerge, texts: StatementExpressions
+    ) -> MergeBuilder:
+        """Return the builder by which a caller describes the clauses of a merge.
+
+        ``texts`` parses them, and has parsed the condition.
+        """
+        layout = self.bind(merge.location, probing=True)
+        # A condition that can't be bound is refused here, not by `execute`.
+        bind(merge.on, merge.schemas(layout.schema))
+        return MergeBuilder(self, described, merge, layout.schema, texts)
+
+    # -- verbs of sql alone --------------------------------------------------------
+
+    def insert(
+        self, statement: InsertStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> OperationResult:
-        with self.alone("delete", table):
-            location = self.to_write(table, "delete")
-            together = self.together(params, self.foreign(table), meaning)
-            condition = together.predicate(where)
-            together.finish()
+        """Insert the rows of a query; the operation holds the query, so that a redo runs it."""
+        with self.verb_scope("insert", statement.table):
+            location = self.begin_write(statement.table, "insert")
 
-            def bound(layout: Layout) -> Delete:
-                exactly = exact(condition, layout.schema, alias=alias)
-                together.check(layout.schema, alias)
-                return Delete(location, exactly)
+            def named(layout: Layout) -> tuple[Layout, tuple[str, ...]]:
+                columns = statement.columns or tuple(layout.schema.names)
+                refuse_unknown(columns, layout.schema, layout.table, "name another")
+                return layout, columns
 
-            operation = self._fitting(location, bound)
-            return self.done(execute(self.state, operation, "delete"))
+            layout, columns = fitting(self.client, self.state, location, named)
+            source = self._query_source(statement.source, params, views, layout.schema)
+            refuse_unused(params, source.params)
+            operation = InsertOperation(location, columns, source)
+            with frames_go_in_views(source.tables):
+                return self.run_verb(execute(self.state, operation, "insert"))
+
+    def merge_from(
+        self,
+        statement: MergeStatement,
+        params: dict[str, object],
+        views: Mapping[str, object],
+        meaning: Meaning | None = None,
+    ) -> MergeBuilder:
+        """Return the builder of a merge whose source is a query."""
+        with self.verb_scope(statement.verb, statement.table):
+            location, layout = self.begin_write_into(statement.table, "merge")
+            source = self._query_source(statement.source, params, views, layout.schema)
+            # A deferred merge must raise the errors of its query now.
+            within = statement.within if is_read_once(source, location) else None
+            own = None if within is None else (location, within)
+            alone = not self.state.defers
+            reading = read_source(
+                self.client.context, source, self.state.lookup, own, columns_alone=alone
+            )
+            tables = source.tables
+            with (
+                frames_go_in_views(tables),
+                during("data"),
+                conflict_if_replaced(self.client, self.state, tables.values()),
+            ):
+                rows = self.run(reading)
+            texts = self.together(params, None, meaning)
+            texts.use(source.params)
+            merge = PlannedMerge(
+                location,
+                rows.schema,
+                lambda: source,
+                texts.predicate(statement.on),
+                (statement.source_alias, statement.target_alias),
+                within=within,
+                of_own_row=own_row_test(statement, location, tables),
+            )
+            described = Described(statement.table, verb=statement.verb)
+            return self.merge_builder(described, merge, texts)
+
+    # -- upkeep, and states that are applied -----------------------------------------
 
     def optimize(
         self,
@@ -366,8 +903,8 @@ class Executor(Queries[Frame]):
 
         Return None if all files are as they should be.
         """
-        with self.alone("optimize", table):
-            location = self.to_write(table, "optimize")
+        with self.verb_scope("optimize", table):
+            location = self.begin_write(table, "optimize")
             return self.run(
                 optimize.optimize(
                     self.state,
@@ -378,83 +915,25 @@ class Executor(Queries[Frame]):
                 )
             )
 
+    def set_guard(self, table: str, on: bool) -> None:
+        """Turn the writer feature ``lakevilla`` on or off."""
+        with self.verb_scope():
+            location = self.begin_write(table, "guard" if on else "unguard")
+            self.run_verb(execute(self.state, Guard(location, on), "guard"))
+
     def applied(self, program: Program[dict[str, Outcome]]) -> dict[str, str]:
         """Return the outcome of each table, by name, of a program that applies one state to
         another.
         """
-        with self.alone("apply"):
+        with self.verb_scope("apply"):
             self.client.ensure_safe_store()
             try:
                 outcomes = self.run(program)
             except MergeConflict as error:
-                names = self.shown_names()
+                shown = self.shown_names()
                 rows = error.by_table
-                error.by_table = {names.get(table, table): found for table, found in rows.items()}
+                error.by_table = {shown.get(table, table): found for table, found in rows.items()}
                 raise
             self.save_if_due()
-            names = self.shown_names()
-            return {names.get(location, location): str(one) for location, one in outcomes.items()}
-
-    def set_guard(self, table: str, on: bool) -> None:
-        """Turn the writer feature ``lakevilla`` on or off."""
-        with self.alone():
-            location = self.to_write(table, "guard" if on else "unguard")
-            self.done(execute(self.state, Guard(location, on), "guard"))
-
-    # -- verbs of sql alone --------------------------------------------------------
-
-    def insert(
-        self, statement: InsertStatement, params: dict[str, object], views: Mapping[str, object]
-    ) -> OperationResult:
-        with self.alone("insert", statement.table):
-            location = self.to_write(statement.table, "insert")
-
-            def named(layout: Layout) -> tuple[Layout, tuple[str, ...]]:
-                columns = statement.columns or tuple(layout.schema.names)
-                refuse_unknown(columns, layout.schema, layout.table, "name another")
-                return layout, columns
-
-            layout, columns = self._fitting(location, named)
-            source = self._query_source(statement.source, params, views, layout.schema)
-            refuse_unused(params, source.params)
-            operation = InsertOperation(location, columns, source)
-            with frames_go_in_views(source.tables):
-                return self.done(execute(self.state, operation, "insert"))
-
-    def merge_from(
-        self,
-        statement: MergeStatement,
-        params: dict[str, object],
-        views: Mapping[str, object],
-        meaning: Meaning | None = None,
-    ) -> MergeBuilder:
-        with self.alone(statement.verb, statement.table):
-            location, layout = self.to_write_into(statement.table, "merge")
-            source = self._query_source(statement.source, params, views, layout.schema)
-            # A deferred merge must raise the errors of its query now.
-            within = statement.within if _is_read_once(source, location) else None
-            own = None if within is None else (location, within)
-            alone = not self.state.defers
-            reading = read_source(
-                self.client.context, source, self.state.lookup, own, columns_alone=alone
-            )
-            with frames_go_in_views(source.tables), during("data"):
-                rows = self.run(conflict_if_replaced(self.state, source.tables.values(), reading))
-            together = self.together(params, None, meaning)
-            together.use(source.params)
-            return self.merge_builder(
-                Described(statement.table, verb=statement.verb),
-                location,
-                rows.schema,
-                lambda: source,
-                together.predicate(statement.on),
-                together,
-                (statement.source_alias, statement.target_alias),
-                within=within,
-                of_own_row=own_row_test(statement, location, source.tables),
-            )
-
-
-def _is_read_once(source: QuerySource, location: str) -> bool:
-    """Return whether a query knows a table by one name; it may have two, a path among them."""
-    return sum(table == location for table in source.tables.values()) == 1
+            shown = self.shown_names()
+            return {shown.get(location, location): str(one) for location, one in outcomes.items()}

@@ -20,7 +20,7 @@ from lakevilla.sql.expressions.bind import exact
 from lakevilla.sql.expressions.parse import refuse_unused
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.sql.statements.dml import InsertStatement
-from lakevilla.sql.statements.meaning.duckdb import OtherMeaning
+from lakevilla.sql.statements.meaning.duckdb import other_meaning
 from lakevilla.sql.statements.script.control import used_in
 from lakevilla.sql.statements.select import Dialect, quoted, select_of
 from lakevilla.transaction.verbs.idempotency import committed_in_base
@@ -44,8 +44,8 @@ def run_insert(
 ) -> OperationResult:
     """Insert the rows of a query, as the statement says."""
     if statement.by_name or statement.partition:
-        with executor.alone("insert", statement.table):
-            _, layout = executor.to_write_into(statement.table, "insert")
+        with executor.verb_scope("insert", statement.table):
+            _, layout = executor.begin_write_into(statement.table, "insert")
         statement = _in_partition(statement, layout, executor.dialect)
         used = _used(executor, statement.source.sql, params)
         if statement.by_name:
@@ -117,13 +117,13 @@ def _insert_over(
     refuse_unused(params, {**used, **tested})
     rows = executor.select(statement.source, used, views)
     literals = has_literals_alone({*statement.source.tables, *views})
-    with executor.alone("insert", statement.table):
-        location, layout = executor.to_write_into(statement.table, "overwrite")
+    with executor.verb_scope("insert", statement.table):
+        location, layout = executor.begin_write_into(statement.table, "overwrite")
         columns = statement.columns or tuple(layout.schema.names)
         refuse_unknown(columns, layout.schema, layout.table, "name another")
         reader = executor.assigned_rows(layout, columns, rows, literals=literals)
         where = _replaced_where(executor, replaced.where, tested, layout)
-        return executor.done(
+        return executor.run_verb(
             overwrite(
                 executor.state,
                 location,
@@ -141,10 +141,9 @@ def _replaced_where(
         return None
     together = executor.together(params, None, executor.meaning)
     where = together.predicate(text)
-    try:
-        together.check(layout.schema)
-    except OtherMeaning as other:
-        raise InvalidOperation(f"replace where: {other}", table=layout.table) from None
+    other = other_meaning(together, layout.schema)
+    if other is not None:
+        raise InvalidOperation(f"replace where: {other}", table=layout.table)
     return where
 
 

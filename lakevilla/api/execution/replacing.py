@@ -31,7 +31,7 @@ class Place:
 def is_there(executor: Executor[Frame], name: str) -> bool:
     """Return whether the transaction sees a table of that name."""
     try:
-        with executor.alone("open", name):
+        with executor.verb_scope("open", name):
             location = executor.resolve(name)
             executor.run(layout_of(executor.state, location, probing=True))
     except TableNotFound:
@@ -78,7 +78,7 @@ def replace_table(
         The table has another format, or a new table of this kind would be refused.
     """
     schema, source = executor.schema_of(data_or_schema, name)
-    location = executor.to_write(name, "create_table")
+    location = executor.begin_write(name, "create_table")
     state = executor.state
     asked = Replace(
         location,
@@ -100,4 +100,4 @@ def replace_table(
             table=layout.table,
         )
     rows = None if source is None else executor.fitted(layout, source)
-    executor.done(replace(state, asked, layout, rows))
+    executor.run_verb(replace(state, asked, layout, rows))

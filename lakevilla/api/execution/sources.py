@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.api.alteration import given_schema
-from lakevilla.api.arguments import check_mode, parameters
-from lakevilla.api.execution.base import ExecutorBase
-from lakevilla.api.frame import Frame
+from lakevilla.api.client.client import LakeClient
+from lakevilla.api.execution.names import shown_id
 from lakevilla.arrow import input
 from lakevilla.arrow.cast import ColumnPath, storable, without_nulls
 from lakevilla.arrow.nested_fields import narrowed, widened
@@ -23,28 +21,33 @@ from lakevilla.engines.staged import to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
 from lakevilla.formats.layout import Layout
 from lakevilla.phases import during
-from lakevilla.sql.expressions.parse import Meaning, StatementExpressions
-from lakevilla.sql.expressions.syntax.sql_nodes import Foreign
-from lakevilla.sql.statements.meaning.duckdb import meaning_in
-from lakevilla.sql.statements.select import Dialect
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import put
 from lakevilla.sublogs.operations import InlineSource, StagedSource
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.read_write import layout_of, layout_with
 
 __all__ = [
     "NO_COLUMNS",
     "TWO_ROWS",
-    "Sources",
-    "key_columns",
-    "keyed_schema",
     "frames_go_in_views",
+    "identifier",
+    "incoming",
+    "key_columns",
+    "keyed_rows",
+    "keyed_schema",
+    "merge_rows",
+    "replacing",
+    "schema_of",
+    "source_rows",
+    "stored_source",
     "without_frames",
 ]
 
 # -------------------- sources
 #
 # Rows that callers give, as the schemas, streams and stored sources that verbs take.
+# ``Executor`` has a method for each; an executor of another engine takes further kinds of rows.
 
 
 #: Merge sources up to this size travel in the commit object itself.
@@ -55,188 +58,143 @@ WIDEN_FIRST = "pass schema_mode='merge'"
 TWO_ROWS = "the data has two rows for one key; keep one of them"
 
 
-class Sources(ExecutorBase[Frame]):
-    """An executor of verbs that take rows, as Arrow or as data that can be made into Arrow."""
+def incoming(
+    client: LakeClient,
+    state: TransactionState,
+    location: str,
+    layout: Layout,
+    data: object,
+    schema_mode: Literal["merge"] | None,
+) -> tuple[pa.RecordBatchReader, bytes | None]:
+    """Return rows as the columns of a table, and its new columns if the rows have further ones.
 
-    #: The SQL in which the queries of ``sql`` are written.
-    dialect: Dialect = "duckdb"
+    ``layout`` is that of the table to which the transaction is bound.
+    """
+    # Opened once: a stream begins when it is first opened.
+    source = open_data(data)
 
-    @property
-    def meaning(self) -> Meaning | None:
-        """The meaning with which conditions and values in statements of ``sql`` are compared."""
-        return meaning_in(self.dialect)
+    def fitted(layout: Layout) -> pa.RecordBatchReader:
+        return input.to_reader(
+            source, table=layout.table, schema=layout.schema, schema_mode=schema_mode
+        )
 
-    def _fixed_now(self) -> datetime:
-        if self._now is None:
-            self._now = datetime.fromtimestamp(self.client.context.clock.now(), UTC)
-        return self._now
+    try:
+        reader = fitted(layout)
+    except InvalidOperation:
+        # The rows may fit the table as other clients have changed it since it was first read.
+        now = client.run(layout_of(state, location, probing=True))
+        if now.schema.equals(layout.schema):
+            raise
+        layout = now
+        reader = fitted(layout)
+    if reader.schema.equals(layout.schema):
+        return reader, None
+    columns = reader.schema.serialize().to_pybytes()
+    # A new column may be of a type that the format widens: Iceberg's smallest number is an int.
+    layout = client.run(layout_with(state, location, reader.schema))
+    return input.to_reader(reader, table=layout.table, schema=layout.schema), columns
 
-    def together(
-        self,
-        params: Mapping[str, object] | None,
-        foreign: Foreign | None = None,
-        meaning: Meaning | None = None,
-    ) -> StatementExpressions:
-        given = parameters(params, nested=True)
-        return StatementExpressions(given, self._fixed_now(), foreign, meaning)
 
-    def foreign(self, table: str) -> Foreign | None:
-        """Return the reader of expressions over a table that are the engine library's objects."""
-        return None
+def replacing(
+    client: LakeClient, state: TransactionState, location: str, data: object
+) -> tuple[pa.RecordBatchReader, bytes]:
+    """Return rows as ``incoming`` does; the table will have their columns and no others."""
+    source = open_data(data)
+    before = client.run(layout_of(state, location, probing=True))
+    schema = input.schema_of(source, table=before.table, like=before.schema)
+    layout = client.run(layout_with(state, location, schema, replaces_schema=True))
+    reader = input.to_reader(source, table=layout.table, schema=layout.schema)
+    return reader, schema.serialize().to_pybytes()
 
-    def foreign_of_merge(
-        self, location: str, source: object, rows: pa.Schema, aliases: tuple[str, str]
-    ) -> Foreign | None:
-        """Return the same over both sides of a merge; ``rows`` are the columns of ``source``."""
-        return None
 
-    def framed(self, rows: pa.Table) -> Frame:
-        """Return rows in memory in the form that the lake's callers get."""
-        frame: Frame = rows
-        return frame
+def schema_of(data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
+    """Return the columns of a new table, and its rows; None for a schema alone."""
+    schema = given_schema(data_or_schema)
+    if schema is not None:
+        return input.schema_of(schema, table=name), None
+    source = open_data(data_or_schema)
+    return input.schema_of(source, table=name), source
 
-    def incoming(
-        self, location: str, data: object, schema_mode: Literal["merge"] | None
-    ) -> tuple[pa.RecordBatchReader, bytes | None]:
-        check_mode("schema_mode", schema_mode, "merge")
-        layout = self.run(layout_of(self.state, location))
-        # Opened once: a stream begins when it is first opened.
-        source = open_data(data)
 
-        def fitted(layout: Layout) -> pa.RecordBatchReader:
-            return input.to_reader(
-                source, table=layout.table, schema=layout.schema, schema_mode=schema_mode
-            )
+def identifier(layout: Layout) -> list[str]:
+    """Return the columns by which a table itself identifies its rows.
 
-        try:
-            reader = fitted(layout)
-        except InvalidOperation:
-            # The rows may fit the table as other clients have changed it since it was first read.
-            now = self.run(layout_of(self.state, location, probing=True))
-            if now.schema.equals(layout.schema):
-                raise
-            layout = now
-            reader = fitted(layout)
-        if reader.schema.equals(layout.schema):
-            return reader, None
-        columns = reader.schema.serialize().to_pybytes()
-        # A new column may be of a type that the format widens: Iceberg's smallest number is an int.
-        layout = self.run(layout_with(self.state, location, reader.schema))
-        return input.to_reader(reader, table=layout.table, schema=layout.schema), columns
+    Raises
+    ------
+    InvalidOperation
+        The table has none, or they are nested within columns.
+    """
+    if not layout.identifier or any(len(path) > 1 for path in layout.identifier):
+        spelled = ", ".join(".".join(path) for path in layout.identifier)
+        reason = f"has {spelled} for them, within a column" if spelled else "has none"
+        raise InvalidOperation(
+            f"without keys, rows are identified by an Iceberg table's identifier fields, and "
+            f"table {layout.table} {reason}: name the key columns, keys=[...]",
+            table=layout.table,
+        )
+    return [path[0] for path in layout.identifier]
 
-    def replacing(self, location: str, data: object) -> tuple[pa.RecordBatchReader, bytes]:
-        """Return rows as ``incoming`` does; the table will have their columns and no others."""
-        source = open_data(data)
-        before = self.run(layout_of(self.state, location, probing=True))
-        schema = input.schema_of(source, table=before.table, like=before.schema)
-        layout = self.run(layout_with(self.state, location, schema, replaces_schema=True))
-        reader = input.to_reader(source, table=layout.table, schema=layout.schema)
-        return reader, schema.serialize().to_pybytes()
 
-    def fitted(self, layout: Layout, data: Any) -> Any:
-        """Return the rows, checked to be those of a table of that layout."""
-        return input.to_reader(data, table=layout.table, schema=layout.schema)
+def merge_rows(layout: Layout, data: object, *, widens: bool) -> pa.Table:
+    """Return the rows of a merge's source."""
+    source = open_data(data)
+    if widens:
+        refuse_untyped(source.schema, layout)
+    return source_rows(source, layout.table, layout.schema)
 
-    def schema_of(self, data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
-        """Return the columns of a new table, and its rows; None for a schema alone."""
-        schema = given_schema(data_or_schema)
-        if schema is not None:
-            return input.schema_of(schema, table=name), None
-        source = open_data(data_or_schema)
-        return input.schema_of(source, table=name), source
 
-    def merge_rows(
-        self, location: str, data: object, *, widens: bool = False
-    ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
-        """Return the columns of a merge's source, and a function that stores its rows."""
-        layout = self.run(layout_of(self.state, location, probing=True))
-        source = open_data(data)
-        if widens:
-            refuse_untyped(source.schema, layout)
-        rows = self._source_rows(source, layout.table, layout.schema)
-        return rows.schema, lambda: self._stored_source(rows)
+def keyed_rows(
+    client: LakeClient, layout: Layout, data: object, keys: Sequence[str], *, widens: bool
+) -> pa.Table:
+    """Return as ``merge_rows``; each key must have a value in every row, and no key twice."""
+    rows = _materialised(layout, data, widens=widens)
+    columns = key_columns(rows.schema, keys)
+    for name in columns:
+        if rows[name].null_count:
+            raise InvalidOperation(f"key column {name} has NULL; a key must have a value")
+    if _different(client, rows.select(columns)) != len(rows):
+        raise InvalidOperation(TWO_ROWS)
+    return rows
 
-    def identifier(self, location: str) -> list[str]:
-        """Return the columns by which the table itself identifies its rows.
 
-        Raises
-        ------
-        InvalidOperation
-            The table has none, or they are nested within columns.
-        """
-        layout = self.run(layout_of(self.state, location, probing=True))
-        if not layout.identifier or any(len(path) > 1 for path in layout.identifier):
-            spelled = ", ".join(".".join(path) for path in layout.identifier)
-            reason = f"has {spelled} for them, within a column" if spelled else "has none"
-            raise InvalidOperation(
-                f"without keys, rows are identified by an Iceberg table's identifier fields, and "
-                f"table {layout.table} {reason}: name the key columns, keys=[...]",
-                table=layout.table,
-            )
-        return [path[0] for path in layout.identifier]
+def _materialised(layout: Layout, data: object, *, widens: bool) -> pa.Table:
+    source = open_data(data)
+    if not len(source.schema):
+        return layout.schema.empty_table()  # no rows, as of an empty list: nothing to do
+    schema = keyed_schema(source.schema, layout, widens=widens)
+    rows = source_rows(source, layout.table, schema)
+    return input.to_reader(rows, table=layout.table, schema=schema).read_all()
 
-    def keyed_rows(
-        self, location: str, data: object, keys: Sequence[str], *, widens: bool = False
-    ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
-        """Return as ``merge_rows``; each key must have a value in every row, and no key twice."""
-        rows = self._materialised(location, data, widens=widens)
-        columns = key_columns(rows.schema, keys)
-        for name in columns:
-            if rows[name].null_count:
-                raise InvalidOperation(f"key column {name} has NULL; a key must have a value")
-        if self._different(rows.select(columns)) != len(rows):
-            raise InvalidOperation(TWO_ROWS)
-        return rows.schema, lambda: self._stored_source(rows)
 
-    def _different(self, keys: pa.Table) -> int:
-        """Return the number of distinct rows by SQL: NaN equals itself, and -0.0 equals 0.0."""
-        if not any(map(pa.types.is_nested, keys.schema.types)):
-            return _different(keys)
-        sql = "SELECT count(*) AS n FROM (SELECT DISTINCT * FROM keys)"
-        found = self.run(self.client.context.engine.query(sql, {}, {"keys": keys.to_reader()}, {}))
-        return int(found["n"][0].as_py())
+def source_rows(data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
+    """Return rows for a statement, ``name``d in messages.
 
-    def _materialised(self, location: str, data: object, *, widens: bool) -> pa.Table:
-        layout = self.run(layout_of(self.state, location, probing=True))
-        source = open_data(data)
-        if not len(source.schema):
-            return layout.schema.empty_table()  # no rows, as of an empty list: nothing to do
-        schema = keyed_schema(source.schema, layout, widens=widens)
-        rows = self._source_rows(source, layout.table, schema)
-        return input.to_reader(rows, table=layout.table, schema=schema).read_all()
+    A column that has only nulls takes the type in ``like``.
+    """
+    rows = open_data(data)
+    schema = input.schema_of(rows, table=name, like=like)
+    return input.to_reader(rows, table=name, schema=schema).read_all()
 
-    def _source_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
-        """Return rows for a statement, ``name``d in messages.
 
-        A column that has only nulls takes the type in ``like``.
-        """
-        rows = open_data(data)
-        schema = input.schema_of(rows, table=name, like=like)
-        return input.to_reader(rows, table=name, schema=schema).read_all()
-
-    def _view_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
-        try:
-            return self._source_rows(data, name, like)
-        except InvalidOperation as error:
-            raise InvalidOperation(f"view {name}: {error.message}") from None
-
-    def _stored_source(self, rows: pa.Table) -> InlineSource | StagedSource:
-        """Return a source that a redo, or a helper, can read again (hazard 25)."""
-        if rows.nbytes <= _INLINE_BYTES:
-            return InlineSource(to_ipc(rows))
-        keys, counts = [], []
-        for part in _parts(rows):
-            # The name is never used again, neither by another attempt nor by a process that resumes
-            # the transaction: operations whose rows are stored there may have to be redone.
-            nonce = self.client.context.ids.nonce()
-            key = f"_lakevilla/txns/{self.id}/source-{nonce}.arrow"
-            with during("data"):
-                self.run(put(key, to_ipc(part), ANY))
-            self.state.work.stored.append(key)
-            keys.append(key)
-            counts.append(part.num_rows)
-        columns = rows.schema.serialize().to_pybytes()
-        return StagedSource(tuple(keys), tuple(counts), columns)
+def stored_source(
+    client: LakeClient, state: TransactionState, rows: pa.Table
+) -> InlineSource | StagedSource:
+    """Return a source that a redo, or a helper, can read again (hazard 25)."""
+    if rows.nbytes <= _INLINE_BYTES:
+        return InlineSource(to_ipc(rows))
+    keys, counts = [], []
+    for part in _parts(rows):
+        # The name is never used again, neither by another attempt nor by a process that resumes
+        # the transaction: operations whose rows are stored there may have to be redone.
+        nonce = client.context.ids.nonce()
+        key = f"_lakevilla/txns/{shown_id(state)}/source-{nonce}.arrow"
+        with during("data"):
+            client.run(put(key, to_ipc(part), ANY))
+        state.work.stored.append(key)
+        keys.append(key)
+        counts.append(part.num_rows)
+    columns = rows.schema.serialize().to_pybytes()
+    return StagedSource(tuple(keys), tuple(counts), columns)
 
 
 def refuse_untyped(source: pa.Schema, layout: Layout) -> None:
@@ -281,7 +239,16 @@ def keyed_schema(source: pa.Schema, layout: Layout, *, widens: bool) -> pa.Schem
     return pa.schema(fields)
 
 
-def _different(keys: pa.Table) -> int:
+def _different(client: LakeClient, keys: pa.Table) -> int:
+    """Return the number of distinct rows by SQL: NaN equals itself, and -0.0 equals 0.0."""
+    if not any(map(pa.types.is_nested, keys.schema.types)):
+        return _different_of_flat(keys)
+    sql = "SELECT count(*) AS n FROM (SELECT DISTINCT * FROM keys)"
+    found = client.run(client.context.engine.query(sql, {}, {"keys": keys.to_reader()}, {}))
+    return int(found["n"][0].as_py())
+
+
+def _different_of_flat(keys: pa.Table) -> int:
     """Return the number of distinct rows of flat columns, by Arrow alone."""
     for at, column in enumerate(keys.columns):
         if pa.types.is_floating(column.type):

@@ -8,12 +8,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakevilla.api.client.discovering import refuse_places
+from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.inserting import run_insert
-from lakevilla.api.execution.queries import with_catalog
-from lakevilla.api.execution.sources import Sources
 from lakevilla.api.frame import Frame
-from lakevilla.api.merge import MergeBuilder
+from lakevilla.api.merge import MergeBuilder, meaning_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import OperationResult
 from lakevilla.sql.expressions.bind import Schemas
@@ -89,21 +88,24 @@ def _changed(
     """Perform an UPDATE or DELETE by its own expressions.
 
     An expression that means something else in a SELECT is computed by the engine, as if the
-    statement read other rows.
+    statement read other rows. That is decided by its texts, once they are bound, and before
+    anything is done.
     """
     table, where, called = statement.table, statement.where, statement.called
     meaning = executor.meaning
+    found: OperationResult | OtherMeaning
+    if isinstance(statement, DeleteStatement):
+        found = executor.delete(table, where, params, called, meaning)
+    else:
+        found = executor.update(table, statement.assignments, where, params, called, meaning)
+    if not isinstance(found, OtherMeaning):
+        return found
     try:
-        if isinstance(statement, DeleteStatement):
-            return executor.delete(table, where, params, called, meaning)
-        return executor.update(table, statement.assignments, where, params, called, meaning)
-    except OtherMeaning as other:
-        try:
-            return _as_merge(executor, statement, params, {}, by_engine=True)
-        except InvalidOperation as error:
-            if error.reason == "constraint":
-                raise
-            raise InvalidOperation(f"{other} ({error.message})", table=table) from None
+        return _as_merge(executor, statement, params, {}, by_engine=True)
+    except InvalidOperation as error:
+        if error.reason == "constraint":
+            raise
+        raise InvalidOperation(f"{found} ({error.message})", table=table) from None
 
 
 def _as_merge(
@@ -116,11 +118,12 @@ def _as_merge(
 ) -> OperationResult:
     """Perform, as a merge, an UPDATE or DELETE.
 
-    It reads other rows, or the engine computes its condition.
+    It reads other rows, or the engine computes its condition. Of the merges that do the same, the
+    first is performed that can be bound and whose texts mean the same in a SELECT.
     """
-    with executor.alone(merge_verb(statement), statement.table):
-        schema = executor.to_write_into(statement.table, "merge")[1].schema
-    error: Exception | None = None
+    with executor.verb_scope(merge_verb(statement), statement.table):
+        schema = executor.begin_write_into(statement.table, "merge")[1].schema
+    error: InvalidOperation | None = None
     for merge in merges(executor, statement, params, schema, by_engine=by_engine):
         try:
             builder = _begun(executor, merge, params, views)
@@ -129,15 +132,15 @@ def _as_merge(
                 raise
             error = unbound  # the next one is more general
             continue
-        try:
-            return _finished(builder, merge)
-        except OtherMeaning as other:
-            error = other
+        other = meaning_of(_described(builder, merge))
+        if other is None:
+            return builder.execute()
+        error = _refused(other, statement.table)
     assert error is not None
-    raise error if isinstance(error, InvalidOperation) else _refused(error, statement.table)
+    raise error
 
 
-def _refused(other: Exception, table: str) -> InvalidOperation:
+def _refused(other: OtherMeaning, table: str) -> InvalidOperation:
     return InvalidOperation(str(other), table=table)
 
 
@@ -148,15 +151,15 @@ def _merge(
     views: dict[str, object],
 ) -> OperationResult:
     if any(clause.values for clause in statement.clauses):
-        with executor.alone("merge", statement.table):
-            columns = executor.to_write_into(statement.table, "merge")[1].schema.names
+        with executor.verb_scope("merge", statement.table):
+            columns = executor.begin_write_into(statement.table, "merge")[1].schema.names
         clauses = (one.in_order_of(columns, statement.table) for one in statement.clauses)
         statement = replace(statement, clauses=tuple(clauses))
     builder = executor.merge_from(statement, params, views, executor.meaning)
-    try:
-        return _finished(builder, statement)
-    except OtherMeaning as other:
-        raise _refused(other, statement.table) from None
+    other = meaning_of(_described(builder, statement))
+    if other is not None:
+        raise _refused(other, statement.table)
+    return builder.execute()
 
 
 def _begun(
@@ -170,7 +173,8 @@ def _begun(
     return executor.merge_from(replace(statement, source=source), params, views, meaning)
 
 
-def _finished(builder: MergeBuilder, statement: MergeStatement) -> OperationResult:
+def _described(builder: MergeBuilder, statement: MergeStatement) -> MergeBuilder:
+    """Return the builder with the clauses of the statement."""
     for clause in statement.clauses:
         predicate, values = clause.predicate, clause.assignments
         match clause.kind:
@@ -190,7 +194,7 @@ def _finished(builder: MergeBuilder, statement: MergeStatement) -> OperationResu
                 builder.when_not_matched_by_source_delete(predicate)
             case kind:
                 raise InvalidOperation(f"merge: clause {kind} needs assignments")
-    return builder.execute()
+    return builder
 
 
 # -------------------- compiling
@@ -199,7 +203,7 @@ def _finished(builder: MergeBuilder, statement: MergeStatement) -> OperationResu
 
 
 def compiler_of(
-    executor: Sources[Frame],
+    executor: Executor[Frame],
     params: Mapping[str, object],
     schemas: Schemas,
     alias: str | None = None,
@@ -216,7 +220,7 @@ def compiler_of(
 
 
 def merges(
-    executor: Sources[Frame],
+    executor: Executor[Frame],
     statement: UpdateStatement | DeleteStatement,
     params: Mapping[str, object],
     schema: pa.Schema,

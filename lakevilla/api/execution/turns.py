@@ -7,19 +7,23 @@ import threading
 import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from lakevilla.api.client.client import LOOK_AT_IDLE_SECONDS, LakeClient
-from lakevilla.errors import InvalidOperation, LakeVillaError, TransactionAborted
+from lakevilla.api.execution.names import shown_id
+from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TransactionAborted
 from lakevilla.store.effects import Program
 from lakevilla.transaction.queue.places import place_reads
 from lakevilla.transaction.state.late_reads import (
     is_due_between_verbs,
     is_due_for_places,
+    is_due_in_verb,
     unplaced_reads,
 )
 from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.abort import delete_its_files
 from lakevilla.transaction.verbs.save import forget, save
 
@@ -105,6 +109,56 @@ class Lasting(Protocol):
     def state(self) -> TransactionState: ...
     @property
     def turns(self) -> Turns: ...
+    @property
+    def watched(self) -> Watched: ...
+
+
+@dataclass(slots=True)
+class Watched:
+    """The heartbeats that watch a transaction: one that saves it, one that places its reads."""
+
+    saver: bool = False
+    placer: bool = False
+
+
+def save_if_due(executor: Lasting, *, every_verb: bool) -> None:
+    """Save after a verb, if each verb must be saved or this one must; else watch it.
+
+    A transaction that is watched is saved once it lasts. A verb that raises has had no effect.
+    So a failed save is not the verb's failure, unless saving each operation was requested: then
+    nothing can commit.
+    """
+    client, state = executor.client, executor.state
+    if not (every_verb or is_due_in_verb(state)):
+        _watch(executor)
+        return
+    try:
+        client.run(save(state))
+    except StoreError as error:
+        if every_verb:
+            raise state.fail(error) from error
+        txn_id = shown_id(state)
+        client.log(f"could not save transaction {txn_id} now: {error}", txn_id)
+
+
+def _watch(executor: Lasting) -> None:
+    """Have the transaction saved once it has lasted; most end before, and are never saved."""
+    interval = executor.client.settings.save_interval_seconds
+    has_record = Feature.R in executor.state.options.features
+    if not executor.watched.saver and interval and has_record:
+        executor.watched.saver = True
+        executor.client.saver.add(LazySave(executor))
+
+
+def watch_reads(executor: Lasting) -> None:
+    """Have the places of its reads taken once it lasts; most transactions end before that."""
+    state = executor.state
+    if not state.queues or state.claims.queue is not None or not state.work.reads:
+        return
+    if executor.watched.placer or state.state is not Status.OPEN or state.ending.tried:
+        return
+    executor.watched.placer = True
+    executor.client.placer.add(LatePlaces(executor))
 
 
 class LazySave:

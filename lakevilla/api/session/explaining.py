@@ -7,8 +7,8 @@ from typing import cast
 
 import pyarrow as pa
 
+from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.queries import with_catalog
 from lakevilla.api.execution.sql import compiler_of, merges
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
@@ -195,7 +195,7 @@ def _used(text: str, params: Mapping[str, object]) -> dict[str, object]:
 
 def _files(executor: Executor[Frame], table: str, where: Expr | None) -> tuple[str, str]:
     """Return the number of files that the statistics in the table's log leave."""
-    with executor.alone("explain", table):
+    with executor.verb_scope("explain", table):
         location = executor.resolve_in_sql(table)
         kept = executor.run(files_kept(executor.state, location, where))
     return (
@@ -206,6 +206,6 @@ def _files(executor: Executor[Frame], table: str, where: Expr | None) -> tuple[s
 
 
 def _schema(executor: Executor[Frame], table: str) -> pa.Schema:
-    with executor.alone("explain", table):
+    with executor.verb_scope("explain", table):
         location = executor.resolve_in_sql(table)
         return executor.run(layout_of(executor.state, location, probing=True)).schema

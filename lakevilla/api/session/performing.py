@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.queries import with_catalog
 from lakevilla.api.execution.replacing import Place, is_there, place_of, replace_table
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
@@ -201,7 +201,7 @@ def create_table(
 
 def _like(executor: Executor[Frame], node: CreateTable, other: str) -> CreateTable:
     """Return the statement with the columns, rules and partitions of the other table."""
-    with executor.alone("open", other):
+    with executor.verb_scope("open", other):
         location = executor.resolve(other)
         layout = executor.run(layout_of(executor.state, location, probing=True))
         own = executor.state.work.tables[location].snapshot.format
@@ -226,7 +226,7 @@ def _replace(
     rows: object = node.columns
     if node.query is not None:
         rows = txn.sql(node.query.sql, params, views=views)
-    with txn._executor.alone("create_table", node.name), place.block:
+    with txn._executor.verb_scope("create_table", node.name), place.block:
         replace_table(
             txn._executor,
             node.name,

@@ -132,7 +132,7 @@ def described(state: Reads[Frame], node: Describe, lake: Host[Frame]) -> Frame:
             [(one.version, one.timestamp, one.operation, list(one.txn_ids)) for one in entries],
         )
     executor: Executor[Frame] = state._executor
-    with executor.alone("open", node.table):
+    with executor.verb_scope("open", node.table):
         location = executor.resolve(node.table)
         layout = executor.run(layout_of(executor.state, location, probing=True))
     if node.what == "columns":

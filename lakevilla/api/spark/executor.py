@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns, parameters
 from lakevilla.api.client.client import LakeClient
+from lakevilla.api.execution.changing import own_row_test
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.queries import own_row_test
 from lakevilla.api.execution.sources import (
     NO_COLUMNS,
     TWO_ROWS,
@@ -20,7 +20,7 @@ from lakevilla.api.execution.sources import (
     keyed_schema,
     refuse_untyped,
 )
-from lakevilla.api.merge import Described, MergeBuilder
+from lakevilla.api.merge import Described, MergeBuilder, PlannedMerge
 from lakevilla.api.spark.client import SparkClient
 from lakevilla.arrow import input
 from lakevilla.engines.base import StagedRows, TableInput, projection
@@ -150,7 +150,7 @@ class SparkExecutor(Executor["DataFrame"]):
         params: Mapping[str, object] | None,
     ) -> DataFrame:
         """Return rows of a table as a DataFrame; see ``Transaction.read``."""
-        with self.kept(), self.alone("read", table):
+        with self.kept(), self.verb_scope("read", table):
             self.state.check_open("read")
             columns = check_columns(columns)
             predicate = self.optional_predicate(where, params, table)
@@ -232,14 +232,13 @@ class SparkExecutor(Executor["DataFrame"]):
         return schema, data_or_schema
 
     def incoming(
-        self, location: str, data: Any, schema_mode: Literal["merge"] | None
+        self, location: str, layout: Layout, data: Any, schema_mode: Literal["merge"] | None
     ) -> tuple[Any, bytes | None]:
         if not is_frame(data):
-            return super().incoming(location, data, schema_mode)
-        table = self.run(layout_of(self.state, location)).table
+            return super().incoming(location, layout, data, schema_mode)
         # All errors that the types show are raised before a job begins.
-        like = arrow_schema(data, table).empty_table()
-        reader, columns = super().incoming(location, like, schema_mode)
+        like = arrow_schema(data, layout.table).empty_table()
+        reader, columns = super().incoming(location, layout, like, schema_mode)
         creates = [done for done in self.state.work.done if isinstance(done.operation, Create)]
         if any(done.table == location for done in creates):
             # Its files are stored before HEAD has it: if this driver dies, gc must find them.
@@ -261,11 +260,10 @@ class SparkExecutor(Executor["DataFrame"]):
         return SparkRows(data, reader.schema)
 
     def merge_rows(
-        self, location: str, data: Any, *, widens: bool = False
+        self, layout: Layout, data: Any, *, widens: bool = False
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         if not is_frame(data):
-            return super().merge_rows(location, data, widens=widens)
-        layout = self.run(layout_of(self.state, location, probing=True))
+            return super().merge_rows(layout, data, widens=widens)
         given = arrow_schema(data, layout.table)
         if widens:
             refuse_untyped(given, layout)
@@ -273,11 +271,10 @@ class SparkExecutor(Executor["DataFrame"]):
         return schema, lambda: _stored(self._stage(data, schema, layout.table))
 
     def keyed_rows(
-        self, location: str, data: Any, keys: Sequence[str], *, widens: bool = False
+        self, layout: Layout, data: Any, keys: Sequence[str], *, widens: bool = False
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         if not is_frame(data):
-            return super().keyed_rows(location, data, keys, widens=widens)
-        layout = self.run(layout_of(self.state, location, probing=True))
+            return super().keyed_rows(layout, data, keys, widens=widens)
         given = arrow_schema(data, layout.table)
         schema = keyed_schema(given, layout, widens=widens)
         input.to_reader(given.empty_table(), table=layout.table, schema=schema)
@@ -306,7 +303,7 @@ class SparkExecutor(Executor["DataFrame"]):
     def select(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> DataFrame:
-        with self.alone():
+        with self.verb_scope():
             return self._selected(statement, params, views)
 
     def _selected(
@@ -322,7 +319,7 @@ class SparkExecutor(Executor["DataFrame"]):
     def plan(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> str:
-        with self.alone():
+        with self.verb_scope():
             return plan_of(self._selected(statement, params, views))
 
     def _needed(self, location: str, named: frozenset[str] | None) -> list[str] | None:
@@ -335,7 +332,7 @@ class SparkExecutor(Executor["DataFrame"]):
     def schema_of_query(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> pa.Schema:
-        with self.alone():
+        with self.verb_scope():
             return arrow_schema(self._selected(statement, params, views), "the query")
 
     def assigned_rows(
@@ -347,18 +344,18 @@ class SparkExecutor(Executor["DataFrame"]):
                 f"{len(rows.columns)}: make them match"
             )
         rows = assigned(rows.toDF(*columns), layout.schema)
-        data, _ = self.incoming(layout.location, rows, None)
+        data, _ = self.incoming(layout.location, self.bind(layout.location), rows, None)
         return data
 
     def insert(
         self, statement: InsertStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> OperationResult:
-        with self.alone("insert", statement.table):
-            location, layout = self.to_write_into(statement.table, "insert")
+        with self.verb_scope("insert", statement.table):
+            location, layout = self.begin_write_into(statement.table, "insert")
             columns = statement.columns or tuple(layout.schema.names)
             rows = self._selected(statement.source, params, views)
             data = self.assigned_rows(layout, columns, rows, literals=False)
-            return self.done(append(self.state, location, data))
+            return self.run_verb(append(self.state, location, data))
 
     def merge_from(
         self,
@@ -367,24 +364,25 @@ class SparkExecutor(Executor["DataFrame"]):
         views: Mapping[str, object],
         meaning: Meaning | None = None,
     ) -> MergeBuilder:
-        with self.alone(statement.verb, statement.table):
-            location = self.to_write(statement.table, "merge")
+        with self.verb_scope(statement.verb, statement.table):
+            location = self.begin_write(statement.table, "merge")
             mine = parameters_in(statement.source.sql, params)
-            rows, stored = self.merge_rows(location, self._selected(statement.source, mine, views))
-            together = self.together(params, None, meaning)
-            together.use(mine)
-            return self.merge_builder(
-                Described(statement.table, verb=statement.verb),
+            source = self._selected(statement.source, mine, views)
+            rows, stored = self.merge_rows(self.bind(location, probing=True), source)
+            texts = self.together(params, None, meaning)
+            texts.use(mine)
+            condition = texts.predicate(statement.on)
+            tables = self._sql_tables(statement.source, views)
+            merge = PlannedMerge(
                 location,
                 rows,
                 stored,
-                together.predicate(statement.on),
-                together,
+                condition,
                 (statement.source_alias, statement.target_alias),
-                of_own_row=own_row_test(
-                    statement, location, self._sql_tables(statement.source, views)
-                ),
+                of_own_row=own_row_test(statement, location, tables),
             )
+            described = Described(statement.table, verb=statement.verb)
+            return self.merge_builder(described, merge, texts)
 
     def _given(self, data: Any) -> DataFrame:
         """Return rows that the caller holds, as a DataFrame."""

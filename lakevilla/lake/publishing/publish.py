@@ -15,7 +15,7 @@ from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.applicability import first_unfit, is_lost, is_old, unpublished
 from lakevilla.lake.context import Context, Event, Tail
-from lakevilla.lake.groups import Group, Member, pass_through
+from lakevilla.lake.groups import Group, Member, lead_or_follow
 from lakevilla.lake.publishing.reconcile import reconcile
 from lakevilla.lake.row_changes import compose
 from lakevilla.lake.table_log import is_cleaned_up_soon, next_entry, open_tail, opened_again, probe
@@ -309,16 +309,17 @@ def publish_once(
     """
     wish = Wish(head, ours)
     group = _publishing_group(context, location)
-    yield from pass_through(group, wish, partial(_publish, context, group, location))
-    assert wish.answer is not None
-    return wish.answer
+    return (yield from lead_or_follow(group, wish, partial(_lead, context, group, location)))
 
 
 def _publishing_group(context: Context, location: str) -> Group[Wish]:
     return context.groups.named(f"publishing {location}")
 
 
-def _publish(context: Context, group: Group[Wish], location: str) -> Program[None]:
+def _lead(
+    context: Context, group: Group[Wish], location: str
+) -> Program[Published | LakeVillaError]:
+    """Publish for all wishes that are present, and return the answer, which they share."""
     wishes = group.present()  # one walk of the log grants any number of wishes
     newest = max((wish.head for wish in wishes), key=lambda head: head.replacement)
     known = context.held
@@ -341,6 +342,7 @@ def _publish(context: Context, group: Group[Wish], location: str) -> Program[Non
     except LakeVillaError as error:
         answer = error
     group.answer(dict.fromkeys(wishes, answer))
+    return answer
 
 
 # -------------------- turn

@@ -84,7 +84,11 @@ from lakevilla.transaction.state.transaction import TransactionState, beneath_of
 from lakevilla.transaction.validation.checks import refuse_direct, refuse_unfit
 from lakevilla.transaction.verbs.bind import bind_to_head, join_head, take_places, touch
 from lakevilla.transaction.verbs.create_table import create_change, detaching
-from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, read_again_if_replaced
+from lakevilla.transaction.verbs.replaced_tables import (
+    READING_FAILED,
+    raise_if_replaced,
+    read_again_if_replaced,
+)
 
 # -------------------- read write
 #
@@ -478,11 +482,13 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     name = file_namer(txn.context, txn.id, txn.through_head)
     beneath = beneath_of(txn, location)
     with during("data", location):
-        performed = yield from conflict_if_replaced(
-            txn,
-            {location: None, **reading},
-            perform(txn.context, operation, working.snapshot, name, txn.lookup, beneath),
-        )
+        try:
+            performed = yield from perform(
+                txn.context, operation, working.snapshot, name, txn.lookup, beneath
+            )
+        except READING_FAILED as error:
+            yield from raise_if_replaced(txn, {location: None, **reading}, error)
+            raise
     check_append_only(working.snapshot, performed, verb)
     operation = performed_as(operation, working.snapshot, performed)
     return _note(txn, operation, performed)

@@ -28,10 +28,19 @@ from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import extend
 
+__all__ = [
+    "READING_FAILED",
+    "conflict_of_replaced",
+    "raise_if_replaced",
+    "read_again_if_replaced",
+    "refuse_new_lake",
+    "replaced",
+]
+
 T = TypeVar("T")
 
 #: Errors that a reader may get where a log and files are being deleted.
-_MET = (TableNotFound, VersionNotFound, CorruptObject, StoreError)
+READING_FAILED = (TableNotFound, VersionNotFound, CorruptObject, StoreError)
 
 
 def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[str, str]]:
@@ -109,17 +118,6 @@ def refuse_new_lake(txn: TransactionState, head: Head) -> None:
         )
 
 
-def conflict_if_replaced(
-    txn: TransactionState, locations: Iterable[str], program: Program[T]
-) -> Program[T]:
-    """Run ``program``, which reads files of these tables; raise a conflict if one was replaced."""
-    try:
-        return (yield from program)
-    except _MET as error:
-        yield from raise_if_replaced(txn, locations, error)
-        raise
-
-
 def raise_if_replaced(
     txn: TransactionState, locations: Iterable[str], error: Exception
 ) -> Program[None]:
@@ -140,7 +138,7 @@ def read_again_if_replaced(
         before = dict(txn.work.reads)
         try:
             return (yield from see())
-        except _MET as error:
+        except READING_FAILED as error:
             if txn.state is not Status.OPEN or txn.bound.is_past:
                 raise
             others = yield from replaced(

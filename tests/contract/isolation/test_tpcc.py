@@ -13,7 +13,7 @@ from bench.harness.results import Result
 from bench.harness.running import execute
 from bench.registry import benchmark
 from bench.tpcc.systems import FEATURES, SINGLE, System
-from lakevilla.api.execution.base import ExecutorBase
+from lakevilla.api.execution.executor import Executor
 from lakevilla_testing.planted.every import PLANTED
 
 CONSISTENT = "C1 to C10 and C12 hold after the run"
@@ -80,7 +80,7 @@ def test_two_orders_that_draw_the_same_number_are_found(
 def test_an_order_that_is_lost_after_its_acknowledgement_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = ExecutorBase.commit
+    commit = Executor.commit
     lost: list[str] = []
 
     def forgetful(executor: Any) -> Any:
@@ -90,7 +90,7 @@ def test_an_order_that_is_lost_after_its_acknowledgement_is_found(
             return executor.abort()
         return commit(executor)
 
-    monkeypatch.setattr(ExecutorBase, "commit", forgetful)
+    monkeypatch.setattr(Executor, "commit", forgetful)
     result = run(tmp_path, "R|I", clients="1", operations="6", rollback_percent="0")
     assert lost
     assert result.checks[f"R|I, 1 client: {CONSISTENT}"], "nobody else could tell"

@@ -17,7 +17,7 @@ from lakevilla.transaction.commit.together import crowd as group
 from lakevilla.transaction.commit.together import join as joining
 from lakevilla.transaction.commit.together import replacing
 from lakevilla.transaction.commit.together.group import Candidate, Replacement, Settled
-from lakevilla.transaction.commit.together.join import join
+from lakevilla.transaction.commit.together.join import add_candidates
 from lakevilla.transaction.commit.upload import seal_commit, upload
 from lakevilla.transaction.verbs import read_write
 from lakevilla_testing.checks import invariants
@@ -242,14 +242,14 @@ def test_a_group_is_what_its_members_are_one_after_the_other(seed):
     def one_by_one():
         held, accepted = base, []
         for candidate in candidates:
-            joined = yield from join(context, held, [candidate])
+            joined = yield from add_candidates(context, held, [candidate])
             if joined.accepted:
                 stored = yield from replace_head(held, joined.head)
                 held = HeldHead(joined.head, stored.token)
                 accepted.append(candidate)
         return held.head, accepted
 
-    joined = run_now(simulation.store, join(context, base, candidates))
+    joined = run_now(simulation.store, add_candidates(context, base, candidates))
     head, accepted = run_now(simulation.store, one_by_one())
     assert list(joined.accepted) == accepted
     assert accepted, "the first always fits"
@@ -276,7 +276,7 @@ def test_a_member_whose_commit_has_moved_to_a_page_within_its_group_learns_of_it
 
     with small_limits(True):
         candidates = run_now(simulation.store, prepare())
-        joined = run_now(simulation.store, join(context, candidates[0].held, candidates))
+        joined = run_now(simulation.store, add_candidates(context, candidates[0].held, candidates))
         attempt = Replacement(candidates[0].held, joined.head, joined.accepted)
         commits = group.commits_of(context)
         assert commits.begin(attempt, joined.accepted, lambda _: None)
@@ -419,7 +419,7 @@ def test_an_interrupted_leader_s_replacement_is_settled_before_its_members_are_r
         yield from append(txn, "b", 100)
         candidate = yield from uploaded(context, txn)
         # A leader has sent it, and was interrupted before it knew what became of that.
-        joined = yield from join(context, txn.bound.held, [candidate])
+        joined = yield from add_candidates(context, txn.bound.held, [candidate])
         attempt = Replacement(txn.bound.held, joined.head, joined.accepted)
         assert group.commits_of(context).begin(attempt, joined.accepted, lambda _: None)
         # What the transaction has read is changed meanwhile, and this process knows it.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakevilla.lake.groups import Group, Groups, Member, pass_through
+from lakevilla.lake.groups import Group, Groups, Member, lead_or_follow
 from lakevilla.store.effects import Await, Program
 from tests.support.by_hand import outcome
 
@@ -73,38 +73,38 @@ def test_a_member_waits_at_its_gate_until_it_leads_or_is_answered(group: Group[A
     (leader,) = entered(group, 1)
     second = Asker()
 
-    def lead() -> Program[None]:
+    def lead() -> Program[str]:
         raise AssertionError("it does not lead")
 
-    program = pass_through(group, second, lead)
+    program = lead_or_follow(group, second, lead)
     assert next(program) == Await(second.gate)
     group.answer({leader: "done", second: "done by another"})
-    with pytest.raises(StopIteration):
+    with pytest.raises(StopIteration) as returned:
         program.send(None)
-    assert second.answer == "done by another"
+    assert returned.value.value == "done by another"
 
 
 def test_a_leader_that_fails_leaves_the_group_to_the_next(group: Group[Asker]) -> None:
     first, second = Asker(), Asker()
 
-    def fails() -> Program[None]:
+    def fails() -> Program[str]:
         yield from ()
         group.enter(second)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        outcome(pass_through(group, first, fails))
+        outcome(lead_or_follow(group, first, fails))
     assert group.leads(second)
 
     group.leave(second)
     again = Asker()
 
-    def works_again() -> Program[None]:
+    def works_again() -> Program[str]:
         yield from ()
         group.answer({again: "done"})
+        return "done"
 
-    outcome(pass_through(group, again, works_again))
-    assert again.answer == "done"
+    assert outcome(lead_or_follow(group, again, works_again)) == "done"
     assert group.present(9) == []
 
 

@@ -109,7 +109,7 @@ def spans_between(start: Offset, end: Offset) -> list[VersionSpan]:
 
 def walk(executor: Executor, table: str, since: int) -> Walk:
     """Return the steps of a table after ``since``, up to the executor's version."""
-    with executor.alone("changes", table):
+    with executor.verb_scope("changes", table):
         location = executor.resolve(table)
         return executor.run(steps_to_see(executor.state, location, since))
 
@@ -120,7 +120,7 @@ def parts_of(
     """Return the parts of one step, or of all, in their order."""
     found = []
     for one in walked.steps if step is None else (step,):
-        with executor.alone("changes", layout.table):
+        with executor.verb_scope("changes", layout.table):
             changes = executor.run(walked.changes_of(one))
         for number, change in enumerate(changes):
             found += [ChangePart(one.commit, number, some) for some in _by_source(layout, change)]

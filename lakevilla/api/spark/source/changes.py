@@ -234,7 +234,7 @@ def ranges(
         with lake_at(changes.access, span.until, ref=changes.options.ref) as executor:
             parts = parts_of(executor, walk(executor, table, span.since), layout)
             some = parts[span.first : span.after]
-            with executor.alone("changes", table):
+            with executor.verb_scope("changes", table):
                 executor.run(_refuse_missing(layout, some))
         found += some
     return _tasks(changes, layout, together(found))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.bind import Schemas, TypedNode, bind, typed_nodes, unified
 from lakevilla.sql.expressions.evaluate import is_true
-from lakevilla.sql.expressions.parse import Meaning
+from lakevilla.sql.expressions.parse import Meaning, StatementExpressions
 from lakevilla.sql.expressions.tree import Call, Case, Cast, Expr, Literal, columns
 from lakevilla.sql.expressions.types import (
     decimal_parts,
@@ -40,6 +40,23 @@ class OtherMeaning(Exception):
 def meaning_in(dialect: Dialect) -> Meaning | None:
     """Return the meaning that texts of that SQL must have; None: the language's own."""
     return Meaning(SPELLINGS, refuse_other_meaning) if dialect == "duckdb" else None
+
+
+def other_meaning(
+    texts: StatementExpressions, schemas: Schemas, alias: str | None = None
+) -> OtherMeaning | None:
+    """Return the other meaning that one of a statement's texts has in a SELECT; None if none has.
+
+    Raises
+    ------
+    InvalidOperation
+        A text can't be bound to these columns.
+    """
+    try:
+        texts.check(schemas, alias)
+    except OtherMeaning as other:
+        return other
+    return None
 
 
 def refuse_other_meaning(

@@ -23,7 +23,7 @@ from lakevilla.global_log.inbox.proposal import (
 )
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context
-from lakevilla.lake.groups import pass_through
+from lakevilla.lake.groups import lead_or_follow
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel, sleep
@@ -41,11 +41,11 @@ from lakevilla.transaction.commit.together.group import (
 )
 from lakevilla.transaction.commit.together.join import (
     Fits,
-    fit,
-    joined_behind,
-    joined_to,
+    answer_committed,
+    check_candidate,
+    form_batch,
     look_for,
-    tell_who_is_in,
+    with_commit_of,
 )
 from lakevilla.transaction.commit.together.replacing import (
     begin_replacing,
@@ -167,7 +167,7 @@ def _propose(
 def as_proposed(base: HeldHead, candidate: Candidate) -> Program[ProposedCommit | Answer | None]:
     """Return the candidate as a proposal behind ``base``, or its answer; None: it races."""
     try:
-        fits = yield from fit(base, base.head, candidate)
+        fits = yield from check_candidate(base, base.head, candidate)
         if not isinstance(fits, Fits):
             return fits
         if fits.found.views and relies(candidate.txn):
@@ -175,7 +175,7 @@ def as_proposed(base: HeldHead, candidate: Candidate) -> Program[ProposedCommit 
             # which it has found its rows may be other files by now.
             return None
         # This only finds out what the commit would be: no page is stored for it.
-        new = yield from joined_to(base.head, candidate, fits)
+        new = yield from with_commit_of(base.head, candidate, fits)
         return (yield from proposed_commit(base.head, new, candidate))
     except Exception as error:
         return Failed(error)
@@ -225,7 +225,7 @@ def _look(context: Context, group: CommitGroup) -> Program[HeldHead | None]:
     except LakeVillaError as error:
         group.answer({one: _failed(one.txn, error) for one in candidates})
         return None
-    left = yield from tell_who_is_in(group, candidates, held)
+    left = yield from answer_committed(group, candidates, held)
     return None if len(left) < len(candidates) or group.is_over(held.head) else held
 
 
@@ -243,31 +243,31 @@ def _lead_crowd(context: Context, group: CommitGroup) -> Program[None]:
     except LakeVillaError as error:
         group.answer({one: _failed(one.txn, error) for one in group.present()})
         return
-    joined = yield from joined_behind(context, group, base)
-    if any(one.txn.ending.proposed is not None for one in joined.answers):
+    batch = yield from form_batch(context, group, base)
+    if any(one.txn.ending.proposed is not None for one in batch.answers):
         group.note_doubt(context)
-    if not joined.accepted:
+    if not batch.accepted:
         return
     proposals = [one for one in group.read.values() if one is not None]
     try:
         taken = yield from take_along(
             base.head,
-            joined.head,
+            batch.head,
             proposals,
             context.ids,
             context.now_ms(),
             context.settings.checked_tip_seconds,
         )
     except LakeVillaError:
-        taken = Taken(joined.head, {})  # errors in other proposals' tables stop no commit here
+        taken = Taken(batch.head, {})  # errors in other proposals' tables stop no commit here
     for digest, commit in taken.commits.items():
         context.keep_commit(digest, commit)
     new = msgspec.structs.replace(
         taken.head,
-        crowd=len(joined.accepted) + len(taken.commits),
+        crowd=len(batch.accepted) + len(taken.commits),
         listed=taken.head.replacement,
     )
-    attempt = yield from begin_replacing(group, base, new, joined.accepted)
+    attempt = yield from begin_replacing(group, base, new, batch.accepted)
     if attempt is not None:
         yield from carry_out(context, group, attempt)
 
@@ -334,16 +334,14 @@ def commit_together(candidate: Candidate) -> Program[Answer]:
     """Replace HEAD with the candidate, and with the candidates that wait at the same time."""
     context = candidate.txn.context
     group = commits_of(context)
-    yield from pass_through(group, candidate, partial(_lead, context, group, candidate))
-    assert candidate.answer is not None
-    return candidate.answer
+    return (yield from lead_or_follow(group, candidate, partial(_lead, context, group, candidate)))
 
 
 # ---------------------------------------------------------------- the leader
 
 
-def _lead(context: Context, group: CommitGroup, mine: Candidate) -> Program[None]:
-    """Replace HEAD until the leader's own candidate is answered."""
+def _lead(context: Context, group: CommitGroup, mine: Candidate) -> Program[Answer]:
+    """Replace HEAD, batch by batch, until the leader's own candidate is answered; return that."""
     while mine.answer is None:
         attempt = _left_behind(group)
         in_doubt = attempt is not None
@@ -354,11 +352,12 @@ def _lead(context: Context, group: CommitGroup, mine: Candidate) -> Program[None
         ):
             continue
         if attempt is None:
-            attempt = yield from _prepare(context, group)
+            attempt = yield from _prepare_batch(context, group)
         if attempt is not None:
             yield from carry_out(context, group, attempt, in_doubt=in_doubt)
             if mine.answer is None:
                 yield from _back_off(context, mine.races)
+    return mine.answer
 
 
 def _left_behind(group: CommitGroup) -> Replacement | None:
@@ -375,14 +374,14 @@ def _left_behind(group: CommitGroup) -> Replacement | None:
     return attempt
 
 
-def _prepare(context: Context, group: CommitGroup) -> Program[Replacement | None]:
+def _prepare_batch(context: Context, group: CommitGroup) -> Program[Replacement | None]:
     """Validate all present candidates; None if none fits, or if one has left meanwhile."""
     candidates = group.present(MOST)
     base = newest_of(context, candidates[0].held, *(one.held for one in candidates))
-    joined = yield from joined_behind(context, group, base)
-    if not joined.accepted:
+    batch = yield from form_batch(context, group, base)
+    if not batch.accepted:
         return None
-    return (yield from begin_replacing(group, base, joined.head, joined.accepted))
+    return (yield from begin_replacing(group, base, batch.head, batch.accepted))
 
 
 def _back_off(context: Context, races: int) -> Program[None]:

@@ -79,10 +79,12 @@ class Candidate(Member[Answer]):
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """The HEAD that holds ``accepted``, and the answers to candidates that do not fit ``base``.
+class Batch:
+    """Candidates that share a replacement of HEAD, in their order.
 
-    Each accepted one has its commit, which may have moved to a page again behind those after it.
+    ``head`` is the HEAD that holds ``accepted``, and ``answers`` are for candidates that do not fit
+    the HEAD before. Each accepted one has its commit, which may have moved to a page again behind
+    those after it.
     """
 
     head: Head

@@ -38,11 +38,11 @@ from lakevilla.transaction.commit.squash import squashed
 from lakevilla.transaction.commit.together.group import (
     MOST,
     Answer,
+    Batch,
     Candidate,
     CommitGroup,
     Declined,
     Failed,
-    Joined,
     Settled,
     commit_after,
 )
@@ -56,9 +56,16 @@ from lakevilla.transaction.validation.validate import examine
 # -------------------- join
 #
 # The successor of a HEAD with the candidates that fit, each validated against those before it.
+#
+# ``form_batch`` first answers the candidates whose commits the HEAD has (``answer_committed``). It
+# then adds the others, one after the other (``add_candidates``, ``add_candidate``): a candidate is
+# checked against the HEAD with those before it (``check_candidate``), and if it fits, its commit is
+# added to that HEAD (``with_commit_of``).
 
 
-def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> Program[Joined]:
+def add_candidates(
+    context: Context, base: HeldHead, candidates: Iterable[Candidate]
+) -> Program[Batch]:
     """Return the successor of ``base`` that holds all candidates that fit, in their order.
 
     It equals committing them one after the other, but for the number of replacements that
@@ -72,7 +79,7 @@ def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> P
         try:
             # The leader's thread works for the candidate, whichever thread owns it.
             with of(candidate.txn.phases), during("validate"):
-                step = yield from admit(base, head, candidate)
+                step = yield from add_candidate(base, head, candidate)
         except Exception as error:
             step = Failed(error)
         if isinstance(step, Head):
@@ -82,20 +89,20 @@ def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> P
             answers[candidate] = step
     if accepted:
         head = msgspec.structs.replace(head, replacement=base.head.replacement + 1)
-    return Joined(head, accepted, answers)
+    return Batch(head, accepted, answers)
 
 
-def admit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Head | Answer]:
+def add_candidate(base: HeldHead, head: Head, candidate: Candidate) -> Program[Head | Answer]:
     """Return ``head`` with the candidate's commit, or why it can't be in it.
 
     ``head`` is ``base`` with the candidates before this one. Their commit objects are
     stored and known, so they are validated against as any other client's would be.
     """
-    fits = yield from fit(base, head, candidate)
+    fits = yield from check_candidate(base, head, candidate)
     if not isinstance(fits, Fits):
         return fits
     page = yield from make_room(head, candidate.txn.context.ids, is_stored=head is base.head)
-    return (yield from joined_to(head, candidate, fits, page))
+    return (yield from with_commit_of(head, candidate, fits, page))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ class Fits:
     names: dict[str, str | None]
 
 
-def fit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answer]:
+def check_candidate(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answer]:
     """Return ``Fits`` if the candidate fits behind ``head``, else its answer."""
     txn = candidate.txn
     check_not_closed(head)
@@ -144,7 +151,7 @@ def fit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answ
     return Fits(found, names)
 
 
-def joined_to(
+def with_commit_of(
     head: Head, candidate: Candidate, fits: Fits, page: PageRef | None = None
 ) -> Program[Head]:
     """Return ``head`` with the commit of a candidate that fits it."""
@@ -306,20 +313,20 @@ def with_merged(merging: Merging, following: Head) -> Program[Head]:
     return with_refs(following, {merging.name: entry})
 
 
-# -------------------- behind
+# -------------------- batch
 #
 # The answers of a HEAD to the candidates of a group, and the successor that holds the rest.
 
 
-def joined_behind(context: Context, group: CommitGroup, base: HeldHead) -> Program[Joined]:
+def form_batch(context: Context, group: CommitGroup, base: HeldHead) -> Program[Batch]:
     """Return the successor of ``base`` with all that fit; answer those in ``base`` or unfit."""
-    left = yield from tell_who_is_in(group, group.present(MOST), base)
-    joined = yield from join(context, base, left)
-    group.answer(joined.answers)
-    return joined
+    left = yield from answer_committed(group, group.present(MOST), base)
+    batch = yield from add_candidates(context, base, left)
+    group.answer(batch.answers)
+    return batch
 
 
-def tell_who_is_in(
+def answer_committed(
     group: CommitGroup, candidates: Iterable[Candidate], held: HeldHead
 ) -> Program[list[Candidate]]:
     """Answer the candidates whose commits are in HEAD; return the rest."""

@@ -25,7 +25,7 @@ from lakevilla.global_log.repo import HeldHead
 from lakevilla.sublogs.operations import Defined, Transplant
 from lakevilla.transaction.commit.together.crowd import as_proposed
 from lakevilla.transaction.commit.together.group import Candidate
-from lakevilla.transaction.commit.together.join import admit
+from lakevilla.transaction.commit.together.join import add_candidate
 from lakevilla_testing.histories.plan import small_limits
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
@@ -281,7 +281,7 @@ def test_a_group_is_what_its_commits_are_one_by_one(seed: int) -> None:
     group = after(lake, base, *(one for _, _, one in fitting))
     one_by_one = base
     for peer, candidate, _ in fitting:
-        step = peer.run(admit(HeldHead(base, candidate.held.token), one_by_one, candidate))
+        step = peer.run(add_candidate(HeldHead(base, candidate.held.token), one_by_one, candidate))
         assert isinstance(step, Head)
         one_by_one = step
     assert [(c.txn, c.hash, c.sequence) for c in group.commits] == [

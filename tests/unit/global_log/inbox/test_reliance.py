@@ -19,7 +19,7 @@ from lakevilla.global_log.repo import HeldHead
 from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.transaction.commit.together.crowd import as_proposed
 from lakevilla.transaction.commit.together.group import Candidate
-from lakevilla.transaction.commit.together.join import admit
+from lakevilla.transaction.commit.together.join import add_candidate
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.simulated.memory_lake import MemoryLake, Peer
@@ -290,7 +290,7 @@ def test_rows_that_were_moved_since_they_were_read_are_not_proposed(
         commit = peer.run(as_proposed(newest, candidate))
     if not planted:
         assert commit is None
-        step = peer.run(admit(newest, newest.head, candidate))
+        step = peer.run(add_candidate(newest, newest.head, candidate))
         assert isinstance(step, Head), "it fits, and goes on alone"
         return
     head = newest.head
@@ -343,7 +343,9 @@ def test_a_group_is_what_its_commits_are_one_by_one(seed: int) -> None:
     one_by_one = base
     for peer, candidate, _ in owners:
         if candidate.txn.id in taken:
-            step = peer.run(admit(HeldHead(base, candidate.held.token), one_by_one, candidate))
+            step = peer.run(
+                add_candidate(HeldHead(base, candidate.held.token), one_by_one, candidate)
+            )
             assert isinstance(step, Head), "it would have been refused, or done again"
             one_by_one = step
     assert [(c.txn, c.hash, c.sequence) for c in group.commits] == [

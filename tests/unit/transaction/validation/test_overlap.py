@@ -24,7 +24,7 @@ from lakevilla.sublogs.operations import (
     Optimize,
     QuerySource,
 )
-from lakevilla.transaction.commit.together.join import admit
+from lakevilla.transaction.commit.together.join import add_candidate
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.validation import overlap
@@ -225,6 +225,6 @@ def test_all_summaries_are_checked_at_once(count: int, monkeypatch: pytest.Monke
     original = overlap.may_hold
     monkeypatch.setattr(overlap, "may_hold", may_hold)
     head = lake.head
-    step = peer.run(admit(HeldHead(head, candidate.held.token), head, candidate))
+    step = peer.run(add_candidate(HeldHead(head, candidate.held.token), head, candidate))
     assert isinstance(step, Head)
     assert looked == [count]

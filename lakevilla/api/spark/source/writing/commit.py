@@ -351,8 +351,8 @@ def _planned(
             table=asked.table,
         )
     verb = "overwrite" if asked.overwrite else "append"
-    with executor.alone(verb, asked.table):
-        location = executor.to_write(asked.table, verb)
+    with executor.verb_scope(verb, asked.table):
+        location = executor.begin_write(asked.table, verb)
         layout, where, wider = _layout(asked, columns, location, executor)
         if asked.read_version is not None:
             _check_read(access, asked, location, executor)
@@ -388,7 +388,8 @@ def _layout(
         if asked.schema_mode is None:
             there = executor.run(layout_of(state, location, probing=True)).schema
             refuse_unknown(columns.names, there, asked.table, _WIDEN)
-        reader, wider = executor.incoming(location, rows, asked.schema_mode)
+        bound = executor.bind(location)
+        reader, wider = executor.incoming(location, bound, rows, asked.schema_mode)
     if not asked.overwrite:
         return executor.run(layout_to_append(state, location, wider)), None, wider
     if where is not None:

@@ -24,7 +24,7 @@ from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.together import group
 from lakevilla.transaction.commit.together import join as behind
 from lakevilla.transaction.commit.together.crowd import commit_together
-from lakevilla.transaction.commit.together.group import Declined, Joined, Settled, commits_of
+from lakevilla.transaction.commit.together.group import Batch, Declined, Settled, commits_of
 from lakevilla.transaction.redo import rebase as rebasing
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.transaction import TransactionState
@@ -234,16 +234,16 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Transactions of a library that clears less than others: it finds conflicts when it leads."""
     found: set[str] = set()
 
-    def join(context: Any, base: Any, candidates: Any) -> Program[Joined]:
+    def add_candidates(context: Any, base: Any, candidates: Any) -> Program[Batch]:
         joined = yield from original(context, base, candidates)
         if not any(one.txn.id in found for one in joined.accepted):
             return joined
         conflict = ConflictError("by this version of the library it does not fit")
         refused = Declined(base, Examination(conflict=conflict))
-        return Joined(base.head, {}, dict.fromkeys(joined.accepted, refused))
+        return Batch(base.head, {}, dict.fromkeys(joined.accepted, refused))
 
-    original = behind.join
-    monkeypatch.setattr(behind, "join", join)
+    original = behind.add_candidates
+    monkeypatch.setattr(behind, "add_candidates", add_candidates)
     return found
 
 

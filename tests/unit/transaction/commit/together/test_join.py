@@ -10,8 +10,8 @@ import pytest
 import lakevilla as lv
 from lakevilla.lake.publishing.outcome import fence
 from lakevilla.store.effects import List
-from lakevilla.transaction.commit.together.group import Candidate, Declined, Failed, Joined
-from lakevilla.transaction.commit.together.join import _of_another, join
+from lakevilla.transaction.commit.together.group import Batch, Candidate, Declined, Failed
+from lakevilla.transaction.commit.together.join import _of_another, add_candidates
 from lakevilla.transaction.redo.rebase import Examination
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
@@ -26,10 +26,10 @@ def peer(lake: MemoryLake) -> Peer:
     return lake.peer()
 
 
-def joined(peer: Peer, *candidates: Candidate) -> Joined:
+def joined(peer: Peer, *candidates: Candidate) -> Batch:
     held = peer.run(peer.context.head())
     assert held is not None
-    return peer.run(join(peer.context, held, candidates))
+    return peer.run(add_candidates(peer.context, held, candidates))
 
 
 def adding(peer: Peer, table: str, amount: int) -> Candidate:

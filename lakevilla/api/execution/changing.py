@@ -1,0 +1,174 @@
+"""Changes of rows, bound to the columns of a table: updates, deletes, merges, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import pyarrow as pa
+
+from lakevilla.api.client.client import LakeClient
+from lakevilla.api.merge import OfOwnRow, PlannedMerge, new_columns
+from lakevilla.engines.base import MergeClause
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.layout import Layout
+from lakevilla.results import Counts, OperationResult
+from lakevilla.sql.expressions.assignments import exact_assignments
+from lakevilla.sql.expressions.bind import exact
+from lakevilla.sql.expressions.parse import StatementExpressions
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.statements.dml import MergeStatement
+from lakevilla.sql.statements.meaning.duckdb import OtherMeaning, other_meaning
+from lakevilla.sublogs.operations import Delete, Merge, QuerySource, Update
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.status import Status
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.read_write import layout_of, layout_with
+
+__all__ = [
+    "delete_of",
+    "fitting",
+    "is_read_once",
+    "merge_of",
+    "own_row_test",
+    "result_of",
+    "update_of",
+]
+
+T = TypeVar("T")
+
+
+def fitting(
+    client: LakeClient, state: TransactionState, location: str, made: Callable[[Layout], T]
+) -> T:
+    """Return the result of ``made`` for a table's layout: a verb, bound to the columns.
+
+    A deferred verb uses the layout that is known already. If it does not fit that, the current
+    layout is read and used.
+    """
+    if state.defers:
+        try:
+            return made(client.run(layout_of(state, location)))
+        except InvalidOperation:
+            pass
+    return made(client.run(layout_of(state, location, probing=True)))
+
+
+def update_of(
+    location: str,
+    layout: Layout,
+    texts: StatementExpressions,
+    values: Mapping[str, Expr],
+    condition: Expr,
+    alias: str | None,
+) -> Update | OtherMeaning:
+    """Return an update that is bound to the columns of a layout, or why it can't be one."""
+    assigned = exact_assignments(values, layout.schema, alias=alias)
+    other = other_meaning(texts, layout.schema, alias)
+    if other is not None:
+        return other
+    return Update(location, assigned, exact(condition, layout.schema, alias=alias))
+
+
+def delete_of(
+    location: str, layout: Layout, texts: StatementExpressions, condition: Expr, alias: str | None
+) -> Delete | OtherMeaning:
+    """Return a delete that is bound to the columns of a layout, or why it can't be one."""
+    exactly = exact(condition, layout.schema, alias=alias)
+    return other_meaning(texts, layout.schema, alias) or Delete(location, exactly)
+
+
+def merge_of(
+    client: LakeClient,
+    state: TransactionState,
+    merge: PlannedMerge,
+    clauses: tuple[MergeClause, ...],
+) -> Merge:
+    """Return a merge that is bound to the columns of its table and of its source."""
+
+    def bound(layout: Layout) -> tuple[Expr, tuple[MergeClause, ...], bytes | None]:
+        columns = None
+        source_alias, target_alias = merge.aliases
+        if merge.widens:
+            new = new_columns(
+                clauses, layout.schema, merge.rows, source_alias=source_alias, table=layout.table
+            )
+            if new is not None:
+                columns = new.serialize().to_pybytes()
+                layout = client.run(layout_with(state, merge.location, new))
+        schemas = merge.schemas(layout.schema)
+        condition = exact(merge.on, schemas)
+        exactly = tuple(_bound_clause(clause, schemas, target_alias) for clause in clauses)
+        return condition, exactly, columns
+
+    condition, exactly, columns = fitting(client, state, merge.location, bound)
+    set_columns = {column for one in exactly for column in one.assignments}
+    return Merge(
+        merge.location,
+        merge.stored(),
+        condition,
+        *merge.aliases,
+        exactly,
+        columns=columns,
+        within=merge.within,
+        computed=tuple(sorted(filter(merge.of_own_row, set_columns))),
+    )
+
+
+def _bound_clause(
+    clause: MergeClause, schemas: Mapping[str, pa.Schema], target_alias: str
+) -> MergeClause:
+    return MergeClause(
+        clause.kind,
+        None if clause.predicate is None else exact(clause.predicate, schemas),
+        exact_assignments(
+            clause.assignments,
+            schemas[target_alias],
+            schemas,
+            alias=target_alias,
+            inserts=clause.kind == "not_matched_insert",
+        ),
+    )
+
+
+def result_of(
+    state: TransactionState, done: Done, perform: Callable[[Done], None]
+) -> OperationResult:
+    """Return the result of a verb; ``perform`` is called if a deferred one's counts are read."""
+
+    def counts() -> Counts:
+        if done.deferred:
+            perform(done)
+        return done.counts
+
+    def observe() -> None:
+        counts()
+        done.observed = True
+
+    def settled() -> bool:
+        return done.observed or state.state is Status.COMMITTED
+
+    return OperationResult(counts, observe, settled)
+
+
+# -------------------- own rows
+#
+# Test of whether a merge sets a column to a value computed from the row that it sets.
+
+
+def own_row_test(statement: MergeStatement, location: str, tables: Mapping[str, str]) -> OfOwnRow:
+    """Return the test for a statement, and for the ``tables`` that its query reads, by location.
+
+    If the statement does not list the computed columns, a query over the table itself may have
+    computed all of them.
+    """
+    if statement.computed is None:
+        reads_itself = location in tables.values()
+        return lambda column: reads_itself
+    named = {column.lower() for column in statement.computed}
+    return lambda column: column.lower() in named
+
+
+def is_read_once(source: QuerySource, location: str) -> bool:
+    """Return whether a query knows a table by one name; it may have two, a path among them."""
+    return sum(table == location for table in source.tables.values()) == 1

@@ -1,0 +1,128 @@
+"""Names of tables in a transaction: resolved to locations, and named in its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from lakevilla.api.client.catalogs import catalog_names, name_in_error
+from lakevilla.api.client.client import LakeClient
+from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
+from lakevilla.global_log.head import Head, NameMap
+from lakevilla.lake.missing_tables import catalog_hint
+from lakevilla.lake.table_log import known_tail
+from lakevilla.lake.tables.dotted_names import path_of
+from lakevilla.lake.tables.renaming import renamed
+from lakevilla.phases import during
+from lakevilla.store.location import is_external
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla.transaction.verbs.catalog.names import bind_where_it_is
+
+__all__ = ["naming_errors", "resolve", "shown_id"]
+
+
+def shown_id(state: TransactionState) -> str:
+    """Return the transaction's id, and note that it was seen: from now on it must stay."""
+    state.ending.id_was_seen = True
+    return state.id
+
+
+@contextmanager
+def naming_errors(
+    client: LakeClient, state: TransactionState, verb: str, table: str | None
+) -> Generator[None]:
+    """Name, in errors raised inside, the transaction and the verb and table that failed."""
+    try:
+        yield
+    except LakeVillaError as error:
+        error.txn_id = error.txn_id or shown_id(state)
+        held = client.context.held
+        names = {} if held is None else held.head.names.cached()
+        if isinstance(error, TableNotFound) and isinstance(table, str):
+            hint = catalog_hint(client.context, table)
+            if hint is not None and "catalog" not in error.message:
+                error.message += f"; {hint}"
+                error.args = (error.message,)
+        if isinstance(table, str) and error.table in (None, names.get(table)):
+            names_table = error.table is not None
+            if error.table is not None:
+                name_in_error(error, {error.table: table})
+            error.table = table  # as the caller named it
+            if isinstance(error, InvalidOperation) and not names_table:
+                message = error.message.removeprefix(f"{verb}: ")
+                error.message = f"{f'{verb} {table}'.rstrip()}: {message}"
+                error.args = (error.message,)
+        name_in_error(error, catalog_names(client.context))
+        raise
+
+
+def resolve(
+    client: LakeClient, state: TransactionState, table: str, *, also_renamed: bool = False
+) -> str:
+    """Return the table's location by the names of the HEAD that the transaction is bound to.
+
+    ``also_renamed``: a path leads to its table even if the table has another name now.
+    """
+    if not state.through_head:
+        return _resolve_by_log(client, table)
+    bound = state.bound
+    held = bound.held or client.context.held
+    if held is None:
+        if not also_renamed:
+            location = client.resolve(client.names(None, table), table, None)
+            client.run(bind_where_it_is(state, location))
+        if not bound.is_bound:
+            if not state.options.read_only:
+                # Binding creates HEAD if there is none, in the form that the store allows.
+                client.ensure_safe_store()
+            client.run(bind_to_head(state))
+        held = bound.held
+    head = None if held is None else held.head
+    names = _names(client, state, head, table)
+    location = client.resolve(names, table, head, also_renamed=True)
+    may_move = (
+        path_of(table) is not None or _knows(names, table, location) or _is_new(client, location)
+    )
+    if not bound.is_bound and may_move:
+        # Such a name may mean another table by now, and a path may mean none.
+        client.run(bind_to_head(state))
+        head = state.head
+        names = _names(client, state, head, table)
+    elif not bound.is_bound and not (also_renamed or is_external(table)):
+        bound.paths.add(location)
+    return client.resolve(names, table, head, also_renamed=also_renamed)
+
+
+def _names(client: LakeClient, state: TransactionState, head: Head | None, table: str) -> NameMap:
+    """Return registered names, including those that the transaction itself has given."""
+    return renamed(client.names(head, table), state.work.renames)
+
+
+def _is_new(client: LakeClient, location: str) -> bool:
+    """Return whether the HEAD known here has no such table: a newer HEAD may have the name."""
+    held = client.context.held
+    return held is not None and location not in held.head.tables.cached()
+
+
+def _knows(names: NameMap, table: str, location: str) -> bool:
+    """Return whether HEAD has an entry for a caller's name of a table, or for its location."""
+    return any(not names.missing([name]) and name in names for name in (table, location))
+
+
+def _resolve_by_log(client: LakeClient, table: str) -> str:
+    """Return the table's location for a transaction that commits by the table's own entry.
+
+    HEAD is read for the name, unless the name is a path whose log is known already.
+    """
+    context = client.context
+    head = None if context.held is None else context.held.head
+    names = client.names(head, table)
+    location = client.resolve(names, table, head, also_renamed=True)
+    may_move = path_of(table) is not None or _knows(names, table, location)
+    if may_move or known_tail(context, location) is None:
+        with during("version"):
+            held = client.run(context.head())
+        head = None if held is None else held.head
+        location = client.resolve(client.names(head, table), table, head)
+    return location
