@@ -229,7 +229,7 @@ def test_a_column_that_spark_drops_under_a_decided_commit_voids_it_there_and_is_
         txn.append("other", [{"id": 8, "balance": 8}])
 
     with bank.connect() as lake:
-        with pytest.raises(lv.ForeignConflict, match="void"):
+        with pytest.raises(lv.ForeignConflict, match="cancelled"):
             bank.slip_in(lake, lambda: bank.sql("ALTER TABLE {t} DROP COLUMN balance"), work)
         with lake.transaction() as txn:
             txn.append("bank", [{"id": 9}])
