@@ -119,7 +119,7 @@ def test_the_report_names_table_key_and_transaction_and_what_nobody_hashed(
     assert finding.txn_id is not None
     assert finding.txn_id in key
     assert note.message.startswith("7 data files of 2 tables: 6 compared with the hash")
-    assert "1 by size and footer; of 1 have no known hash" in note.message
+    assert "1 by size and footer; 1 have no known hash" in note.message
 
 
 def test_the_command_ends_with_1_and_its_json_has_the_findings(local_place: Place) -> None:
@@ -305,7 +305,7 @@ def test_files_of_others_are_found_to_be_cut_and_not_to_have_a_flipped_bit(
     with objects.holding(key, middle):
         report = lake.verify()
     assert report.ok
-    assert "of 1 have no known hash" in report.findings[-1].message
+    assert "1 have no known hash" in report.findings[-1].message
 
 
 def test_files_of_a_ref_that_other_clients_have_deleted_are_reported_with_the_ref(

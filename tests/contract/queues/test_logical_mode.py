@@ -326,7 +326,7 @@ def test_a_row_error_of_a_deferred_update_is_raised_when_performed_and_nothing_c
     txn = behind(lake, "bank")
     txn.update("bank", {"balance": "1"}, where="id = 0")
     impossible(txn)
-    with pytest.raises(lv.InvalidOperation, match="update of table bank, put off") as raised:
+    with pytest.raises(lv.InvalidOperation, match="update of table bank, deferred") as raised:
         look(txn)
     assert raised.value.table == "bank"
     with pytest.raises(lv.InvalidOperation):

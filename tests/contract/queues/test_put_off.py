@@ -79,7 +79,7 @@ def test_a_row_error_of_a_deferred_verb_is_raised_by_the_commit_and_ends_the_tra
     txn = lake.transaction(features, defer=True)
     txn.update("bank", {"balance": "1"}, where="id = 0")
     impossible(txn)
-    with pytest.raises(lv.InvalidOperation, match="update of table bank, put off") as raised:
+    with pytest.raises(lv.InvalidOperation, match="update of table bank, deferred") as raised:
         txn.commit()
     assert raised.value.table == "bank"
     with pytest.raises(lv.InvalidOperation):
