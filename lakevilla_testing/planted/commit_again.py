@@ -28,7 +28,7 @@ from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 _LOG = (Feature.NONE, Feature.R)
 
 
-@planted(20, features=_LOG, kinds=("transfer", "lists"), commits_again=True, foreign=("append",))
+@planted(21, features=_LOG, kinds=("transfer", "lists"), commits_again=True, foreign=("append",))
 def first_number_forgotten() -> Iterator[None]:
     """A commit that is called again takes its own log entry for another client's."""
     with attribute(by_log_entry, "found_in_log", nothing):
@@ -42,7 +42,7 @@ def doubt_reported_as_undone() -> Iterator[None]:
         yield
 
 
-@planted(kinds=("revise", "transfer"), neglected="ours", transactions=3)
+@planted(first_seed=1, kinds=("revise", "transfer"), neglected="ours", transactions=3)
 def composed_away_forgotten() -> Iterator[None]:
     """Clean-up keeps what pending commits name, and not the files that their replay begins from."""
 
@@ -89,6 +89,7 @@ class _NeverRaised(Exception):
 
 
 @planted(
+    first_seed=13,
     kinds=("add", "revise", "take"),
     neglected="ours",
     foreign=("clean", "rewrite"),

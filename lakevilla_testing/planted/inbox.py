@@ -38,7 +38,7 @@ def taken_twice() -> Iterator[None]:
         yield
 
 
-@planted(kinds=("add",), crowded=True, intensity=2.0, clients=5)
+@planted(first_seed=34, kinds=("add",), crowded=True, intensity=2.0, clients=5)
 def proposed_and_reported_as_undone() -> Iterator[None]:
     """A store error is taken for a refusal, though another client may include the commit."""
 
@@ -64,7 +64,7 @@ def proposed_and_reported_as_undone() -> Iterator[None]:
         yield
 
 
-@planted(kinds=("add", "lists"), crowded=True, commits_again=True, transactions=5)
+@planted(first_seed=7, kinds=("add", "lists"), crowded=True, commits_again=True, transactions=5)
 def interrupted_and_deleted() -> Iterator[None]:
     """A client that is interrupted while another may include its commit deletes its files."""
     original: Any = vars(Ending)["may_delete_its_files"]
@@ -76,7 +76,7 @@ def interrupted_and_deleted() -> Iterator[None]:
         yield
 
 
-@planted(kinds=_ADDS, crowded=True, foreign=("append", "rewrite"), transactions=5)
+@planted(first_seed=13, kinds=_ADDS, crowded=True, foreign=("append", "rewrite"), transactions=5)
 def foreign_commits_skipped() -> Iterator[None]:
     """A table's log is claimed to be the lake's own though other clients have written to it."""
     original = proposed.proposed_commit
@@ -89,7 +89,7 @@ def foreign_commits_skipped() -> Iterator[None]:
         yield
 
 
-@planted(kinds=_ADDS, crowded=True, transactions=5, clients=5)
+@planted(first_seed=13, kinds=_ADDS, crowded=True, transactions=5, clients=5)
 def published_set_back() -> Iterator[None]:
     """HEAD is given less of a log than it knows."""
 
@@ -101,7 +101,7 @@ def published_set_back() -> Iterator[None]:
         yield
 
 
-@planted(kinds=_ADDS, crowded=True, transactions=5, clients=5)
+@planted(first_seed=19, kinds=_ADDS, crowded=True, transactions=5, clients=5)
 def all_taken_for_published() -> Iterator[None]:
     """Commits that wait for a log count as published up to HEAD's end, not up to the log's."""
     original = fold._moved
@@ -174,7 +174,7 @@ def _seeing_fewer(keep: Callable[[Head, CommitSummary], bool]) -> Iterator[None]
         yield
 
 
-@planted(kinds=_RELIES, crowded=True, transactions=5, clients=5)
+@planted(first_seed=1, kinds=_RELIES, crowded=True, transactions=5, clients=5)
 def touched_within_the_group() -> Iterator[None]:
     """A commit is included though one in the same replacement touched what it has read."""
     with _seeing_fewer(lambda base, one: one.sequence <= base.sequence):
@@ -188,7 +188,9 @@ def cleared_since_a_later_state() -> Iterator[None]:
         yield
 
 
-@planted(kinds=("lists", "merge"), crowded=True, short=True, transactions=5, clients=5)
+@planted(
+    first_seed=77, kinds=("lists", "merge"), crowded=True, short=True, transactions=5, clients=5
+)
 def cleared_though_the_list_is_cut_off() -> Iterator[None]:
     """Commits that have moved to a page are taken for none."""
 
@@ -214,7 +216,7 @@ def cleared_without_a_summary() -> Iterator[None]:
         yield
 
 
-@planted(57, kinds=("skew", "lists"), crowded=True, transactions=5, clients=5)
+@planted(176, kinds=("skew", "lists"), crowded=True, transactions=5, clients=5)
 def reads_left_out() -> Iterator[None]:
     """The changes of a commit are checked, and not the earlier reads of its caller."""
 
@@ -226,7 +228,9 @@ def reads_left_out() -> Iterator[None]:
         yield
 
 
-@planted(kinds=("take", "merge", "transfer"), crowded=True, transactions=5, clients=5)
+@planted(
+    first_seed=38, kinds=("take", "merge", "transfer"), crowded=True, transactions=5, clients=5
+)
 def files_that_went_unseen() -> Iterator[None]:
     """Only files that were added since are checked, not those that were removed."""
 

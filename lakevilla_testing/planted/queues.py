@@ -207,7 +207,7 @@ def stale_not_swept() -> Iterator[None]:
         yield
 
 
-@planted(features=_CT, kinds=("lists", "transfer"), transactions=5, intensity=2.0)
+@planted(first_seed=1, features=_CT, kinds=("lists", "transfer"), transactions=5, intensity=2.0)
 def dead_places_kept() -> Iterator[None]:
     """Recovery leaves the queues alone."""
 
@@ -275,7 +275,7 @@ def rerun_counts_as_ended() -> Iterator[None]:
         yield
 
 
-@planted(417, kinds=("shared", "lists"), transactions=5, attempts=5, settings=_IMPATIENT)
+@planted(568, kinds=("shared", "lists"), transactions=5, attempts=5, settings=_IMPATIENT)
 def rerun_while_it_can_be_resumed() -> Iterator[None]:
     """The saved sublog stays: a resumer may commit it concurrently with the next attempt."""
 

@@ -36,7 +36,7 @@ _OVER_HOURS: dict[str, Any] = {
 }
 
 
-@planted(**_OVER_HOURS)
+@planted(first_seed=1, **_OVER_HOURS)
 def vacuum_knows_no_refs() -> Iterator[None]:
     """A vacuum keeps the files that the table and its readers need, and no more."""
 
@@ -60,7 +60,7 @@ def gc_knows_no_refs() -> Iterator[None]:
         yield
 
 
-@planted(**_OVER_HOURS)
+@planted(first_seed=9, **_OVER_HOURS)
 def nofloor() -> Iterator[None]:
     """A user of an old version does not check whether a vacuum may be deleting its files."""
     with instead(states._refuse_vacuumed, nothing):
@@ -98,7 +98,7 @@ def samename() -> Iterator[None]:
         yield
 
 
-@planted(**_OVER_HOURS, collects=True, short=True)
+@planted(first_seed=1, **_OVER_HOURS, collects=True, short=True)
 def leaves_of_bases_forgotten() -> Iterator[None]:
     """Gc knows the leaves of HEAD, and not those that bases share with older ones."""
 
@@ -121,7 +121,7 @@ def nobasecommits() -> Iterator[None]:
         yield
 
 
-@planted(**_OVER_HOURS)
+@planted(first_seed=1, **_OVER_HOURS)
 def log_followed_too_far() -> Iterator[None]:
     """A ref shows what was committed to the log after it was made."""
     original = frozen._view
@@ -246,7 +246,7 @@ def old_files_named() -> Iterator[None]:
 
 
 @planted(
-    30, features=(Feature.R,), kinds=("add", "lists"), keepers=2, collects=True, transactions=6
+    48, features=(Feature.R,), kinds=("add", "lists"), keepers=2, collects=True, transactions=6
 )
 def cleaners_believe_their_clock() -> Iterator[None]:
     """Vacuum and gc decide by their own client's clock what is old."""

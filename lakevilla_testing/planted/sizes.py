@@ -14,7 +14,7 @@ from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 _OTHERS: dict[str, Any] = {"foreign": ("rewrite", "append"), "kinds": ("transfer", "add", "lists")}
 
 
-@planted(**_OTHERS)
+@planted(first_seed=1, **_OTHERS)
 def sizes_forget_what_others_did() -> Iterator[None]:
     """A size counts what the lake's own commits have added, whatever other clients have done."""
     with (
@@ -24,7 +24,7 @@ def sizes_forget_what_others_did() -> Iterator[None]:
         yield
 
 
-@planted(**_OTHERS)
+@planted(first_seed=5, **_OTHERS)
 def own_entries_counted_again() -> Iterator[None]:
     """A reconcile adds all that the log holds, also what was counted when it was decided."""
     original = reconcile._by_others
@@ -39,7 +39,7 @@ def own_entries_counted_again() -> Iterator[None]:
         yield
 
 
-@planted(**_OTHERS)
+@planted(first_seed=1, **_OTHERS)
 def replaced_commits_still_count() -> Iterator[None]:
     """A reconcile adds its changes, and subtracts nothing of the commits that it replaces."""
     with (
