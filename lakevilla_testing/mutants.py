@@ -1,10 +1,10 @@
 """Small faults put into the library, one at a time, to see whether the tests find them.
 
 ``python -m lakevilla_testing.mutants --seed 1 --count 40`` draws mutants of the packages that
-decide what is committed, puts each into the working tree of a clone, and runs a command there, by
-default ``make test`` that ends with the first failure. A mutant is a comparison turned round, a
-condition that holds always or never, or a number moved by one. It runs in a clone of its own: the
-tree that it is started from is not touched.
+decide what is committed, and in which order, puts each into the working tree of a clone, and runs a
+command there, by default ``make test`` that ends with the first failure. A mutant is a comparison
+turned round, a condition that holds always or never, or a number moved by one. It runs in a clone
+of its own: the tree that it is started from is not touched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("transaction", "global_log", "lake", "formats")
+ROOMS = ("transaction", "lake", "deadlock", "markers", "global_log", "sublogs", "formats")
 COMMAND = "make test PYTEST_ARGS=-x"
 
 TURNED: dict[type[ast.cmpop], str] = {

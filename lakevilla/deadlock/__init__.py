@@ -1,4 +1,5 @@
-"""Waits between transactions over all tables, and the choice of the one that yields.
+"""Waiting for other transactions over all tables, and giving way in a cycle of waits.
 
-See design, section 7. Values in, values out: no store, no clock, no state.
+See design, section 7. The graph and the choice of the transaction that gives way are pure: no
+store, no clock, no state.
 """

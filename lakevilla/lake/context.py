@@ -32,6 +32,7 @@ from lakevilla.global_log.repo import (
 )
 from lakevilla.ids import Ids
 from lakevilla.lake.groups import Groups
+from lakevilla.markers.claims import GivenUp, QueueEvent
 from lakevilla.markers.marker import Marker, Unreadable
 from lakevilla.settings import MOST_LEASE_SECONDS, Settings
 from lakevilla.store.base import Token
@@ -141,17 +142,6 @@ def _name_of(txn: str, digest: str) -> str:
 def _always() -> Program[bool]:
     yield from ()
     return True
-
-
-@dataclass(slots=True)
-class GivenUp:
-    """Holders and markers that no transaction waits for any more.
-
-    ``holders`` of reservations that were found dead, and ``markers`` that can't be read.
-    """
-
-    holders: set[str] = field(default_factory=set)
-    markers: set[Token] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -444,6 +434,12 @@ class Context:
             return True
         state = tables.get(tail.location)
         return not (state is None or state.dropped or state.table_id == tail.snapshot.table_id)
+
+    def report(
+        self, kind: QueueEvent, txn_id: str, message: str, detail: Mapping[str, object]
+    ) -> None:
+        """Report an event of the queues."""
+        self.notify(Event(kind, txn_id, message, detail))
 
     def note_unpublished(self, txn_id: str, table: str, error: Exception) -> None:
         """Report that a decided commit could not be published now; the next client does it."""

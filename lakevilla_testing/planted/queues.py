@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from lakevilla.deadlock import graph, policy
-from lakevilla.lake.context import Event
+from lakevilla.deadlock import give_way, graph, policy
+from lakevilla.deadlock import wait as waiting
 from lakevilla.maintenance import recovery, stale_places
+from lakevilla.markers import ahead, places, reservation, stale
+from lakevilla.markers.claims import HeldTicket
 from lakevilla.markers.queue import State
 from lakevilla.markers.repo import place_first
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs import own_record
 from lakevilla.sublogs.record import Edge, TxnRecord
-from lakevilla.transaction.queue import ahead, give_way, late, places, reservation, stale
-from lakevilla.transaction.queue import wait as waiting
-from lakevilla.transaction.state import late_reads, record
+from lakevilla.transaction.queue import late
+from lakevilla.transaction.queue import places as own_places
+from lakevilla.transaction.queue import wait as turns
+from lakevilla.transaction.state import late_reads
 from lakevilla.transaction.state.status import Status
-from lakevilla.transaction.state.values import Feature, HeldTicket
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs import abort as rerun
 from lakevilla.transaction.verbs import bind, save
 from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
@@ -83,13 +87,13 @@ def edges_written_after_reading() -> Iterator[None]:
 @planted(for_histories=False)
 def time_out_shifts() -> Iterator[None]:
     """A transaction whose wait has timed out moves to the end of every queue, as in the paper."""
-    original = waiting.wait_for_turn
+    original = turns.wait_for_turn
 
     def wait_for_turn(txn: Any, *given: Any) -> Program[bool]:
         waited = yield from original(txn, *given)
         if txn.claims.queue is not None and txn.context.clock.elapsed() >= txn.claims.patience_ends:
             yield from parallel([give_way.shift(txn, table) for table in txn.claims.queue.tables])
-            txn.context.notify(Event("shift", txn.id, f"transaction {txn.id} gives way"))
+            txn.context.report("shift", txn.id, f"transaction {txn.id} gives way", {})
         return waited
 
     with instead(original, wait_for_turn):
@@ -112,7 +116,7 @@ def state_before_marker() -> Iterator[None]:
     """A table's state is read before the place is taken, and not read again."""
 
     def take_places(txn: Any, locations: Any, access: Any, **named: Any) -> Program[None]:
-        yield from places.enter(txn, dict.fromkeys(locations, access))
+        yield from own_places.enter(txn, dict.fromkeys(locations, access))
 
     original = bind.take_places
     with instead(original, take_places):
@@ -122,7 +126,7 @@ def state_before_marker() -> Iterator[None]:
 @planted(for_histories=False)
 def appends_pass_everybody() -> Iterator[None]:
     """A transaction without a place does not check whether other transactions have places."""
-    with instead(places.unplaced_appends, lambda txn: []):
+    with instead(ahead.unplaced_appends, lambda txn: []):
         yield
 
 
@@ -155,7 +159,7 @@ def heartbeat_leaves_marker() -> Iterator[None]:
         yield from original(txn)
         txn.claims.queue = None
 
-    original = places.place_reads
+    original = own_places.place_reads
     with instead(original, place_reads):
         yield
 
@@ -222,7 +226,7 @@ def dead_places_kept() -> Iterator[None]:
 @planted(for_histories=False)
 def places_given_back_too_early() -> Iterator[None]:
     """The markers are deleted before the commit point instead of after it."""
-    original = waiting.wait_for_turn
+    original = turns.wait_for_turn
 
     def wait_for_turn(txn: Any, *given: Any) -> Program[bool]:
         waited = yield from original(txn, *given)
@@ -256,7 +260,7 @@ def failed_is_not_renewed() -> Iterator[None]:
     def renew(txn: Any) -> Program[bool]:
         return (yield from original(txn)) if txn.state is Status.OPEN else False
 
-    original = record.renew
+    original = own_record.renew
     with instead(original, renew):
         yield
 

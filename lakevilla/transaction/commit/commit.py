@@ -13,6 +13,8 @@ from lakevilla.errors import (
     LakeVillaError,
     StoreError,
 )
+from lakevilla.markers.ahead import Ahead, who_is_ahead
+from lakevilla.markers.reservation import reserved_ahead
 from lakevilla.phases import during
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel
@@ -21,9 +23,7 @@ from lakevilla.transaction.commit.decide import Redone, await_proposals, decide,
 from lakevilla.transaction.commit.publish import publish_decided, release_claims
 from lakevilla.transaction.commit.together.group import own_commit
 from lakevilla.transaction.commit.upload import Sealed, check_files, seal_commit, upload
-from lakevilla.transaction.queue.ahead import Ahead, who_is_ahead
 from lakevilla.transaction.queue.late import stand_for_deferred
-from lakevilla.transaction.queue.reservation import reserved_ahead
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.redo.deferred import perform_deferred
 from lakevilla.transaction.state.status import Status

@@ -21,6 +21,7 @@ from lakevilla.global_log.inbox.fold import MOST_PENDING
 from lakevilla.global_log.repo import HeldHead, load_tables
 from lakevilla.lake.publishing.outcome import result_of
 from lakevilla.lake.publishing.publish import publish_once
+from lakevilla.markers.reservation import reserved_ahead
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.together.crowd import commit_together, wait_until_over
@@ -34,7 +35,6 @@ from lakevilla.transaction.commit.together.group import (
     own_commit,
 )
 from lakevilla.transaction.commit.upload import Sealed
-from lakevilla.transaction.queue.reservation import reserved_ahead
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.redo.rebase import rebase
 from lakevilla.transaction.state.transaction import TransactionState

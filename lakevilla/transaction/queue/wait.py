@@ -1,42 +1,22 @@
-"""Waiting for a turn, and giving way in a cycle (design, sections 7 and 8, step 1).
-
-Nothing here is needed for safety: a transaction that goes on too early loses a
-race or redoes its work. So every doubt is settled in favour of going on.
-"""
+"""Waiting for a turn, with what that changes in the lake: ``deadlock.wait`` does the waiting."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
+from lakevilla.deadlock.give_way import OnShift
+from lakevilla.deadlock.wait import wait_until_first
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.head import Head
-from lakevilla.ids import is_txn_id
-from lakevilla.lake.context import Event
-from lakevilla.phases import UNMEASURED, during
-from lakevilla.store.base import Found, Missing
-from lakevilla.store.codec import decode
-from lakevilla.store.effects import Program, delete, get, parallel, sleep
-from lakevilla.sublogs.record import Edge, TxnRecord, record_key
-from lakevilla.transaction.queue.ahead import Ahead, Wait, who_is_ahead
-from lakevilla.transaction.queue.give_way import give_way
-from lakevilla.transaction.queue.stale import (
-    dead,
-    finish_decided,
-    have_moved,
-    sweep,
-    without_records,
-)
-from lakevilla.transaction.state.record import change_record
+from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.publishing.publish import publish_table
+from lakevilla.markers.ahead import Ahead
+from lakevilla.phases import during
+from lakevilla.store.effects import Program
+from lakevilla.transaction.queue.reservation import unreserve
+from lakevilla.transaction.redo.deferred import defer
 from lakevilla.transaction.state.transaction import TransactionState
-
-#: The most edges in one record; a transaction that waits for more need not find a cycle soon.
-_MOST_EDGES = 256
-#: The most records that are read to find a cycle; a larger one ends with a time-out.
-_MOST_RECORDS = 4096
-#: A queue moves on at the pace at which each waiter checks, so pauses grow slowly.
-_GROWTH = 1.2
-#: A longer wait is reported again, louder: a person may have to act.
-_LONG_SECONDS = 10.0
 
 
 def wait_for_turn(
@@ -47,194 +27,24 @@ def wait_for_turn(
     True if it has waited: then HEAD has moved. ``head`` shows the reservations; ``ahead``
     are those that were ahead just now, if that was listed.
     """
-    context = txn.context
-    settings = context.settings
-    if txn.claims.patience_ends is None:
-        limit = txn.options.wait_timeout_seconds
-        limit = settings.wait_timeout_seconds if limit is None else limit
-        txn.claims.patience_ends = context.clock.elapsed() + limit
-    pause = min(settings.wait_poll_seconds, settings.wait_poll_cap_seconds)
-    now = context.clock.elapsed()
-    wait = Wait(txn.claims.patience_ends, pause, now, now + _LONG_SECONDS)
-    may_wait = txn.queues or (head is not None and bool(head.reserved))
-    with during("wait") if may_wait else UNMEASURED:
-        yield from _until_first(txn, wait, head, ahead)
+    on_shift = OnShift(partial(unreserve, txn), partial(defer, txn))
+    wait = yield from wait_until_first(txn, head, ahead, on_shift)
     if wait.swept:
         with during("publish"):
-            yield from finish_decided(txn, wait.swept)
+            yield from _finish_decided(txn, wait.swept)
     return wait.waited
 
 
-def _until_first(
-    txn: TransactionState, wait: Wait, head: Head | None, ahead: Sequence[Ahead] | None
-) -> Program[None]:
+def _finish_decided(txn: TransactionState, holders: set[str]) -> Program[None]:
+    """Publish the commits that the dead transactions have decided."""
     context = txn.context
-    while True:
-        if context.clock.elapsed() >= wait.deadline:
-            if wait.waited:
-                _give_up(txn)
-            return
-        before = (yield from who_is_ahead(txn, head)) if ahead is None else ahead
-        ahead = None
-        if not before:
-            return
-        wait.waited = True
-        yield from _wait(txn, wait, before, head)
-        if head is not None and head.reserved:
-            held_head = yield from context.head()
-            head = None if held_head is None else held_head.head
-
-
-def _wait(
-    txn: TransactionState, wait: Wait, before: Sequence[Ahead], head: Head | None
-) -> Program[None]:
-    """Wait until it is worth listing again.
-
-    The edges are written before the records of other transactions are read: of the transactions
-    that close a cycle, the last one to write sees all of it.
-    """
-    context = txn.context
-    lease = context.settings.lease_seconds
-    list_again = context.clock.elapsed() + lease
-    yield from _write_edges(txn, before)
-    while True:
-        yield from _read_records(wait, before, txn)
-        found_dead = dead(txn, wait, before)
-        if found_dead:
-            yield from sweep(txn, wait, found_dead)
-            wait.pause = context.settings.wait_poll_seconds
-            return
-        stray = without_records(wait, before)
-        if stray:
-            yield from parallel([delete(one.key) for one in stray])
-            return
-        if txn.claims.queue is not None and (yield from give_way(txn, wait, head)):
-            return
-        if have_moved(wait, before):
-            return
-        _announce(txn, wait, before)
-        look_again = context.clock.elapsed() + lease / 3
-        polled = max(before, key=lambda one: (one.txn != "", one.number))
-        while True:
-            now = context.clock.elapsed()
-            if now >= min(wait.deadline, list_again):
-                return
-            if now >= min(look_again, wait.tell_again):
-                break
-            pause = wait.pause * (0.5 + context.ids.jitter() / 2)
-            yield from sleep(min(pause, wait.deadline - now, list_again - now))
-            wait.pause = min(context.settings.wait_poll_cap_seconds, _GROWTH * wait.pause)
-            if not polled.txn:
-                break
-            if txn.claims.ousted:
-                yield from change_record(txn)  # raises the reason
-            changed = yield from _poll(txn, wait, polled.txn)
-            if polled.txn not in wait.records:
-                wait.pause = context.settings.wait_poll_seconds
-                return
-            if changed:
-                break
-
-
-def _write_edges(txn: TransactionState, before: Iterable[Ahead]) -> Program[None]:
-    if txn.claims.queue is None or txn.claims.record is None:
-        return  # it holds no ticket, so no transaction waits for it
-    edges = [Edge(txn.id, one.mine, one.txn, one.number, one.table) for one in before if one.txn]
-    edges = edges[:_MOST_EDGES]
-    record = txn.claims.record.record
-    # Edges to transactions that have ended are void by themselves; only new ones must be written.
-    if not set(edges) <= set(record.edges) or record.tickets != txn.claims.queue.tickets:
-        yield from change_record(txn, edges=tuple(edges))
-
-
-def _poll(txn: TransactionState, wait: Wait, holder: str) -> Program[bool]:
-    """Send one conditional GET; return whether anything has changed."""
-    before = wait.records.get(holder)
-    yield from _read(txn, wait, holder)
-    return wait.records.get(holder) != before or txn.context.leases.is_stale(
-        holder, txn.context.clock.elapsed()
-    )
-
-
-def _read_records(wait: Wait, before: Iterable[Ahead], txn: TransactionState) -> Program[None]:
-    """Read the records of those ahead, and of those that they wait for in turn."""
-    seen: set[str] = {txn.id}
-    frontier = {one.txn for one in before if one.txn} - seen
-    while frontier and len(seen) < _MOST_RECORDS:
-        yield from parallel([_read(txn, wait, holder) for holder in sorted(frontier)])
-        seen |= frontier
-        further: set[str] = set()
-        for holder in frontier:
-            record = wait.records.get(holder, (None, None))[0]
-            if record is not None:
-                further.update(edge.holder for edge in record.edges)
-        frontier = further - seen
-
-
-def _read(txn: TransactionState, wait: Wait, holder: str) -> Program[None]:
-    context = txn.context
-    key = record_key(holder)
-    known = wait.records.get(holder)
-    outcome = yield from get(key, None if known is None else known[1])
-    if isinstance(outcome, Missing):
-        wait.records.pop(holder, None)
-        context.leases.forget(holder)
+    held = yield from context.head()
+    if held is None:
         return
-    if isinstance(outcome, Found):
-        known = (_record(key, holder, outcome.body), outcome.token)
-        wait.records[holder] = known
-    assert known is not None
-    lease = context.settings.lease_seconds if known[0] is None else known[0].lease_seconds
-    context.leases.observe(holder, known[1], lease, context.clock.elapsed())
-
-
-def _record(key: str, holder: str, body: bytes) -> TxnRecord | None:
-    """Return the record; None if it can't be read.
-
-    Then it names no edges, but its lease still runs.
-
-    The ids in it become parts of keys: a wrong one must not reach the store.
-    """
-    try:
-        record = decode(key, body, TxnRecord)
-    except LakeVillaError:
-        return None
-    if record.txn != holder or not all(is_txn_id(edge.holder) for edge in record.edges):
-        return None
-    return record
-
-
-def _announce(txn: TransactionState, wait: Wait, before: Sequence[Ahead]) -> None:
-    """Report the holders for which it waits, once for each set, and again when that takes long."""
-    holders = frozenset(one.txn or one.key for one in before)
-    now = txn.context.clock.elapsed()
-    is_long = now >= wait.tell_again
-    if holders == wait.named and not is_long:
-        return
-    wait.named = holders
-    first = before[-1]
-    record = wait.records.get(first.txn, (None, None))[0]
-    owner = "" if record is None else f" ({record.owner})"
-    more = "" if len(holders) == 1 else f" and {len(holders) - 1} more"
-    message = f"transaction {txn.id} waits for {first.txn or first.key}{owner}{more}"
-    detail = {
-        "table": first.table,
-        "holders": sorted(holders),
-        "owner": None if record is None else record.owner,
-        "long": is_long,
-    }
-    still = ""
-    if is_long:
-        # Each further report comes after twice the time.
-        since = wait.began
-        wait.tell_again = now + (now - since)
-        still = f", since {now - since:.0f} s: `lakevilla txns` shows it, `lakevilla abort` ends it"
-    txn.context.notify(Event("waiting", txn.id, f"{message} on table {first.table}{still}", detail))
-
-
-def _give_up(txn: TransactionState) -> None:
-    """Report, once, that the transaction waits no longer."""
-    if not txn.claims.impatient:
-        txn.claims.impatient = True
-        message = f"transaction {txn.id} stops waiting and commits optimistically"
-        txn.context.notify(Event("waiting", txn.id, message))
+    yield from load_tables(held.head)
+    for table, state in held.head.tables.items():
+        if any(ref.txn in holders for ref in state.pending):
+            try:
+                yield from publish_table(context, held.head, table)
+            except LakeVillaError as error:
+                context.note_unpublished(txn.id, table, error)

@@ -16,6 +16,7 @@ from lakevilla.lake.frozen.frozen import Frozen
 from lakevilla.lake.own_versions import OwnVersion
 from lakevilla.lake.past import Past
 from lakevilla.lake.view import View
+from lakevilla.markers.claims import PlaceClaims
 from lakevilla.results import CommitResult, Counts
 from lakevilla.sql.catalog import CatalogRead
 from lakevilla.sql.expressions.tree import Expr
@@ -24,10 +25,8 @@ from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.values import (
     Decided,
     Feature,
-    HeldRecord,
     KeyUse,
     Merging,
-    Queue,
     Saved,
 )
 
@@ -209,30 +208,17 @@ class Work:
 
 
 @dataclass(slots=True)
-class Claims:
+class Claims(PlaceClaims):
     """The claims of a transaction: its record, key, what it has saved, its places in queues.
 
     Attributes
     ----------
-    impatient : bool
-        Whether its caller was informed that it waits no longer.
-    ousted : bool
-        Whether the heartbeat has found that the record is gone, or belongs to another process.
-    beside : set of str
-        Transactions of the same thread for which it did not wait.
     used : set of str
         Tables of earlier attempts of it, where ``lake.run`` has run it again.
     """
 
-    record: HeldRecord | None = None
-    claim: str = ""
     key: KeyUse | None = None
     saved: Saved | None = None
-    queue: Queue | None = None
-    patience_ends: float | None = None
-    impatient: bool = False
-    ousted: bool = False
-    beside: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
 
 

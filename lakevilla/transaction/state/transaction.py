@@ -14,9 +14,10 @@ from lakevilla.lake.view import View
 from lakevilla.phases import Phases
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Detach
+from lakevilla.sublogs.operations import Detach, is_append
+from lakevilla.sublogs.record import Ticket
 from lakevilla.transaction.state.parts import Binding, Claims, Ending, Options, Work, Working
-from lakevilla.transaction.state.status import Status, StatusEvent, advance
+from lakevilla.transaction.state.status import TERMINAL, Status, StatusEvent, advance
 from lakevilla.transaction.state.values import Feature
 
 # -------------------- transaction
@@ -106,6 +107,49 @@ class TransactionState:
         """Return whether this transaction brings back a table that its HEAD has dropped."""
         working = self.work.tables.get(location)
         return location in self.bound.revived or (working is not None and working.view.revives)
+
+    # -- what its record and its queues need (``Owner``, ``Claimant``) -----------
+
+    @property
+    def owner(self) -> str:
+        return self.options.owner
+
+    @property
+    def began(self) -> int:
+        return self.bound.began
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(sorted(self.work.tables))
+
+    @property
+    def tickets(self) -> tuple[Ticket, ...]:
+        return () if self.claims.queue is None else self.claims.queue.tickets
+
+    @property
+    def appended(self) -> list[str]:
+        tables = (done.table for done in self.work.done if is_append(done.operation))
+        return list(dict.fromkeys(tables))
+
+    @property
+    def written(self) -> set[str]:
+        return {done.table for done in self.work.done}
+
+    @property
+    def wait_timeout_seconds(self) -> float | None:
+        return self.options.wait_timeout_seconds
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def has_committed(self) -> bool:
+        return self.state is Status.COMMITTED
+
+    @property
+    def is_shared(self) -> bool:
+        return self.ending.shared
 
     # -- what verbs need ---------------------------------------------------------
 

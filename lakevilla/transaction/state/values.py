@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Flag
 
 import msgspec
@@ -13,15 +12,10 @@ from lakevilla.global_log.head import CommitSummary
 from lakevilla.global_log.keys import HeldKey
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import HeldHead
-from lakevilla.markers.queue import Happening, State, advance, covers
-from lakevilla.markers.repo import free, withdraw
-from lakevilla.store.base import Token
-from lakevilla.store.effects import Program
-from lakevilla.sublogs.record import Access, Ticket, TxnRecord
 
 # -------------------- values
 #
-# The values that a transaction holds: its places, record and key; what it has saved, decided.
+# The values that a transaction holds: its key; what it has saved, merged, decided.
 
 
 @dataclass(slots=True)
@@ -75,62 +69,6 @@ class Merging:
         return f"{self.name}@{self.base.sequence}"
 
 
-@dataclass(slots=True)
-class HeldTicket:
-    """One ticket and the state of its place in the queue."""
-
-    ticket: Ticket
-    state: State
-
-
-@dataclass(slots=True)
-class Queue:
-    """All places of one transaction.
-
-    ``doubtful`` are markers that may exist, or may yet be created: creates whose answers were lost,
-    and places that other clients have swept. At the end those of them that exist and belong to this
-    transaction are deleted with the rest.
-    """
-
-    places: list[HeldTicket] = field(default_factory=list)
-    doubtful: list[tuple[str, int]] = field(default_factory=list)
-
-    @classmethod
-    def resumed(cls, tickets: Iterable[Ticket]) -> Queue:
-        """Return the places of a transaction that another process has begun."""
-        return cls([HeldTicket(ticket, State.WAITING) for ticket in tickets])
-
-    @property
-    def tickets(self) -> tuple[Ticket, ...]:
-        return tuple(place.ticket for place in self.places)
-
-    @property
-    def tables(self) -> list[str]:
-        return list(dict.fromkeys(place.ticket.table for place in self.places))
-
-    def at(self, table: str) -> list[HeldTicket]:
-        return [place for place in self.places if place.ticket.table == table]
-
-    def covers(self, table: str, wanted: Access) -> bool:
-        """Return whether a place is held that is as good as one with ``wanted`` access."""
-        return any(covers(place.ticket.access, wanted) for place in self.at(table))
-
-    def is_behind(self, table: str) -> bool:
-        """Return whether other transactions were ahead at the last check.
-
-        Then the transaction works logically there.
-        """
-        return any(place.state is State.WAITING for place in self.at(table))
-
-    def give_back(self, txn_id: str, *, committed: bool) -> list[Program[None]]:
-        """Return the parts of one round that delete the queue's remaining objects."""
-        for held in self.places:
-            ended = Happening.COMMITTED if committed else Happening.ABORTED
-            held.state = advance(held.state, ended)
-        parts: list[Program[None]] = [free([ticket]) for ticket in self.tickets]
-        return [*parts, withdraw(txn_id, self.doubtful)] if self.doubtful else parts
-
-
 class Saved(msgspec.Struct, frozen=True):
     """The last save of a transaction: its time, the number of operations, its sublogs so far."""
 
@@ -149,14 +87,6 @@ class Decided:
     held: HeldHead
     summary: CommitSummary
     together: frozenset[str] = frozenset()
-
-
-class HeldRecord(msgspec.Struct, frozen=True):
-    """A record with the token under which its owner replaces it; ``at`` by its own clock."""
-
-    record: TxnRecord
-    token: Token
-    at: float
 
 
 # -------------------- features

@@ -9,9 +9,9 @@ from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError, TransactionAb
 from lakevilla.ids import is_by_entry
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, delete, parallel
+from lakevilla.sublogs.own_record import Renewal
 from lakevilla.transaction.queue.reservation import reserve
 from lakevilla.transaction.state.parts import Claims
-from lakevilla.transaction.state.record import Renewal
 from lakevilla.transaction.state.status import TERMINAL, Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature, KeyUse

@@ -31,12 +31,13 @@ from lakevilla.lake.own_versions import own_view
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import known_tail, open_tail, probe
 from lakevilla.lake.view import View, build_view
+from lakevilla.markers.places import leave
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.own_record import no_queues
 from lakevilla.sublogs.record import Access
-from lakevilla.transaction.queue.places import enter, leave, missing_places
+from lakevilla.transaction.queue.places import enter, missing_places
 from lakevilla.transaction.state.parts import Working, laid_over
-from lakevilla.transaction.state.record import no_queues
 from lakevilla.transaction.state.transaction import TransactionState, entered
 from lakevilla.transaction.validation.checks import ask_now_and_then, refuse_dropped
 from lakevilla.transaction.validation.validate import catch_up, extend

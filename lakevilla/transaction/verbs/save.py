@@ -29,11 +29,19 @@ from lakevilla.lake.frozen.mounts import mounted_at
 from lakevilla.lake.publishing.outcome import check_id, find_in_history, result_of
 from lakevilla.lake.table_log import open_tail, probe, snapshot_at
 from lakevilla.lake.view import Placement, View, is_another, pending_parts
+from lakevilla.markers.claims import Queue
 from lakevilla.phases import during
 from lakevilla.results import Counts
 from lakevilla.store.base import ANY, Found, Match, Stored, Token
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, delete, get, parallel, put
+from lakevilla.sublogs.own_record import (
+    HeldRecord,
+    Renewal,
+    change_record,
+    create_record,
+    delete_record,
+)
 from lakevilla.sublogs.record import (
     SavedOperation,
     SavedTable,
@@ -45,10 +53,8 @@ from lakevilla.sublogs.record import (
 from lakevilla.transaction.redo.rebase import rebase
 from lakevilla.transaction.state.files import found_in_log, own_files, store_files
 from lakevilla.transaction.state.parts import Done, Options, Working, laid_over
-from lakevilla.transaction.state.record import Renewal, change_record, create_record, delete_record
-from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import Feature, HeldRecord, KeyUse, Queue, Saved
+from lakevilla.transaction.state.values import Feature, KeyUse, Saved
 from lakevilla.transaction.validation.validate import examine
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.bind import bind_to_head
@@ -483,7 +489,7 @@ def forget(txn: TransactionState) -> Program[None]:
 def _forget(txn: TransactionState) -> Program[None]:
     saved, txn.claims.saved = txn.claims.saved, None
     queue, txn.claims.queue = txn.claims.queue, None
-    rest = [] if queue is None else queue.give_back(txn.id, committed=txn.state is Status.COMMITTED)
+    rest = [] if queue is None else queue.give_back(txn.id, committed=txn.has_committed)
     if saved is not None:
         rest += [delete(sublog_key(txn.id, digest)) for digest in saved.sublogs]
     if not txn.ending.shared:

@@ -17,8 +17,8 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.formats.base import TableSnapshot
+from lakevilla.markers.claims import Queue
 from lakevilla.transaction.redo.deferred import defer
-from lakevilla.transaction.state.values import Queue
 from lakevilla.transaction.validation.validate import catch_up
 from tests.support.inside import executor, inside
 from tests.support.places import Place, fill, skip_constraints, skip_iceberg

@@ -21,8 +21,8 @@ import pytest
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
 from lakevilla.store.codec import decode
+from lakevilla.sublogs.own_record import change_record
 from lakevilla.sublogs.record import TxnRecord, record_key
-from lakevilla.transaction.state.record import change_record
 from tests.fixtures.s3 import S3Server
 from tests.support.inside import executor, inside
 from tests.support.places import Place, make_place

@@ -7,14 +7,14 @@ from lakevilla.errors import AlreadyCommitted, ConflictError, ForeignConflict, T
 from lakevilla.global_log.repo import load_head
 from lakevilla.maintenance import recovery
 from lakevilla.markers.marker import markers_prefix, ticket_of
+from lakevilla.markers.places import leave
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Get, Sleep, sleep
 from lakevilla.sublogs.operations import Guard
+from lakevilla.sublogs.own_record import renew
 from lakevilla.sublogs.record import record_key
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.queue.places import leave
 from lakevilla.transaction.state.late_reads import PLACE_AFTER_SECONDS
-from lakevilla.transaction.state.record import renew
 from lakevilla.transaction.state.values import Feature, KeyUse
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.read_write import append, execute

@@ -31,6 +31,7 @@ from lakevilla.lake.absorb import absorb
 from lakevilla.lake.context import Context
 from lakevilla.lake.tables.renaming import names_after
 from lakevilla.lake.view import is_another
+from lakevilla.markers.reservation import remaining, reserved_ahead
 from lakevilla.phases import during, of
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Refresh, Transplant
@@ -46,7 +47,6 @@ from lakevilla.transaction.commit.together.group import (
     Settled,
     commit_after,
 )
-from lakevilla.transaction.queue.reservation import remaining, reserved_ahead
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.transaction import TransactionState, conflict
 from lakevilla.transaction.state.values import Merging

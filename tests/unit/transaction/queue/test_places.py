@@ -6,11 +6,12 @@ import pytest
 
 from lakevilla.lake.context import Context
 from lakevilla.markers.marker import marker_key
+from lakevilla.markers.places import leave
 from lakevilla.markers.queue import State
 from lakevilla.store.base import Found, ObjectInfo, Refused, Stored, Token
 from lakevilla.store.effects import DeleteObject, Get, List, Parallel, Put
 from lakevilla.sublogs.record import Access, Ticket, record_key
-from lakevilla.transaction.queue.places import enter, leave
+from lakevilla.transaction.queue.places import enter
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from tests.support import by_hand

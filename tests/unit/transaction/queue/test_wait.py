@@ -7,14 +7,16 @@ from dataclasses import replace
 import pytest
 
 from lakevilla.lake.context import Context, Event
+from lakevilla.markers.claims import HeldTicket, Queue
 from lakevilla.markers.marker import marker_key
 from lakevilla.markers.queue import State
 from lakevilla.store.base import ObjectInfo, Token
 from lakevilla.store.effects import List
+from lakevilla.sublogs.own_record import HeldRecord
 from lakevilla.sublogs.record import Ticket
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import Feature, HeldRecord, HeldTicket, Queue
+from lakevilla.transaction.state.values import Feature
 from tests.support import by_hand
 from tests.support.by_hand import first_asked, outcome
 from tests.support.wait_graphs import record

@@ -7,6 +7,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.formats.base import Change
 from lakevilla.lake.context import Context
+from lakevilla.markers.claims import HeldTicket, Queue
 from lakevilla.markers.queue import State
 from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.effects import Put
@@ -14,7 +15,7 @@ from lakevilla.sublogs.operations import Alter, Append, Delete, Insert, Operatio
 from lakevilla.sublogs.record import Ticket
 from lakevilla.transaction.redo.deferred import defer, is_deferred, perform_deferred
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import Feature, HeldTicket, Queue
+from lakevilla.transaction.state.values import Feature
 from lakevilla_testing.world.engine import RowEngine
 from tests.support import by_hand
 from tests.support.by_hand import data_file, first_asked, outcome

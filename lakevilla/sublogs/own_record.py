@@ -9,24 +9,119 @@ transaction was resumed elsewhere.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import msgspec
 
-from lakevilla.errors import InvalidOperation, StoreError, TransactionAborted
+from lakevilla.clock import Clock
+from lakevilla.errors import (
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    TransactionAborted,
+)
+from lakevilla.ids import Ids
+from lakevilla.settings import Settings
 from lakevilla.store.base import ABSENT, Found, Match, Missing, Refused, Stored, Token, Unknown
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, delete, get, put
-from lakevilla.sublogs.record import TxnRecord, record_key
-from lakevilla.transaction.state.status import TERMINAL
-from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import HeldRecord
+from lakevilla.sublogs.lease import Renewable
+from lakevilla.sublogs.record import Ticket, TxnRecord, record_key
 
 #: The most replacements in a row that lose to the other writer of the same record.
 _MAX_RACES = 16
 
 
-def create_record(txn: TransactionState, *, sublog: str = "") -> Program[None]:
+class HeldRecord(msgspec.Struct, frozen=True):
+    """A record with the token under which its owner replaces it; ``at`` by its own clock."""
+
+    record: TxnRecord
+    token: Token
+    at: float
+
+
+@dataclass(slots=True)
+class OwnRecord:
+    """The record of a transaction, as its owner knows it.
+
+    Attributes
+    ----------
+    record : HeldRecord or None
+        The record as it was last stored or read; None while there is none.
+    claim : str
+        The claim of this owner; see ``TxnRecord``.
+    ousted : bool
+        Whether the heartbeat has found that the record is gone, or belongs to another process.
+    """
+
+    record: HeldRecord | None = None
+    claim: str = ""
+    ousted: bool = False
+
+
+class OwnersLake(Protocol):
+    """The parts of a lake in one process that an owner of records uses (``Context``)."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def ids(self) -> Ids: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def only_creates(self) -> bool:
+        """True if HEAD is a log: then no record can be replaced."""
+
+    @property
+    def renewed(self) -> Callable[[Renewable], None]:
+        """The function that takes each record to be renewed from now on."""
+
+
+class Owner(Protocol):
+    """The parts of a transaction's state that its record needs (``TransactionState``)."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def context(self) -> OwnersLake: ...
+
+    @property
+    def claims(self) -> OwnRecord: ...
+
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def began(self) -> int: ...
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that it uses, sorted."""
+
+    @property
+    def tickets(self) -> tuple[Ticket, ...]:
+        """The tickets of its places in queues."""
+
+    @property
+    def has_ended(self) -> bool:
+        """True once it has committed or was aborted."""
+
+    @property
+    def is_shared(self) -> bool:
+        """True if it was saved, so that another process may have resumed it."""
+
+    def fail(self, error: LakeVillaError) -> LakeVillaError:
+        """Note an error after which nothing can commit; return it to be raised."""
+        ...
+
+
+def create_record(txn: Owner, *, sublog: str = "") -> Program[None]:
     """Create the record: before the first marker, or at the first save.
 
     Raises
@@ -43,7 +138,7 @@ def create_record(txn: TransactionState, *, sublog: str = "") -> Program[None]:
         format=FORMAT,
         nonce=context.ids.nonce(),
         txn=txn.id,
-        owner=txn.options.owner,
+        owner=txn.owner,
         heartbeat=0,
         lease_seconds=context.settings.lease_seconds,
         sublog=sublog,
@@ -69,7 +164,7 @@ def create_record(txn: TransactionState, *, sublog: str = "") -> Program[None]:
     yield from change_record(txn, sublog=sublog)
 
 
-def change_record(txn: TransactionState, **fields: Any) -> Program[None]:
+def change_record(txn: Owner, **fields: Any) -> Program[None]:
     """Replace the record with the transaction's present tickets, and with ``fields``.
 
     Raises
@@ -93,14 +188,14 @@ def change_record(txn: TransactionState, **fields: Any) -> Program[None]:
     )
 
 
-def renew(txn: TransactionState) -> Program[bool]:
+def renew(txn: Owner) -> Program[bool]:
     """Renew the record (the heartbeat). False once there is nothing left to renew.
 
     It runs concurrently with the transaction, so it never fails it: the transaction finds out what
     has happened to the record when it changes it itself, or commits.
     """
     held = txn.claims.record
-    if held is None or txn.state in TERMINAL:
+    if held is None or txn.has_ended:
         return False
     verdict = yield from _replace(txn, held, {})
     if txn.claims.record is None or txn.claims.record.record.txn != held.record.txn:
@@ -116,7 +211,7 @@ class Renewal:
     renewed, and its places are deleted after a lease.
     """
 
-    def __init__(self, txn: TransactionState) -> None:
+    def __init__(self, txn: Owner) -> None:
         self._txn = weakref.ref(txn)
         self.key = id(txn)
         self.txn_id = txn.id
@@ -131,7 +226,7 @@ class Renewal:
         return txn is not None and (yield from renew(txn))
 
 
-def _replace(txn: TransactionState, held: HeldRecord, fields: dict[str, Any]) -> Program[str]:
+def _replace(txn: Owner, held: HeldRecord, fields: dict[str, Any]) -> Program[str]:
     """Replace the record once.
 
     Returns ``stored``, ``again`` (the other writer was first), ``taken`` or ``gone``. A replacement
@@ -160,7 +255,7 @@ def _replace(txn: TransactionState, held: HeldRecord, fields: dict[str, Any]) ->
     return "stored" if current.nonce == new.nonce else "again"
 
 
-def _hold(txn: TransactionState, record: TxnRecord, token: Token, *, first: bool = False) -> None:
+def _hold(txn: Owner, record: TxnRecord, token: Token, *, first: bool = False) -> None:
     """Remember what is on the store.
 
     The other thread may be ahead; then the next write is refused, and this thread finds out.
@@ -175,19 +270,18 @@ def _hold(txn: TransactionState, record: TxnRecord, token: Token, *, first: bool
         txn.claims.record = HeldRecord(record, token, txn.context.clock.elapsed())
 
 
-def _present(txn: TransactionState) -> dict[str, Any]:
+def _present(txn: Owner) -> dict[str, Any]:
     """Return the fields that every replacement brings up to date."""
-    tickets = () if txn.claims.queue is None else txn.claims.queue.tickets
-    return {"began": txn.bound.began, "tickets": tickets, "tables": tuple(sorted(txn.work.tables))}
+    return {"began": txn.began, "tickets": txn.tickets, "tables": txn.tables}
 
 
-def delete_record(txn: TransactionState) -> Program[bool]:
+def delete_record(txn: Owner) -> Program[bool]:
     """Delete the record of a transaction that has ended; False if another process owns it now."""
     held, txn.claims.record = txn.claims.record, None
     if held is None:
         return True
     key = record_key(txn.id)
-    if txn.ending.shared:
+    if txn.is_shared:
         # It was saved, so another process may have resumed it. One that was never saved no
         # process can resume.
         current = yield from get(key)
@@ -209,7 +303,7 @@ def no_queues(txn_id: str) -> InvalidOperation:
     )
 
 
-def _taken(txn: TransactionState) -> TransactionAborted:
+def _taken(txn: Owner) -> TransactionAborted:
     return TransactionAborted(
         f"transaction {txn.id} was resumed by another process: what it did here since its last "
         "save is undone",
@@ -217,7 +311,7 @@ def _taken(txn: TransactionState) -> TransactionAborted:
     )
 
 
-def _taken_over(txn: TransactionState) -> TransactionAborted:
+def _taken_over(txn: Owner) -> TransactionAborted:
     return TransactionAborted(
         f"transaction {txn.id} was aborted by another client: its record is missing; run it again",
         txn_id=txn.id,

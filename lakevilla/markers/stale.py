@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-from lakevilla.errors import LakeVillaError
-from lakevilla.global_log.repo import load_tables
-from lakevilla.lake.context import Event
-from lakevilla.lake.publishing.publish import publish_table
+from lakevilla.markers.ahead import Ahead
+from lakevilla.markers.claims import Claimant
+from lakevilla.store.base import Token
 from lakevilla.store.effects import Program, delete, parallel
 from lakevilla.store.readback import same_object
-from lakevilla.sublogs.record import RESERVATION
-from lakevilla.transaction.queue.ahead import Ahead, Wait
-from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.sublogs.record import RESERVATION, TxnRecord
 
 
-def dead(txn: TransactionState, wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
+@dataclass(slots=True)
+class Wait:
+    """The findings of one wait: records by transaction, and the holders last reported."""
+
+    deadline: float
+    pause: float
+    began: float
+    tell_again: float
+    records: dict[str, tuple[TxnRecord | None, Token]] = field(default_factory=dict)
+    named: frozenset[str] = frozenset()
+    swept: set[str] = field(default_factory=set)
+    moved: set[tuple[str, int, Token]] = field(default_factory=set)
+    unnamed: dict[tuple[str, int, str], list[Token]] = field(default_factory=dict)
+    unrecorded: set[str] = field(default_factory=set)
+    waited: bool = False
+
+
+def dead(txn: Claimant, wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
     """Return those for which waiting is useless: ended, aborted, or silent for a lease.
 
     A transaction without a record has ended, if it has none at the second check either: a marker is
@@ -64,7 +79,7 @@ def without_records(wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
     return found
 
 
-def sweep(txn: TransactionState, wait: Wait, dead: Sequence[Ahead]) -> Program[None]:
+def sweep(txn: Claimant, wait: Wait, dead: Sequence[Ahead]) -> Program[None]:
     """Give up the places of the dead; their records stay, so that they may go on if they wake.
 
     A marker that was freed and placed again under the same number meanwhile is
@@ -81,7 +96,7 @@ def sweep(txn: TransactionState, wait: Wait, dead: Sequence[Ahead]) -> Program[N
             f"transaction {holder} has shown no sign of life for its lease: "
             f"transaction {txn.id} continues without it"
         )
-        context.notify(Event("stale", txn.id, message, {"holder": holder}))
+        context.report("stale", txn.id, message, {"holder": holder})
     yield from parallel(
         [
             delete(one.key)
@@ -92,21 +107,6 @@ def sweep(txn: TransactionState, wait: Wait, dead: Sequence[Ahead]) -> Program[N
     context.given_up.markers.update(
         one.token for one in dead if one.unreadable is not None and one.token
     )
-
-
-def finish_decided(txn: TransactionState, holders: set[str]) -> Program[None]:
-    """Publish the commits that the dead transactions have decided."""
-    context = txn.context
-    held = yield from context.head()
-    if held is None:
-        return
-    yield from load_tables(held.head)
-    for table, state in held.head.tables.items():
-        if any(ref.txn in holders for ref in state.pending):
-            try:
-                yield from publish_table(context, held.head, table)
-            except LakeVillaError as error:
-                context.note_unpublished(txn.id, table, error)
 
 
 def have_moved(wait: Wait, before: Iterable[Ahead]) -> bool:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from lakevilla.global_log.head import Head
-from lakevilla.lake.context import Event
+from lakevilla.markers.claims import Claimant
 from lakevilla.markers.marker import LAST_TICKET, Listed, Present, Unreadable, marker_key
+from lakevilla.markers.places import take_ticket, take_tickets
 from lakevilla.markers.queue import Happening as Happened
 from lakevilla.markers.queue import State, advance, ahead
 from lakevilla.markers.repo import list_markers, load_markers
+from lakevilla.markers.reservation import reserved_ahead, reserved_by
 from lakevilla.phases import during
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program, parallel
-from lakevilla.sublogs.record import RESERVATION, Ticket, TxnRecord
-from lakevilla.transaction.queue.places import take_ticket, take_tickets, unplaced_appends
-from lakevilla.transaction.queue.reservation import reserved_ahead, reserved_by
-from lakevilla.transaction.state.record import create_record
-from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.sublogs.own_record import create_record
+from lakevilla.sublogs.record import RESERVATION, Ticket
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class Ahead:
     token: Token | None = None
 
 
-def who_is_ahead(txn: TransactionState, head: Head | None) -> Program[list[Ahead]]:
+def who_is_ahead(txn: Claimant, head: Head | None) -> Program[list[Ahead]]:
     """Return the markers and reservations that are ahead of the transaction.
 
     This is one LIST for each table that the transaction has not reserved, all in one round. An
@@ -69,7 +68,15 @@ def who_is_ahead(txn: TransactionState, head: Head | None) -> Program[list[Ahead
     return [one for one in found if not _is_beside(txn, one)]
 
 
-def _is_any_ahead(txn: TransactionState, listed: Mapping[str, list[Listed]]) -> Program[bool]:
+def unplaced_appends(txn: Claimant) -> list[str]:
+    """Return the tables that are appended to without a place in their queues (note 25)."""
+    if not txn.queues:
+        return []
+    queue = txn.claims.queue
+    return [table for table in txn.appended if queue is None or not queue.covers(table, "append")]
+
+
+def _is_any_ahead(txn: Claimant, listed: Mapping[str, list[Listed]]) -> Program[bool]:
     """Return whether an append that joins the queues of these tables now would wait in one."""
     known = txn.context.known_markers()
     loaded = yield from parallel([load_markers(table, one, known) for table, one in listed.items()])
@@ -80,7 +87,7 @@ def _is_any_ahead(txn: TransactionState, listed: Mapping[str, list[Listed]]) -> 
     )
 
 
-def _is_beside(txn: TransactionState, one: Ahead) -> bool:
+def _is_beside(txn: Claimant, one: Ahead) -> bool:
     """Return whether the thread that would wait has the transaction ahead open itself.
 
     It would wait for ever. So it goes on, as after a wait that ran out. If the two work on the same
@@ -95,11 +102,11 @@ def _is_beside(txn: TransactionState, one: Ahead) -> bool:
             f"the transaction continues concurrently with it on table {one.table}"
         )
         detail = {"table": one.table, "holders": [one.txn], "beside": True}
-        txn.context.notify(Event("waiting", txn.id, message, detail))
+        txn.context.report("waiting", txn.id, message, detail)
     return True
 
 
-def _at_table(txn: TransactionState, table: str, listed: list[Listed]) -> Program[list[Ahead]]:
+def _at_table(txn: Claimant, table: str, listed: list[Listed]) -> Program[list[Ahead]]:
     yield from _replace_swept(txn, table, listed)
     assert txn.claims.queue is not None
     places = txn.claims.queue.at(table)
@@ -117,7 +124,7 @@ def _at_table(txn: TransactionState, table: str, listed: list[Listed]) -> Progra
     return list(found.values())
 
 
-def _before(txn: TransactionState, ticket: Ticket, loaded: Iterable[Present]) -> list[Ahead]:
+def _before(txn: Claimant, ticket: Ticket, loaded: Iterable[Present]) -> list[Ahead]:
     """Return those for which a ticket waits, but no unreadable ones whose lease has run out."""
     found = []
     for one, marker in ahead(ticket, loaded, txn.id):
@@ -132,7 +139,7 @@ def _before(txn: TransactionState, ticket: Ticket, loaded: Iterable[Present]) ->
     return found
 
 
-def _replace_swept(txn: TransactionState, table: str, listed: list[Listed]) -> Program[None]:
+def _replace_swept(txn: Claimant, table: str, listed: list[Listed]) -> Program[None]:
     """Take a new ticket for each ticket that does not exist any more.
 
     Other clients consider a transaction that has slept for a lease dead. A list that is
@@ -147,20 +154,3 @@ def _replace_swept(txn: TransactionState, table: str, listed: list[Listed]) -> P
         queue.places.remove(lost)
         queue.doubtful.append((table, lost.ticket.number))
         yield from take_ticket(txn, table, lost.ticket.access, listed)
-
-
-@dataclass(slots=True)
-class Wait:
-    """The findings of one wait: records by transaction, and the holders last reported."""
-
-    deadline: float
-    pause: float
-    began: float
-    tell_again: float
-    records: dict[str, tuple[TxnRecord | None, Token]] = field(default_factory=dict)
-    named: frozenset[str] = frozenset()
-    swept: set[str] = field(default_factory=set)
-    moved: set[tuple[str, int, Token]] = field(default_factory=set)
-    unnamed: dict[tuple[str, int, str], list[Token]] = field(default_factory=dict)
-    unrecorded: set[str] = field(default_factory=set)
-    waited: bool = False

@@ -7,8 +7,8 @@ import pytest
 
 from lakevilla.formats.base import Change
 from lakevilla.global_log.head import Head, Reservation
+from lakevilla.markers.reservation import remaining, reserved_ahead, reserved_by
 from lakevilla.sublogs.operations import Append
-from lakevilla.transaction.queue.reservation import remaining, reserved_ahead, reserved_by
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from tests.support import by_hand

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from lakevilla.deadlock.graph import live_edges
 from lakevilla.deadlock.policy import gives_way
 from lakevilla.global_log.head import Head
-from lakevilla.lake.context import Event
+from lakevilla.markers.claims import Claimant
+from lakevilla.markers.places import take_ticket
 from lakevilla.markers.queue import Happening as Move
 from lakevilla.markers.queue import advance
 from lakevilla.markers.repo import free, list_markers
+from lakevilla.markers.stale import Wait
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import RESERVATION, Access, Ticket
-from lakevilla.transaction.queue.ahead import Wait
-from lakevilla.transaction.queue.places import take_ticket
-from lakevilla.transaction.queue.reservation import unreserve
-from lakevilla.transaction.redo.deferred import defer
-from lakevilla.transaction.state.transaction import TransactionState
 
 
-def give_way(txn: TransactionState, wait: Wait, head: Head | None) -> Program[bool]:
+@dataclass(frozen=True, slots=True)
+class OnShift:
+    """The acts of a transaction that gives way, outside the queues.
+
+    ``unreserve`` removes its reservation from HEAD. ``defer`` defers its operations on the tables
+    where it has shifted.
+    """
+
+    unreserve: Callable[[], Program[None]]
+    defer: Callable[[Sequence[str]], None]
+
+
+def give_way(txn: Claimant, wait: Wait, head: Head | None, on_shift: OnShift) -> Program[bool]:
     """Shift if this transaction is the youngest of a cycle; no other in it shifts."""
     assert txn.claims.record is not None
     records = {who: record for who, (record, _) in wait.records.items() if record is not None}
@@ -31,18 +41,18 @@ def give_way(txn: TransactionState, wait: Wait, head: Head | None) -> Program[bo
     if not into:
         return False
     if any(edge.holder_ticket == RESERVATION for edge in into):
-        yield from unreserve(txn)
+        yield from on_shift.unreserve()
     tables = sorted({edge.table for edge in into if edge.holder_ticket != RESERVATION})
     yield from parallel([shift(txn, table) for table in tables])
-    defer(txn, tables)
+    on_shift.defer(tables)
     others = sorted({edge.waiter for edge in into})
     message = f"transaction {txn.id} gives way to {', '.join(others)} on {', '.join(tables)}"
     detail = {"tables": tables, "holders": others}
-    txn.context.notify(Event("shift", txn.id, message, detail))
+    txn.context.report("shift", txn.id, message, detail)
     return True
 
 
-def shift(txn: TransactionState, table: str) -> Program[None]:
+def shift(txn: Claimant, table: str) -> Program[None]:
     """Take a new ticket at the end, then delete the old ones.
 
     In between both exist, which costs a wait.

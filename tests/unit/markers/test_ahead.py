@@ -8,16 +8,18 @@ import pytest
 from lakevilla.formats.base import Change
 from lakevilla.global_log.head import Reservation, empty_head
 from lakevilla.lake.context import Context, Event
+from lakevilla.markers.ahead import who_is_ahead
+from lakevilla.markers.claims import HeldTicket, Queue
 from lakevilla.markers.marker import Marker, marker_key
+from lakevilla.markers.places import take_ticket
 from lakevilla.markers.queue import State
 from lakevilla.store.base import Found, ObjectInfo, Refused, Stored, Token
 from lakevilla.store.codec import FORMAT, encode
 from lakevilla.sublogs.operations import Append
+from lakevilla.sublogs.own_record import HeldRecord
 from lakevilla.sublogs.record import RESERVATION, Access, Ticket
-from lakevilla.transaction.queue.ahead import who_is_ahead
-from lakevilla.transaction.queue.places import take_ticket
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import Feature, HeldRecord, HeldTicket, Queue
+from lakevilla.transaction.state.values import Feature
 from tests.support import by_hand
 from tests.support.by_hand import outcome
 from tests.support.wait_graphs import record

@@ -6,12 +6,12 @@ import pytest
 
 from lakevilla.errors import CorruptObject
 from lakevilla.lake.context import Event
+from lakevilla.markers.ahead import Ahead
 from lakevilla.markers.marker import Unreadable
+from lakevilla.markers.stale import Wait, dead, have_moved, sweep, without_records
 from lakevilla.store.base import Token
 from lakevilla.store.effects import DeleteObject
 from lakevilla.sublogs.record import RESERVATION
-from lakevilla.transaction.queue.ahead import Ahead, Wait
-from lakevilla.transaction.queue.stale import dead, have_moved, sweep, without_records
 from lakevilla.transaction.state.transaction import TransactionState
 from tests.support import by_hand
 from tests.support.by_hand import first_asked, outcome

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from lakevilla.deadlock.give_way import OnShift, give_way
 from lakevilla.formats.base import Change
 from lakevilla.lake.context import Event
+from lakevilla.markers.claims import HeldTicket, Queue
 from lakevilla.markers.queue import State
+from lakevilla.markers.stale import Wait
 from lakevilla.store.base import Token
-from lakevilla.store.effects import List
+from lakevilla.store.effects import List, Program
 from lakevilla.sublogs.operations import Append
+from lakevilla.sublogs.own_record import HeldRecord
 from lakevilla.sublogs.record import Edge, Ticket
-from lakevilla.transaction.queue.ahead import Wait
-from lakevilla.transaction.queue.give_way import give_way
+from lakevilla.transaction.redo.deferred import defer
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import Feature, HeldRecord, HeldTicket, Queue
+from lakevilla.transaction.state.values import Feature
 from tests.support import by_hand
 from tests.support.by_hand import data_file, first_asked, outcome
 from tests.support.wait_graphs import record
@@ -36,6 +41,15 @@ def txn() -> TransactionState:
     return txn
 
 
+def giving_way(txn: TransactionState, wait: Wait) -> Program[bool]:
+    """It holds no reservation, so it has none to remove."""
+
+    def unreserve() -> Program[None]:
+        raise AssertionError("it has reserved nothing")
+
+    return give_way(txn, wait, None, OnShift(unreserve, partial(defer, txn)))
+
+
 def crossed(txn: TransactionState, other: str) -> Wait:
     """What is known when another has the first ticket in ``u`` and waits behind ours in ``t``."""
     mine = record(txn.id, [("t", 1), ("u", 2)], [Edge(txn.id, 2, other, 1, "u")])
@@ -47,11 +61,11 @@ def crossed(txn: TransactionState, other: str) -> Wait:
 
 
 def test_the_elder_of_two_that_cross_stays(txn: TransactionState) -> None:
-    assert outcome(give_way(txn, crossed(txn, YOUNGER), None)) is False
+    assert outcome(giving_way(txn, crossed(txn, YOUNGER))) is False
 
 
 def test_the_younger_lists_the_queue_in_which_others_wait_behind_it(txn: TransactionState) -> None:
-    asked = first_asked(give_way(txn, crossed(txn, OLDER), None))
+    asked = first_asked(giving_way(txn, crossed(txn, OLDER)))
     assert asked == List("t/_lakevilla/markers")
 
 
@@ -62,7 +76,7 @@ def test_operations_performed_on_a_table_are_deferred_when_giving_way(
     append = by_hand.did(txn, Append("u", ()), Change())
     told: list[Event] = []
     txn.context.notify = told.append
-    program = give_way(txn, crossed(txn, OLDER), None)
+    program = giving_way(txn, crossed(txn, OLDER))
     next(program)
     with pytest.raises(StopIteration) as stop:
         program.send([None])
@@ -76,4 +90,4 @@ def test_a_cycle_through_a_ticket_that_is_not_held_any_more_is_none(txn: Transac
     known, token = wait.records[OLDER]
     assert known is not None
     wait.records[OLDER] = (record(OLDER, [("t", 2)], known.edges), token)
-    assert outcome(give_way(txn, wait, None)) is False
+    assert outcome(giving_way(txn, wait)) is False

@@ -1,0 +1,52 @@
+"""Reservations: an escalated transaction holds against optimistic ones (design, section 7).
+
+Optimistic transactions read no markers, but every transaction reads HEAD. A reservation is a
+ticket below all others in the tables that it names; it counts while its holder's
+record lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from lakevilla.global_log.head import Head, Reservation
+from lakevilla.markers.claims import Claimant
+
+
+def reserved_by(head: Head | None, txn_id: str) -> frozenset[str]:
+    """Return the tables that a transaction has reserved."""
+    reservations = () if head is None else head.reserved
+    return frozenset(table for r in reservations if r.txn == txn_id for table in r.tables)
+
+
+def reserved_ahead(txn: Claimant, head: Head | None) -> list[Reservation]:
+    """Return the reservations that go first: those in HEAD before the transaction's own.
+
+    They count only as far as it writes what they have reserved: a read can't invalidate them.
+    """
+    written = txn.written
+    if head is not None and txn.context.given_up.holders:
+        # A holder whose reservation was removed from HEAD counts again, should it be added again.
+        txn.context.given_up.holders &= {reservation.txn for reservation in head.reserved}
+    before = []
+    for reservation in () if head is None else head.reserved:
+        if reservation.txn == txn.id:
+            break
+        tables = tuple(sorted(written.intersection(reservation.tables)))
+        if tables and reservation.txn not in txn.context.given_up.holders:
+            before.append(Reservation(reservation.txn, tables))
+    return before
+
+
+def remaining(txn: Claimant, head: Head) -> tuple[Reservation, ...]:
+    """Return the reservations that the transaction keeps in the HEAD by which it decides itself.
+
+    Its own has served its purpose; those whose holders were found dead are dropped by
+    the first transaction that decides.
+    """
+    return without(head, {txn.id, *txn.context.given_up.holders})
+
+
+def without(head: Head, ended: Collection[str]) -> tuple[Reservation, ...]:
+    """Return the reservations of HEAD without those of some transactions."""
+    return tuple(r for r in head.reserved if r.txn not in ended)
