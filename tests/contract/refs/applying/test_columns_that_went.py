@@ -176,7 +176,7 @@ def test_a_value_that_comes_while_it_is_merged_makes_it_begin_again(lake: lv.Lak
             puts(lake)
         return True
 
-    with pytest.raises(lv.MergeConflict, match="column v is to go"):
+    with pytest.raises(lv.MergeConflict, match="column v is to be dropped"):
         lake.merge("etl", checks=[beside])
     assert "new" in lake.read("t")["v"].to_pylist()
 
@@ -205,7 +205,7 @@ def test_a_revert_of_a_new_column_hides_no_value(lake: lv.Lake) -> None:
     version = newest(lake)
     rows = pa.Table.from_pylist([{**NEW, "c": "of somebody else"}], lake.table("t").schema)
     lake.run(lambda txn: txn.append("t", rows))
-    with pytest.raises(lv.MergeConflict, match="column c is to go"):
+    with pytest.raises(lv.MergeConflict, match="column c is to be dropped"):
         lake.revert(version)
     assert "of somebody else" in lake.read("t")["c"].to_pylist()
 
