@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Literal, Self, TypeVar
-from weakref import ReferenceType
+from weakref import ReferenceType, WeakMethod
 
 from lakevilla.api.client.background import Background, empty_after_fork, is_callers
 from lakevilla.api.client.bars import Bars
@@ -161,7 +161,8 @@ class LakeClient(ClientOfEpoch):
     def _begin_threads(self) -> None:
         """Begin the threads that work for this context concurrently with its callers."""
         clock, settings = self.context.clock, self.settings
-        self.runner.search = partial(find_place, self.context, self.reach)
+        # Threads hold the runner, which must not hold a lake that its caller has dropped.
+        self.runner.search = _weakly(self._find_place)
         self.context.replaces = self._replaces
         self._background = Background(self.runner)
         self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
@@ -172,6 +173,9 @@ class LakeClient(ClientOfEpoch):
         self.idlers = self._thread("lakevilla-idle", LOOK_AT_IDLE_SECONDS)
         empty_after_fork(self.context.groups)
         self.context.is_callers = is_callers
+
+    def _find_place(self, key: str) -> Program[None]:
+        return find_place(self.context, self.reach, key)
 
     def _thread(self, name: str, interval_seconds: float) -> Heartbeat:
         clock = self.context.clock
@@ -552,3 +556,15 @@ class LakeClient(ClientOfEpoch):
 def _reopened_on(name: str, again: Callable[..., LakeClient], given: tuple[Any, ...]) -> LakeClient:
     """Return, for pickles, a client that is bound to a ref."""
     return again(*given).on(name)
+
+
+def _weakly(find: Callable[[str], Program[None]]) -> Callable[[str], Program[None]]:
+    """Return a method that does not keep its client alive; without the client it finds nothing."""
+    method = WeakMethod(find)
+
+    def search(key: str) -> Program[None]:
+        found = method()
+        if found is not None:
+            yield from found(key)
+
+    return search
