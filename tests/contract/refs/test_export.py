@@ -195,7 +195,7 @@ def test_a_place_that_is_not_the_exports_is_refused(lake: lv.Lake, tmp_path: Pat
         "stock": "is a table of the lake",
         "sales/orders": "is a table of the lake",
         "stock/inner": "inside the directory of table stock",
-        "sales": "around|hold|inside",
+        "sales": "around|contain|inside",
         "theirs": "is a table, and no export",
         "exports/stock/deeper": "inside the directory",
         "files": "files",

@@ -518,7 +518,7 @@ def test_merges_of_several_branches_and_of_large_lakes(lake: lv.Lake, kind: Form
         ("main", {}, "'main' is the lake itself"),
         ("etl", {"keys": {"stock": "nothing"}}, "no column 'nothing'"),
         ("etl", {"keys": ["sku"]}, "keys is a mapping"),
-        ("etl", {"tables": ["nothing"]}, "like 'nothing'"),
+        ("etl", {"tables": ["nothing"]}, "matches 'nothing'"),
         ("etl", {"on_conflict": "mine"}, "on_conflict"),
         ("etl", {"checks": 7}, "checks is a list"),
         ("etl", {"checks": [7]}, "is no check"),

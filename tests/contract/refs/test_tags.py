@@ -109,7 +109,7 @@ def test_only_some_tables_are_kept(lake: lv.Lake) -> None:
     with pytest.raises(lv.TableNotFound, match="tag 'orders'"):
         lake.on("orders").read("stock")
     lake.drop_table("stock", delete_data=True)
-    with pytest.raises(lv.InvalidOperation, match="like 'nothing'"):
+    with pytest.raises(lv.InvalidOperation, match="matches 'nothing'"):
         lake.tag("none", tables=["nothing"])
 
 

@@ -57,7 +57,7 @@ def test_seek_and_read_are_those_of_a_file(runner: Runner) -> None:
 
 def test_a_data_file_that_is_gone_or_short_is_named(runner: Runner) -> None:
     files = DataFiles(runner)
-    with pytest.raises(CorruptObject, match="gone") as error:
+    with pytest.raises(CorruptObject, match="is missing") as error:
         files.open_input("t/missing.parquet").read()
     assert error.value.key == "t/missing.parquet"
     runner.run(put("t/short.parquet", b"abc", ANY))
