@@ -372,7 +372,7 @@ def test_data_of_a_dropped_table_is_deleted_without_that_of_a_table_inside(shop:
 def test_a_table_is_not_created_where_the_vacuum_of_another_would_delete_it(shop: Place) -> None:
     with shop.connect() as lake:
         lake.create_table("sales", {"id": [1]})
-        with pytest.raises(lv.InvalidOperation, match=r"sales/orders would lie inside .* sales"):
+        with pytest.raises(lv.InvalidOperation, match=r"sales/orders would be inside .* sales"):
             lake.create_table("sales/orders", {"id": [1]})
         lake.drop_table("sales")
         with pytest.raises(lv.InvalidOperation, match="sales, which was dropped"):
