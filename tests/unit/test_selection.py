@@ -40,12 +40,28 @@ def test_a_limit_is_kept_and_a_function_is_never_left_out() -> None:
 
 def test_a_long_list_is_sampled_over_its_whole_length() -> None:
     taken = few(cases(4, *({"seed": seed} for seed in range(100))))
-    assert sorted(map(int, taken)) == [0, 25, 50, 75]
+    first, *others = sorted(map(int, taken))
+    assert first < 25
+    assert others == [first + 25, first + 50, first + 75]
 
 
 def test_a_case_on_a_server_runs_only_if_the_function_has_no_other() -> None:
     assert few(cases(4, {"place": 0}, {"place": 1}, on_server=frozenset({1}))) == {"0"}
-    assert few(cases(1, {"place": 0}, {"place": 1}, on_server=frozenset({0, 1}))) == {"0"}
+    assert len(few(cases(1, {"place": 0}, {"place": 1}, on_server=frozenset({0, 1})))) == 1
+
+
+def test_functions_that_run_once_are_divided_among_the_formats() -> None:
+    formats = [{"format": 0}, {"format": 1}]
+    taken = [
+        few(
+            Case(f"{function}-{case}", f"{function}", frozenset(values.items()), False, 1)
+            for case, values in enumerate(formats)
+        )
+        for function in range(200)
+    ]
+    on_first = sum(f"{function}-0" in one for function, one in enumerate(taken))
+    assert all(len(one) == 1 for one in taken)
+    assert 60 < on_first < 140
 
 
 def test_each_test_is_in_one_slice_whose_size_is_that_of_the_others() -> None:

@@ -59,7 +59,9 @@ def test_explain_shows_the_plan_of_what_a_change_reads(session: Session) -> None
     session.sql("INSERT INTO s VALUES (1)")
     found = lines(session, "EXPLAIN DELETE FROM t WHERE id IN (SELECT id FROM s)")
     assert found["delete"].startswith("t, as a merge on (id) = ")
-    assert found["condition"].startswith("id IN (SELECT id FROM s): left to the engine, since it reads")
+    assert found["condition"].startswith(
+        "id IN (SELECT id FROM s): left to the engine, since it reads"
+    )
     assert "reads" not in found
     assert "id" in found["plan"]
     found = lines(session, "EXPLAIN MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE")
