@@ -17,7 +17,7 @@ from tests.support.search import first_seed, how_many
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CASES = how_many(60, whole=4000)
+CASES = how_many(20, whole=4000)
 ON_SPARK = how_many(3, whole=300)
 FIRST = first_seed() * 1000
 #: Tables of one test; predicates over one table on Spark, where each takes its time.

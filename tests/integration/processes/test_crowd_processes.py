@@ -48,6 +48,7 @@ def place_for(server: S3Server, format_: Literal["delta", "iceberg"]) -> Place:
     return place
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("writers", WRITERS)
 @pytest.mark.parametrize("works", [APPEND, BOTH], ids=["append", "both"])
 @pytest.mark.parametrize("format_", ["delta", "iceberg"])
@@ -65,6 +66,7 @@ def test_writers_of_whom_one_is_killed_each_second(
         crowd.check(lake)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("writers", WRITERS)
 def test_writers_whose_clocks_are_an_hour_apart(
     writers: int, server: S3Server, tmp_path: Path

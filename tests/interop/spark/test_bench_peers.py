@@ -6,9 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bench.harness.results import Result, load
 
 ROOT = Path(__file__).parents[3]
+
+#: Each starts Spark, and takes a minute or more.
+pytestmark = pytest.mark.night
 
 
 def bench(directory: Path, name: str, **given: str) -> Result:
