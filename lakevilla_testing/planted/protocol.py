@@ -291,7 +291,7 @@ def saved_and_not_looked_for() -> Iterator[None]:
         yield
 
 
-@planted(487, kinds=("shared", "lists"), transactions=5)
+@planted(738, kinds=("shared", "lists"), transactions=5)
 def saved_files_deleted() -> Iterator[None]:
     """An owner that has lost its transaction to a resumer deletes the files that it needs."""
     original = saving.save
@@ -503,7 +503,7 @@ def published_again() -> Iterator[None]:
         yield
 
 
-@planted(foreign=("rewrite", "property", "touch"), kinds=("transfer", "lists"))
+@planted(first_seed=1, foreign=("rewrite", "property", "touch"), kinds=("transfer", "lists"))
 def unfit_is_dropped() -> Iterator[None]:
     """A commit that no longer fits is cancelled instead of replayed."""
 

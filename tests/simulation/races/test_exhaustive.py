@@ -23,9 +23,9 @@ from tests.support.simulated.commits import TABLES, add_to, alone, balances, beg
 from tests.support.simulated.upkeep import collects, confirms
 
 #: How many interleavings of two clients of Delta tables.
-SCHEDULES = how_many(25, whole=10_000, soak=20_000)
+SCHEDULES = how_many(6, whole=10_000, soak=20_000)
 #: Of a lake of both formats, whose requests are more and slower.
-SCHEDULES_OF_BOTH = how_many(10, whole=50, soak=SCHEDULES)
+SCHEDULES_OF_BOTH = how_many(4, whole=50, soak=SCHEDULES)
 
 
 def recover(client):

@@ -33,7 +33,7 @@ from tests.support.simulated.commits import TABLES, add_to, alone, begin, end, l
 from tests.support.simulated.memory_lake import rows_of
 from tests.support.simulated.upkeep import collects, confirms
 
-SCHEDULES = how_many(25, whole=10_000, soak=20_000)
+SCHEDULES = how_many(6, whole=10_000, soak=20_000)
 
 
 @pytest.fixture(autouse=True)
