@@ -25,7 +25,7 @@ from tests.support.simulated.upkeep import (
     vacuums,
 )
 
-SCHEDULES = how_many(2, whole=20, soak=200)
+SCHEDULES = how_many(5, whole=20, soak=200)
 #: Each searches a part of the schedules.
 SHARES = pytest.mark.parametrize("share", range(8))
 
