@@ -20,7 +20,7 @@ The rules:
 6. Until it is freed it can be ``aborted``. Freed and aborted are final.
 
 Nothing here does I/O. The picture in ``docs/images/ticket-states.svg`` shows the table; a test
-compares its arrows with the output of ``diagram``.
+compares its arrows with it.
 """
 
 from __future__ import annotations
@@ -132,15 +132,6 @@ def advance(state: State, event: Happening) -> State:
         return TRANSITIONS[state][event]
     except KeyError:
         raise InvalidTransition(state, event) from None
-
-
-def diagram() -> str:
-    """Return the table as a mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {INITIAL}"]
-    for state, row in TRANSITIONS.items():
-        lines += [f"    {state} --> {target}: {event}" for event, target in row.items()]
-    lines += [f"    {state} --> [*]" for state in TRANSITIONS if state in TERMINAL]
-    return "\n".join(lines) + "\n"
 
 
 # ------------------------------------------------------- who goes before whom

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,8 +10,17 @@ IMAGES = Path(__file__).parents[2] / "docs" / "images"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
+def arrows_of(
+    table: Mapping[str, Mapping[str, str]], initial: str, terminal: Collection[str]
+) -> list[str]:
+    """The transitions of a table of states, sorted: one line for each arrow of its picture."""
+    moves = [f"{at} --> {to}: {event}" for at, row in table.items() for event, to in row.items()]
+    ends = [f"{at} --> [*]" for at in table if at in terminal]
+    return sorted([f"[*] --> {initial}", *moves, *ends])
+
+
 def shown_in(picture: str) -> list[str]:
-    """The transitions that a picture shows, sorted, in the form of the lines of ``diagram``."""
+    """The transitions that a picture shows, in the form of ``arrows_of``."""
     root = ElementTree.parse(IMAGES / picture).getroot()
     lines = sorted(_lines(root))
     states = {text.text for text in root.iter(f"{SVG}text") if text.get("class") == "name"}

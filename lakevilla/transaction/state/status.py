@@ -13,7 +13,7 @@ Whether it may have committed is no state of it: then its commit point was tried
 shows the outcome (``Ending.is_in_doubt``).
 
 Nothing here does I/O. The picture in ``docs/images/transaction-states.svg`` shows the table; a
-test compares its arrows with the output of ``diagram``.
+test compares its arrows with it.
 """
 
 from __future__ import annotations
@@ -81,12 +81,3 @@ def advance(status: Status, event: StatusEvent) -> Status:
         return TRANSITIONS[status][event]
     except KeyError:
         raise InvalidTransition(status, event) from None
-
-
-def diagram() -> str:
-    """Return the table as a mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {Status.OPEN}"]
-    for status, row in TRANSITIONS.items():
-        lines += [f"    {status} --> {target}: {event}" for event, target in row.items()]
-    lines += [f"    {status} --> [*]" for status in TRANSITIONS if status in TERMINAL]
-    return "\n".join(lines) + "\n"
