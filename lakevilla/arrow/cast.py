@@ -588,7 +588,7 @@ def _cast_relabelled(array: pa.Array, field: pa.Field, table: str | None) -> pa.
         # A column of no type holds nothing, for any type as which an engine reads its NULLs.
         return pa.nulls(len(array))
     try:
-        return array.cast(field.type)
+        return _cast_by_position(array, _loosened(field.type))
     except pa.ArrowInvalid as error:
         raise InvalidOperation(
             f"table {table}: a value for column {field.name} of type {field.type} does not fit "
@@ -596,6 +596,31 @@ def _cast_relabelled(array: pa.Array, field: pa.Field, table: str | None) -> pa.
             reason="value",
             table=table,
         ) from None
+
+
+def _cast_by_position(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return the array as ``target``, each field of a struct as the one in its place.
+
+    Arrow casts a struct by the names of its fields, makes NULLs of those that it misses, and casts
+    the values that a NULL struct covers.
+    """
+    source, mask = array.type, array.is_null()
+    if pa.types.is_struct(source) and pa.types.is_struct(target) and target.num_fields:
+        fields = [
+            _cast_by_position(inner, field.type)
+            for inner, field in zip(array.flatten(), target, strict=True)
+        ]
+        return pa.StructArray.from_arrays(fields, fields=list(target), mask=mask)
+    if pa.types.is_map(source) and pa.types.is_map(target):
+        lists = array.cast(pa.list_(pa.struct([source.key_field, source.item_field])))
+        entries = lists.flatten()
+        keys = _cast_by_position(entries.field(0), target.key_type)
+        items = _cast_by_position(entries.field(1), target.item_type)
+        return pa.MapArray.from_arrays(flat_offsets(lists), keys, items, type=target, mask=mask)
+    if pa.types.is_list(source) and pa.types.is_list(target):
+        values = _cast_by_position(array.flatten(), target.value_type)
+        return pa.ListArray.from_arrays(flat_offsets(array), values, type=target, mask=mask)
+    return array.cast(target)
 
 
 def _same_layout(left: pa.DataType, right: pa.DataType) -> bool:

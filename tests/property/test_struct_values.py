@@ -9,6 +9,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lakevilla.arrow.cast import conform
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.sqltext import quote_name, sql_type
 from lakevilla.sql.expressions.assignments import (
@@ -45,6 +46,7 @@ def structs(depth: int) -> st.SearchStrategy[pa.DataType]:
 
 
 def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    whole: st.SearchStrategy[Any]
     if pa.types.is_struct(kind):
         whole = st.fixed_dictionaries({field.name: values(field.type) for field in kind})
     elif pa.types.is_list(kind):
@@ -110,11 +112,12 @@ def taken(source: str, given: pa.DataType, target: str, kind: pa.DataType) -> st
     return f"CASE WHEN {source} IS NULL THEN NULL ELSE {found} END"
 
 
-def asked(query: str, **tables: pa.Table) -> list[Any]:
-    for name, rows in tables.items():
-        CONNECTION.register(name, rows)
-    found: list[Any] = CONNECTION.sql(query).to_arrow_table()["value"].to_pylist()
-    return found
+def asked(query: str, kind: pa.DataType, table: pa.Table) -> list[Any]:
+    """The values of an answer, as they come into a column of a table."""
+    CONNECTION.register("t", table)
+    batches = CONNECTION.sql(query).to_arrow_table().select(["value"]).to_batches()
+    schema = pa.schema([("value", kind)])
+    return [row["value"] for batch in batches for row in conform(batch, schema, "t").to_pylist()]
 
 
 SETTINGS = settings(
@@ -138,8 +141,8 @@ def test_fields_are_set_as_by_struct_update(data: st.DataObject) -> None:
     table = pa.table({"n": range(len(rows)), "s": pa.array(rows, kind)})
     theirs = set_in("s", path, f"CAST({constant} AS {sql_type(inner)})", kind)
     of = f"CAST({{}} AS {sql_type(kind)}) AS value FROM t ORDER BY n"
-    ours = asked(f"SELECT {of.format(to_duckdb(bound, schema))}", t=table)
-    assert ours == asked(f"SELECT {of.format(theirs)}", t=table)
+    ours = asked(f"SELECT {of.format(to_duckdb(bound, schema))}", kind, table)
+    assert ours == asked(f"SELECT {of.format(theirs)}", kind, table)
     assert ours == [evaluate(bound, {"s": row}) for row in rows]
 
 
@@ -168,7 +171,7 @@ def test_a_source_of_another_shape_is_taken_by_names(data: st.DataObject) -> Non
         bound = bind_assignments(exact, schemas["o"], schemas)["s"]
         sql = to_duckdb(bound, schemas)
         of = f"SELECT CAST({{}} AS {sql_type(kind)}) AS value FROM t ORDER BY n"
-        ours = asked(of.format(sql), t=table)
-        assert ours == asked(of.format(theirs), t=table)
+        ours = asked(of.format(sql), kind, table)
+        assert ours == asked(of.format(theirs), kind, table)
         both = [{"o": {"s": one}, "i": {"s": other}} for one, other in rows]
         assert ours == [evaluate(bound, row) for row in both]
