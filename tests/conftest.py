@@ -8,6 +8,7 @@ from hypothesis import settings
 from lakevilla.api.client.client import LakeClient
 
 pytest_plugins = [
+    "tests.support.in_memory",
     "tests.support.selection",
     "tests.support.quarantine",
     "tests.fixtures.s3",

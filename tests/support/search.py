@@ -14,6 +14,11 @@ SEARCH = os.environ["LAKEVILLA_SEARCH"]
 #: Whether a test searches enough to require that what is rare occurs.
 WHOLE, SOAK = SEARCH != "small", SEARCH == "soak"
 
+#: Of the ways in which a client may crash, at a request and before or after it takes effect, a
+#: test runs each that is so far from the one before. It divides no number of ways of one request,
+#: so all of these occur.
+STRIDE = 1 if WHOLE else 7
+
 
 def how_many(small: int, *, whole: int | None = None, soak: int | None = None) -> int:
     """Return how many seeds, schedules or steps a test searches.

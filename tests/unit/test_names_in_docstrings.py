@@ -68,11 +68,16 @@ def words(source: str) -> set[str]:
 
 
 def unknown(source: str) -> Iterator[str]:
-    known = definitions() | words(source)
-    for number, line in enumerate(source.splitlines(), 1):
-        for name in NAMED.findall(line):
-            if name not in known:
-                yield f"line {number}: {name}"
+    doubtful = [
+        (number, name)
+        for number, line in enumerate(source.splitlines(), 1)
+        for name in NAMED.findall(line)
+        if name not in definitions()
+    ]
+    here = words(source) if doubtful else set()  # to find the words of a module takes long
+    for number, name in doubtful:
+        if name not in here:
+            yield f"line {number}: {name}"
 
 
 @pytest.mark.cases(None)

@@ -169,8 +169,10 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    return Desk(str(tmp_path_factory.mktemp("desk")))
+def desk() -> Iterator[Desk]:
+    # A short path, as a message cuts what is long.
+    with tempfile.TemporaryDirectory() as directory:
+        yield Desk(directory)
 
 
 @pytest.mark.cases(None)

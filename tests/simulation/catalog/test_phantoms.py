@@ -11,7 +11,7 @@ from lakevilla.transaction.verbs.read_write import append
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla_testing.planted.every import PLANTED
 from lakevilla_testing.tables.reader import table_rows
-from tests.support.search import how_many
+from tests.support.search import STRIDE, how_many
 from tests.support.simulated.commits import TABLES, begin, commit, end, lake
 from tests.support.simulated.memory_lake import rows_of
 
@@ -76,7 +76,10 @@ def test_catalog_counts_read_by_two_clients_hold_at_the_commit(kind):
 
 @pytest.mark.parametrize("kind", ["tables"])
 def test_a_client_that_dies_lets_nothing_through(kind):
-    assert crash_everywhere(race(kind), no_more_than_five, f"adds to {TABLES[0]}") > 10
+    assert (
+        crash_everywhere(race(kind), no_more_than_five, f"adds to {TABLES[0]}", every=STRIDE)
+        > 10 // STRIDE
+    )
 
 
 def test_the_simulation_finds_phantoms():

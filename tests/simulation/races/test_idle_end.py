@@ -25,6 +25,7 @@ from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla_testing.planted.every import PLANTED
 from lakevilla_testing.world.scheduler import Simulation
+from tests.support.search import STRIDE
 from tests.support.simulated.commits import (
     TABLES,
     Process,
@@ -193,7 +194,7 @@ def test_a_crash_anywhere_leaves_all_or_nothing(gaps):
     def build(faults, schedule):
         return beside_another(faults, schedule, partial(owner, gaps=gaps))
 
-    assert crash_everywhere(build, check, "owner") > 10
+    assert crash_everywhere(build, check, "owner", every=STRIDE) > 10 // STRIDE
 
 
 def doubted(lands):

@@ -28,7 +28,7 @@ from lakevilla_testing.tables.reader import table_rows
 from lakevilla_testing.world.client import Client
 from lakevilla_testing.world.scheduler import Simulation
 from lakevilla_testing.world.timed import TimedSimulation
-from tests.support.search import SOAK, first_seed, how_many
+from tests.support.search import SOAK, STRIDE, first_seed, how_many
 from tests.support.simulated.commits import TABLES, add_to, alone, begin, end, lake
 from tests.support.simulated.memory_lake import rows_of
 from tests.support.simulated.upkeep import collects, confirms
@@ -114,8 +114,8 @@ def test_an_owner_or_leader_that_crashes_anywhere_leaves_all_or_nothing(
     def build(faults: Any, schedule: Any) -> Simulation:
         return two_processes(faults, schedule, iceberg)
 
-    runs = crash_everywhere(build, check_and_collect, "one")
-    assert runs >= 20 * 4
+    runs = crash_everywhere(build, check_and_collect, "one", every=STRIDE)
+    assert runs >= 20 * 4 // STRIDE
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
@@ -134,8 +134,11 @@ def test_with_a_clock_an_hour_off_a_crash_anywhere_leaves_all_or_nothing(hours: 
         simulation.add("two", two, restart=recover)
         return simulation
 
-    runs = [crash_everywhere(build, check_and_collect, client) for client in ("one", "two")]
-    assert min(runs) >= 15 * 4
+    runs = [
+        crash_everywhere(build, check_and_collect, client, every=STRIDE)
+        for client in ("one", "two")
+    ]
+    assert min(runs) >= 15 * 4 // STRIDE
 
 
 @pytest.mark.timeout(0 if SOAK else 300)
@@ -260,7 +263,7 @@ def check_apart(simulation: Simulation) -> None:
 )
 @pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
 def test_two_that_rely_on_rows(build: Any, correct: Any) -> None:
-    assert crash_everywhere(build, correct, "one") >= 20 * 4
+    assert crash_everywhere(build, correct, "one", every=STRIDE) >= 20 * 4 // STRIDE
     assert interleavings(build, correct, limit=SCHEDULES, preemptions=3) == SCHEDULES
 
 

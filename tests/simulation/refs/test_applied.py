@@ -16,7 +16,7 @@ from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavin
 from lakevilla_testing.planted.every import PLANTED
 from lakevilla_testing.tables import delta_writer, iceberg_writer
 from lakevilla_testing.tables.reader import table_rows
-from tests.support.search import how_many
+from tests.support.search import STRIDE, how_many
 from tests.support.simulated import upkeep
 from tests.support.simulated.commits import (
     TABLES,
@@ -130,7 +130,7 @@ def test_a_rollback_is_whole_or_not_there_wherever_its_client_dies(iceberg):
         simulation.add("owner", rolls_back, restart=rolls_back)
         return simulation
 
-    assert crash_everywhere(build, is_whole, "owner") > 30
+    assert crash_everywhere(build, is_whole, "owner", every=STRIDE) > 30 // STRIDE
 
 
 @pytest.mark.parametrize("other", [vacuums, collects])
@@ -141,7 +141,7 @@ def test_a_clean_up_concurrent_with_a_rollback_may_die_anywhere(other):
         simulation.add("owner", other, restart=other)
         return simulation
 
-    assert crash_everywhere(build, is_whole, "owner") > 20
+    assert crash_everywhere(build, is_whole, "owner", every=STRIDE) > 20 // STRIDE
 
 
 @LAKES

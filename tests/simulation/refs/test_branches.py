@@ -18,7 +18,7 @@ from lakevilla.transaction.commit import squash
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla_testing.planted.every import PLANTED
-from tests.support.search import how_many
+from tests.support.search import STRIDE, how_many
 from tests.support.simulated.branches import adds, appends, ends, makes, shows
 from tests.support.simulated.commits import Process, alone, lake
 from tests.support.simulated.upkeep import DAY, LAKES, collects, results, sweep, updates, vacuums
@@ -136,7 +136,7 @@ def test_a_commit_on_a_branch_is_there_or_not_wherever_its_client_dies(iceberg):
         shown = alone(simulation, shows(), "looker")[0] - 101
         assert shown in (1, 5, 6), (shown, results(simulation))
 
-    assert crash_everywhere(build, check, "owner") > 20
+    assert crash_everywhere(build, check, "owner", every=STRIDE) > 20 // STRIDE
 
 
 def test_a_branch_is_there_or_not_wherever_its_maker_dies():
@@ -153,7 +153,7 @@ def test_a_branch_is_there_or_not_wherever_its_maker_dies():
         assert left == "ref_exists" or left[0] == "etl"
         assert alone(simulation, adds(), "writer") == "committed"
 
-    assert crash_everywhere(build, check, "owner") > 20
+    assert crash_everywhere(build, check, "owner", every=STRIDE) > 20 // STRIDE
 
 
 @LAKES
@@ -202,7 +202,7 @@ def test_deletion_of_a_branch_may_die_at_any_request():
         assert not lives_left(simulation)
         assert not [info.key for info in simulation.store.list("a") if "/_lakevilla/b/" in info.key]
 
-    assert crash_everywhere(build, check, "owner") > 10
+    assert crash_everywhere(build, check, "owner", every=STRIDE) > 10 // STRIDE
 
 
 def test_a_tag_of_a_branch_stays_when_the_branch_is_gone():

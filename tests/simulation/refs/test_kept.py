@@ -12,7 +12,7 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.store.location import HOMES_PREFIX
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla_testing.planted.every import PLANTED
-from tests.support.search import how_many
+from tests.support.search import STRIDE, how_many
 from tests.support.simulated.branches import ends, makes, shows
 from tests.support.simulated.commits import add_to, alone, begin, commit, lake
 from tests.support.simulated.upkeep import (
@@ -64,7 +64,7 @@ def test_keeping_a_tag_may_die_anywhere_and_be_started_again(share):
         copies = [info.key for info in simulation.store.list("a") if "/_lakevilla/b/" in info.key]
         assert len(copies) == 1, copies  # none was made twice
 
-    assert crash_everywhere(build, check, "keeper", every=8, first=share) > 3
+    assert crash_everywhere(build, check, "keeper", every=8 * STRIDE, first=share) > 3 // STRIDE
 
 
 @pytest.mark.parametrize("other", [vacuums, collects, updates, keeps("closing")])

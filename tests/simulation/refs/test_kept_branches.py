@@ -10,7 +10,7 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.store.location import HOMES_PREFIX
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla_testing.planted.every import PLANTED
-from tests.support.search import how_many
+from tests.support.search import STRIDE, how_many
 from tests.support.simulated.branches import appends, ends, makes, rebases, shows
 from tests.support.simulated.commits import alone, lake
 from tests.support.simulated.upkeep import (
@@ -115,7 +115,7 @@ def test_keeping_a_branch_may_die_anywhere_and_be_started_again(share):
         alone(simulation, confirms, "operator")
         is_whole(simulation, 7)
 
-    assert crash_everywhere(build, check, "keeper", every=8, first=share) > 3
+    assert crash_everywhere(build, check, "keeper", every=8 * STRIDE, first=share) > 3 // STRIDE
 
 
 def test_a_branch_whose_keeper_has_died_is_written_read_and_ended():
@@ -131,7 +131,7 @@ def test_a_branch_whose_keeper_has_died_is_written_read_and_ended():
         assert written == "committed", written
         is_whole(simulation, 7, 8)
 
-    assert crash_everywhere(build, check, "keeper", every=3) > 3
+    assert crash_everywhere(build, check, "keeper", every=3 * STRIDE) > 3 // STRIDE
 
 
 def test_a_commit_pending_when_the_branch_was_made_is_on_it_once():
@@ -148,7 +148,7 @@ def test_a_commit_pending_when_the_branch_was_made_is_on_it_once():
         simulation.now += 10 * DAY
         is_whole(simulation, balance=before[0])
 
-    assert crash_everywhere(build, check, "updater") > 3
+    assert crash_everywhere(build, check, "updater", every=STRIDE) > 3 // STRIDE
 
 
 #: One turn is taken away at each place: first of the keeper, then of the writer.

@@ -19,7 +19,7 @@ from lakevilla.transaction.verbs.read_write import append, execute, scan
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla_testing.planted.every import PLANTED
-from tests.support.search import how_many
+from tests.support.search import STRIDE, how_many
 from tests.support.simulated.branches import appends, ends, makes, on_branch, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, end, lake, read
 from tests.support.simulated.memory_lake import rows_of
@@ -110,7 +110,12 @@ def test_a_merge_may_die_anywhere_and_be_completed(iceberg):
         simulation.add("owner", merges, restart=merges)
         return simulation
 
-    assert crash_everywhere(build, lambda simulation: all_is_merged(simulation, 7), "owner") > 20
+    assert (
+        crash_everywhere(
+            build, lambda simulation: all_is_merged(simulation, 7), "owner", every=STRIDE
+        )
+        > 20 // STRIDE
+    )
 
 
 @LAKES
@@ -279,7 +284,7 @@ def test_a_key_commits_once_on_the_lake_whoever_is_faster():
 
 
 def test_a_key_commits_once_wherever_its_merger_dies():
-    assert crash_everywhere(with_a_key(), key_commits_once, "client 0") > 20
+    assert crash_everywhere(with_a_key(), key_commits_once, "client 0", every=STRIDE) > 20 // STRIDE
 
 
 #: The planted bugs of merges, and what finds each.

@@ -24,7 +24,7 @@ from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla_testing.histories.plan import small_limits
 from lakevilla_testing.planted.every import PLANTED
-from tests.support.search import how_many
+from tests.support.search import STRIDE, how_many
 from tests.support.simulated.branches import appends, makes
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
 
@@ -163,7 +163,7 @@ def test_protection_of_main_is_set_or_not_wherever_its_client_dies():
         simulation.add("other", writes)
         return simulation
 
-    assert crash_everywhere(build, nothing_slips_in, "owner") > 5
+    assert crash_everywhere(build, nothing_slips_in, "owner", every=STRIDE) > 5 // STRIDE
 
 
 #: The planted bugs of protection, and what finds each.

@@ -18,7 +18,7 @@ from lakevilla.transaction.verbs.read_write import scan
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla_testing.planted.every import PLANTED
-from tests.support.search import SOAK, how_many
+from tests.support.search import SOAK, STRIDE, how_many
 from tests.support.simulated.branches import adds, appends, ends, makes, rebases, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
 from tests.support.simulated.upkeep import (
@@ -135,7 +135,10 @@ def test_a_branch_is_whole_wherever_its_rebase_dies(next_one, iceberg):
         simulation.add("owner", rebases(), restart=next_one)
         return simulation
 
-    assert crash_everywhere(build, lambda simulation: is_whole(simulation, 7), "owner") > 20
+    assert (
+        crash_everywhere(build, lambda simulation: is_whole(simulation, 7), "owner", every=STRIDE)
+        > 20 // STRIDE
+    )
 
 
 @pytest.mark.parametrize("landed", [True, False])

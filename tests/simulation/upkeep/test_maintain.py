@@ -16,7 +16,7 @@ from lakevilla.transaction.commit.upload import seal_commit, upload
 from lakevilla.transaction.verbs.read_write import append
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
-from tests.support.search import how_many
+from tests.support.search import STRIDE, how_many
 from tests.support.simulated.commits import add_to, alone, balances, begin, commit, lake
 from tests.support.simulated.upkeep import confirms
 
@@ -100,7 +100,7 @@ def test_two_maintainers_concurrently_with_a_writer_in_any_order(lease, monkeypa
 
 @SHARES
 def test_a_maintainer_may_die_anywhere_concurrently_with_another(share):
-    assert crash_everywhere(two, is_whole, "one", every=8, first=share) > 15
+    assert crash_everywhere(two, is_whole, "one", every=8 * STRIDE, first=share) > 15 // STRIDE
 
 
 @SHARES
@@ -119,4 +119,4 @@ def test_work_left_by_a_dead_maintainer_is_done_by_the_next_one(share):
             files = [info.key for info in simulation.store.list(table) if "/_" not in info.key]
             assert len(files) == 1, files
 
-    assert crash_everywhere(build, check, "one", every=8, first=share) > 15
+    assert crash_everywhere(build, check, "one", every=8 * STRIDE, first=share) > 15 // STRIDE

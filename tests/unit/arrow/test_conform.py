@@ -37,7 +37,7 @@ def test_the_values_of_a_map_keep_theirs_too() -> None:
     assert made.column(0).to_pylist() == [[("k", {"a": b"ab"})]]
 
 
-def test_what_a_null_struct_covers_is_not_cast() -> None:
+def test_values_beneath_a_null_struct_are_not_cast() -> None:
     fields = [pa.array([b"ab", b"too long"]), pa.array([1, 2])]
     rows = pa.StructArray.from_arrays(fields, ["a", "b"], mask=pa.array([False, True]))
     kind = pa.struct([pa.field("a", TWO_BYTES, nullable=False), ("b", pa.int64())])

@@ -11,6 +11,7 @@ import pytest
 from lakevilla.deadlock.graph import cycles
 from lakevilla.deadlock.policy import gives_way
 from lakevilla.sublogs.record import Edge
+from tests.support.search import how_many
 from tests.support.wait_graphs import edge, ring
 
 
@@ -85,10 +86,10 @@ def random_edges(generator: random.Random) -> list[Edge]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_networkx_agrees_on_a_hundred_thousand_graphs(seed: int) -> None:
+def test_networkx_agrees_on_drawn_graphs(seed: int) -> None:
     generator = random.Random(seed)
-    with_cycles = 0
-    for _ in range(10_000):
+    graphs, with_cycles = how_many(500, whole=10_000), 0
+    for _ in range(graphs):
         edges = random_edges(generator)
         graph = nx.DiGraph((one.waiter, one.holder) for one in edges)
         rings = list(nx.simple_cycles(graph))
@@ -118,4 +119,4 @@ def test_networkx_agrees_on_a_hundred_thousand_graphs(seed: int) -> None:
 
         components = nx.strongly_connected_components(graph)
         assert cycles(edges) == sorted(tuple(sorted(c)) for c in components if len(c) > 1), edges
-    assert 2_000 < with_cycles < 9_000, "graphs of both kinds were looked at"
+    assert 0.2 * graphs < with_cycles < 0.9 * graphs, "graphs of both kinds were looked at"

@@ -22,6 +22,7 @@ from lakevilla.transaction.commit.together.group import Candidate
 from lakevilla.transaction.commit.together.join import add_candidate
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla_testing.planted.every import PLANTED
+from tests.support.search import how_many
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 replace = msgspec.structs.replace
@@ -323,7 +324,7 @@ def something(peer: Peer, random: Random, number: int) -> TransactionState:
     return txn
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(how_many(15, whole=60)))
 def test_a_group_is_what_its_commits_are_one_by_one(seed: int) -> None:
     """Whoever is taken would have been admitted, behind those before it, with nothing to redo."""
     random = Random(seed)
