@@ -197,7 +197,7 @@ class CatalogStore:
 
     def _load(self, key: str) -> Table:
         name, identifier = identifier_of(key)
-        table = self._tables[key] = self._catalogs[name].load_table(identifier)
+        table = self._tables[key] = _loaded(self._catalogs[name], name, identifier, key)
         return table
 
     def _asked(self, ask: Callable[[], T]) -> T | Missing | Failure:
@@ -205,10 +205,34 @@ class CatalogStore:
             return ask()
         except (NoSuchTableError, NoSuchNamespaceError):
             return Missing()
-        except InvalidOperation:
+        except (CorruptObject, InvalidOperation):
             raise
         except Exception as error:
             return _failure(error)
+
+
+def _loaded(catalog: Catalog, name: str, identifier: tuple[str, ...], key: str) -> Table:
+    """Return the table as its catalog has it now.
+
+    Raises ``CorruptObject`` where the catalog names one metadata file twice that is missing. Once
+    may be chance: a commit replaced the file, and deleted it, before it could be read.
+    """
+    try:
+        return catalog.load_table(identifier)
+    except FileNotFoundError as error:
+        missing = _reason(error)
+    try:
+        return catalog.load_table(identifier)
+    except FileNotFoundError as error:
+        if _reason(error) != missing:
+            raise  # it is taken for a failure like others, and repeated
+    table = ".".join((name, *identifier))
+    raise CorruptObject(
+        f"catalog {name} points table {table} at a metadata file that is missing ({missing}): "
+        "restore it, or have the catalog point at one that exists (`register_table`)",
+        key=key,
+        table=table,
+    )
 
 
 def _token(table: Table) -> Token:

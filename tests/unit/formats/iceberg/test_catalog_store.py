@@ -1,0 +1,59 @@
+"""Pointers of a catalog's tables, as objects of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from lakevilla.errors import CorruptObject
+from lakevilla.formats.iceberg.catalog.store import CatalogStore
+from lakevilla.store.base import Failure, Found
+
+KEY = "catalog://prod/sales/orders"
+
+
+class Answering(SqlCatalog):
+    """A catalog that names files that are missing before it answers."""
+
+    missing: Iterator[str] = iter(())
+
+    def load_table(self, identifier: Any) -> Table:
+        for name in self.missing:
+            raise FileNotFoundError(name)
+        return super().load_table(identifier)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Answering]:
+    made = Answering("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
+    made.create_namespace("sales")
+    made.create_table("sales.orders", schema=pa.schema([("id", pa.int64())]))
+    yield made
+    made.engine.dispose()
+
+
+def test_a_metadata_file_that_is_missing_is_named_at_once(catalog: Answering) -> None:
+    catalog.missing = iter(["1.metadata.json"] * 2)
+    store = CatalogStore({"prod": catalog}, timeout_seconds=5)
+    with pytest.raises(
+        CorruptObject, match=r"at a metadata file that is missing \(.*1\.meta"
+    ) as hit:
+        store.get(KEY)
+    assert hit.value.table == "prod.sales.orders"
+
+
+def test_a_metadata_file_that_a_commit_has_replaced_meanwhile_is_no_fault(
+    catalog: Answering,
+) -> None:
+    store = CatalogStore({"prod": catalog}, timeout_seconds=5)
+    catalog.missing = iter(["1.metadata.json"])
+    assert isinstance(store.get(KEY), Found)
+    catalog.missing = iter(["1.metadata.json", "2.metadata.json"])
+    assert isinstance(store.get(KEY), Failure)
+    assert isinstance(store.get(KEY), Found)
