@@ -116,6 +116,7 @@ def test_all_phases_run_and_are_drawn(tmp_path: Path) -> None:
         assert (tmp_path / f"cab_lh-{plot}.svg").stat().st_size > 1000
 
 
+@pytest.mark.night
 def test_a_row_that_a_query_does_not_see_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_write_that_is_lost_is_found(
     assert not result.ok
 
 
+@pytest.mark.night
 def test_an_order_that_is_deleted_and_not_moved_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +155,7 @@ def test_an_order_that_is_deleted_and_not_moved_is_found(
     assert result.checks == {ANSWERS: True, TABLES: False, ORDERS: False}
 
 
+@pytest.mark.night
 def test_a_client_that_dies_is_named_and_nothing_is_concluded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

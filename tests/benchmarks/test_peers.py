@@ -179,6 +179,7 @@ def ycsb(directory: Path, **given: str) -> Result:
     )
 
 
+@pytest.mark.night
 def test_a_peer_does_all_operations_of_ycsb(tmp_path: Path) -> None:
     result = ycsb(tmp_path)
     assert result.ok, (result.checks, [one.deaths for one in result.series])

@@ -57,6 +57,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.night
 def test_files_that_are_not_pruned_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_file_that_is_kept_with_old_rows_is_found(
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.night
 def test_a_process_that_holds_too_much_fails_the_run(tmp_path: Path) -> None:
     result = run("rewrite", tmp_path, limit_gb="0.0005")
     assert result.checks["LakeVilla's update holds at most 0.0005 GB"] is False

@@ -83,6 +83,7 @@ def test_rules_abort_what_a_precise_check_admits(
     assert (one.measured, one.met) == (0, True)
 
 
+@pytest.mark.night
 def test_an_insert_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append = lv.Transaction.append
 
@@ -95,6 +96,7 @@ def test_an_insert_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     assert not result.ok
 
 
+@pytest.mark.night
 def test_an_aborted_insert_that_is_there_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +125,7 @@ def test_a_delete_that_is_not_done_is_found(
     assert run(tmp_path, validations="precise").checks == {LOST: True, THERE: True, BEFORE: False}
 
 
+@pytest.mark.night
 def test_random_keys_are_in_as_many_files_and_leave_doubts(tmp_path: Path) -> None:
     """A client looks up a row by its key while others insert rows around it."""
     result = run(tmp_path, operations="150", keys="random", rows="20", validations="precise")

@@ -95,6 +95,7 @@ def test_clients_share_all_operations_also_where_these_do_not_divide_evenly(tmp_
 
 
 @pytest.mark.parametrize("name", ["banking", "ycsb_lh"])
+@pytest.mark.night
 def test_clients_are_processes_where_they_are_asked_for(name: str, tmp_path: Path) -> None:
     given = {**SMALL[name], "clients_as": "processes"}
     if name == "ycsb_lh":
@@ -104,6 +105,7 @@ def test_clients_are_processes_where_they_are_asked_for(name: str, tmp_path: Pat
     assert result.checks
 
 
+@pytest.mark.night
 def test_an_append_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append = lv.Transaction.append
 

@@ -107,6 +107,7 @@ def read(place: Place, stop: threading.Event, kind: str) -> None:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.night
 def test_eight_writers_over_eight_tables_and_deltalake_tear_no_snapshot(
     request: pytest.FixtureRequest,
 ) -> None:

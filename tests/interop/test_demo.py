@@ -19,6 +19,7 @@ from lakevilla.cli.demo.checks import OtherReader, check_bank, check_orders
 LAKEVILLA = [str(Path(sys.executable).with_name("lakevilla"))]
 
 
+@pytest.mark.night
 def test_the_demo_kills_a_client_in_mid_commit_and_every_check_holds(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     done = subprocess.run(

@@ -197,12 +197,12 @@ _SERVERS = frozenset(("s3", "ministack", "moto", "minio", "given", "remote", "re
 
 
 def _limit(item: pytest.Item, on_server: bool) -> int | None:
+    if item.get_closest_marker("night") is not None:
+        return 0
     mark = item.get_closest_marker("cases")
     if mark is not None:
         limit: int | None = mark.args[0]
         return limit
-    if item.get_closest_marker("night") is not None:
-        return 0
     group = item.get_closest_marker("xdist_group")
     if group is not None and group.args == ("spark",):
         return int(item.get_closest_marker("seam") is not None)

@@ -191,6 +191,7 @@ def test_a_key_without_its_secret_is_reported_as_missing_it() -> None:
         lv.connect("s3://bucket/lake", storage_options=half)
 
 
+@pytest.mark.night
 def test_the_command_line_tells_it_in_one_line() -> None:
     with answering(200, "OK") as endpoint:
         pass

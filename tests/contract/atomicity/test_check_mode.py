@@ -51,6 +51,7 @@ def test_a_store_that_refuses_conditions_raises_an_error_naming_the_option(behin
 
 
 @pytest.mark.parametrize("flaw", ["ignored", "refused"])
+@pytest.mark.night
 def test_with_checks_clients_that_take_turns_see_all_of_each_other(
     behind: Open, flaw: Flaw, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -74,6 +74,7 @@ def test_the_probe_tells_and_all_is_safe_without_replacing(behind: Open, flaw: F
     assert (balance(place, "bank_x"), balance(place, "bank_y")) == (89, 111)
 
 
+@pytest.mark.night
 def test_writers_at_the_same_time_lose_nothing(behind: Open) -> None:
     place, _ = behind("match refused")
     with place.connect(settings=QUICK) as lake:
@@ -285,6 +286,7 @@ def test_a_log_of_heads_with_a_hole_is_not_rebuilt(behind: Open, lost: str) -> N
         fresh.recover(rebuild_head=True)
 
 
+@pytest.mark.night
 def test_tags_are_made_kept_and_deleted_without_replacing(behind: Open) -> None:
     place, _ = behind("match refused")
     with place.connect(settings=QUICK) as lake:

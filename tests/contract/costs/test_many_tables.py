@@ -52,6 +52,7 @@ def leaf_files(lake: lv.Lake) -> set[str]:
     return {str(p.relative_to(root)) for p in (root / "_lakevilla/leaves").glob("*.json")}
 
 
+@pytest.mark.night
 def test_100_000_tables_leave_head_small_and_cost_a_commit_two_puts(tmp_path: Path) -> None:
     with lake_of(10, str(tmp_path / "ten"), commits=3) as few:
         pair = real_tables(10)[2:4]
@@ -241,6 +242,7 @@ def test_a_reader_that_stays_where_it_is_bound_gets_an_error_once_its_leaf_is_de
             late.read(REAL[5])
 
 
+@pytest.mark.night
 def test_gc_of_a_dry_run_deletes_and_marks_nothing(lake: lv.Lake) -> None:
     before = leaf_files(lake)
     with lv.connect(lake.root, settings=lv.Settings(max_age_seconds=0)) as hasty:

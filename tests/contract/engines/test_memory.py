@@ -75,6 +75,7 @@ def rewrite(sender: Any, root: str, statement: str) -> None:
 @pytest.mark.cases(1)
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux to measure")
 @pytest.mark.parametrize(("statement", "rows"), [("update", 25_000), ("merge", None)])
+@pytest.mark.night
 def test_rewriting_every_file_of_a_table_stays_within_a_limit(
     table: str, statement: str, rows: int | None
 ) -> None:

@@ -47,6 +47,7 @@ def in_full(version: lv.Version) -> None:
 
 
 @pytest.mark.cases(1)
+@pytest.mark.night
 def test_a_follower_concurrently_with_eight_writers_that_starts_again_and_again(
     lake: lv.Lake, shared_place: Place
 ) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 import lakevilla as lv
 
 
+@pytest.mark.night
 def test_the_changes_of_a_million_updated_rows_are_reported_in_seconds(tmp_path: Path) -> None:
     """Held against each other row by row, or badly joined, they would take minutes."""
     count = 1_000_000

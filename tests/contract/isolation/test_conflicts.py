@@ -318,6 +318,7 @@ def test_appends_of_the_old_shape_conflict_with_a_new_constraint(delta_place: Pl
         assert sorted(balances(lake)) == [0, 1]
 
 
+@pytest.mark.night
 def test_many_threads_of_one_lake_lose_no_update(quick_place: Place) -> None:
     fill(quick_place, {"x": accounts(3), "y": accounts(3)})
 

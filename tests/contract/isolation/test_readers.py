@@ -90,6 +90,7 @@ def test_a_reader_of_three_tables_sees_whole_transactions_of_four_threads(
             assert lake.snapshot().read(table)["n"].to_pylist() == [commits] * 4
 
 
+@pytest.mark.night
 def test_a_reader_of_three_tables_sees_whole_transactions_of_four_processes(
     local_place: Place,
 ) -> None:

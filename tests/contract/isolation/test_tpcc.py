@@ -46,6 +46,7 @@ def test_all_conditions_hold_after_transactions_at_the_same_time(
         assert (tmp_path / f"tpcc-{plot}.svg").stat().st_size > 1000
 
 
+@pytest.mark.night
 def test_statements_that_commit_by_themselves_break_conditions(tmp_path: Path) -> None:
     """Nothing undoes what a rolled back order had written: its lines are missing."""
     result = run(tmp_path, SINGLE, clients="1", operations="6", rollback_percent="100")
@@ -55,6 +56,7 @@ def test_statements_that_commit_by_themselves_break_conditions(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("bug", ["not_validated", "reads_not_validated"])
+@pytest.mark.night
 def test_two_orders_that_draw_the_same_number_are_found(
     bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +79,7 @@ def test_two_orders_that_draw_the_same_number_are_found(
     assert any("broken are C" in note for note in result.notes) or ACKNOWLEDGED in broken
 
 
+@pytest.mark.night
 def test_an_order_that_is_lost_after_its_acknowledgement_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

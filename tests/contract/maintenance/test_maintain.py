@@ -171,6 +171,7 @@ def test_the_command_refuses_what_it_does_not_understand(root: str) -> None:
     assert "there is no task" in invoke(root, "--task", "sweep", "--every", "1h", status=2).stderr
 
 
+@pytest.mark.night
 def test_the_command_works_again_and_again_until_it_is_stopped(root: str) -> None:
     command = [sys.executable, "-m", "lakevilla.cli", "maintain", root, "--every", "1s"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -254,6 +254,7 @@ def test_clients_decades_apart_cross_over_two_tables_and_both_commit(
         assert shifted == (year == 2100), "the youngest by its id gives way"
 
 
+@pytest.mark.night
 def test_ten_thousand_dead_places_take_one_lease(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "lake"))
     fill(place, {"x": accounts(3)})

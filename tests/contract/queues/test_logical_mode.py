@@ -22,6 +22,7 @@ from lakevilla.transaction.redo.deferred import defer
 from lakevilla.transaction.validation.validate import catch_up
 from tests.support.inside import executor, inside
 from tests.support.places import Place, fill, skip_constraints, skip_iceberg
+from tests.support.search import how_many
 from tests.support.tables import accounts, contents, in_order, kinds
 
 CT = lv.Feature.R | lv.Feature.CT | lv.Feature.I
@@ -707,8 +708,8 @@ def outcome(
 
 
 def test_any_choice_of_deferred_operations_ends_alike(request: pytest.FixtureRequest) -> None:
-    late = 0
-    for seed in range(24):
+    late, seeds = 0, how_many(5, whole=24)
+    for seed in range(seeds):
         steps = draw(random.Random(seed))
         ends = []
         for plan in (False, True):
@@ -719,7 +720,7 @@ def test_any_choice_of_deferred_operations_ends_alike(request: pytest.FixtureReq
         names = [name for name, *_ in steps]
         assert ends[1][:2] == ends[0][:2], (seed, names)
         late += ends[1][2]
-    assert late > 60, "the plan put something off"
+    assert late > 2.5 * seeds, "the plan put something off"
 
 
 # -- in a real queue --------------------------------------------------------------------

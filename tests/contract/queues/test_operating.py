@@ -446,6 +446,7 @@ def test_recover_takes_the_reservations_of_the_dead_out_of_head(
     assert head_of(shop).reserved == ()
 
 
+@pytest.mark.night
 def test_ten_thousand_stale_places_are_given_up_in_one_lease(
     shop: Place, operator: lv.Lake
 ) -> None:

@@ -96,6 +96,7 @@ def test_deleting_or_forking_a_lake_with_an_older_head_raises_and_changes_nothin
         assert values(lake.read("a")) == [2]
 
 
+@pytest.mark.night
 def test_a_head_that_may_have_been_set_back_by_one_deletes_nothing_until_a_commit(
     one_place: Place,
 ) -> None:

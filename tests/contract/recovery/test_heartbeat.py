@@ -353,6 +353,7 @@ while inside(lake).requests.snapshot().put < seen + 10:
 """
 
 
+@pytest.mark.night
 def test_a_process_that_ends_in_the_middle_of_renewals_does_not_crash(
     s3_root: str, s3_server: S3Server
 ) -> None:

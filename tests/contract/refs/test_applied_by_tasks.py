@@ -235,6 +235,7 @@ def test_many_changed_rows_are_searched_for_by_the_range_of_their_keys(
     assert found == {n: n + 2 if n == 39 else n + 1 if n > 39 else n for n in range(90)}
 
 
+@pytest.mark.night
 def test_of_a_large_table_those_rows_are_sent_alone_that_may_meet_a_changed_one(
     by_tasks: Any, kind: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:

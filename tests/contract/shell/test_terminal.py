@@ -37,6 +37,7 @@ def terminal(root: str, tmp_path: Path) -> Iterator[pexpect.spawn]:
     child.close(force=True)
 
 
+@pytest.mark.night
 def test_ctrl_c_ends_the_statement_and_ctrl_d_the_shell(
     terminal: pexpect.spawn, root: str, tmp_path: Path
 ) -> None:

@@ -374,6 +374,7 @@ def test_columns_that_are_never_null_are_read_as_any_others(source: Source) -> N
 
 
 @pytest.mark.seam
+@pytest.mark.night
 def test_versions_of_the_lake_are_rows(bank: Source) -> None:
     with bank.place.connect() as lake:
         lake.run(lambda txn: txn.delete("bank", where="id = 0"))

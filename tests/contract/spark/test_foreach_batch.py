@@ -78,6 +78,7 @@ def both(txn: lv.Transaction, batch: Any) -> None:
 
 
 @pytest.mark.seam
+@pytest.mark.night
 def test_each_batch_writes_its_tables_in_one_transaction(feed: Feed) -> None:
     feed.put(0, 1, 2)
     feed.put(1, 3)

@@ -122,6 +122,7 @@ def test_a_list_serves_in(lake: Any) -> None:
 
 
 @pytest.mark.seam
+@pytest.mark.night
 def test_views_are_the_callers_frames(lake: Any, spark: SparkSession) -> None:
     query = "SELECT count(*) FROM orders JOIN mine USING (k)"
     assert told(lake, query, mine=spark.range(3).toDF("k")) == [(3,)]

@@ -99,6 +99,7 @@ def as_spark_has(changed: pa.Table) -> Rows:
 
 
 @pytest.mark.seam
+@pytest.mark.night
 def test_each_change_is_returned_once_over_restarts(stream: Stream) -> None:
     with stream.place.connect() as lake:
         assert [brief(batch) for batch in stream.run()] == [[(1, "insert", 0), (1, "insert", 1)]]

@@ -113,6 +113,7 @@ def test_names_that_the_transaction_or_another_has_swapped_mean_the_same_columns
 
 
 @pytest.mark.seam
+@pytest.mark.night
 def test_an_operation_in_conflict_is_redone_by_spark(
     spark: SparkSession, lake: Any, other: lv.Lake
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_frame_that_is_another_each_time_is_run_once_and_a_redo_has_its_rows(
 
 
 @pytest.mark.seam
+@pytest.mark.night
 def test_nothing_is_seen_or_left_of_a_transaction_whose_third_job_fails(
     spark: SparkSession, lake: Any, tmp_path: Path
 ) -> None:

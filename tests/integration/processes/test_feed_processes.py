@@ -50,6 +50,7 @@ def follow(place: Place, mirror: Mirror, source: random.Random) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("where", ["local", "s3"])
+@pytest.mark.night
 def test_a_follower_concurrently_with_eight_processes(
     where: str, tmp_path: Path, s3_servers: S3Servers
 ) -> None:

@@ -16,6 +16,7 @@ PARTS = 24
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.night
 def test_sqlalchemys_own_suite_passes(part: int) -> None:
     """As far as suite/requirements.py says that a lake can."""
     command = [sys.executable, "-m", "pytest", "-c", str(SUITE / "setup.cfg"), "-q", "--tb=short"]

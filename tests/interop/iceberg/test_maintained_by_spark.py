@@ -50,6 +50,7 @@ def hidden(directory: Path) -> set[Path]:
 
 
 @pytest.mark.seam
+@pytest.mark.night
 def test_rows_follow_a_rollback_and_a_cherrypick(table: Beside) -> None:
     (first, *_) = [row[0] for row in table.sql("SELECT snapshot_id FROM {t}.snapshots")]
     with table.connect() as lake:

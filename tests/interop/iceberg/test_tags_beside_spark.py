@@ -34,6 +34,7 @@ def table(beside: Beside) -> Beside:
 
 @pytest.mark.parametrize("native", [False, True], ids=["expired", "with a tag of Iceberg's own"])
 @pytest.mark.seam
+@pytest.mark.night
 def test_a_tag_stays_whatever_spark_does_until_it_expires_the_snapshot(
     table: Beside, native: bool
 ) -> None:

@@ -210,6 +210,7 @@ def test_data_files_without_field_ids_that_lack_the_partition_column(
 
 
 @pytest.mark.seam
+@pytest.mark.night
 def test_schema_evolution(beside: Beside) -> None:
     make(beside, "k int, v string, f float, d decimal(5, 2), s struct<a: int>")
     beside.sql("INSERT INTO {t} VALUES (1, 'a', 1.5, 1.25, struct(1)), (2, 'b', 2.5, 2.25, NULL)")

@@ -38,6 +38,7 @@ MOVES = {"optimize": "OPTIMIZE {t}", "zorder": "OPTIMIZE {t} ZORDER BY (balance)
     ids=["update", "delete-vectors", "merge-vectors", "overwrite"],
 )
 @pytest.mark.seam
+@pytest.mark.night
 def test_rows_that_were_read_and_that_spark_then_changes_are_a_conflict(
     bank: Beside, how: str, vectors: bool
 ) -> None:
@@ -60,6 +61,7 @@ def test_rows_that_were_read_and_that_spark_then_changes_are_a_conflict(
 
 
 @pytest.mark.seam
+@pytest.mark.night
 def test_an_update_whose_row_spark_changed_is_redone_on_the_new_value(bank: Beside) -> None:
     events: list[lv.Event] = []
     with bank.connect(on_event=events.append) as lake:

@@ -189,6 +189,7 @@ def test_in_commit_timestamps_rise_and_spark_travels_by_them(beside: Beside) -> 
     ids=["v2", "struct statistics"],
 )
 @pytest.mark.seam
+@pytest.mark.night
 def test_checkpoints_that_spark_wrote_are_all_that_is_left_of_the_log(
     beside: Beside, properties: dict[str, str]
 ) -> None:
@@ -227,6 +228,7 @@ def test_a_clustered_table_is_written_by_lakevilla_and_optimized_by_spark(beside
 
 
 @pytest.mark.seam
+@pytest.mark.night
 def test_a_shallow_clone_is_read_and_changed_and_its_source_is_not(beside: Beside) -> None:
     """Its log names files of another table, and may repeat what its source's log proves."""
     with filled(beside) as lake:

@@ -51,6 +51,7 @@ def numbers(log: Path) -> list[int]:
 
 
 @pytest.mark.seam
+@pytest.mark.night
 def test_commits_survive_vacuum_checkpoint_optimize_and_overwrite_by_spark(
     at_once: Beside,
 ) -> None:

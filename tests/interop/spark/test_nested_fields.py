@@ -42,6 +42,7 @@ def rows(beside: Beside, table: str) -> list[dict[str, Any]]:
     ],
 )
 @pytest.mark.seam
+@pytest.mark.night
 def test_a_field_is_set_as_spark_sets_it(beside: Beside, targets: str, where: str) -> None:
     both(beside)
     lake = beside.connect()

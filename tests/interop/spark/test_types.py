@@ -208,6 +208,7 @@ def instants(request: pytest.FixtureRequest, beside: Beside) -> Iterator[Beside]
 
 
 @pytest.mark.seam
+@pytest.mark.night
 def test_a_table_written_by_spark_is_read_rewritten_and_read_by_spark_again(
     instants: Beside,
 ) -> None:

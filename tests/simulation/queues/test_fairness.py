@@ -195,10 +195,10 @@ def test_long_transaction_among_optimistic_ones_commits_once_it_is_escalated():
 
 
 def test_long_transaction_among_optimistic_ones_loses_without_escalation():
-    settings = Settings(escalate_after=1000)
-    simulation, long, others = storm(OPERATIONS, RI, settings, reads=True, attempts=4)
+    settings, attempts = Settings(escalate_after=1000), how_many(2, whole=4)
+    simulation, long, others = storm(OPERATIONS, RI, settings, reads=True, attempts=attempts)
     assert isinstance(long.result, ConflictError)
-    assert len(long.ids) == 4
+    assert len(long.ids) == attempts
     assert sums(simulation) == [others, 0]
 
 

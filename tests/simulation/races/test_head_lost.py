@@ -10,6 +10,7 @@ from lakevilla.store.codec import decode
 from lakevilla.store.effects import DeleteObject, Put
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import context_of
+from tests.support.search import how_many
 from tests.support.simulated.commits import TABLES, Process, alone, balances, lake, transfer
 
 
@@ -46,7 +47,7 @@ def lost_beneath(request, *, late, tables, iceberg=()):
 def test_a_transfer_is_there_whole_or_told_and_others_go_on(late, iceberg):
     request, moved, told, refused = 0, 0, 0, 0
     while (found := lost_beneath(request, late=late, tables=TABLES, iceberg=iceberg)) is not None:
-        request += 1
+        request += how_many(3, whole=1)
         simulation, process, report = found
         if report is None:
             continue

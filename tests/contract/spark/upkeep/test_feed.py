@@ -44,6 +44,7 @@ def work(lake: lv.Lake, kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.seam
+@pytest.mark.night
 def test_versions_tell_the_rows_that_they_tell_elsewhere(
     spark: SparkSession, lake: Any, other: lv.Lake, kind: Any
 ) -> None:

@@ -104,6 +104,7 @@ def embedded(tmp_path: Path) -> Iterator[Any]:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.seam
+@pytest.mark.night
 def test_the_rows_are_those_of_the_embedded_engine(
     spark: SparkSession,
     lake: Any,

@@ -26,6 +26,7 @@ from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import SCHEMA, context_of
 from lakevilla_testing.planted.every import PLANTED
 from lakevilla_testing.tables import delta_writer, iceberg_writer
+from tests.support.search import how_many
 from tests.support.simulated.commits import (
     TABLES,
     Process,
@@ -160,7 +161,7 @@ def every_point(other, format, before=drop, tables=TABLES):
         if process.done:
             break
         yield simulation, process, alone(simulation, other, "other")
-        request += 1
+        request += how_many(3, whole=1)
     assert request > 8
 
 
