@@ -354,6 +354,10 @@ class Context:
             and known.head.replacement > held.head.replacement
         ):
             return
+        if known is not None and held is not None and known.head.lake_id != held.head.lake_id:
+            # The lake was removed and made again here: what is known of logs is of other tables.
+            self.tails.clear()
+            self.expected.clear()
         self.held = held
 
     def commit_object(self, txn: str, digest: str) -> Program[CommitObject]:

@@ -221,6 +221,26 @@ def test_a_head_that_is_gone_is_not_made_again_by_a_client_that_saw_it(place: Pl
 # ------------------------------------------------------- tables, twice or elsewhere
 
 
+def test_a_client_of_a_lake_that_was_made_again_takes_nothing_for_a_table_of_the_new_one(
+    local_place: Place,
+) -> None:
+    root = Path(local_place.root)
+    with local_place.connect() as old:
+        for name in ("bank", "news"):
+            old.create_table(name, accounts(1))
+        for _ in range(3):
+            old.run(lambda txn: txn.append("news", accounts(1)))
+        shutil.rmtree(root)
+        with local_place.connect() as new:
+            new.create_table("bank", accounts(2))
+            # With the old table's tip in mind, an entry would be stored above one that is gone.
+            with pytest.raises(lv.TableNotFound, match="no table news"):
+                old.run(lambda txn: txn.append("news", accounts(1)))
+            assert not (root / "news").exists()
+            old.create_table("news", accounts(4))
+            assert new.read("news").num_rows == 4
+
+
 def test_a_table_registered_twice_is_one_table(place: Place) -> None:
     with place.connect() as lake:
         before = lake.snapshot().version
