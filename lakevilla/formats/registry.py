@@ -68,17 +68,24 @@ class Formats:
         raise TableNotFound("; ".join(missing), table=table)
 
 
-def installed_formats(uri_of: Callable[[str], str]) -> Formats:
-    """Return Delta, and Iceberg if pyiceberg is installed; Iceberg is loaded when it is needed."""
+def installed_formats(
+    uri_of: Callable[[str], str], beginning: Callable[[str], bytes | None] = lambda key: None
+) -> Formats:
+    """Return Delta, and Iceberg if pyiceberg is installed; Iceberg is loaded when it is needed.
+
+    ``beginning`` returns the first bytes of an object, none of one that is missing; None where only
+    a server could tell.
+    """
+    delta = DeltaFormat(beginning)
     if find_spec("pyiceberg") is None:
-        return Formats(DeltaFormat())
+        return Formats(delta)
 
     def iceberg() -> TableFormat:
         from lakevilla.formats.iceberg.table_format import IcebergFormat
 
         return IcebergFormat(uri_of)
 
-    return Formats(DeltaFormat(), later={"iceberg": iceberg})
+    return Formats(delta, later={"iceberg": iceberg})
 
 
 def refuse_two_tables(snapshot: TableSnapshot) -> Program[None]:

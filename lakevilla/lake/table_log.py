@@ -280,6 +280,25 @@ def _is_another_table(context: Context, tail: Tail) -> Program[bool]:
     return entry is not None and entry != known
 
 
+def is_made_again(context: Context, location: str) -> Program[bool]:
+    """Return whether others deleted the known log, or made another in its place; it is forgotten.
+
+    It is asked once something has failed: a LIST and a round of reads.
+    """
+    tail = context.tails.get(location)
+    if tail is None or tail.tip < 0 or context.epoch:
+        return False
+    try:
+        now = yield from _opened_again(context, tail)
+    except TableNotFound:
+        made_again = True
+    else:
+        made_again = now.version < tail.tip or now.table_id != tail.snapshot.table_id
+    if made_again:
+        context.tails.pop(location, None)
+    return made_again
+
+
 def refresh(context: Context, location: str) -> Program[Tail]:
     """Return the log's tip now: one GET while the known tip counts, else a LIST."""
     if context.epoch:

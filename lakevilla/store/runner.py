@@ -48,6 +48,9 @@ _LOOKS_UP_SECONDS = 0.5
 #: The size of a small body: two cores copy two larger ones at the same time.
 _SMALL = 1024 * 1024
 
+#: So many bytes of a log entry have its first line.
+_BEGINNING = 64 * 1024
+
 
 @dataclass(slots=True)
 class Requests:
@@ -274,6 +277,22 @@ class Runner:
             return False
         key = request.prefix if isinstance(request, List | ListNames) else request.key
         return not is_in_catalog(key) and self.store.local_path(key) is not None
+
+    def beginning(self, key: str) -> bytes | None:
+        """Return the first bytes of a local file, none of one that is missing; else None.
+
+        It is a look, not a request: it counts nowhere, and says nothing for sure.
+        """
+        path = None if is_in_catalog(key) else self.store.local_path(key)
+        if path is None:
+            return None
+        try:
+            with open(path, "rb") as file:
+                return file.read(_BEGINNING)
+        except FileNotFoundError:
+            return b""
+        except OSError:
+            return None
 
     def _metered(self, meter: Meter, effect: Request, pause: Callable[[float], object]) -> Any:
         """Make a request that counts for the running verb: a thread of the pool runs no verb."""

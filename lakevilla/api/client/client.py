@@ -126,7 +126,7 @@ class LakeClient(ClientOfEpoch):
             clock,
             ids,
             settings,
-            installed_formats(self.uri_of),
+            installed_formats(self.uri_of, self.runner.beginning),
             self._engine(self._embedded),
             notify=self.notify,
             connected=tuple(catalogs or ()),

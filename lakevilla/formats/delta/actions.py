@@ -511,6 +511,22 @@ def log_directory(location: str) -> str:
     return f"{location}/_delta_log"
 
 
+def begins_as(body: bytes, entry: Entry | None, version: int) -> bool:
+    """Return whether the beginning of a log entry may be that of a known one.
+
+    Most writers begin with the ``commitInfo``, in one line; where they do not, it may be.
+    """
+    line, end, _ = body.partition(b"\n")
+    if entry is None or entry.version != version or not end:
+        return True
+    try:
+        action = msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return True
+    info = action.get("commitInfo") if isinstance(action, dict) else None
+    return info is None or info == entry.raw_commit_info
+
+
 def entry_key(location: str, version: int) -> str:
     """Return the key of a log entry."""
     return f"{location}/_delta_log/{version:020}.json"

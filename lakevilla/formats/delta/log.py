@@ -204,6 +204,11 @@ class LogListing:
         return not self.entries and not self.checkpoints
 
     @property
+    def newest(self) -> int:
+        """The newest version; -1 for none."""
+        return max((*self.entries, *(c.version for c in self.checkpoints)), default=-1)
+
+    @property
     def is_rooted(self) -> bool:
         return bool(self.checkpoints) or 0 in self.entries
 
@@ -265,11 +270,10 @@ def _plan(listing: LogListing, target: int | None, location: str, table: str) ->
     usable = [c for c in listing.checkpoints if target is None or c.version <= target]
     checkpoint = usable[-1] if usable else None
     base = -1 if checkpoint is None else checkpoint.version
-    newest = max((*listing.entries, *(c.version for c in listing.checkpoints)), default=-1)
-    tip = newest if target is None else target
-    if tip > newest:
+    tip = listing.newest if target is None else target
+    if tip > listing.newest:
         raise VersionNotFound(
-            f"table {table} has no version {tip}; its newest is {newest}", table=table
+            f"table {table} has no version {tip}; its newest is {listing.newest}", table=table
         )
     missing = [version for version in range(base + 1, tip + 1) if version not in listing.entries]
     if missing:

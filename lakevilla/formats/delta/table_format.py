@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.formats.base import (
     VOIDED,
     Attempt,
@@ -21,7 +21,13 @@ from lakevilla.formats.base import (
     TableSnapshot,
 )
 from lakevilla.formats.delta import log
-from lakevilla.formats.delta.actions import entry_key, entry_with_faults, log_directory, parse_entry
+from lakevilla.formats.delta.actions import (
+    begins_as,
+    entry_key,
+    entry_with_faults,
+    log_directory,
+    parse_entry,
+)
 from lakevilla.formats.delta.alter import (
     alter_table,
     merge_schema,
@@ -60,13 +66,18 @@ _OBJECT = re.compile(
 
 
 class DeltaFormat:
-    """See ``formats.base.TableFormat``. Thread-safe; holds a small cache of checkpoints."""
+    """See ``formats.base.TableFormat``. Thread-safe; holds a small cache of checkpoints.
+
+    ``beginning`` returns the first bytes of an object, none of one that is missing; None where only
+    a server could tell.
+    """
 
     name: FormatName = "delta"
     file_retention_source = "delta.deletedFileRetentionDuration"
 
-    def __init__(self) -> None:
+    def __init__(self, beginning: Callable[[str], bytes | None] = lambda key: None) -> None:
         self._cache = log.CheckpointCache()
+        self._beginning = beginning
 
     def open(
         self, location: str, table: str, cached: TableSnapshot | None = None, *, catalog: str = ""
@@ -189,15 +200,28 @@ class DeltaFormat:
     def prepare(
         self, snapshot: TableSnapshot, change: Change, info: CommitInfo, timestamp_ms: int
     ) -> Program[Attempt]:
-        yield from ()
+        yield from self.check_whole(snapshot)
         version = snapshot.version + 1
         body = render(_delta(snapshot), change, info, timestamp_ms)
         entry = parse_entry(snapshot.location, version, body)
         return Attempt(entry_key(snapshot.location, version), body, ABSENT, entry)
 
     def check_whole(self, snapshot: TableSnapshot) -> Program[None]:
-        """Do nothing: an entry needs nothing of the entries before it."""
-        yield from ()
+        """Raise ``TableNotFound`` if the version is gone, or another's, where a look is free.
+
+        Above an entry that is gone the next one leaves a gap, and readers refuse the log: of a
+        table that others made in this one's place (docs/design/0050-drops-and-log-entries.md).
+        """
+        location, version = snapshot.location, snapshot.version
+        begins = None if version < 0 else self._beginning(entry_key(location, version))
+        if begins is None or (begins and begins_as(begins, _delta(snapshot).newest, version)):
+            return
+        if begins or (yield from log.list_log(location, version)).newest < version:
+            raise TableNotFound(
+                f"version {version} of table {snapshot.layout.table} is gone: another client has "
+                "deleted the log, or made another table in its place; read the table again",
+                table=snapshot.layout.table,
+            )
 
     def is_accepted(self, snapshot: TableSnapshot) -> Program[bool]:
         """Return True: log clean-up deletes entries by their age, never within minutes."""

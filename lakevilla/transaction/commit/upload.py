@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakevilla.errors import StoreError, TransactionAborted
+from lakevilla.errors import ConflictError, StoreError, TableNotFound, TransactionAborted
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import file_key
 from lakevilla.formats.registry import refuse_two_tables
@@ -14,7 +14,7 @@ from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, se
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import claim_table, load_tables
 from lakevilla.lake.applicability import lost_for_good, paths_written
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.row_changes import rows_fit
 from lakevilla.lake.table_log import look_above
 from lakevilla.phases import during
@@ -98,6 +98,24 @@ def _look_at_all(context: Context, tables: Sequence[str], **options: int) -> Pro
     return False
 
 
+def _check_log(txn: TransactionState, tail: Tail, state: TableState | None) -> Program[None]:
+    """Refuse to commit above a log that others have deleted since it was seen, or made again."""
+    try:
+        yield from txn.context.formats.of(tail.snapshot).check_whole(tail.snapshot)
+    except TableNotFound as error:
+        txn.context.tails.pop(tail.location, None)
+        of_lake = state is not None and not state.dropped
+        again = "`unregister` it, then `register` the new one" if of_lake else "run it again"
+        raise txn.fail(
+            ConflictError(
+                f"table {tail.location} was removed, or created again, by another client after "
+                f"transaction {txn.id} had seen its log: {again}",
+                table=tail.location,
+                txn_id=txn.id,
+            )
+        ) from error
+
+
 def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
     """Return checks and writes that refuse a damaged table, another's, or two in one place."""
     context = txn.context
@@ -111,7 +129,7 @@ def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
     for location in tables_written(txn):
         tail = context.tails.get(location)
         if tail is not None and not txn.options.read_only:
-            parts.append(context.formats.of(tail.snapshot).check_whole(tail.snapshot))
+            parts.append(_check_log(txn, tail, head.tables.get(location)))
     for location, working in () if txn.options.read_only else txn.work.tables.items():
         state, snapshot = head.tables.get(location), working.snapshot
         # A table that was dropped may have been released, with its lake.json.

@@ -21,6 +21,7 @@ from lakevilla.errors import (
 )
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.table_log import is_made_again
 from lakevilla.lake.tables.dropped import is_emptied
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Create, tables_read
@@ -44,7 +45,9 @@ READING_FAILED = (TableNotFound, VersionNotFound, CorruptObject, StoreError)
 
 
 def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[str, str]]:
-    """Return the tables that the newest HEAD has dropped or created again since they were seen.
+    """Return the tables that were dropped or created again since they were seen.
+
+    The newest HEAD says so, or the log is another one: other clients have replaced it.
 
     By location, with the ids of the old ones. This is queried once something has failed, so that a
     success costs no request. The data of tables that it revives may have been deleted since.
@@ -58,15 +61,25 @@ def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[st
         yield from load_tables(head, known)
     except LakeVillaError:
         return {}  # the first error is raised, not the one that prevents its explanation
+    made_again = set()
+    for place in known:
+        try:
+            if (yield from is_made_again(txn.context, place)):
+                made_again.add(place)
+        except LakeVillaError:
+            continue
     # A table that HEAD lacks is not in the lake, or not yet: HEAD keeps a mark of dropped ones.
-    now = {} if head is None else {place: head.tables.get(place) for place in known}
+    now = {place: None if head is None else head.tables.get(place) for place in known}
     return {
         place: known[place]
         for place, state in now.items()
-        if state is not None
-        and (
-            state.table_id != known[place]
-            or (is_emptied(state) if txn.revives(place) else state.dropped)
+        if place in made_again
+        or (
+            state is not None
+            and (
+                state.table_id != known[place]
+                or (is_emptied(state) if txn.revives(place) else state.dropped)
+            )
         )
     }
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.actions import (
     add_line,
+    begins_as,
     decode_path,
     encode_path,
     parse_entry,
@@ -157,3 +158,20 @@ def test_a_removal_without_size_is_not_extended() -> None:
     (file,) = parse(remove("a")).removes
     assert "extendedFileMetadata" not in json.loads(remove_line(file, 1))["remove"]
     assert json.loads(remove_line(file, 1))["remove"]["deletionTimestamp"] == 9
+
+
+# ------------------------------------------------------------- the beginning of an entry
+
+
+def test_an_entry_is_known_by_its_commit_info_where_that_comes_first() -> None:
+    body = b'{"commitInfo":{"operation":"WRITE","timestamp":7}}\n{"txn":{"appId":"a","version":1}}'
+    other = body.replace(b"7", b"8")
+    entry = parse_entry("t", 4, body)
+    assert begins_as(body, entry, 4)
+    assert begins_as(body[:60], entry, 4)
+    assert not begins_as(other, entry, 4)
+    # Nothing is known of the version, or the line is longer than what was read of it.
+    assert begins_as(other, None, 4)
+    assert begins_as(other, entry, 5)
+    assert begins_as(other[:20], entry, 4)
+    assert begins_as(b'{"txn":{"appId":"a","version":1}}\n' + other, entry, 4)
