@@ -186,4 +186,17 @@ class Reads(Generic[Frame]):
                 return run_statement(executor, text, values, given, known)
             except InvalidOperation as error:
                 place_within(error, query)
+                _refuse_past(error, text, executor)
                 raise
+
+
+def _refuse_past(error: InvalidOperation, query: str, executor: Executor) -> None:
+    """Say how to ask for a past state, if that is what the engine did not understand."""
+    from lakevilla.sql.statements.script.refs import without_pasts  # loads the parser
+
+    if without_pasts(query, executor.dialect)[1]:
+        raise InvalidOperation(
+            f"{error.message.partition(';')[0]}: past states of tables (VERSION AS OF, TIMESTAMP "
+            "AS OF, AT) are known in a session alone, `lake.session().sql(...)`; here read a past "
+            "state of the lake, `lake.snapshot(version).sql(...)`"
+        ) from None

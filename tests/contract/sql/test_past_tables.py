@@ -100,3 +100,15 @@ def test_files_that_are_gone_are_a_version_that_is_gone(session: Session, tmp_pa
         session.sql("SELECT id FROM t VERSION AS OF 1")
     with pytest.raises(lv.VersionNotFound):
         session.sql("SELECT id FROM t VERSION AS OF 99")
+
+
+@pytest.mark.parametrize("state", ["VERSION AS OF 0", "AT (VERSION => 1)"])
+def test_a_past_table_outside_of_a_session_is_refused_with_the_way_to_ask(
+    tmp_path: Path, state: str
+) -> None:
+    lake = lv.connect(tmp_path)
+    lake.create_table("t", [{"id": 1}])
+    with pytest.raises(lv.InvalidOperation, match=r"known in a session alone, `lake\.session\(\)"):
+        lake.sql(f"SELECT * FROM t {state}")
+    with pytest.raises(lv.InvalidOperation, match=r"syntax error at or near .*; correct the"):
+        lake.sql("SELECT * FROM t LIMIT LIMIT")
