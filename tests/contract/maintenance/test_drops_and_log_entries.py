@@ -188,7 +188,8 @@ def test_a_client_that_knows_an_older_drop_checks_again_before_it_refuses(
 def test_a_log_that_goes_is_missed_by_who_writes_on(
     place: Place, other: lv.Lake, clock: Clock, features: lv.Feature
 ) -> None:
-    """Another client deletes the directory, and HEAD knows of nothing."""
+    """Another client deletes the directory, and HEAD knows only that the table was published."""
+    other.run(lambda txn: txn.append("t", rows(8)), features=lv.Feature.R | lv.Feature.I)
     shutil.rmtree(Path(place.root, "t"))
     errors = (lv.TableNotFound, lv.ConflictError, lv.CorruptObject, lv.ForeignConflict)
     with pytest.raises(errors):
