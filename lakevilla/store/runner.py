@@ -17,6 +17,7 @@ from lakevilla.forked import lock
 from lakevilla.ids import Ids
 from lakevilla.meter import Meter, running
 from lakevilla.settings import Settings
+from lakevilla.store.backends.local import beginning_of
 from lakevilla.store.backends.reach import Reach
 from lakevilla.store.base import Failure, Found, Match, Store
 from lakevilla.store.cached import CachedObjects, is_content
@@ -276,23 +277,18 @@ class Runner:
         ):
             return False
         key = request.prefix if isinstance(request, List | ListNames) else request.key
-        return not is_in_catalog(key) and self.store.local_path(key) is not None
+        return self._local_path(key) is not None
 
     def beginning(self, key: str) -> bytes | None:
         """Return the first bytes of a local file, none of one that is missing; else None.
 
         It is a look, not a request: it counts nowhere, and says nothing for sure.
         """
-        path = None if is_in_catalog(key) else self.store.local_path(key)
-        if path is None:
-            return None
-        try:
-            with open(path, "rb") as file:
-                return file.read(_BEGINNING)
-        except FileNotFoundError:
-            return b""
-        except OSError:
-            return None
+        path = self._local_path(key)
+        return None if path is None else beginning_of(path, _BEGINNING)
+
+    def _local_path(self, key: str) -> str | None:
+        return None if is_in_catalog(key) else self.store.local_path(key)
 
     def _metered(self, meter: Meter, effect: Request, pause: Callable[[float], object]) -> Any:
         """Make a request that counts for the running verb: a thread of the pool runs no verb."""

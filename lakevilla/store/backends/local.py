@@ -65,6 +65,9 @@ _LEFT_OVER_SECONDS = 24 * 3600.0
 
 _DIRECTORY = OSError(errno.EISDIR, "is a directory")
 
+#: Without O_NONBLOCK opening a pipe would wait for a writer.
+_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
 _PERMANENT = {
     errno.EACCES: "permission denied; give this user the right to read and write there",
     errno.EPERM: "not permitted by the file system; it may not allow hard links",
@@ -111,9 +114,7 @@ class LocalStore:
         self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
     ) -> GetOutcome | Failure:
         try:
-            # Without O_NONBLOCK opening a pipe would wait for a writer.
-            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(self.local_path(key), flags)
+            descriptor = os.open(self.local_path(key), _READING)
         except OSError as error:
             return Missing() if _is_absence(error) else _failure(error, ambiguous=False)
         try:
@@ -431,6 +432,17 @@ def _read(descriptor: int, start: int, end: int) -> bytes:
         parts.append(part)
         start += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def beginning_of(path: str, count: int) -> bytes | None:
+    """Return a file's first bytes, none of one that is missing; None where it can't be read."""
+    try:
+        descriptor = os.open(path, _READING)
+        with _closing(descriptor):
+            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            return _read(descriptor, 0, count) if is_file else None
+    except OSError as error:
+        return b"" if _is_absence(error) else None
 
 
 def _is_absence(error: OSError) -> bool:

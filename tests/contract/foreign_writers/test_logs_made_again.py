@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -81,3 +82,16 @@ def test_a_read_that_meets_missing_files_of_a_log_made_again_sees_the_new_one_ne
         with pytest.raises(lv.ConflictError, match="dropped, or created again"):
             lake.read("t")
         assert lake.read("t").to_pylist() == [{"id": 0, "new": "new"}]
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_in_the_place_of_the_newest_entry_lets_no_append_wait(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    make(table, "old", OLD)
+    with lv.connect(str(tmp_path)) as lake:
+        assert lake.read("t").num_rows == OLD
+        newest = table / "_delta_log" / f"{OLD - 1:020}.json"
+        newest.unlink()
+        os.mkfifo(newest)
+        lake.run(lambda txn: txn.append("t", [{"id": 9, "old": "x"}]))
+        assert (table / "_delta_log" / f"{OLD:020}.json").is_file()
