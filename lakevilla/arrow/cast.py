@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -188,9 +188,9 @@ def _convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Arra
     if pa.types.is_struct(source) and pa.types.is_struct(target):
         return _convert_struct(array, target, place)
     if pa.types.is_map(source) and pa.types.is_map(target):
-        return _convert_map(array, target, place)
+        return _map_of(array, target, lambda p, kind, name: _convert(p, kind, place.child(name)))
     if is_list(source) and pa.types.is_list(target):
-        return _convert_list(array, target, place)
+        return _list_of(array, target, lambda p, kind, name: _convert(p, kind, place.child(name)))
     if not _fits(source, target):
         raise InvalidOperation(
             f"{place} has type {target} and the data {source}, which is never cast for you:"
@@ -267,21 +267,28 @@ def _convert_struct(array: pa.Array, target: pa.DataType, place: ColumnPath) -> 
     return pa.StructArray.from_arrays(converted, fields=list(target), mask=array.is_null())
 
 
-def _convert_list(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
-    values = _convert(array.flatten(), target.value_type, place.child("element"))
+#: Returns a part of an array as a type, given the part's name.
+_Converter = Callable[[pa.Array, pa.DataType, str], pa.Array]
+
+
+def _list_of(array: pa.Array, target: pa.DataType, convert: _Converter) -> pa.Array:
+    values = convert(array.flatten(), target.value_type, "element")
     return pa.ListArray.from_arrays(flat_offsets(array), values, type=target, mask=array.is_null())
 
 
-def _convert_map(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
-    # A list of entries can be flattened; a map's own keys ignore slices.
-    entry = pa.struct([array.type.key_field, array.type.item_field])
-    lists = array.cast(pa.list_(entry))
+def _map_of(array: pa.Array, target: pa.DataType, convert: _Converter) -> pa.Array:
+    lists = entries_of(array)
     entries = lists.flatten()
-    keys = _convert(entries.field(0), target.key_type, place.child("key"))
-    items = _convert(entries.field(1), target.item_type, place.child("value"))
+    keys = convert(entries.field(0), target.key_type, "key")
+    items = convert(entries.field(1), target.item_type, "value")
     return pa.MapArray.from_arrays(
         flat_offsets(lists), keys, items, type=target, mask=array.is_null()
     )
+
+
+def entries_of(maps: pa.Array) -> pa.Array:
+    """Return maps as lists of entries, which can be flattened: a map's own keys ignore slices."""
+    return maps.cast(pa.list_(pa.struct([maps.type.key_field, maps.type.item_field])))
 
 
 def _check_range(array: pa.Array, place: ColumnPath) -> None:
@@ -320,7 +327,7 @@ def _parts_with_range(array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
     if not _has_range(kind):
         return
     if pa.types.is_map(kind):
-        entries = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))).flatten()
+        entries = entries_of(array).flatten()
         yield "key", entries.field(0)
         yield "value", entries.field(1)
     elif pa.types.is_struct(kind):
@@ -604,22 +611,17 @@ def _cast_by_position(array: pa.Array, target: pa.DataType) -> pa.Array:
     Arrow casts a struct by the names of its fields, makes NULLs of those that it misses, and casts
     the values that a NULL struct covers.
     """
-    source, mask = array.type, array.is_null()
+    source = array.type
     if pa.types.is_struct(source) and pa.types.is_struct(target) and target.num_fields:
         fields = [
             _cast_by_position(inner, field.type)
             for inner, field in zip(array.flatten(), target, strict=True)
         ]
-        return pa.StructArray.from_arrays(fields, fields=list(target), mask=mask)
+        return pa.StructArray.from_arrays(fields, fields=list(target), mask=array.is_null())
     if pa.types.is_map(source) and pa.types.is_map(target):
-        lists = array.cast(pa.list_(pa.struct([source.key_field, source.item_field])))
-        entries = lists.flatten()
-        keys = _cast_by_position(entries.field(0), target.key_type)
-        items = _cast_by_position(entries.field(1), target.item_type)
-        return pa.MapArray.from_arrays(flat_offsets(lists), keys, items, type=target, mask=mask)
+        return _map_of(array, target, lambda part, kind, _: _cast_by_position(part, kind))
     if pa.types.is_list(source) and pa.types.is_list(target):
-        values = _cast_by_position(array.flatten(), target.value_type)
-        return pa.ListArray.from_arrays(flat_offsets(array), values, type=target, mask=mask)
+        return _list_of(array, target, lambda part, kind, _: _cast_by_position(part, kind))
     return array.cast(target)
 
 

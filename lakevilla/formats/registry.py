@@ -69,12 +69,11 @@ class Formats:
 
 
 def installed_formats(
-    uri_of: Callable[[str], str], beginning: Callable[[str], bytes | None] = lambda key: None
+    uri_of: Callable[[str], str], beginning: Callable[[str], bytes | None]
 ) -> Formats:
     """Return Delta, and Iceberg if pyiceberg is installed; Iceberg is loaded when it is needed.
 
-    ``beginning`` returns the first bytes of an object, none of one that is missing; None where only
-    a server could tell.
+    ``beginning`` is that of ``DeltaFormat``.
     """
     delta = DeltaFormat(beginning)
     if find_spec("pyiceberg") is None:

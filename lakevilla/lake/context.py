@@ -347,17 +347,12 @@ class Context:
             held.head.tables.share(known.head.tables)
             held.head.names.share(known.head.names)
             held.head.refs.share(known.head.refs)
-        if (
-            held is not None
-            and known is not None
-            and known.head.lake_id == held.head.lake_id
-            and known.head.replacement > held.head.replacement
-        ):
-            return
-        if known is not None and held is not None and known.head.lake_id != held.head.lake_id:
-            # The lake was removed and made again here: what is known of logs is of other tables.
-            self.tails.clear()
-            self.expected.clear()
+            if known.head.lake_id != held.head.lake_id:
+                # The lake was removed and made again here: what is known of logs is of others.
+                self.tails.clear()
+                self.expected.clear()
+            elif known.head.replacement > held.head.replacement:
+                return
         self.held = held
 
     def commit_object(self, txn: str, digest: str) -> Program[CommitObject]:

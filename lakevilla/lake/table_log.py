@@ -12,7 +12,7 @@ import dataclasses
 from itertools import takewhile
 from typing import TypeVar
 
-from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
+from lakevilla.errors import CorruptObject, LakeVillaError, TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry, FormatName, TableFormat, TableSnapshot
 from lakevilla.global_log.bases import kept_for, load_base
 from lakevilla.global_log.head import TableState, application_id
@@ -283,7 +283,8 @@ def _is_another_table(context: Context, tail: Tail) -> Program[bool]:
 def is_made_again(context: Context, location: str) -> Program[bool]:
     """Return whether others deleted the known log, or made another in its place; it is forgotten.
 
-    It is asked once something has failed: a LIST and a round of reads.
+    It is asked once something has failed: a LIST and a round of reads. A log that can't be read
+    says nothing.
     """
     tail = context.tails.get(location)
     if tail is None or tail.tip < 0 or context.epoch:
@@ -292,6 +293,8 @@ def is_made_again(context: Context, location: str) -> Program[bool]:
         now = yield from _opened_again(context, tail)
     except TableNotFound:
         made_again = True
+    except LakeVillaError:
+        return False
     else:
         made_again = now.version < tail.tip or now.table_id != tail.snapshot.table_id
     if made_again:

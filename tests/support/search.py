@@ -14,11 +14,6 @@ SEARCH = os.environ["LAKEVILLA_SEARCH"]
 #: Whether a test searches enough to require that what is rare occurs.
 WHOLE, SOAK = SEARCH != "small", SEARCH == "soak"
 
-#: Of the ways in which a client may crash, at a request and before or after it takes effect, a
-#: test runs each that is so far from the one before. It divides no number of ways of one request,
-#: so all of these occur.
-STRIDE = 1 if WHOLE else 7
-
 
 def how_many(small: int, *, whole: int | None = None, soak: int | None = None) -> int:
     """Return how many seeds, schedules or steps a test searches.
@@ -28,6 +23,11 @@ def how_many(small: int, *, whole: int | None = None, soak: int | None = None) -
     if SOAK and soak is not None:
         return soak
     return whole if WHOLE and whole is not None else small
+
+
+#: A test runs each crash of a client that is so far from the one before, of the four that there are
+#: at each request. Four and the stride have no common divisor, so all four kinds occur.
+STRIDE = how_many(7, whole=1)
 
 
 def first_seed() -> int:

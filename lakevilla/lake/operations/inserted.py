@@ -8,7 +8,7 @@ from datetime import time
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.arrow.cast import flat_offsets
+from lakevilla.arrow.cast import entries_of, flat_offsets
 from lakevilla.arrow.input import to_reader
 from lakevilla.arrow.unkept import refuse_unkept
 from lakevilla.errors import InvalidOperation
@@ -223,7 +223,7 @@ def assigned_nested(array: pa.Array, target: pa.DataType, assign: Assign) -> pa.
         values = assigned_nested(array.flatten(), target.value_type, assign)
         return pa.ListArray.from_arrays(flat_offsets(array), values, mask=array.is_null())
     if types.is_map(kind) and types.is_map(target):
-        lists = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+        lists = entries_of(array)
         keys, items = lists.flatten().flatten()
         return pa.MapArray.from_arrays(
             flat_offsets(lists),

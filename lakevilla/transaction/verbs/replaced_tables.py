@@ -23,7 +23,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.table_log import is_made_again
 from lakevilla.lake.tables.dropped import is_emptied
-from lakevilla.store.effects import Program
+from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Create, tables_read
 from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
@@ -61,26 +61,21 @@ def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[st
         yield from load_tables(head, known)
     except LakeVillaError:
         return {}  # the first error is raised, not the one that prevents its explanation
-    made_again = set()
-    for place in known:
-        try:
-            if (yield from is_made_again(txn.context, place)):
-                made_again.add(place)
-        except LakeVillaError:
-            continue
     # A table that HEAD lacks is not in the lake, or not yet: HEAD keeps a mark of dropped ones.
-    now = {place: None if head is None else head.tables.get(place) for place in known}
-    return {
+    now = {} if head is None else {place: head.tables.get(place) for place in known}
+    told = {
         place: known[place]
         for place, state in now.items()
-        if place in made_again
-        or (
-            state is not None
-            and (
-                state.table_id != known[place]
-                or (is_emptied(state) if txn.revives(place) else state.dropped)
-            )
+        if state is not None
+        and (
+            state.table_id != known[place]
+            or (is_emptied(state) if txn.revives(place) else state.dropped)
         )
+    }
+    others = [place for place in known if place not in told]
+    logs = yield from parallel([is_made_again(txn.context, place) for place in others])
+    return told | {
+        place: known[place] for place, made_again in zip(others, logs, strict=True) if made_again
     }
 
 

@@ -45,6 +45,7 @@ from lakevilla.formats.iceberg.metadata.file import (
     decode_pointer,
     encode_pointer,
     identifier_of,
+    name_in_catalog,
     number_of,
 )
 from lakevilla.store.base import (
@@ -197,7 +198,7 @@ class CatalogStore:
 
     def _load(self, key: str) -> Table:
         name, identifier = identifier_of(key)
-        table = self._tables[key] = _loaded(self._catalogs[name], name, identifier, key)
+        table = self._tables[key] = _loaded(self._catalogs[name], identifier, key)
         return table
 
     def _asked(self, ask: Callable[[], T]) -> T | Missing | Failure:
@@ -211,7 +212,7 @@ class CatalogStore:
             return _failure(error)
 
 
-def _loaded(catalog: Catalog, name: str, identifier: tuple[str, ...], key: str) -> Table:
+def _loaded(catalog: Catalog, identifier: tuple[str, ...], key: str) -> Table:
     """Return the table as its catalog has it now.
 
     Raises ``CorruptObject`` where the catalog names one metadata file twice that is missing. Once
@@ -226,9 +227,9 @@ def _loaded(catalog: Catalog, name: str, identifier: tuple[str, ...], key: str) 
     except FileNotFoundError as error:
         if _reason(error) != missing:
             raise  # it is taken for a failure like others, and repeated
-    table = ".".join((name, *identifier))
+    table = name_in_catalog(key)
     raise CorruptObject(
-        f"catalog {name} points table {table} at a metadata file that is missing ({missing}): "
+        f"the catalog of table {table} points at a metadata file that is missing ({missing}): "
         "restore it, or have the catalog point at one that exists (`register_table`)",
         key=key,
         table=table,
