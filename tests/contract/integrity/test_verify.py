@@ -20,7 +20,6 @@ from lakevilla_testing.histories.plan import small_limits
 from tests.contract.integrity.damage import DAMAGES, Objects, cut, filled, flipped
 from tests.support.inside import inside
 from tests.support.places import Place
-from tests.support.search import how_many
 
 BRANCHES = "_lakevilla/branches"
 #: What carries a hash in its name, by where it lies.
@@ -77,7 +76,7 @@ def test_each_drawn_damage_is_named(quick_place: Place) -> None:
     assert set(kinds) >= {*NAMED, "leaves of a branch", "pages of a branch", "commits of a branch"}
     named = {kind: [key for key in keys if is_named(lake, key)] for kind, keys in kinds.items()}
     assert all(named.values()), [kind for kind, keys in named.items() if not keys]
-    for trial in range(how_many(14, whole=40)):  # by three places
+    for trial in range(40):  # by three places
         kind = list(named)[trial % len(named)]
         key = draw.choice(named[kind])
         damage = DAMAGES[trial // len(named) % len(DAMAGES)]
