@@ -166,6 +166,30 @@ def test_partition_values_in_another_order_than_the_spec(place: Place, ids: bool
     assert place.seen("t") == [{"k": 2, "v": "a"}, {"k": 2, "v": "b"}]
 
 
+def test_without_ids_a_name_in_a_manifest_is_that_of_its_own_tables_spec(place: Place) -> None:
+    """Manifests with equal schemas, which are resolved once, may be of different specs."""
+    fields = [column(1, "a", "int"), column(2, "b", "int")]
+    schema = pa.schema({"a": pa.int32(), "b": pa.int32()})
+    rows = of_ids(pa.table({"a": [1], "b": [2]}, schema), {"a": 1, "b": 2})
+    for name, (first, second) in (("one", (1000, 1001)), ("other", (1001, 1000))):
+        spec = [
+            {"source-id": 1, "field-id": first, "transform": "identity", "name": "a"},
+            {"source-id": 2, "field-id": second, "transform": "identity", "name": "b"},
+        ]
+        table = Table(
+            Path(place.uri(name)),
+            fields,
+            partitioned=spec,
+            partition_types={"a": "int", "b": "int"},
+            ids=False,
+        )
+        table.add(File("a.parquet", rows, {"a": 1, "b": 2}))
+        table.write()
+    with place.connect() as lake:
+        for name in ("one", "other"):
+            assert lake.snapshot().read(name, where="a = 1").num_rows == 1
+
+
 def refused(place: Place, error: type[Exception], match: str) -> None:
     before = contents(place.root)
     with place.connect() as lake:

@@ -45,6 +45,9 @@ D = TypeVar("D", bound=StructProtocol)
 _DOUBLE = struct.Struct("<d")
 #: Encoded rows, by all values that determine them.
 _rows: Cache[bytes] = Cache(16 << 20)
+#: Schemas and readers, by all that determines them: the manifests of a table share one, and making
+#: it takes ten times as long as reading with it.
+_readers: Cache[tuple[Schema, Reader]] = Cache(4 << 20)
 
 
 class WholeAvroFile(AvroFile[D]):
@@ -60,16 +63,27 @@ class WholeAvroFile(AvroFile[D]):
             # https://github.com/apache/iceberg-python/issues/3952
             content = stream.read()
         self.decoder, self._size = StreamingBinaryDecoder(content), len(content)
-        self.header = construct_reader(META_SCHEMA, {-1: _Header}).read(self.decoder)
+        self.header = _HEADER.read(self.decoder)
+        text = self.header.meta["avro.schema"]
+        key = repr((self.read_types[-1].__name__, self.named, text))
+        made = _readers.find(key)
+        if made is None:
+            made = self._resolved(text)
+            _readers.keep(key, made, 16 * len(key))
+        self.schema, self.reader = made
+        return self
+
+    def _resolved(self, text: str) -> tuple[Schema, Reader]:
+        """Return the schema of a file with this Avro schema, and a reader of its records."""
         assert self.read_schema is not None
-        written = document(self.header.meta["avro.schema"])
-        made = numbered(written, self.read_schema, self.named)
-        self.schema = AvroSchemaConversion().avro_to_iceberg(made)
+        written = document(text)
+        schema = AvroSchemaConversion().avro_to_iceberg(
+            numbered(written, self.read_schema, self.named)
+        )
         resolver = ReadSchemaResolver(self.read_types, self.read_enums)
         resolve: Any = visit_with_partner  # as in pyiceberg's resolve_reader
-        reader = _whole(resolve(self.schema, self.read_schema, resolver, _Partners()))
-        self.reader = _with_optional_pairs(reader, written)
-        return self
+        reader = _whole(resolve(schema, self.read_schema, resolver, _Partners()))
+        return schema, _with_optional_pairs(reader, written)
 
     def _read_block(self) -> int:
         """Read the next block, as ``AvroFile`` does; ``EOFError`` is the end of a whole file alone.
@@ -119,6 +133,9 @@ class _Header(AvroFileHeader):
             case "snappy":
                 return _Snappy
         return super().compression_codec()
+
+
+_HEADER = construct_reader(META_SCHEMA, {-1: _Header})
 
 
 class _Snappy(Codec):
