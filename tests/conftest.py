@@ -11,6 +11,7 @@ pytest_plugins = [
     "tests.support.in_memory",
     "tests.support.selection",
     "tests.support.quarantine",
+    "tests.support.command_line",
     "tests.fixtures.s3",
     "tests.fixtures.signals",
     "tests.fixtures.spark",

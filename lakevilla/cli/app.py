@@ -78,6 +78,10 @@ def main() -> None:
         # A character that the terminal's encoding lacks is shown escaped.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    # Typer makes the parameters of each command that is registered. One is needed where the first
+    # word names it, and to make all fifty takes longer than most of them run.
+    if named := [one for one in app.registered_commands if [one.name] == sys.argv[1:2]]:
+        app.registered_commands = named
     try:
         app()
     except OSError as error:  # of this machine: the disk of the output is full

@@ -103,6 +103,7 @@ def run(directory: Path, **given: str) -> Result:
     )
 
 
+@pytest.mark.night
 def test_all_phases_run_and_are_drawn(tmp_path: Path) -> None:
     given = {"features": "NONE,R|CT", "modes": "serial,concurrent", "reads": "2"}
     given |= {"readers": "2", "writers": "2", "writes": "2"}

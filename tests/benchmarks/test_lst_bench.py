@@ -59,6 +59,7 @@ def test_a_session_draws_its_queries_and_a_refresh_its_dates_by_the_seed() -> No
     assert all(last - first == 6 for first, last in refresh(1, 3, 7, "a").ranges)
 
 
+@pytest.mark.night
 def test_a_query_that_answers_no_row_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_row_that_is_changed_by_mistake_is_found(
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.night
 def test_a_file_that_is_kept_with_old_rows_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_an_answer_of_too_few_rows_is_found(
     assert result.checks == {ANSWERED: False}
 
 
+@pytest.mark.night
 def test_a_system_that_is_not_installed_is_left_out_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

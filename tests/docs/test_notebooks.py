@@ -34,7 +34,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[nbformat.N
 
 
 @QUIET
-@pytest.mark.cases(None)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, run: Callable[[nbformat.NotebookNode], None]) -> None:
     notebook = nbformat.read(path, as_version=4)

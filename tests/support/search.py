@@ -27,7 +27,7 @@ def how_many(small: int, *, whole: int | None = None, soak: int | None = None) -
 
 #: A test runs each crash of a client that is so far from the one before, of the four that there are
 #: at each request. Four and the stride have no common divisor, so all four kinds occur.
-STRIDE = how_many(7, whole=1)
+STRIDE = how_many(13, whole=1)
 
 
 def first_seed() -> int:

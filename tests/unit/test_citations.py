@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+#: To parse the whole code takes seconds: one worker does it.
+pytestmark = pytest.mark.xdist_group("code")
+
 ROOT = Path(__file__).parents[2]
 DESIGN = ROOT / "docs" / "design"
 

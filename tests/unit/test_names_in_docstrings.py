@@ -16,6 +16,9 @@ from pathlib import Path
 
 import pytest
 
+#: To parse the whole code takes seconds: one worker does it.
+pytestmark = pytest.mark.xdist_group("code")
+
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "lakevilla"
 MODULES = sorted((*LIBRARY.rglob("*.py"), *(ROOT / "lakevilla_testing").rglob("*.py")))

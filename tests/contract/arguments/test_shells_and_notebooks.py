@@ -173,6 +173,7 @@ def test_a_transaction_that_is_dropped_is_warned_of(lake: lv.Lake) -> None:
     assert "lost" not in message
 
 
+@pytest.mark.night
 def test_python_shows_that_writes_are_lost_without_being_asked(tmp_path: Path) -> None:
     program = (
         "import lakevilla as lv\n"

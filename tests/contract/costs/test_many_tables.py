@@ -272,6 +272,7 @@ def test_a_leaf_holds_what_its_name_says(lake: lv.Lake) -> None:
         assert list(leaf["entries"]) == sorted(leaf["entries"])
 
 
+@pytest.mark.night
 def test_clients_that_commit_at_once_lose_no_commit_of_a_leaf(
     small_leaves: None, place: Place
 ) -> None:

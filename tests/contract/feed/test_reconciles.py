@@ -15,6 +15,7 @@ import pytest
 import lakevilla as lv
 from tests.contract.feed.mirror import Mirror, check, state_at
 from tests.support.places import Place
+from tests.support.search import how_many
 from tests.support.stores import interrupted, is_entry
 
 
@@ -168,7 +169,7 @@ def test_any_cuts_come_to_the_same(lake: lv.Lake, shared_place: Place, seed: int
                 other.run(lambda txn: txn.append("log", [{"id": 9}]))
             mirrors.append(Mirror().apply_all(other.changes(0)))
 
-        for _ in range(4):
+        for _ in range(how_many(2, whole=4)):
             overtaken(lake, shared_place, look)
         for mirror in mirrors:
             while mirror.version < newest(lake):

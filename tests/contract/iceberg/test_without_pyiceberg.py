@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 
@@ -53,6 +54,7 @@ def run(root: Path, how: str, program: str = PROGRAM) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.night
 def test_delta_tables_are_used_without_pyiceberg_and_do_not_load_it(tmp_path: Path) -> None:
     rows, refused, loaded = run(tmp_path, "hidden")
     assert rows == "[{'id': 2}]"

@@ -25,7 +25,7 @@ from tests.support.traces import Trace, steps
 MANY = 64
 PARTS = 8
 #: Random races, and how many of them are one test.
-OVERLAPS, BLOCK = how_many(5, whole=60, soak=400), how_many(5, whole=20)
+OVERLAPS, BLOCK = how_many(2, whole=60, soak=400), how_many(2, whole=20)
 
 
 def rows(part: int) -> list[dict[str, int]]:

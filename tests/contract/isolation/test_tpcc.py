@@ -33,6 +33,7 @@ def run(directory: Path, system: str, **given: str) -> Result:
 
 
 @pytest.mark.parametrize("system", [name for name in FEATURES if name != SINGLE])
+@pytest.mark.night
 def test_all_conditions_hold_after_transactions_at_the_same_time(
     system: str, tmp_path: Path
 ) -> None:

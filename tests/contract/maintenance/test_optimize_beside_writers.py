@@ -210,6 +210,7 @@ def test_a_change_of_the_schema_meanwhile_lets_all_go(place: Place, other: lv.La
 
 
 @pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.night
 def test_writers_on_other_threads_meet_no_conflict_while_it_runs_again_and_again(
     local_place: Place, guarded: bool
 ) -> None:

@@ -510,6 +510,7 @@ def test_own_writes_are_read(memory_place: Place, features: str) -> None:
     ids="-".join,
 )
 @pytest.mark.parametrize("way", ["redone", "run again"])
+@pytest.mark.night
 def test_no_update_is_lost_whoever_meets_whom(
     memory_place: Place, mix: tuple[str, str], way: str
 ) -> None:

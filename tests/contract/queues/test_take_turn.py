@@ -35,6 +35,7 @@ def read_and_add(txn: lv.Transaction, *tables: str) -> None:
 
 
 @pytest.mark.parametrize("features", QUEUED)
+@pytest.mark.night
 def test_clients_that_take_their_turn_read_and_write_without_a_conflict(
     local_place: Place, features: str
 ) -> None:

@@ -292,6 +292,7 @@ print(connection.sql("SELECT a.id FROM bank AS a LIMIT 1").fetchall())
 """
 
 
+@pytest.mark.night
 def test_a_process_ends_well_after_a_query_that_needed_the_first_rows(tmp_path: Path) -> None:
     with lv.connect(tmp_path / "lake") as lake:
         lake.create_table("bank", pa.table({"id": pa.array([7] * 2_000_000)}))

@@ -591,6 +591,7 @@ def test_the_outcome_of_a_key_that_nobody_used_is_expired(lake: lv.Lake) -> None
 # ------------------------------------------------------------------ long history
 
 
+@pytest.mark.night
 def test_a_transaction_commits_after_hundreds_of_commits_have_gone_to_pages(
     shop: Place,
 ) -> None:
@@ -759,6 +760,7 @@ def test_an_id_that_was_seen_is_kept_even_behind_the_floor(lake: lv.Lake, shop: 
     behind.run(lambda txn: txn.append("orders", {"id": [5], "qty": [5]}))
 
 
+@pytest.mark.night
 def test_a_dry_run_of_gc_writes_nothing_even_when_head_is_full(lake: lv.Lake, shop: Place) -> None:
     lake.run(load)
     while inside(lake).held is None or not overfull(inside(lake).held.head):

@@ -154,6 +154,7 @@ def by_one(tmp_path: Path) -> Iterator[lv.Lake]:
 
 @pytest.mark.parametrize("on_conflict", ["error", "ours", "theirs"])
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.night
 def test_a_merge_by_keys_comes_to_the_same_end(
     by_tasks: Any, by_one: lv.Lake, kind: Format, seed: int, on_conflict: str
 ) -> None:

@@ -225,6 +225,7 @@ def test_two_transactions_on_a_branch_conflict_as_on_the_lake(lake: lv.Lake) -> 
     assert (stock(one), stock(lake)) == ({"tea": 7}, {"tea": 10})
 
 
+@pytest.mark.night
 def test_many_write_a_branch_at_once(lake: lv.Lake) -> None:
     shop(lake)
     lake.branch("etl")
@@ -504,6 +505,7 @@ def test_a_commit_on_a_branch_is_its_files_and_two_writes_more(lake: lv.Lake, ki
     assert cost(etl, lambda: etl.run(both)) == Requests(put=2 + 2, get=1)
 
 
+@pytest.mark.night
 def test_a_branch_of_many_commits_stays_small(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.run(put_in("jam", 1))

@@ -21,6 +21,7 @@ from tests.contract.foreign_readers import Format
 from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.refs.shop import clean_up, shop
+from tests.support.search import how_many
 from tests.support.traces import cost
 
 
@@ -300,7 +301,8 @@ def test_a_tag_is_two_writes_however_many_tables_there_are(tmp_path: Path) -> No
         assert (ten.put, ten.list) == (2, 0)
         assert ten.get <= 11  # HEAD, and each log
         assert cost(few, lambda: few.tag("none", absorb=[])) == Requests(put=2, get=1)
-    with lake_of(100_000, str(tmp_path / "many"), commits=1) as many, lv.connect(many.root) as new:
+    count = how_many(20_000, whole=100_000)
+    with lake_of(count, str(tmp_path / "many"), commits=1) as many, lv.connect(many.root) as new:
         many.tag("warm")
         before = sizes_of(many)
         assert cost(many, lambda: many.tag("one")) == Requests(put=2, get=1)

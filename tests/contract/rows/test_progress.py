@@ -283,6 +283,7 @@ with lv.connect(sys.argv[1], progress=True, on_event=heard) as lake:
     ],
     ids=["colours", "NO_COLOR", "narrow", "dumb"],
 )
+@pytest.mark.night
 def test_bars_keep_to_the_terminal_and_results_to_stdout(
     tmp_path: Path, environment: dict[str, str], is_drawn: bool, is_coloured: bool
 ) -> None:

@@ -212,6 +212,7 @@ def test_a_row_that_moves_to_another_partition_is_there_once(lake: lv.Lake) -> N
     same_as_others(lake, "delta", moved)
 
 
+@pytest.mark.night
 def test_an_iceberg_table_finds_its_tags_after_many_commits_and_a_gc(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

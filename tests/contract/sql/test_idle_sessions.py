@@ -131,6 +131,7 @@ def test_a_limit_is_a_number_of_seconds(lake: lv.Lake, seconds: object) -> None:
 
 
 @pytest.mark.parametrize("limit", ["1", "0"])
+@pytest.mark.night
 def test_other_clients_continue_next_to_a_session_left_open(
     lake: lv.Lake, tmp_path: Path, limit: str
 ) -> None:

@@ -70,6 +70,7 @@ def append_and_die_halfway(root: str, features: lv.Feature) -> None:
         txn.append("t", accounts(2, 3))
 
 
+@pytest.mark.night
 def test_half_a_file_of_a_killed_writer_is_in_nobodys_way(
     local_place: Place, features: lv.Feature
 ) -> None:

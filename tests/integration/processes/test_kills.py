@@ -21,7 +21,7 @@ from tests.support.search import WHOLE, how_many
 from tests.support.tables import accounts, contents
 
 ROOT = Path(__file__).parents[3]
-KILLS = how_many(5, whole=21, soak=5000)
+KILLS = how_many(2, whole=21, soak=5000)
 TOTAL = 5 * 1000 + 7 * 1000
 
 

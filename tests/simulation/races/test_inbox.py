@@ -335,25 +335,28 @@ def eight_on_one_table(seed: int) -> tuple[int, int]:
 
 @pytest.mark.timeout(300)
 def test_eight_on_one_table_go_together_with_few_requests() -> None:
-    found = [eight_on_one_table(seed) for seed in (4, 5)]
+    found = [eight_on_one_table(seed) for seed in (4, 5)[: how_many(1, whole=2)]]
     commits = sum(one[0] for one in found)
-    assert commits >= 2 * 10 * 13
+    assert commits >= len(found) * 10 * 13
     assert sum(one[1] for one in found) <= 15.5 * commits
+
+
+SECONDS = how_many(3, whole=6)
 
 
 @pytest.mark.timeout(300)
 def test_thirty_two_continue_concurrently_with_one_that_can_only_race() -> None:
     with small_limits(False):
-        done = crowd_beside_a_racer(6.0)
+        done = crowd_beside_a_racer(SECONDS)
     racer = done.pop("racer", 0)
     assert racer >= 3, "who races is not starved"
-    assert sum(done.values()) > 20 * 6, "each second so many commits"
+    assert sum(done.values()) > 30 * SECONDS, "each second so many commits"
     assert len(done) == 32, "and nobody is left out"
 
 
 @pytest.mark.timeout(300)
 def test_a_crowd_in_which_each_goes_alone_is_slower_and_leaves_some_out() -> None:
     with PLANTED["crowd_not_noticed"].plant(), small_limits(False):
-        done = crowd_beside_a_racer(6.0)
+        done = crowd_beside_a_racer(SECONDS)
     done.pop("racer", 0)
-    assert sum(done.values()) < 20 * 6
+    assert sum(done.values()) < 30 * SECONDS
