@@ -25,7 +25,7 @@ from lakevilla.phases import during
 from lakevilla.store.base import PutOutcome, Refused, Stored, Unknown
 from lakevilla.store.effects import Program, parallel, put, sleep
 from lakevilla.sublogs.describe import describe, summed
-from lakevilla.sublogs.operations import is_blind, tables_read
+from lakevilla.sublogs.operations import Create, Drop, Rename, is_blind, tables_read
 from lakevilla.transaction.commit.upload import check_files
 from lakevilla.transaction.redo.deferred import perform_deferred
 from lakevilla.transaction.redo.rebase import rebase
@@ -68,6 +68,9 @@ def commit_by_entry(txn: TransactionState) -> Program[int]:
     """
     context = txn.context
     location = txn.work.done[0].table
+    # An entry of the log would be acknowledged, and say nothing of it.
+    of_head = [one for one in txn.work.done if isinstance(one.operation, Create | Drop | Rename)]
+    assert not of_head, f"transaction {txn.id} changes what HEAD alone records: {of_head}"
     resends = iter(range(_MAX_UNKNOWN))
     for attempt in range(_MAX_RACES):
         yield from perform_deferred(txn)

@@ -429,6 +429,8 @@ def drop(txn: TransactionState, location: str, *, applied: bool = False) -> Prog
     ``applied``: it is dropped because another state lacks it.
     """
     txn.check_write(location, "drop_table")
+    if not txn.through_head:
+        yield from join_head(txn)
     yield from touch(txn, [location], probing=True, access="write")
     _check_there(txn, location, "drop_table")
     table_id = txn.work.tables[location].snapshot.table_id

@@ -197,3 +197,25 @@ def test_a_log_that_goes_is_missed_by_who_writes_on(
             clock.ahead_seconds += 60
             other.run(lambda txn: txn.append("t", rows(9)), features=features)
             assert clock.ahead_seconds < 400
+
+
+#: Verbs whose effect HEAD alone records, and the tables that there are afterwards.
+OF_HEAD: dict[str, tuple[Callable[[lv.Transaction], object], list[str]]] = {
+    "drop": (lambda txn: txn.drop_table("t"), []),
+    "rename": (lambda txn: txn.rename_table("t", "u"), ["u"]),
+    "create": (lambda txn: txn.create_table("u", rows().schema), ["t", "u"]),
+}
+
+
+@pytest.mark.parametrize("features", BY_ENTRY)
+@pytest.mark.parametrize("verb", OF_HEAD)
+@pytest.mark.cases(6)
+def test_what_head_alone_records_is_done_without_isolation_too(
+    lake: lv.Lake, place: Place, features: lv.Feature, verb: str
+) -> None:
+    change, names = OF_HEAD[verb]
+    with lake.transaction(features=features) as txn:
+        change(txn)
+    assert txn.result is not None
+    with place.connect() as other:
+        assert [table.name for table in other.tables()] == names
