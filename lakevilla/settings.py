@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from lakevilla.errors import InvalidOperation
 
-#: These may be zero: zero requests something at once, or never to be repeated.
+#: These may be zero: at once, each time, not at all, or that nothing is kept, by the setting.
 _MAY_BE_ZERO = {
     "foreign_staleness_seconds",
     "in_memory_file_limit_bytes",

@@ -320,7 +320,7 @@ def shown_tables(head: Head) -> dict[str, str]:
 
 
 def application_id(head: Head) -> str:
-    """Return the application id of Delta's ``txn`` action that proves publishing."""
+    """Return the application id under which logs of tables name their newest commit of the lake."""
     return f"lakevilla/{head.lake_id}"
 
 

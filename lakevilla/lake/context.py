@@ -226,7 +226,7 @@ class Context:
         self.leases = Leases(self.settings.lease_seconds, MOST_LEASE_SECONDS)
 
     def of_branch(self, held: HeldHead) -> Context:
-        """Return the context of a branch by its HEAD. Programs run at its home (``store.home``)."""
+        """Return the context of a branch by its HEAD; its programs must run ``at_home`` there."""
         return Context(
             self.root,
             self.clock,

@@ -138,7 +138,7 @@ def run_separately(lake: Host[Frame], node: Separate) -> Frame | None:
             files = lake.table(table).vacuum(hours, dry_run)
             return rows_of(lake.snapshot(), _FILES, [(path,) for path in files])
         case UseBranch():
-            raise AssertionError("the session goes there")
+            raise AssertionError("the session performs USE itself")
     return None
 
 

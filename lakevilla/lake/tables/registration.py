@@ -54,8 +54,8 @@ from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program, get, parallel, sleep
 
 _MAX_RACES = 200
-#: The attempts to give away a claim that other clients write meanwhile.
-_MAX_LET_GO = 16
+#: The number of attempts to release a table's claim while other clients write it again.
+_MAX_RELEASES = 16
 
 
 def replace_until_stored(
@@ -346,7 +346,7 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
         raise TableNotFound(f"table {name} is not in this lake: `tables()` lists them", table=name)
     yield from load_names(held.head, [name])
     by_name = name in held.head.names
-    for _ in range(_MAX_LET_GO):
+    for _ in range(_MAX_RELEASES):
         if (yield from _taken_out(context, name, location, by_name=by_name)):
             return
     raise StoreError(

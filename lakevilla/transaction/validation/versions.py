@@ -23,7 +23,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 def firing(
     txn: TransactionState, head: Head | None, new: View, tail: Tail
 ) -> Program[tuple[Versions, Rule | None]]:
-    """Return a table's versions, and the rule that fires when it has moved on to ``new``.
+    """Return a table's versions, and the first of the rules R1 to R3 that they break at ``new``.
 
     A deferred operation has read and written nothing yet.
     """

@@ -407,7 +407,7 @@ OTHERS: dict[str, Callable[[lv.Transaction], object]] = {
 
 @pytest.mark.parametrize("other", OTHERS, ids=str)
 @pytest.mark.parametrize("isolation", ["serializable", "snapshot"])
-def test_an_overwrite_with_reuse_leaves_its_rows_whatever_other_clients_do_meanwhile(
+def test_a_table_has_the_rows_of_an_overwrite_with_reuse_whatever_other_clients_do_meanwhile(
     lake: lv.Lake, kind: str, other: str, isolation: Any
 ) -> None:
     rows = accounts(100)

@@ -256,7 +256,9 @@ def test_filters_of_two_uses_of_one_frame_are_kept_apart(bank: Source, pushing: 
     assert frame.count() == 4
 
 
-def test_a_frame_that_is_joined_with_itself_has_both_sides(bank: Source, pushing: None) -> None:
+def test_a_frame_that_is_joined_with_itself_has_the_rows_of_both_sides(
+    bank: Source, pushing: None
+) -> None:
     """With a filter that is pushed on one side alone, and another one on each."""
     frame = bank.read("bank")
     few = frame.where("id = 1").alias("few")

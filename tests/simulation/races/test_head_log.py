@@ -426,7 +426,7 @@ def test_clients_that_make_the_lake_at_once_agree_on_its_form():
     assert min(forms[True], forms[False]) > count // 12
 
 
-def test_a_client_that_could_replace_appends_to_a_log():
+def test_a_client_whose_store_replaces_appends_where_head_is_a_log():
     simulation = made("log")
     simulation.store.replaces = True
     assert alone(simulation, adding("a", True), "able")

@@ -63,7 +63,7 @@ def test_a_file_that_nothing_is_known_of_makes_no_summary() -> None:
         assert summarize([Change(adds=(added(unknown),))], COLUMNS, SUMMARY_BYTES) is None
 
 
-def test_partition_values_tell_enough() -> None:
+def test_partition_values_alone_are_enough_for_a_summary() -> None:
     summary = summarize([Change(adds=(added(None, day="2024-01-01"),))], COLUMNS, SUMMARY_BYTES)
     assert summary is not None
     assert summary.added[0].partition_values == {"day": "2024-01-01"}

@@ -105,7 +105,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Read the options as Spark passes them: in any case, the table as ``path``.
+        """Read the options as Spark passes them: names in any letter case, the table as ``path``.
 
         Raises
         ------

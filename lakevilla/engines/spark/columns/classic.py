@@ -37,7 +37,7 @@ def read(column: Any) -> Node:
 
 
 def frame_id(frame: Any) -> str:
-    """Return the number by which the attributes of a DataFrame name it."""
+    """Return a DataFrame's id, as ``Name.frame`` has it for a column that was taken from it."""
     return f"classic {frame._jdf.id()}"
 
 

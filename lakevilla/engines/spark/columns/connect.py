@@ -38,7 +38,7 @@ def read(column: Any, client: Any) -> Node:
 
 
 def frame_id(frame: Any) -> str:
-    """Return the number by which the columns of a DataFrame name it."""
+    """Return a DataFrame's id, as ``Name.frame`` has it for a column that was taken from it."""
     return f"connect {frame._plan._plan_id}"
 
 

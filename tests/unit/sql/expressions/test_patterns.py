@@ -181,7 +181,9 @@ def test_letters_that_engines_differ_in_are_refused(text: str, named: str) -> No
     [("MM-dd", "fraction"), ("yyyy-dd", "fraction"), ("yyyy-MM-dd mm", "fraction"),
      ("yyyy-MM-dd HH:mm.SSS", "fraction"), ("yyyy-MM-dd HH", "day"), ("HH:mm", "fraction")],
 )  # fmt: skip
-def test_a_format_to_read_by_has_no_gaps(text: str, last: str) -> None:
+def test_a_format_to_read_by_is_refused_with_gaps_or_with_fields_that_the_type_lacks(
+    text: str, last: str
+) -> None:
     with pytest.raises(WrongTypes):
         read_format(text, last)
 
