@@ -402,7 +402,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def parameters(given: object, *, nested: bool = False) -> dict[str, object]:
-    """Return parameters by name.
+    """Check the values given for the ``:name`` of a text, and return them by name.
 
     Their values are None, bool, int, float, Decimal, str, bytes, dates, times, UUID or lists of
     these; with ``nested`` also mappings.

@@ -191,7 +191,7 @@ _NAMED = 5
 
 
 def end_clone(context: Context, name: str, first: RefEntry) -> Program[None]:
-    """Remove a clone from HEAD, and the marks of tables that were dropped there unwritten.
+    """Remove a clone from HEAD, and the entries of mounts that were dropped before any write.
 
     This is safe because the very HEAD that is replaced shows which tables of it were written to:
     a client that writes to one later finds no clone, and is in conflict.

@@ -367,7 +367,7 @@ def load_page(ref: PageRef) -> Program[Page]:
                 "not kept any more; try again"
             )
         raise CorruptObject(
-            f"{ref.key} is missing: the lake's history before commit {ref.last_sequence} is lost; "
+            f"{ref.key} is missing: the lake's history up to commit {ref.last_sequence} is lost; "
             "run `lakevilla doctor`",
             key=ref.key,
         )

@@ -49,7 +49,7 @@ class Verdict(Enum):
 
     UNTOUCHED = "untouched"  # no file that may match was added or removed
     MOVED = "moved"  # the same rows in other files
-    CHANGED = "changed"  # rows that match were added, removed or changed, or that is unknown
+    CHANGED = "changed"  # rows that match were added, removed or changed, or may have been
 
 
 def judge(

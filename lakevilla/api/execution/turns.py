@@ -65,7 +65,7 @@ class Turns:
             A verb is running, in this thread or another.
         """
         if self._holder == threading.get_ident():
-            # Check this before the way in: a saver that holds it may wait for this very verb.
+            # Check before taking ``_way_in``: a saver that holds it may wait for this very verb.
             raise InvalidOperation(
                 f"transaction {self._txn_id} is running another operation, whose data source "
                 "calls it: read first, and pass the result",

@@ -118,7 +118,7 @@ def mounted_view(context: Context, mount: Mount, location: str) -> Program[View]
     made = yield from made_elsewhere(snapshot, context.root, location, table_id, made_ms)
     blank = context.formats.of(snapshot).blank(location, location)
     shown = blank.apply(made)
-    # As a pending commit: the rows that the making of the table adds are not part of a change.
+    # This part adds the files that the making of the table will add: so that changes no rows.
     part = TablePart(table_id, made, created=True, contract=shown.contract)
     clone = Mounted(mount.name, mount.entry, mount.source)
     view = View(location, None, Placement(-1, ()), (part,), blank, shown, -1, clone)

@@ -170,7 +170,7 @@ def _found(operation: Transplant, snapshot: TableSnapshot) -> Program[_Found]:
         sorted({file.path for file in (*operation.removes, *operation.adds)}), pa.string()
     )
     files = yield from snapshot.files()
-    # By path: the same path with other deletes is another file, and a state can't have both.
+    # Look for the paths alone: a path with other deletes is another file, and excludes ours.
     there = files.filter(pc.is_in(files["path"], value_set=paths))
     live = dict(zip(file_refs(there), data_files(there), strict=True))
     removed = {file.ref for file in operation.removes}

@@ -36,7 +36,7 @@ from lakevilla.store.effects import Program, copy_all, put
 #: The property that marks an export, and names its table.
 MARK = "lakevilla.export"
 _TRIES = 10
-#: The length of the encoded name of a vector's file, after Delta's prefix.
+#: The length of the encoded UUID at the end of a vector's name, after the optional prefix.
 _VECTOR_NAME = 20
 
 

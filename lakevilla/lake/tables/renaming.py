@@ -22,7 +22,7 @@ def renames_of(operations: Iterable[Operation]) -> list[Rename]:
 
 
 def renamed(names: NameMap, renames: Iterable[Rename]) -> NameMap:
-    """Return the names after renames that were checked."""
+    """Return HEAD's names as they are after these renames, which were checked before."""
     for one in renames:
         names = names.updated(_changes(one))
     return names

@@ -314,7 +314,7 @@ def unreferenced_leaves(
     ripe = [mark for mark in marks if made[mark.key] <= listed.now - max_age]
     ripe += [now] if max_age == 0 else []
     ruling = max(ripe, key=lambda mark: mark.replacement, default=None)
-    # A few marks are enough for ever: each run need not leave one.
+    # Not every run leaves a mark: one in each half of ``max_age`` is enough, so marks stay few.
     halfway = listed.now - max_age / 2
     waiting = ruling is None or any(not _is_unreferenced(key, ruling) for key in fallen)
     may_mark = not (dry_run or listed.in_doubt)  # a mark says that HEAD has advanced so far

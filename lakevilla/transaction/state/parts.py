@@ -139,7 +139,7 @@ class Done:
 
 
 def laid_over(view: View, snapshot: TableSnapshot, done: Done) -> TableSnapshot:
-    """Return a state with an operation of the transaction; ``view`` is the table's bound one.
+    """Return ``snapshot`` with the operation ``done`` applied; ``view`` is the table's bound view.
 
     The operation that makes an own table of what a clone shows begins from nothing, no matter what
     was shown.

@@ -92,7 +92,7 @@ def test_every_version_shows_what_a_reader_saw_then(anywhere: Place) -> None:
         assert other.snapshot(version=4).sql("SELECT count(*) AS n FROM a, b")["n"][0].as_py() == 4
 
 
-def test_versions_of_the_past_are_for_other_readers_too(place: Place) -> None:
+def test_other_readers_read_the_rows_of_a_past_snapshot_at_its_table_version(place: Place) -> None:
     place.write("a", rows(1))
     with place.connect() as lake:
         for number in range(2, 6):

@@ -99,7 +99,7 @@ def test_a_transaction_that_reads_for_long_is_placed_and_gives_its_place_back(
 
 @pytest.mark.usefixtures("never")
 @pytest.mark.parametrize("end", ["commit", "abort"])
-def test_an_end_that_comes_while_the_place_is_taken_waits_for_it_and_leaves_no_marker(
+def test_an_end_that_comes_while_the_place_is_being_taken_waits_and_leaves_no_marker(
     local_place: Place, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank(local_place)

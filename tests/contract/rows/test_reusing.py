@@ -237,7 +237,7 @@ def test_an_iceberg_table_finds_its_tags_after_many_commits_and_a_gc(
     same_as_others(lake, "iceberg", rows)
 
 
-def test_a_branch_of_an_iceberg_table_finds_the_lakes_tags(lake: lv.Lake) -> None:
+def test_a_branch_reuses_files_of_an_iceberg_table_that_the_lake_wrote(lake: lv.Lake) -> None:
     rows = accounts()
     make(lake, "iceberg", rows.schema)
     refresh(lake, rows)

@@ -15,7 +15,7 @@ from tests.support.places import Place
 from tests.support.tables import contents, in_order, values
 
 
-def test_the_statements_are_the_verbs(lake: lv.Lake, shop: Place) -> None:
+def test_sql_statements_perform_the_operations_of_the_verbs(lake: lv.Lake, shop: Place) -> None:
     with lake.transaction() as txn:
         inserted: Any = txn.sql("insert into orders values (5, 'fig', 50), (6, 'nut', 60)")
         assert inserted.rows_inserted == 2

@@ -128,7 +128,7 @@ def _answer(found: Any) -> list[str]:
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("seed", range(60))
-def test_of_a_table_and_of_views(seed: int, format: str) -> None:
+def test_queries_of_a_table_and_of_a_view_answer_as_duckdb(seed: int, format: str) -> None:
     random = Random(seed)
     lake, rows = _lake(random, f"{format}/{seed}", format)
     one = pa.table({"w": [1]})

@@ -126,7 +126,7 @@ def test_a_merge_whose_client_dies_is_there_once_or_not():
     assert crash_everywhere(build, check, "owner", every=STRIDE) > 20 // STRIDE
 
 
-def test_a_rebase_and_a_merge_of_what_was_picked_keep_the_sum():
+def test_a_merge_after_a_rebase_settled_as_ours_undoes_no_subtraction_of_the_lake():
     simulation = two_branches()
     assert alone(simulation, merges("etl"), "merge") == "done"
     assert alone(simulation, rebases("more", KEYS), "rebase") == "merge_conflict"

@@ -91,7 +91,7 @@ def constant_sql(value: str | None, kind: pa.DataType) -> str:
 
 
 def default_text(value: str | None, kind: pa.DataType) -> str:
-    """Return a value for ``read_parquet``, as text: values for all columns must have one type."""
+    """Return the value of a column that a file lacks, as text: ``read_parquet`` wants one type."""
     if value is None or (value == "" and not pa.types.is_string(kind)):
         return "CAST(NULL AS VARCHAR)"
     if isinstance(kind, pa.UuidType):

@@ -53,7 +53,7 @@ _TIMES = ("timestamp", "timestamp_ntz")
 
 
 def type_spelled(text: str, terms: SessionTerms) -> str:
-    """Return the library's name of a type as Spark spells it."""
+    """Return the library's name for a type that is given in Spark's spelling."""
     name = re.sub(r"\s", "", text.lower())
     if name == "timestamp" and not terms.zoned:
         return "timestamp_ntz"

@@ -68,29 +68,29 @@ class UseBranch:
 
 
 def create_branch(reader: TokenReader) -> CreateRef:
-    """Read the statement after CREATE BRANCH."""
+    """Read the rest of a statement that began with CREATE BRANCH."""
     return _create(reader, "branch")
 
 
 def create_tag(reader: TokenReader) -> CreateRef:
-    """Read the statement after CREATE TAG."""
+    """Read the rest of a statement that began with CREATE TAG."""
     return _create(reader, "tag")
 
 
 def drop_branch(reader: TokenReader) -> DropRef:
-    """Read the statement after DROP BRANCH."""
+    """Read the rest of a statement that began with DROP BRANCH."""
     missing_ok = reader.accept("IF", "EXISTS")
     return DropRef("branch", ref_name(reader), missing_ok)
 
 
 def drop_tag(reader: TokenReader) -> DropRef:
-    """Read the statement after DROP TAG."""
+    """Read the rest of a statement that began with DROP TAG."""
     missing_ok = reader.accept("IF", "EXISTS")
     return DropRef("tag", ref_name(reader), missing_ok)
 
 
 def merge_branch(reader: TokenReader) -> MergeBranch:
-    """Read the statement after MERGE BRANCH."""
+    """Read the rest of a statement that began with MERGE BRANCH."""
     name = ref_name(reader)
     if reader.accept("INTO") and (into := ref_name(reader)) != "main":
         reader.refuse(f"MERGE BRANCH INTO {into}", "a branch is merged into main, the lake itself")

@@ -130,7 +130,7 @@ def _reads(txn: TransactionState, branch: Branch, since: Base) -> Program[_Reads
         if commit.catalog:
             raise InvalidOperation(
                 f"branch {branch.name!r} was written by a transaction that has read "
-                f"lakevilla_{commit.catalog[0].kind} there, which is the branch's own: merge it "
+                f"lakevilla_{commit.catalog[0].kind} there, which is not the lake's: merge it "
                 "with isolation='snapshot'",
                 txn_id=txn.id,
             )

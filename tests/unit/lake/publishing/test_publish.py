@@ -80,7 +80,7 @@ def test_an_entry_that_has_landed_unheard_is_not_made_again(
     assert (lake.ids("a"), lake.version("a")) == ([0, 1, 7], before + 1)
 
 
-def test_behind_an_entry_of_another_client_it_goes_on(lake: MemoryLake, peer: Peer) -> None:
+def test_publishing_goes_on_behind_an_entry_of_another_client(lake: MemoryLake, peer: Peer) -> None:
     lake.peer().decide("a", 7)
     other = lake.peer()
     other.run(delta_writer.append(other.client, "a", [{"id": 9, "balance": 0, "items": ""}]))

@@ -86,7 +86,7 @@ def test_a_keyed_transaction_that_this_process_has_ended_is_not_waited_for(
     assert lake.world.now == before
 
 
-def test_of_two_who_bind_a_key_at_the_same_time_one_does(lake: MemoryLake) -> None:
+def test_one_of_two_transactions_that_bind_a_key_at_the_same_time_commits(lake: MemoryLake) -> None:
     first, second = lake.peer(), lake.peer()
     one, other = keyed(first), keyed(second)
     first.append(one, "a", 7)
