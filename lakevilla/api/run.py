@@ -81,7 +81,7 @@ T = TypeVar("T")
 #: The number of calls of a function before its conflict is raised.
 ATTEMPTS = 10
 
-#: Begins a new transaction, or the lost one again, in its place.
+#: Begins a new transaction, or reruns the lost one that it is given, in its places.
 Begin = Callable[[TransactionState | None], Executor]
 
 

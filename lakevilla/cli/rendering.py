@@ -25,7 +25,7 @@ _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Lines to print; there was no room for ``hidden`` columns, ``width`` is that of a line."""
+    """Lines to print, at most ``width`` wide; there was no room for the columns in ``hidden``."""
 
     lines: Iterable[str]
     hidden: tuple[str, ...]

@@ -439,7 +439,10 @@ def in_delta(old: str, new: str) -> bool:
 
 
 def in_iceberg(old: str, new: str) -> bool:
-    """Return whether Iceberg allows it: https://iceberg.apache.org/spec/#schema-evolution."""
+    """Return whether Iceberg allows the change.
+
+    See https://iceberg.apache.org/spec/#schema-evolution.
+    """
     if is_decimal(old) and is_decimal(new):
         (digits, places), (precision, scale) = decimal_parts(old), decimal_parts(new)
         return scale == places and precision > digits

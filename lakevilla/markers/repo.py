@@ -120,9 +120,9 @@ def place(
                         txn_id=txn,
                     )
     raise StoreError(
-        f"could not place a marker of transaction {txn} at table {location}: all tickets from "
-        f"{first} on that were tried are taken; run it again, or check by `lakevilla doctor` the "
-        f"objects in {markers_prefix(location)}",
+        f"could not place a marker of transaction {txn} at table {location}: no ticket of the "
+        f"{PLACES_TRIED} from {first} on could be taken; run it again, or check the objects in "
+        f"{markers_prefix(location)} by `lakevilla doctor`",
         table=location,
         txn_id=txn,
     )

@@ -49,7 +49,7 @@ _LOOKS_UP_SECONDS = 0.5
 #: The size of a small body: two cores copy two larger ones at the same time.
 _SMALL = 1024 * 1024
 
-#: So many bytes of a log entry have its first line.
+#: A log entry's first line mostly ends within so many bytes; a longer one is not compared.
 _BEGINNING = 64 * 1024
 
 

@@ -194,7 +194,7 @@ def _used(text: str, params: Mapping[str, object]) -> dict[str, object]:
 
 
 def _files(executor: Executor[Frame], table: str, where: Expr | None) -> tuple[str, str]:
-    """Return the number of files that the statistics in the table's log leave."""
+    """Return the row on a table's files: how many the statistics in its log keep, and prune."""
     with executor.verb_scope("explain", table):
         location = executor.resolve_in_sql(table)
         kept = executor.run(files_kept(executor.state, location, where))

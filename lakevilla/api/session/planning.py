@@ -96,7 +96,7 @@ def _is_control(statement: Parsed) -> bool:
 
 
 def _alone(statements: Sequence[Parsed]) -> Iterator[One | Whole]:
-    """Yield the parts of a text without BEGIN and COMMIT, which is one transaction."""
+    """Yield the parts of a text that has no BEGIN or COMMIT: each leading SET, the rest as one."""
     first = 0
     while first < len(statements) and isinstance(statements[first].node, SetOption):
         yield One(statements[first])

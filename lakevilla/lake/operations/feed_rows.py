@@ -116,7 +116,7 @@ def _kept_so_far(asked: AskedRows) -> Iterator[None]:
         why = error.message.partition("; request")[0]
         raise VersionNotFound(
             f"the changes of table {location} by global version {sequence} are not kept any more: "
-            f"{why}; later versions may be: read the table, and continue from the version read",
+            f"{why}; later changes may be kept: read the table, and continue from the version read",
             table=location,
         ) from error
 

@@ -164,7 +164,7 @@ def _list(
         listed.now = yield from shown_time(asked, results[1])
     _add_commits(listed, results[0])
     notes = [(info.key, *note) for info in results[1] if (note := created_by(info.key))]
-    # No note is written for an external place (``note_created``): a note of one is not followed.
+    # ``note_created`` writes no note for an external place: a note that names one is not followed.
     notes = [note for note in notes if not (note[2] in head.tables or is_external(note[2]))]
     yield from _list_created(head, listed, notes)
     still = {(location, txn) for location, files in listed.data.items() for _, txn in files}

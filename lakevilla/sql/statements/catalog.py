@@ -58,7 +58,7 @@ class CatalogUse:
 
 @dataclass(frozen=True, slots=True)
 class CatalogQuery:
-    """A query whose catalog tables have names of their own, and the use of each."""
+    """A query with a new name at each mention of a catalog table, and a use for each of them."""
 
     select: Select
     uses: tuple[CatalogUse, ...]

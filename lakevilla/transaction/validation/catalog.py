@@ -241,7 +241,7 @@ def _files_changed(
     if working is None:
         return True  # it could not be opened then
     if commit.kind == "foreign" and touch.published <= working.view.placement.logged:
-        return False  # it was laid over HEAD when the files were listed
+        return False  # the table's view had it already when its files were listed
     if not read.terms or all(term.column == "table" for term in read.terms):
         return True
     layout = working.view.snapshot.layout

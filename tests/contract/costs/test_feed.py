@@ -118,7 +118,7 @@ def test_a_cold_version_reads_the_log_of_each_of_its_tables(
         assert requests.total <= 2 * (9 if shared_place.format == "iceberg" else 5)
 
 
-def test_absorbing_is_a_check_of_each_log_and_a_put_if_there_is_something(
+def test_absorbing_costs_a_get_for_each_log_and_a_put_if_there_is_a_foreign_commit(
     lake: lv.Lake, follower: lv.Lake, shared_place: Place
 ) -> None:
     start = newest(lake)

@@ -173,6 +173,19 @@ def test_a_branch_that_keeps_snapshots_longer_is_believed(place: Place, lake: lv
     assert len(foreign(place).snapshots()) == 4
 
 
+def test_a_rollback_trusts_no_age_limit_after_a_vacuum(place: Place, lake: lv.Lake) -> None:
+    """The vacuum took the age by the store's clock: one that is behind would count more as kept."""
+    table = foreign(place)
+    with table.manage_snapshots() as manage:
+        manage.create_branch(table.snapshots()[2].snapshot_id, "b", max_snapshot_age_ms=40 * DAY_MS)
+    age(place)
+    with place.connect() as other:
+        other.table("t").vacuum(dry_run=False)
+        with pytest.raises(lv.VersionNotFound, match="was vacuumed, or may be"):
+            other.rollback(2)
+        assert read(other) == ROWS
+
+
 def test_the_table_says_how_many_snapshots_stay(place: Place, lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         txn.alter("t", set_properties={"history.expire.min-snapshots-to-keep": "3"})

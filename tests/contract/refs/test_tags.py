@@ -429,7 +429,7 @@ def test_the_doctor_names_the_tag_whose_files_another_client_has_removed(
 
 @pytest.mark.parametrize("name", [None, 7, b"closing", "main"])
 @pytest.mark.parametrize("verb", ["delete_ref", "protect"])
-def test_names_of_no_ref_are_neither_deleted_nor_protected(
+def test_a_value_that_names_no_ref_is_neither_deleted_nor_protected(
     lake: lv.Lake, verb: str, name: Any
 ) -> None:
     shop(lake)

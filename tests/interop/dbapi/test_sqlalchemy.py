@@ -91,7 +91,9 @@ def test_values_of_each_type_come_back(engine: sa.Engine, format: str) -> None:
     assert lake_of(engine).table("t").format == format
 
 
-def test_statements_that_write_and_ask(engine: sa.Engine, format: str) -> None:
+def test_a_table_in_a_schema_is_written_queried_and_inspected(
+    engine: sa.Engine, format: str
+) -> None:
     t = table(format, sa.Column("id", sa.BigInteger, nullable=False), sa.Column("n", sa.Integer))
     t.schema = "a/b"
     with engine.begin() as connection:

@@ -58,7 +58,7 @@ def test_a_client_writes_in_its_order_also_within_one_transaction() -> None:
     assert found(facts, "---------one") == [LOST_VALUE]
 
 
-def test_a_write_that_a_dead_client_never_heard_of_may_be_there_or_not() -> None:
+def test_a_write_that_was_never_acknowledged_may_be_there_or_not() -> None:
     facts = [*write(0, 1, "one", 0, 1), *write(1, 1, "two", 2, None)]
     assert not found(facts, "---------one")
     assert not found(facts, "---------two")

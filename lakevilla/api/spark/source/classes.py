@@ -138,7 +138,7 @@ def _reader_class() -> Callable[..., DataSourceReader]:
             return [InputPartition(one) for one in self.parts]
 
         def read(self, partition: InputPartition | None) -> Iterator[Any]:
-            # Spark's own part, where there are no parts: None, and from 4.2 on a part of None.
+            # Where there are no parts, Spark passes None; from 4.2 on, a part whose value is None.
             if partition is None or partition.value is None:
                 return iter(())
             return work().rows(  # type: ignore[no-any-return]

@@ -297,7 +297,7 @@ def digested(jobs: Jobs, embedded: DuckDBEngine, table: TableInput, where: Expr)
 
 @dataclass(frozen=True, slots=True)
 class ProgramReport(TaskReport):
-    """The result of the program of a portion."""
+    """What the program of one portion returned, and the number of the portion."""
 
     portion: int = 0
     outcome: Any = None

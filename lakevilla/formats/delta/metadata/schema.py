@@ -108,7 +108,7 @@ def _check_fields(fields: Any, prefix: str) -> None:
         name = field["name"]
         path = f"{prefix}{name}"
         if not isinstance(name, str) or not isinstance(field.get("metadata") or {}, dict):
-            raise TypeError(f"the field {path!r} has a name or metadata of another kind")
+            raise TypeError(f"field {path!r} needs a text as its name, and an object as metadata")
         other = seen.setdefault(name.lower(), name)
         if other is not name:
             raise _Ambiguous(f"columns {prefix}{other} and {path}, which differ only by case")

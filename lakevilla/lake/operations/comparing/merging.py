@@ -323,7 +323,7 @@ def with_aside(name: FileNamer, do: Callable[[Aside], Program[T]]) -> Program[T]
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The number of the rows at one place, and the rows themselves if they are few.
+    """The number of rows at one meeting place, and the rows themselves if they are few.
 
     ``spans`` has two rows, the least and the greatest value of each column; NULL where some rows
     have no value, or a type has no order.

@@ -304,7 +304,7 @@ def _touch(part: TablePart, published: int, layout: Layout, allowance: int) -> T
 
 
 def with_merged(merging: Merging, following: Head) -> Program[Head]:
-    """Return the HEAD that follows, with what was merged. Its base is stored for its number."""
+    """Store the base of what was merged, and return the HEAD that follows, which names it."""
     made = following.replacement
     yield from store_leaves_of([merging.base.tables, merging.base.names], made)
     ref, body = seal_base(merging.base, made)

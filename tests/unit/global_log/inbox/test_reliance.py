@@ -193,7 +193,7 @@ def test_a_foreign_commit_that_was_taken_in_is_asked_by_its_summary(lake: Memory
     assert reason(altered(taken_in, summary=None), one) is not None
 
 
-def test_within_a_group_the_second_is_held_against_the_first(lake: MemoryLake) -> None:
+def test_a_proposal_is_checked_against_those_taken_before_it(lake: MemoryLake) -> None:
     some = [changing(lake, 10), changing(lake, 10), changing(lake, 20), reading(lake, "id = 20")]
     head = lake.head
     new = after(lake, head, *some)
