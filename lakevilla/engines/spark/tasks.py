@@ -70,7 +70,7 @@ class LakeAddress:
     elsewhere: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Place({self.root!r})"
+        return f"LakeAddress({self.root!r})"
 
 
 @dataclass(frozen=True, slots=True)

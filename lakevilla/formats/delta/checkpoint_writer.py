@@ -342,7 +342,7 @@ def _conformed(
     constants: Mapping[str, Any],
     parsed: Mapping[str, pa.Array],
 ) -> pa.StructArray:
-    """Return ``rows`` with the fields of ``kind``: no column is renamed, absent ones are filled."""
+    """Return ``rows`` as ``kind``: each field constant, parsed, cast from its namesake, or null."""
     length = len(rows)
     arrays = []
     for index in range(kind.num_fields):

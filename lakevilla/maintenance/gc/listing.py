@@ -104,7 +104,7 @@ def look(context: Context, head: Head, *, dry_run: bool) -> Program[Listing]:
 
 
 def _unreadable(context: Context, head: Head) -> Program[dict[str, LakeVillaError]]:
-    """Return tables that can't be read: none of them must keep the lake from being cleaned."""
+    """Return the tables that can't be read, and why: gc skips them and cleans the others."""
     errors = yield from parallel([_trouble(context, head, location) for location in head.tables])
     found = zip(head.tables, errors, strict=True)
     return {location: error for location, error in found if error is not None}

@@ -322,7 +322,7 @@ def _is_newest(txn: TransactionState, location: str, version: int) -> Program[No
         if tail.tip == version:
             entry = yield from entry_at(context, tail, version)
     except StoreError:
-        pass  # it is stored, and whether that counts can't be known now
+        pass  # the entry is stored, but whether readers find it can't be known now
     if entry is None or txn.id not in entry.txn_ids:
         raise CommitOutcomeUnknown(
             f"transaction {txn.id} took so long to commit that table {location} may have been "

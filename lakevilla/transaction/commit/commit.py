@@ -268,7 +268,7 @@ def doubtful(txn: TransactionState, error: LakeVillaError) -> CommitOutcomeUnkno
     ask = (
         f"call `lake.outcome({txn.id!r})`"
         if txn.through_head
-        else "the table's history will show it"
+        else "look for it in the table's history"
     )
     unknown = CommitOutcomeUnknown(
         f"transaction {txn.id} may have committed: its commit was tried before, and that could "

@@ -280,7 +280,7 @@ def _reading(done: Done, layout: Layout) -> tuple[bool, Expr | None]:
 
 @contextmanager
 def fetching(txn: TransactionState, waiting: Iterable[Done]) -> Iterator[Fetching]:
-    """Hold files for the time in which these operations are performed, in this order."""
+    """Yield the ``Fetching`` of these operations, in their order; it drops its files at the end."""
     wants = txn.context.engine.reads_by_parts
     with ExitStack() as held:
         yield Fetching(txn, waiting if wants else (), held)

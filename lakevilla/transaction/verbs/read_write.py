@@ -274,7 +274,7 @@ def layout_to_overwrite(
     if by_partition:
         check_replaceable(layout)
     if where is not None:
-        # Rows that the predicate would not delete again must not be written by it.
+        # Rows for which ``where`` is not true are refused: a redo would not delete them again.
         condition = bind(where, layout.schema)
         must = Constraint("where of the overwrite", condition, render_sql(where))
         layout = dataclasses.replace(layout, constraints=(*layout.constraints, must))

@@ -165,6 +165,15 @@ def test_a_lake_that_is_younger_than_the_checkpoint_is_refused(
         work.ranges(state, start, {"version": 5})
 
 
+@pytest.mark.parametrize("first", [1, 99])
+def test_a_version_that_the_lake_does_not_have_yet_is_refused(lake: lv.Lake, first: int) -> None:
+    """Also where the range begins beyond the lake's newest version."""
+    newest = lake.history()[0].version
+    options = {"lake": lake.root, "what": "versions", "startingVersion": str(first)}
+    with pytest.raises(lv.VersionNotFound, match=f"no global version 50; its newest is {newest}"):
+        work.bound(pickle.dumps({}), options | {"version": "50"})
+
+
 def test_versions_of_a_younger_lake_are_refused(lake: lv.Lake) -> None:
     options = {"lake": lake.root, "what": "versions", "startingVersion": "1"}
     bound = work.bound(pickle.dumps({}), options)

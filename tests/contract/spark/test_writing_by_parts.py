@@ -255,6 +255,19 @@ def test_of_two_that_create_a_table_unless_it_is_there_one_does(
     assert len(parquet(place)) == before - 1
 
 
+def test_a_table_that_another_client_made_and_dropped_meanwhile_is_an_error(
+    place: Place, lake: lv.Lake
+) -> None:
+    """Else the job would end well, and neither its rows nor a table would be there."""
+    job = Job(place, "new", options={"ifExists": "ignore"})
+    message = job.task((2, "b"))
+    lake.create_table("new", [{"id": 1}])
+    lake.drop_table("new")
+    with pytest.raises((lv.ConflictError, lv.TableExists)):
+        job.commit(message)
+    assert [table.name for table in lake.tables()] == ["t"]
+
+
 def test_an_overwrite_by_no_rows_leaves_none(place: Place, lake: lv.Lake) -> None:
     Job(place, overwrite=True).commit()
     assert ids(lake) == []

@@ -254,7 +254,7 @@ def test_checks_are_reflected(engine: sa.Engine, format: str) -> None:
     assert set(again.tables) == {"t", "u"}
 
 
-def test_a_savepoint_is_refused_as_sqlalchemy_raises_it(engine: sa.Engine) -> None:
+def test_a_savepoint_is_refused_with_the_error_of_sqlalchemy(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE t (id BIGINT)")
         connection.exec_driver_sql("INSERT INTO t VALUES (1)")

@@ -123,7 +123,7 @@ def test_every_kind_of_input_becomes_the_same_rows(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", INPUTS)
-def test_only_what_can_be_read_once_says_so(kind: str) -> None:
+def test_data_says_whether_it_can_be_read_only_once(kind: str) -> None:
     source = open_data(INPUTS[kind]())
     assert source.one_shot == (kind in ONE_SHOT)
     assert read(source).num_rows == 3

@@ -49,6 +49,6 @@ def test_a_table_may_come_and_go_in_one_replacement() -> None:
     assert epochs(after(EMPTY, gone, "a")) == [(None, None)]
 
 
-def test_a_replacement_that_touches_other_tables_tells_nothing_of_this_one() -> None:
+def test_a_replacement_says_nothing_of_a_table_that_it_does_not_touch() -> None:
     head = after(EMPTY, {"a": TableState("A", 0), "b": TableState("B", 0)}, "a", "b")
     assert epochs(after(head, {"b": TableState("B", 1)}, "b"))[2:] == [(None, None)]

@@ -149,7 +149,7 @@ def first_offset(state: bytes) -> dict[str, int]:
 
 
 def newest_version(state: bytes) -> int:
-    """Return the lake's present version.
+    """Return the lake's present version; at least the one before ``startingVersion``.
 
     Raises
     ------

@@ -264,7 +264,7 @@ class Access:
 
 
 def access_to(lakes: bytes, root: str, files_outside: Sequence[str] = ()) -> Access:
-    """Return the way to a lake: as the session was connected to it, else by the machine's means.
+    """Return the way to a lake: as the session was connected to it, else with default settings.
 
     ``lakes`` are pickled: ways by root. ``files_outside``: other places from which files are read.
     """

@@ -66,10 +66,11 @@ def bound(lakes: bytes, options: Mapping[str, str]) -> LakeVersions:
     """Return the versions up to the present one, or to the one that is requested."""
     asked = VersionOptions.of(options)
     held = _of(lakes, asked)
-    newest = newest_offset(held)
+    newest = _newest(held)
     until = newest if asked.version is None else asked.version
     if until > newest:
-        raise VersionNotFound(f"the lake has no global version {until}; its newest is {newest}")
+        of = "the lake" if asked.ref is None else f"branch {asked.ref!r}"
+        raise VersionNotFound(f"{of} has no global version {until}; its newest is {newest}")
     return replace(held, until=max(until, held.first))
 
 
@@ -110,17 +111,21 @@ def check_schema(schema: StructType) -> None:
 
 
 def newest_offset(held: LakeVersions) -> int:
-    """Return the lake's present version.
+    """Return the lake's present version; at least the one before ``startingVersion``.
 
     Raises
     ------
     TableNotFound
         There is no table of a requested name.
     """
+    return max(_newest(held), held.first)
+
+
+def _newest(held: LakeVersions) -> int:
     client = opened_on(held.access, held.options.ref)
     head = client.head()
     chosen_of(client, head, held.options.tables)
-    return max(0 if head is None else head.sequence, held.first)
+    return 0 if head is None else head.sequence
 
 
 def ranges(held: LakeVersions, since: int | None = None, until: int | None = None) -> list[bytes]:

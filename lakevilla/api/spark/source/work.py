@@ -133,7 +133,7 @@ def first_offset(state: bytes) -> dict[str, int]:
 
 @in_worker()
 def newest_version(state: bytes) -> int:
-    """Return the lake's present version."""
+    """Return the lake's present version; at least the one before ``startingVersion``."""
     held = pickle.loads(state)
     if isinstance(held, LakeVersions):
         return versions.newest_offset(held)

@@ -1,4 +1,4 @@
-"""Spark's ``Column`` objects as expressions of the one language, where both mean the same.
+"""Spark's ``Column`` objects as expressions of LakeVilla, where both mean the same.
 
 ``connect`` reads the plan of a Spark Connect client and ``classic`` the JVM's nodes; both return
 ``nodes``. ``translate`` makes a tree of them, typed as Spark types it, so that the result is the

@@ -353,7 +353,7 @@ COLUMNS = "to int, kind int, rows binary"
 _SCHEMA = pa.schema([("to", pa.int32()), ("kind", pa.int32()), ("rows", pa.binary())])
 #: A parcel of this kind is an error of the task that would have sent rows.
 FAILED = -1
-#: Rows wait for other rows with the same destination, up to so many bytes of all.
+#: Rows wait until those for all destinations have this many bytes, and are then sent as parcels.
 _WAITING_BYTES = 32 * 1024 * 1024
 #: One parcel holds about so many bytes of rows.
 PARCEL_BYTES = 4 * 1024 * 1024

@@ -491,7 +491,7 @@ def replace_definition(definition: IcebergDefinition, wanted: NewDefinition) -> 
 
 
 def _fields(definition: IcebergDefinition, schema: pa.Schema) -> tuple[list[Field], int]:
-    """Return the columns, with the ids of those that stay, and the last id used."""
+    """Return the schema's fields and the last id used: a column of unchanged type keeps its id."""
     table = definition.table
     if not len(schema):
         raise InvalidOperation(

@@ -333,7 +333,7 @@ def _whole_constant(arg: Expr, least: int, most: int | None = None) -> bool:
 
 #: Functions that have the value of one of their operands, and the type of all.
 _ONE_OF_MANY = ("array", "coalesce", "greatest", "least", "nullif")
-#: The digits up to which a number in binary keeps each of them; and the digits of whole numbers.
+#: The decimal digits that a double keeps of any number; and the most digits of whole numbers.
 _EXACT_DIGITS = 15
 _WHOLE_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 #: Patterns without signs that Java and RE2 read differently: those that ``.``, ``$`` and ``\\s``

@@ -123,7 +123,7 @@ def _reached_by(state: LakeState, location: str) -> Reached:
 
 
 def check_keys(snapshot: TableSnapshot, keys: Collection[str]) -> None:
-    """Refuse keys that the table lacks, or that do not distinguish rows. ``InvalidOperation``."""
+    """Refuse keys that the table lacks, and columns of nested types. ``InvalidOperation``."""
     schema = snapshot.layout.schema
     for key in keys:
         if key not in schema.names:

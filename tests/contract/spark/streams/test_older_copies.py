@@ -178,7 +178,7 @@ def test_batches_without_rows_leave_no_gap(stream: Stream) -> None:
     assert json.loads(key.read_bytes())["due"] == 5  # so gaps would be seen
 
 
-def test_a_function_around_ours_may_leave_out_batches(stream: Stream) -> None:
+def test_a_users_wrapper_of_our_function_may_leave_out_batches(stream: Stream) -> None:
     if stream.kind != "function":
         pytest.skip("Spark calls the sink itself")
     for number in (0, -1, 2):

@@ -64,7 +64,7 @@ DELTA = pytest.param("delta", marks=pytest.mark.connector("delta"))
 
 
 @pytest.mark.parametrize("kind", [DELTA, "iceberg"])
-def test_rows_that_differ_are_those_that_the_embedded_engine_tells(
+def test_rows_that_differ_are_those_that_the_embedded_engine_finds(
     spark: SparkSession, lake: Any, other: lv.Lake, jobs: list[str], kind: Any
 ) -> None:
     properties = {}

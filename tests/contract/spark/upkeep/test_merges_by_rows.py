@@ -91,7 +91,7 @@ def test_a_merge_by_keys_is_that_of_the_embedded_engine(
     assert by_spark.verify().ok
 
 
-def test_keys_that_tell_rows_not_apart_are_refused(
+def test_keys_that_do_not_tell_rows_apart_are_refused(
     by_spark: Any, jobs: list[str], spark: SparkSession
 ) -> None:
     history(spark, by_spark.root, "iceberg")

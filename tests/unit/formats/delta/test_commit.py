@@ -110,7 +110,7 @@ def test_row_ids_are_fresh_and_survive_a_checkpoint(tables: Tables) -> None:
     assert json.loads(state.domains["delta.rowTracking"]) == {"rowIdHighWaterMark": 16}
 
 
-def test_a_file_that_comes_back_keeps_its_row_ids(tables: Tables) -> None:
+def test_a_file_that_is_removed_and_added_again_keeps_its_row_ids(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties=ROWS)
     state = tables.commit(state, Change(adds=(data_file("a", rows=10),)))
     (row,) = tables.files(state).to_pylist()

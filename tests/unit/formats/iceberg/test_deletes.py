@@ -54,7 +54,7 @@ def test_a_delete_of_another_partition(how: dict[str, Any]) -> None:
     assert other_spec == (["d"] if "target" in how else [])
 
 
-def test_an_equality_delete_without_a_partition_applies_to_all() -> None:
+def test_an_equality_delete_without_a_partition_applies_to_all_partitions() -> None:
     delete = entry("d", 5, spec_id=3, kind="equality", equality_ids=[1])
     assert applied(4, delete, partition_values=[("1000", "x")]) == ["d"]
     assert applied(5, delete, partition_values=[("1000", "x")]) == []

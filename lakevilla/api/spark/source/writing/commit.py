@@ -178,9 +178,9 @@ def _commit(plan: WritePlan, messages: list[Message], key: KeyUse | None) -> Non
     except AlreadyCommitted:
         return
     except (ConflictError, TableExists):
-        if plan.options.if_exists != "ignore":
+        # With ``ignore`` the table had to be created: if it is there, another client was first.
+        if plan.options.if_exists != "ignore" or not _is_there_now(plan):
             raise
-        # The table had to be created: another client did that first.
     except CommitOutcomeUnknown:
         if client.run(outcome(client.context, state.id)).state != "committed":
             raise
@@ -373,6 +373,11 @@ def _is_there(asked: WriteOptions, executor: Executor) -> bool:
     except TableNotFound:
         return False
     return True
+
+
+def _is_there_now(plan: WritePlan) -> bool:
+    with lake_at(plan.access, ref=plan.options.ref) as executor:
+        return _is_there(plan.options, executor)
 
 
 def _layout(
