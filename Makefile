@@ -23,7 +23,7 @@ help:
 	@echo "make test         nearly every test function with a few of its cases, in about 20 minutes"
 	@echo "make test-unit    the tests without Java or a server, in about three minutes"
 	@echo "make test-failed  what failed in the run before, once more, one after the other"
-	@echo "make test-all     every case and the whole random search, in about an hour"
+	@echo "make test-all     every case and the whole random search, in some four hours"
 	@echo "make test-slices  the same in a fixed order from SLICE on, for MINUTES (20) minutes"
 	@echo "make spark-versions  the tests of Spark with other versions of it (SPARKS, SPARK_TESTS)"
 	@echo "make versions     the tests of rows with the newest, or oldest, of each dependency (COLUMN)"

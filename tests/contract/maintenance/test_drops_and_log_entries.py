@@ -210,7 +210,7 @@ OF_HEAD: dict[str, tuple[Callable[[lv.Transaction], object], list[str]]] = {
 @pytest.mark.parametrize("features", BY_ENTRY)
 @pytest.mark.parametrize("verb", OF_HEAD)
 @pytest.mark.cases(6)
-def test_what_head_alone_records_is_done_without_isolation_too(
+def test_a_change_that_head_alone_records_is_made_without_isolation_too(
     lake: lv.Lake, place: Place, features: lv.Feature, verb: str
 ) -> None:
     change, names = OF_HEAD[verb]

@@ -41,7 +41,7 @@ _ROOM = 4
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Where files end: at one key in ``one_in`` from ``least`` rows on, else at ``most`` rows."""
+    """Ends of files: at one key in ``one_in`` from ``least`` rows on, else at ``most`` rows."""
 
     least: int = 32_768
     most: int = 262_144

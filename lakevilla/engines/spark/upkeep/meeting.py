@@ -297,7 +297,7 @@ def digested(jobs: Jobs, embedded: DuckDBEngine, table: TableInput, where: Expr)
 
 @dataclass(frozen=True, slots=True)
 class ProgramReport(TaskReport):
-    """What the program of one portion returned, and the number of the portion."""
+    """The result of the program of one portion, with the number of the portion."""
 
     portion: int = 0
     outcome: Any = None
