@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from lakevilla.api.lake import Lake
 from tests.fixtures.s3 import SERVERS, S3Server, S3Servers
 from tests.integration.processes.crowds import TABLE, Crowd, Work, revision
 from tests.support.inside import inside
@@ -60,9 +60,8 @@ def test_writers_of_whom_one_is_killed_each_second(
     tmp_path: Path,
 ) -> None:
     crowd = Crowd(place_for(server, format_), tmp_path)
-    crowd.run([None] * writers, SECONDS, works=works)
+    work_together(crowd, lambda: crowd.run([None] * writers, SECONDS, works=works))
     with crowd.place.connect() as lake:
-        assert takes_along(lake), "nobody took anybody along"
         crowd.check(lake)
 
 
@@ -74,9 +73,8 @@ def test_writers_whose_clocks_are_an_hour_apart(
     """Nobody judges another by a clock, but for whether its files may have been cleaned up."""
     crowd = Crowd(place_for(server, "delta"), tmp_path)
     clocks = (0.0, 0.0, -HOUR, -HOUR, HOUR, HOUR)  # two each: what they do goes round as well
-    crowd.run([None] * writers, SECONDS, works=BOTH, clocks=clocks)
+    work_together(crowd, lambda: crowd.run([None] * writers, SECONDS, works=BOTH, clocks=clocks))
     with crowd.place.connect() as lake:
-        assert takes_along(lake), "nobody took anybody along"
         crowd.check(lake)
     for off in set(clocks):
         some = [one for one in crowd.everyone if one.off == off]
@@ -108,9 +106,17 @@ with lakevilla.connect({where}) as lake:
         assert lake.read(TABLE).num_rows == 1
 
 
-def takes_along(lake: Lake) -> bool:
-    """Whether somebody who replaced HEAD has looked for others' commits."""
-    lake.recover()
-    held = inside(lake).held
-    assert held is not None
-    return held.head.listed > 0
+def work_together(crowd: Crowd, run: Callable[[], None]) -> None:
+    """Have the crowd work until one of its HEADs includes commits of other processes.
+
+    On a busy machine the processes may be so slow that they rarely want HEAD at the same time.
+    """
+    for _ in range(10):
+        run()
+        with crowd.place.connect() as lake:
+            lake.recover()
+            held = inside(lake).held
+            assert held is not None
+            if held.head.listed > 0:
+                return
+    raise AssertionError("no HEAD includes commits of other processes")
