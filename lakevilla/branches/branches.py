@@ -205,8 +205,10 @@ def find_ref(context: Context, name: str) -> Program[tuple[Head, RefEntry]]:
     return head, entry
 
 
-def finish(context: Context, name: str, entry: RefEntry) -> Program[None]:
+def finish(context: Context, name: str, entry: RefEntry) -> Program[bool]:
     """Finish with a branch that is closed and still named: the client that closed it may be dead.
+
+    Return False if HEAD was not replaced: another client has done it, or was faster.
 
     A branch that was deleted is removed from HEAD. A branch that is moved gets another epoch, with
     all that it had: a rebase may find afterwards that it can't go on, and this always can.
@@ -216,16 +218,17 @@ def finish(context: Context, name: str, entry: RefEntry) -> Program[None]:
     yield from load_refs(None if held is None else held.head, [name])
     known = None if held is None else held.head.refs.get(name)
     if held is None or known is None or (known.id, known.epochs) != (entry.id, entry.epochs):
-        return
+        return False
     branch = yield from load_branch(name, known)
     new = following(context, held)
     if has_ended(branch):
-        yield from replace(context, held, with_refs(new, {name: None}))
-    elif has_moved(branch):
+        return (yield from replace(context, held, with_refs(new, {name: None})))
+    if has_moved(branch):
         epoch = new_epoch(new.replacement, context.ids.nonce())
         yield from store_again(context, branch.head, epoch)
         entry = with_epoch(context, known, epoch, kept=known.epochs)
-        yield from replace(context, held, with_refs(new, {name: entry}))
+        return (yield from replace(context, held, with_refs(new, {name: entry})))
+    return False
 
 
 def with_epoch(

@@ -32,6 +32,9 @@ from lakevilla.store.location import at_home
 from lakevilla.transaction.commit.together.join import with_merged
 from lakevilla.transaction.state.values import Merging
 
+#: The number of attempts to replace HEAD while other clients do so.
+_MAX_RACES = 10
+
 
 def delete_ref(context: Context, name: str) -> Program[None]:
     """Remove a ref from HEAD. From then on gc and vacuum may delete what it alone has held.
@@ -80,7 +83,11 @@ def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
         held = (yield from _head_of(entry)) if entry.kind == "branch" else None
         if held is None or not (has_ended(held) or has_moved(held)):
             continue
-        yield from finish(context, name, entry)
+        for _ in range(_MAX_RACES):
+            if (yield from finish(context, name, entry)):
+                break
+        else:
+            continue  # other clients were faster; whoever opens the branch finishes it too
         if has_ended(held):
             message = f"branch {name!r} was deleted, and is removed from HEAD"
             findings.append(Finding("note", "ref_ended", message))
@@ -91,12 +98,14 @@ def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
 
 
 def delete_merged(context: Context, name: str, merged: Base) -> Program[bool]:
-    """End a branch as it was merged. A branch that has moved on since, or was rebased, stays.
+    """End a branch as it was merged. One that has moved on, was rebased, or is protected stays.
 
     Raises ``RefNotFound``.
     """
     _, first = yield from find_ref(context, name)
     yield from refuse_older_head(context, f"ending branch {name!r}", waits=False)
+    if first.protected:
+        return False  # since the merge began
     if first.epoch != merged.epoch:
         return False  # its versions may be numbered as those of the epoch before
     if not (yield from close(context, first, at=merged.sequence)):
@@ -200,7 +209,7 @@ def _change(
     """Replace a ref's entry in HEAD, or remove it, again on each newer HEAD until it is stored.
 
     This is done only while it is the very entry that was found ``first``: one that was made again
-    under its name is not the caller's, and after a lost answer it shows that the change was made.
+    under its name is not the caller's, and after a lost answer it shows that the ref was removed.
     The entry is returned, unchanged, where the epoch that the caller has closed (``is_closed``) is
     not its newest.
     """
@@ -211,7 +220,7 @@ def _change(
     ) -> Program[LeftAsIs[RefEntry | None] | Next[RefEntry | None]]:
         nonlocal is_again
         if held is None or entry is None or entry.id != first.id:
-            if is_again or is_closed:
+            if is_closed or (is_again and changed(first) is None):
                 return LeftAsIs(None)  # any client that finds a closed branch removes it
             raise (yield from not_found(None if held is None else held.head, name))
         is_again = True

@@ -32,7 +32,7 @@ from lakevilla.lake.absorb import absorb as take_in
 from lakevilla.lake.absorb import moved_to
 from lakevilla.lake.context import Context, Event, Tail
 from lakevilla.lake.frozen.frozen import beyond
-from lakevilla.lake.frozen.kept import kept_by_clones, outside
+from lakevilla.lake.frozen.kept import AT_ANY_TIME, kept_by_clones, outside
 from lakevilla.lake.frozen.mounts import clones_of, mounted, mounted_in_base
 from lakevilla.lake.frozen.mounts import mounted as shown_by_head
 from lakevilla.lake.frozen.states import called_by, that_fit, tombstones_then
@@ -268,7 +268,8 @@ def _refuse_vacuumed(
     """Refuse a state of which files are gone, or may be deleted by a vacuum that HEAD knows.
 
     The newest log shows what that vacuum leaves as it shows it to the vacuum itself. No clock of
-    this client counts: ``vacuumed_ms`` and the times in the log are the same for both.
+    this client counts: ``vacuumed_ms`` and the times in the log are the same for both, and age
+    limits of Iceberg's refs, which the vacuum took by its own time, keep nothing here.
     """
     location = view.location
     table_format = context.formats.of(view.snapshot)
@@ -281,7 +282,7 @@ def _refuse_vacuumed(
     if tail.tip >= 0:
         newest = tail.snapshot
         if vacuumed_ms is not None:
-            newest = table_format.without_expired(newest, vacuumed_ms, context.now_ms())
+            newest = table_format.without_expired(newest, vacuumed_ms, AT_ANY_TIME)
             kept = yield from table_format.named_objects(newest, vacuumed_ms)
             if not needed <= kept:
                 raise not_kept(past, location, f"{min(needed - kept)} was vacuumed, or may be")

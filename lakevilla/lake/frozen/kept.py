@@ -24,7 +24,7 @@ from lakevilla.store.location import is_external
 # What the refs of a lake keep of a table: objects that no client of the lake may delete.
 
 #: Later than each time, in milliseconds.
-_AT_ANY_TIME = 1 << 62
+AT_ANY_TIME = 1 << 62
 
 
 @dataclass(slots=True)
@@ -228,7 +228,7 @@ def _may_go(
     if vacuumed_ms is not None:
         # As the vacuum decides what it keeps, but for refs of Iceberg with an age limit: it took
         # their ages by the store's clock, at a time that is not known here, so none keeps more.
-        left = table_format.without_expired(tail.snapshot, vacuumed_ms, _AT_ANY_TIME)
+        left = table_format.without_expired(tail.snapshot, vacuumed_ms, AT_ANY_TIME)
         kept = yield from table_format.named_objects(left, vacuumed_ms)
         if not keys <= kept:
             return f"{min(keys - kept)} was vacuumed, or may be"

@@ -39,6 +39,7 @@ from lakevilla.global_log.repo import (
 )
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.frozen.kept import refuse_kept
+from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.publishing.outcome import outcome
 from lakevilla.lake.publishing.publish import Published, publish_table
 from lakevilla.lake.table_log import open_tail, probe
@@ -152,6 +153,7 @@ def register_found(context: Context, found: Sequence[FoundTable]) -> Program[lis
     if held is None:
         held = yield from context.make_head()
     context.refuse_foreign_root()
+    yield from load_tables(held.head, [one.location for one in new])
     before = {one.location: held.head.tables.get(one.location) for one in new}
     judged = yield from parallel([_claimed(context, held.head, one) for one in new])
     ours = {one.location: one for one in judged if one.state == "new"}
@@ -338,8 +340,16 @@ def _check_complete(published: Published, name: str) -> None:
 def unregister(context: Context, name: str, location: str) -> Program[None]:
     """Remove a name from the lake, and with its last name the table.
 
-    Then its pending commits are published, and a tombstone is left.
+    Then its pending commits are published, and a tombstone is left. A newer HEAD may have refs that
+    keep the table, whose directory is free for another lake afterwards.
+
+    Raises
+    ------
+    TableNotFound
+    CorruptObject
+        HEAD was set back.
     """
+    yield from refuse_older_head(context, f"unregister of table {name}", [location], waits=False)
     held = yield from context.head()
     yield from load_tables(None if held is None else held.head, [location])
     if held is None or location not in held.head.tables:

@@ -173,7 +173,7 @@ def test_a_branch_that_keeps_snapshots_longer_is_believed(place: Place, lake: lv
     assert len(foreign(place).snapshots()) == 4
 
 
-def test_a_rollback_trusts_no_age_limit_after_a_vacuum(place: Place, lake: lv.Lake) -> None:
+def test_an_age_limit_keeps_no_state_after_a_vacuum(place: Place, lake: lv.Lake) -> None:
     """The vacuum took the age by the store's clock: one that is behind would count more as kept."""
     table = foreign(place)
     with table.manage_snapshots() as manage:
@@ -183,6 +183,9 @@ def test_a_rollback_trusts_no_age_limit_after_a_vacuum(place: Place, lake: lv.La
         other.table("t").vacuum(dry_run=False)
         with pytest.raises(lv.VersionNotFound, match="was vacuumed, or may be"):
             other.rollback(2)
+        for make in (other.tag, other.branch):
+            with pytest.raises(lv.VersionNotFound, match="was vacuumed, or may be"):
+                make("old", at=2)
         assert read(other) == ROWS
 
 
