@@ -241,6 +241,12 @@ def keep_tables(
             kept[location], copies[location], copied = found
             message = f"table {location} is kept separately: {copied} files were copied"
             findings.append(Finding("note", "kept", message, table=location))
+    for clone in sorted(base.clones):
+        message = (
+            f"files that clone {clone!r} has from other tables are not copied: other clients' "
+            "clean-up of those tables may delete them, so give them a longer retention"
+        )
+        findings.append(Finding("warning", "ref_at_risk", message))
     return KeptTables(kept, copies, tuple(findings))
 
 

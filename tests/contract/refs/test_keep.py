@@ -404,3 +404,14 @@ def test_maintain_keeps_tags_that_are_three_days_old(
     clean_up(lake)
     with lv.connect(lake.root) as other:
         assert rows(other, "closing") == before
+
+
+def test_keeping_a_tag_warns_of_files_that_a_clone_has_from_other_tables(tmp_path: Path) -> None:
+    with lv.connect(tmp_path / "lake") as lake:
+        lake.create_table("s/t", [{"id": 1}])
+        lake.clone("s", "a")
+        lake.tag("closing", tables=["a/t"])
+        report = lake.keep("closing")
+        [finding] = report.findings
+        assert (finding.severity, finding.kind) == ("warning", "ref_at_risk")
+        assert "clone 'a'" in finding.message
