@@ -142,6 +142,7 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint: str | None = None
     planned: str = ""
     gapless: bool = False
+    read_only: bool = False
 
 
 def record_key(txn: str) -> str:

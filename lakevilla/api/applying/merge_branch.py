@@ -122,6 +122,8 @@ def merge_branch(
     asked = checked(checks)
     delete, fast = check_flag("delete", delete), check_flag("fast_forward_only", fast_forward_only)
     entries = check_metadata(metadata)
+    if delete:
+        _refuse_some("delete", patterns)
     _check_branch(client, branch, delete=delete)
     last: list[_Merged] = []
 
@@ -185,6 +187,8 @@ def audited(
     client = client.main("audited")
     check_choice("keep", keep, *get_args(Keep))
     asked = checked(checks)
+    if keep != "always":
+        _refuse_some("audited", merge_options.get("tables"))
     called = name if name is not None else f"audited-{client.context.ids.nonce()[:16]}"
     refs.create(client, "branch", called)
     try:
@@ -197,6 +201,15 @@ def audited(
         elif not isinstance(error, AuditFailed):
             error.add_note(f"what was written is on branch {called!r}")
         raise
+
+
+def _refuse_some(what: str, tables: object) -> None:
+    """Refuse to merge some tables where the branch ends: what the others have would be lost."""
+    if tables is not None:
+        raise InvalidOperation(
+            f"{what} ends the branch, and tables= leaves other tables to be merged: leave tables= "
+            "out, or keep the branch"
+        )
 
 
 def _check_branch(client: LakeClient, name: str, *, delete: bool) -> None:

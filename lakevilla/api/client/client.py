@@ -36,6 +36,7 @@ from lakevilla.lake.context import Context, Event, is_relied_on
 from lakevilla.lake.frozen.branch_head import Branch
 from lakevilla.lake.frozen.frozen import Frozen
 from lakevilla.lake.frozen.mounts import admit_sources, find_place
+from lakevilla.lake.tables.claims import note_names
 from lakevilla.lake.tables.dotted_names import meant, path_of
 from lakevilla.maintenance import recovery
 from lakevilla.phases import Phases, Span, during
@@ -50,7 +51,7 @@ from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
 from lakevilla.store.probe import probe, probe_plain
 from lakevilla.store.runner import Runner
-from lakevilla.transaction.commit.publish import publish_or_tell
+from lakevilla.transaction.commit.publish import publish_or_tell, renamed_tables
 from lakevilla.transaction.state.late_reads import PLACE_AFTER_SECONDS
 from lakevilla.transaction.state.transaction import TransactionState
 
@@ -536,11 +537,16 @@ class LakeClient(ClientOfEpoch):
     # -- the background ------------------------------------------------------------
 
     def after_commit(self, state: TransactionState, *, publish: bool) -> None:
-        """Begin the background work of a commit: publishing if not waited for, checkpoints."""
+        """Begin the background work of a commit: publishing if not waited for, checkpoints.
+
+        A branch publishes nothing: its commits are in no table's log.
+        """
         decided = state.ending.decided
-        if decided is not None and not publish:
+        if decided is not None and not publish and not state.context.epoch:
             for location in decided.summary.tables:
                 self._soon(partial(publish_or_tell, state, decided, location))
+            if named := renamed_tables(state):
+                self._soon(partial(note_names, state.context, named))
         self.checkpoint_soon()
 
     def checkpoint_soon(self) -> None:

@@ -30,7 +30,7 @@ from lakevilla.global_log.inbox.reliance import Asked, Reliance, relied, states_
 from lakevilla.global_log.repo import load_tables, make_room
 from lakevilla.ids import Ids, started_at
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Transplant, is_direct
+from lakevilla.sublogs.operations import Rename, Transplant, is_direct
 
 #: Most commits in one replacement of HEAD; the leader's own commits are among them.
 MOST_TOGETHER = 64
@@ -131,6 +131,8 @@ def fitting_commit(
         return error.message
     if any(isinstance(operation, Transplant) for operation in commit.operations):
         return "it brings back files, and only its owner checks whether they are kept"
+    if any(isinstance(operation, Rename) for operation in commit.operations):
+        return "it renames a table, and only its owner changes names in HEAD"
     if head.is_protected and any(map(is_direct, commit.operations)):
         return "the lake is protected, and it writes directly"
     if not commit.tables or commit.tables.keys() != proposed.tables.keys():

@@ -307,6 +307,7 @@ def publish_once(
 
     An error is returned, not raised: all programs that wait get it.
     """
+    assert not context.epoch, f"the commits of a branch are in no log, so not in that of {location}"
     wish = Wish(head, ours)
     group = _publishing_group(context, location)
     return (yield from lead_or_follow(group, wish, partial(_lead, context, group, location)))

@@ -354,7 +354,9 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
     yield from load_tables(None if held is None else held.head, [location])
     if held is None or location not in held.head.tables:
         raise TableNotFound(f"table {name} is not in this lake: `tables()` lists them", table=name)
-    yield from load_names(held.head, [name])
+    yield from load_names(held.head, [name, location])
+    if name not in held.head.names and location in held.head.names:
+        name = location  # another spelling of the path, which is one of several names
     by_name = name in held.head.names
     for _ in range(_MAX_RELEASES):
         if (yield from _taken_out(context, name, location, by_name=by_name)):

@@ -54,7 +54,7 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
         and _may_be_pending(head, summary.sequence, location, touch, is_overtaken=is_overtaken)
     ]
     publishing = [publish_or_tell(txn, decided, location) for location in pending]
-    named = [one.table for one in renames_of(done.operation for done in txn.work.done)]
+    named = renamed_tables(txn)
     noting = [note_names(context, named)] if named else []
     outcomes = (yield from parallel([*publishing, release_claims(txn), *noting]))[: len(pending)]
     versions: dict[str, int | None] = {}
@@ -73,6 +73,11 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     if newest is not head or is_overtaken:
         yield from _report_foreign(txn, newest, summary, result)
     return result
+
+
+def renamed_tables(txn: TransactionState) -> list[str]:
+    """Return the tables whose names the transaction has changed: their claims note names, too."""
+    return [one.table for one in renames_of(done.operation for done in txn.work.done)]
 
 
 def _may_be_pending(

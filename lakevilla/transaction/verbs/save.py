@@ -230,6 +230,7 @@ def sublog_of(txn: TransactionState) -> Sublog:
         txn.options.defer,
         tuple(txn.work.catalog),
         *((None, "", False) if txn.claims.key is None else txn.claims.key.batch),
+        read_only=txn.options.read_only,
     )
 
 
@@ -348,6 +349,7 @@ def revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> Transa
         validation=sublog.validation,
         slack=sublog.slack,
         defer=sublog.defer,
+        read_only=sublog.read_only,
         metadata=dict(sublog.metadata),
         applications=dict(sublog.applications),
     )

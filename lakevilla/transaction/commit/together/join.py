@@ -260,11 +260,13 @@ def _entries(
             # so.
             touches[location] = Touch(published=placement.logged, data_change=False)
         working = txn.work.tables[location]
+        view = found.views.get(location, working.view)
+        unguards = working.view.snapshot.guarded and not working.snapshot.guarded
         state = TableState(
             table_id=_table_id(txn, found, location),
             published=placement.logged,
             pending=pending,
-            guarded=working.view.base.guarded and working.snapshot.guarded,
+            guarded=view.base.guarded and view.snapshot.guarded and not unguards,
             dropped=part is not None and part.dropped,
             format=working.snapshot.format,
             catalog=working.snapshot.catalog,

@@ -17,7 +17,7 @@ from lakevilla.global_log.summaries import fingerprint
 from lakevilla.lake.context import Context, Event
 from lakevilla.store.base import PutOutcome, Stored, Unknown
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Transplant, is_append
+from lakevilla.sublogs.operations import Rename, Transplant, is_append
 from lakevilla.transaction.commit.together.group import (
     Answer,
     Candidate,
@@ -275,8 +275,12 @@ def may_go_along(txn: TransactionState) -> bool:
         or txn.work.behind
         or txn.work.merging is not None
         or txn.work.catalog  # HEAD and the commit show its reads of tables, not of the catalog
-        # The client that replaces HEAD checks whether the files that it brings back are kept.
-        or any(done.deferred or isinstance(done.operation, Transplant) for done in txn.work.done)
+        # The client that replaces HEAD checks whether the files that it brings back are kept, and
+        # changes names in the same replacement.
+        or any(
+            done.deferred or isinstance(done.operation, Transplant | Rename)
+            for done in txn.work.done
+        )
     ):
         return False
     # A commit that was touched once is likely to be touched again: it waits for no leader, since a

@@ -22,7 +22,7 @@ from lakevilla.global_log.inbox.fold import (
 from lakevilla.global_log.inbox.proposal import WINDOW, Proposal
 from lakevilla.global_log.refs import Policy
 from lakevilla.global_log.repo import HeldHead
-from lakevilla.sublogs.operations import Defined, Transplant
+from lakevilla.sublogs.operations import Defined, Rename, Transplant
 from lakevilla.transaction.commit.together.crowd import as_proposed
 from lakevilla.transaction.commit.together.group import Candidate
 from lakevilla.transaction.commit.together.join import add_candidate
@@ -127,6 +127,10 @@ def brings_back(commit: Any) -> Any:
     return replace(commit, operations=(Transplant("a", (), (), Defined({})),))
 
 
+def renames(commit: Any) -> Any:
+    return replace(commit, operations=(*commit.operations, Rename("a", "a", "new", "new")))
+
+
 @pytest.mark.parametrize(
     ("of_head", "of_proposal", "why"),
     [
@@ -147,6 +151,7 @@ def brings_back(commit: Any) -> Any:
         (same, of_part(created=True), "more than rows"),
         (same, of_part(dropped=True), "more than rows"),
         (same, lambda one: sealed(one, brings_back), "brings back files"),
+        (same, lambda one: sealed(one, renames), "renames a table"),
         (lambda head: replace(head, policy=Policy("refuse")), same, "protected"),
         (same, lambda one: replace(one, commits=(replace(one.commits[0], digest="0" * 32),)),
          "does not hold the bytes"),

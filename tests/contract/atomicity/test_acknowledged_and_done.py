@@ -1,0 +1,120 @@
+"""What was acknowledged is done, once, and where its caller asked for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+import lakevilla as lv
+from tests.support.places import Place, make_place
+from tests.support.tables import accounts, values
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Place:
+    return make_place("local", request)
+
+
+@pytest.fixture
+def lake(place: Place) -> Iterator[lv.Lake]:
+    with place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        lake.create_table("u", accounts(1))
+        yield lake
+
+
+def balances(lake: lv.Lake, table: str = "t") -> list[object]:
+    return values(lake.read(table), "balance")
+
+
+def test_a_commit_on_a_branch_that_is_only_decided_reaches_no_log(
+    place: Place, lake: lv.Lake
+) -> None:
+    lake.branch("b")
+    with lake.on("b") as branch:
+        branch.run(lambda txn: txn.append("t", accounts(1, 7)), wait="decided")
+        branch.run(lambda txn: txn.create_table("new", accounts(1)), wait="decided")
+    assert len(place.seen("t")) == 1
+    assert not Path(place.root, "new/_delta_log").exists()
+    lake.run(lambda txn: txn.append("t", accounts(1, 5)))
+    assert balances(lake) == [5, 100]
+    lake.merge("b")
+    assert balances(lake) == [5, 7, 100]
+
+
+def test_a_table_that_was_renamed_by_a_decided_commit_says_so_itself(
+    place: Place, lake: lv.Lake
+) -> None:
+    """Its claim names it, from which names are found again if HEAD is lost."""
+    with place.connect() as other, other.transaction(wait="decided") as txn:
+        txn.rename_table("t", "ledger")
+    claim = json.loads(Path(place.root, "t/_lakevilla/lake.json").read_bytes())
+    assert "ledger" in json.dumps(claim)
+
+
+def test_an_append_that_began_before_unguard_leaves_the_table_unguarded(
+    place: Place, lake: lv.Lake
+) -> None:
+    """Else tags and branches would leave out what other clients write afterwards."""
+    lake.guard("t")
+    txn = lake.transaction()
+    txn.append("t", accounts(1, 3))
+    with place.connect() as other:
+        other.unguard("t")
+    txn.commit()
+    assert [t.guarded for t in lake.tables(details=False) if t.name == "t"] == [False]
+    row = pa.table({"id": pa.array([9], pa.int64()), "balance": pa.array([9], pa.int64())})
+    write_deltalake(place.uri("t"), row, mode="append")
+    lake.tag("closing")
+    assert 9 in balances(lake.on("closing"))
+
+
+def test_a_merge_of_some_tables_ends_no_branch(lake: lv.Lake) -> None:
+    lake.branch("b")
+
+    def both(txn: lv.Transaction) -> None:
+        txn.append("t", accounts(1, 7))
+        txn.append("u", accounts(1, 7))
+
+    lake.on("b").run(both)
+    with pytest.raises(lv.InvalidOperation, match="leaves other tables to be merged"):
+        lake.merge("b", tables=["t"], delete=True)
+    assert balances(lake) == [100]
+    lake.merge("b", tables=["t"])
+    assert balances(lake.on("b"), "u") == [7, 100]
+    with (
+        pytest.raises(lv.InvalidOperation, match="leaves other tables to be merged"),
+        lake.audited(checks=[lambda txn: True], tables=["t"]),
+    ):
+        raise AssertionError("the block is not entered")
+    assert [ref.name for ref in lake.refs()] == ["b"]
+
+
+def test_a_transaction_that_only_reads_does_so_after_it_was_resumed(
+    place: Place, lake: lv.Lake
+) -> None:
+    txn = lake.transaction(read_only=True)
+    txn.read("t")
+    txn.save()
+    with place.connect() as other:
+        resumed = other.resume(txn.id)
+        with pytest.raises(lv.InvalidOperation, match="read-only"):
+            resumed.append("t", accounts(1, 7))
+        resumed.abort()
+    assert balances(lake) == [100]
+
+
+@pytest.mark.parametrize("spelling", ["p/b", "p.b", "./p/b"])
+def test_a_table_with_two_names_stays_when_its_path_is_unregistered(
+    place: Place, lake: lv.Lake, spelling: str
+) -> None:
+    lake.create_table("p/b", accounts(1))
+    lake.register("alias", place.uri("p/b"))
+    lake.unregister(spelling)
+    assert "alias" in [table.name for table in lake.tables()]
+    assert balances(lake, "alias") == [100]
