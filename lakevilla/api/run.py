@@ -594,4 +594,9 @@ def resume_transaction(
 def abort_transaction(client: LakeClient, txn_id: str) -> None:
     """Abort a transaction, also of another client; see ``Lake.abort``."""
     client = client.writing("abort")
+    if client.committed_before(txn_id) is not None:
+        raise InvalidOperation(
+            f"transaction {txn_id} committed before its branch was rebased and can't be aborted",
+            txn_id=txn_id,
+        )
     client.run_safely(recovery.abort(client.context, txn_id))

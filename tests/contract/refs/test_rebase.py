@@ -361,6 +361,8 @@ def test_outcomes_of_transactions_from_before_are_reported(lake: lv.Lake) -> Non
     for one in (etl, lake.on("etl")):
         assert one.outcome(done.id).state == "committed"
         assert one.outcome(left.id).state == "aborted"
+        with pytest.raises(lv.InvalidOperation, match="committed before its branch"):
+            one.abort(done.id)
     with pytest.raises((lv.ConflictError, lv.TransactionAborted)):
         left.commit()
 

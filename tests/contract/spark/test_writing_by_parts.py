@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import shutil
 import socket
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,31 @@ def test_an_abort_after_a_commit_that_spark_has_not_heard_of_deletes_nothing(
     job.abort(message)
     clean_up(place)
     assert ids(lake) == [1, 2]
+
+
+@pytest.mark.parametrize("then", ["rebased", "merged and made again"])
+@pytest.mark.parametrize("again", ["abort", "commit"])
+def test_a_branch_that_goes_on_in_another_epoch_keeps_what_was_committed(
+    place: Place, lake: lv.Lake, then: str, again: str
+) -> None:
+    """Spark had no answer, and ends the write once more where its id is not known any more."""
+    lake.branch("etl")
+    job = Job(place, options={"ref": "etl"})
+    message = job.task((2, "b"))
+    job.commit(message)
+    add(lake, 50)
+    if then == "rebased":
+        lake.rebase("etl")
+    else:
+        lake.merge("etl", delete=True)
+        lake.branch("etl")
+    before = parquet(place)
+    with suppress(lv.LakeVillaError):
+        job.abort(message) if again == "abort" else job.commit(message)
+    assert before <= parquet(place)
+    with place.connect() as other:
+        assert ids(other.on("etl")) == [1, 2, 50]
+        assert ids(other) == ([1, 50] if then == "rebased" else [1, 2, 50])
 
 
 @pytest.mark.parametrize("lands", [True, False])

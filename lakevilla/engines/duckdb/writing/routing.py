@@ -7,7 +7,7 @@ a hash of the values that must be equal, so each part of either side can be proc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -41,11 +41,12 @@ class Keys:
 def keys_of(spec: MergeSpec, target: pa.Schema, source: pa.Schema) -> Keys | None:
     """Return the keys of a merge; None if its condition requires no plain columns to be equal."""
     asked = {one.path[0] for one in columns(spec.on) if one.table == spec.target_alias}
+    schemas: dict[str | None, pa.Schema] = {spec.target_alias: target, spec.source_alias: source}
     pairs = []
     for term in _terms(spec.on):
         if not (isinstance(term, Call) and term.name in ("=", "<=>") and len(term.args) == 2):
             continue
-        plain = [_column_in(one) for one in term.args]
+        plain = [_column_in(one, schemas) for one in term.args]
         sides = {one.table: one.path[0] for one in plain if one is not None}
         if set(sides) != {spec.target_alias, spec.source_alias}:
             continue
@@ -58,11 +59,18 @@ def keys_of(spec: MergeSpec, target: pa.Schema, source: pa.Schema) -> Keys | Non
     return Keys(wanted, *(tuple(side) for side in zip(*pairs, strict=True)))
 
 
-def _column_in(value: Expr) -> Column | None:
-    """Return the whole column that a value is, also cast to another size of whole numbers."""
-    if isinstance(value, Cast) and value.type in ("byte", "short", "integer", "long"):
-        value = value.arg
-    return value if isinstance(value, Column) and len(value.path) == 1 else None
+def _column_in(value: Expr, schemas: Mapping[str | None, pa.Schema]) -> Column | None:
+    """Return the whole column that a value is; one of whole numbers also cast to another size.
+
+    Other columns that are cast have equal values where the columns differ: texts '1' and '01'.
+    """
+    is_cast = isinstance(value, Cast) and value.type in ("byte", "short", "integer", "long")
+    column = value.arg if isinstance(value, Cast) and is_cast else value
+    if not isinstance(column, Column) or len(column.path) != 1:
+        return None
+    if is_cast and not pa.types.is_integer(schemas[column.table].field(column.path[0]).type):
+        return None
+    return column
 
 
 def _terms(on: Expr) -> Iterator[Expr]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -227,6 +227,26 @@ def test_a_source_that_is_shuffled_comes_to_the_files_that_it_concerns(
     assert [one.error for one in reports] == [None] * files
     found = merge.rows_after(joined([one.rewrite for one in reports]))
     assert found == expected(tmp_path_factory.mktemp("embedded"), inserts=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "on", "keys"),
+    [
+        (pa.int32(), "cast(target.k as bigint) = source.k", ("k",)),
+        (pa.string(), "target.k = source.k", ("k",)),
+        # '1' and '01' are one number: by their texts they would be sent to different tasks.
+        (pa.string(), "cast(target.k as bigint) = cast(source.k as bigint)", None),
+        (pa.decimal128(9, 2), "cast(target.k as bigint) = cast(source.k as bigint)", None),
+    ],
+)
+def test_columns_are_keys_as_far_as_equal_values_have_one_hash(
+    merge: Merging, kind: pa.DataType, on: str, keys: tuple[str, ...] | None
+) -> None:
+    schema = pa.schema({"k": kind})
+    layout = replace(merge.table.layout, schema=schema, physical=schema, partition_by=())
+    spec = merge_spec(layout, schema, on, ())
+    found = keys_of(spec, schema, schema)
+    assert (None if found is None else found.target) == keys
 
 
 def test_workers_with_another_duckdb_are_refused(merge: Merging) -> None:

@@ -213,11 +213,15 @@ def _committed(
 def _give_up(plan: WritePlan, messages: list[Message]) -> None:
     """Ensure that the transaction never commits, and delete its files, if it has not committed.
 
-    Files of tasks that did not report them are left to gc: the id is fenced from here on.
+    Files of tasks that did not report them are left to gc: the id is fenced from here on. So are
+    all files of a write to a branch that has another epoch by now: there the id is not known, and
+    it may have committed before.
     """
     if plan.transaction is None:
         return
     client = opened_on(plan.access, plan.options.ref)
+    if client.context.epoch != plan.transaction.epoch:
+        return
     client.ensure_safe_store()
     if client.run(outcome(client.context, plan.transaction.txn)).state == "aborted":
         client.run(parallel([delete(key) for key in _keys(plan, _files(messages))]))
