@@ -103,7 +103,10 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                     value = fn(executor)
                 return value
             except AlreadyCommitted:
-                return None
+                if executor.was_committed:
+                    return None
+                kept = executor.lost  # the function has met the key of another transaction
+                raise
             except CommitOutcomeUnknown as unknown:
                 if unknown.idempotency_key is not None:
                     raise  # no process can settle the outcome of its key

@@ -44,6 +44,7 @@ from lakevilla.arrow import input
 from lakevilla.arrow.input import refuse_unknown
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import (
+    AlreadyCommitted,
     ConflictError,
     InvalidOperation,
     LakeVillaError,
@@ -149,6 +150,8 @@ class Executor(Generic[Frame]):
         self.merges: list[Described] = []
         #: True if ``lake.run`` takes over its places after a conflict.
         self.keeps_place = False
+        #: Whether a verb of this transaction found its key, or itself, committed before.
+        self.was_committed = False
         self.turns = turns.Turns(state.id)
         self.watched = turns.Watched()
         self.idle = turns.IdleEnd(self, idle_timeout_seconds)
@@ -329,6 +332,9 @@ class Executor(Generic[Frame]):
                     if verb and table is not None and not isinstance(table, str):
                         raise InvalidOperation(no_name(table))
                     yield
+            except AlreadyCommitted:
+                self.was_committed = True
+                raise
             finally:
                 self._use.end()
                 turns.watch_reads(self)

@@ -118,3 +118,21 @@ def test_a_table_with_two_names_stays_when_its_path_is_unregistered(
     lake.unregister(spelling)
     assert "alias" in [table.name for table in lake.tables()]
     assert balances(lake, "alias") == [100]
+
+
+def test_a_function_that_meets_the_key_of_another_transaction_raises(lake: lv.Lake) -> None:
+    """Else the rows of its own transaction would be lost without a word."""
+    with lake.transaction(idempotency_key="inner") as txn:
+        txn.append("u", accounts(1, 7))
+
+    def outer(txn: lv.Transaction) -> None:
+        txn.append("t", accounts(1, 8))
+        with lake.transaction(idempotency_key="inner") as inner:
+            inner.append("u", accounts(1, 9))
+
+    with pytest.raises(lv.AlreadyCommitted, match="inner"):
+        lake.run(outer)
+    assert balances(lake) == [100]
+    for _ in range(2):
+        lake.run(lambda txn: txn.append("t", accounts(1, 8)), idempotency_key="own")
+    assert balances(lake) == [8, 100]
