@@ -271,6 +271,8 @@ def _matching_partitions(values: pa.MapArray, layout: Layout, where: Expr) -> np
     codes = numbers(texts.indices).reshape(-1, width).astype(np.int64)
     combined = codes[:, 0]
     for column in range(1, width):
+        # Numbered anew for each column, so that they fit into 64 bits however many there are.
+        _, combined = np.unique(combined, return_inverse=True)
         combined = combined * len(texts.dictionary) + codes[:, column]
     _, first, which = np.unique(combined, return_index=True, return_inverse=True)
     distinct = values.take(places(first))

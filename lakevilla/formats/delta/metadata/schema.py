@@ -445,17 +445,21 @@ MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 
 def assign_ids(fields: list[Field], table_id: str, last: int) -> tuple[list[Field], int]:
     """Return ``fields`` with ids above ``last``, and physical names, where they have none."""
-    return _assigned(fields, last, lambda path, number: _name("col", table_id, f"{number}{path}"))
+    return _assigned(
+        fields, last, lambda _, path, number: _name("col", table_id, f"{number}{path}")
+    )
 
 
 def keep_names(fields: list[Field]) -> tuple[list[Field], int]:
     """Return ``fields`` with ids, for a table whose files name columns as its schema does."""
-    return _assigned(fields, 0, lambda path, _: path.rpartition("/")[2])
+    return _assigned(fields, 0, lambda own, *_: own)
 
 
 def _assigned(
-    fields: list[Field], last: int, name: Callable[[str, int], str]
+    fields: list[Field], last: int, name: Callable[[str, str, int], str]
 ) -> tuple[list[Field], int]:
+    """Assign ids above ``last``, and physical names by a field's own name, its path and its id."""
+
     def one(field: Field, path: str) -> Field:
         nonlocal last
         metadata = dict(field.get("metadata") or {})
@@ -463,7 +467,7 @@ def _assigned(
         if ID not in metadata:
             last += 1
             metadata[ID] = last
-            metadata[PHYSICAL] = name(path, last)
+            metadata[PHYSICAL] = name(field["name"], path, last)
         return {**field, "type": inner(field["type"], path), "metadata": metadata}
 
     def inner(kind: Any, path: str) -> Any:
