@@ -102,11 +102,6 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                 with executor:
                     value = fn(executor)
                 return value
-            except AlreadyCommitted:
-                if executor.was_committed:
-                    return None
-                kept = executor.lost  # the function has met the key of another transaction
-                raise
             except CommitOutcomeUnknown as unknown:
                 if unknown.idempotency_key is not None:
                     raise  # no process can settle the outcome of its key
@@ -127,7 +122,10 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                 if not client.follow(is_lost=True):
                     raise
                 error = missing
-            except BaseException:
+            except BaseException as caught:
+                # The key of another transaction, which the function has met, is its own error.
+                if isinstance(caught, AlreadyCommitted) and executor.was_committed:
+                    return None
                 kept = executor.lost  # the function has turned a conflict into another error
                 raise
             if attempt + 1 == attempts:

@@ -234,7 +234,8 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     lake that this lake was copied from: commits published before then are marked in the logs with
     that lake's id, not with this one's. ``as_log``: HEAD is not replaced; its successor is created
     next to it (``head_log``). ``rebuilt`` is the commit with which HEAD was created again after it
-    was lost, from what the lakes ``former`` had left at this root. ``unconfirmed`` holds until a
+    was lost, from what the lakes ``former`` had left at this root; a lake that was adopted has its
+    id of before in ``former``, too. ``unconfirmed`` holds until a
     person has checked what could not be determined (docs/design/0021-head-lost.md). ``keys_lost``:
     nothing but tables was left, so no client can determine which idempotency keys were used. It
     holds until a person has confirmed that too. ``crowd`` and ``listed`` are hints

@@ -522,6 +522,17 @@ def branch_of(path: str) -> str | None:
     return None if found is None else found[1]
 
 
+def inner_branch_of(path: str) -> tuple[str, str] | None:
+    """Return the place inside a table's directory, and the epoch, that a data file there is of.
+
+    A branch may have a table inside the directory of a table that it does not have. None if the
+    file is not one of a branch's table further inside.
+    """
+    place, found, rest = path.partition(f"/{_BRANCH_FILES}/")
+    epoch = branch_of(f"{_BRANCH_FILES}/{rest}") if found and branch_of(path) is None else None
+    return None if epoch is None else (place, epoch)
+
+
 def owner_of(path: str) -> tuple[str, str] | None:
     """Return a file's owner by its name: "h" (through HEAD) or "l" (by log entry), and the id."""
     found = _OWN.fullmatch(path)

@@ -11,6 +11,7 @@ from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
 from lakevilla.global_log.commits import COMMITS_PREFIX, commit_key, read_commit
 from lakevilla.global_log.head import CommitSummary, Head, NameMap, TableMap
 from lakevilla.global_log.keys import KEYS_PREFIX, KeyRecord
+from lakevilla.global_log.refs import RefMap
 from lakevilla.global_log.repo import LakeFile, commits_since, fetch_sound, lake_key
 from lakevilla.lake.applicability import first_unfit, unpublished
 from lakevilla.lake.context import Context
@@ -101,7 +102,7 @@ def _readable(head: Head, findings: list[Finding]) -> Program[Head]:
         Finding(
             "error",
             error.kind,
-            f"{error.message} (its tables and names can't be used, and are not listed here)",
+            f"{error.message} (its tables, names or refs can't be used, and are not listed here)",
             key=error.key,
         )
         for error in damaged
@@ -109,7 +110,10 @@ def _readable(head: Head, findings: list[Finding]) -> Program[Head]:
     if not damaged:
         return head
     return msgspec.structs.replace(
-        head, tables=TableMap(head.tables.cached()), names=NameMap(head.names.cached())
+        head,
+        tables=TableMap(head.tables.cached()),
+        names=NameMap(head.names.cached()),
+        refs=RefMap(head.refs.cached()),
     )
 
 

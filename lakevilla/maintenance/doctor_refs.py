@@ -8,10 +8,10 @@ from typing import Literal
 
 from lakevilla.branches.clones import unsafe_objects
 from lakevilla.deadlock.graph import cycles
-from lakevilla.errors import LakeVillaError, StoreError, UnsupportedFormat
+from lakevilla.errors import LakeVillaError, StoreError, UnsupportedFormat, VersionNotFound
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
 from lakevilla.global_log.head import HEAD_KEY, Head, shown_names
-from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.refs import BaseRef, RefEntry
 from lakevilla.global_log.repo import load_commit, load_head, load_names, load_refs, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.branch_head import has_ended, has_moved, load_branch
@@ -36,7 +36,52 @@ def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
     found = yield from parallel(
         [_ref(context, name, entry) for name, entry in sorted(head.refs.items())]
     )
-    return [finding for some in found for finding in some]
+    findings = [finding for some in found for finding in some]
+    return findings + (yield from _of_shown_clones(head))
+
+
+def _of_shown_clones(head: Head) -> Program[list[Finding]]:
+    """Return the bases that can't be read of clones that a base shows, which may have ended."""
+    findings: list[Finding] = []
+    refs = {ref: name for name, entry in head.refs.items() for ref in entry.bases}
+    seen = set(refs)
+    while refs:
+        shown: dict[BaseRef, str] = {}
+        loaded = yield from parallel([_loaded(ref) for ref in refs])
+        for name, base in zip(refs.values(), loaded, strict=True):
+            if isinstance(base, LakeVillaError):
+                continue  # reported with the ref or the clone that names it
+            for clone, entry in base.clones.items():
+                for ref in entry.bases:
+                    if ref not in seen:
+                        seen.add(ref)
+                        shown[ref] = name
+                        findings += yield from _lost_base(name, f"the base of clone {clone!r}", ref)
+        refs = shown
+    return findings
+
+
+def _loaded(ref: BaseRef) -> Program[Base | LakeVillaError]:
+    try:
+        base = yield from load_base(ref)
+        yield from load_base_tables(base)
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        return error
+    return base
+
+
+def _lost_base(name: str, what: str, ref: BaseRef) -> Program[list[Finding]]:
+    """Return a finding if a base that ``name`` needs besides its own can't be read."""
+    error = yield from _loaded(ref)
+    if isinstance(error, Base):
+        return []
+    why = error.message
+    if isinstance(error, VersionNotFound):
+        why = f"{ref.key} is missing: restore it from a copy, or delete_ref({name!r})"
+    message = f"{what}, which {name!r} needs, can't be read: {why}"
+    return [Finding("error", "corrupt_object", message, key=ref.key)]
 
 
 def without_idle_risks(findings: Iterable[Finding]) -> list[Finding]:
@@ -62,7 +107,11 @@ def _ref(context: Context, name: str, entry: RefEntry) -> Program[list[Finding]]
     except LakeVillaError as error:
         message = f"{entry.kind} {name!r} can't be read: {error.message}"
         return [Finding("error", error.kind, message, key=entry.base.key)]
-    trouble = (yield from _head_of(name, entry)) if entry.kind == "branch" else []
+    trouble: list[Finding] = []
+    for ref in entry.bases[1:]:
+        trouble += yield from _lost_base(name, "the state of the last merge", ref)
+    if entry.kind == "branch":
+        trouble += yield from _head_of(name, entry)
     live = [location for location in base.tables if base.has(location)]
     found = yield from parallel([_table(context, base, name, location) for location in live])
     return [*trouble, *(finding for finding in found if finding is not None)]
@@ -83,6 +132,11 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
     except LakeVillaError as error:
         message = f"branch {name!r} can't be read: {error.message}"
         return [Finding("error", error.kind, message, key=key)]
+    epoch = held.head.epoch
+    if epoch is not None and epoch.base not in entry.bases:
+        found = yield from _lost_base(name, "the base of its HEAD", epoch.base)
+        if found:
+            return found
     if has_moved(held):
         message = f"a rebase of branch {name!r} was interrupted: `recover` finishes it"
         return [Finding("warning", "ref_moved", message, key=key)]

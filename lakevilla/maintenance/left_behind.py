@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
 from lakevilla.global_log.bases import Base, load_base
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, read_commit
 from lakevilla.global_log.head import (
+    HEAD_KEY,
     NOWHERE,
     PAGES_PREFIX,
     Head,
@@ -21,7 +22,7 @@ from lakevilla.global_log.head import (
     TableMap,
     TableState,
 )
-from lakevilla.global_log.head_log import HEADS_PREFIX, RECENT_PREFIX
+from lakevilla.global_log.head_log import HEADS_PREFIX, RECENT_PREFIX, recent_heads
 from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX, HeldKey, is_key_object, load_key_object
 from lakevilla.global_log.leaves import LEAVES_PREFIX, Leaf, is_mark, made_of
@@ -39,7 +40,7 @@ from lakevilla.results import Finding
 from lakevilla.store.base import Found, ObjectInfo
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program, get, list_objects, parallel
-from lakevilla.store.location import HOMES_PREFIX, at_home, is_external
+from lakevilla.store.location import HOMES_PREFIX, at_home, is_external, key_at
 
 # -------------------- left behind
 #
@@ -73,8 +74,9 @@ class LeftBehind:
     ``heads`` are the numbers of later HEADs of a log. ``made`` is the largest number of a
     replacement, ``sequence`` of a commit, ``newest_id`` the largest id that any object names.
     ``states`` and ``names`` are from the newest leaf that has an entry of the table, or of the
-    name. ``left`` has, by table, the last page's statement on whether it left the lake.
-    ``has_remains``: there is more than the tables.
+    name. ``left`` has, by table, the last page's statement on whether it left the lake. ``lakes``
+    are the ids of the lakes that bases and copies of HEADs are of: each was the lake at this root,
+    or the one from which that was copied. ``has_remains``: there is more than the tables.
     """
 
     heads: list[int] = field(default_factory=list)
@@ -89,6 +91,8 @@ class LeftBehind:
     made: int = 0
     sequence: int = 0
     newest_id: str = NO_TXN
+    bases: dict[BaseRef, Base] = field(default_factory=dict)
+    lakes: set[str] = field(default_factory=set)
     has_remains: bool = False
     findings: list[Finding] = field(default_factory=list)
 
@@ -120,6 +124,9 @@ def look_for() -> Program[LeftBehind]:
     yield from _read_leaves(left, of[LEAVES_PREFIX])
     yield from _read_commits(left, of[COMMITS_PREFIX])
     yield from _read_keys(left, of[KEYS_PREFIX])
+    yield from _read_bases(left, of[BASES_PREFIX])
+    for head in (yield from recent_heads()):
+        left.lakes.update((head.lake_id, *head.former))
     within = [info.key.removesuffix(_CLAIM) for info in listed if info.key.endswith(_CLAIM)]
     elsewhere = [location for location in sorted(left.named) if is_external(location)]
     places = [*within, *elsewhere]
@@ -241,6 +248,24 @@ def _read_keys(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:
             left.meet_id(held.record.txn)
 
 
+def _read_bases(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:
+    for key, body in (yield from _read(left, infos)):
+        parts = parts_of(key)
+        if parts is None:
+            continue
+        made, digest = parts
+        try:
+            base = decode(key, body, Base)
+            ref = BaseRef(made, digest, base.sequence, base.timestamp_ms)
+            yield from load_base(ref)  # is it what its name says?
+        except LakeVillaError as error:
+            message = f"a ref is left out: {error.message}"
+            left.findings.append(Finding("warning", error.kind, message, key=key))
+            continue
+        left.bases[ref] = base
+        left.lakes.add(base.lake_id)
+
+
 def _claim(left: LeftBehind, location: str) -> Program[LakeFile | None]:
     try:
         return (yield from claim_of(location))
@@ -255,39 +280,39 @@ def _claim(left: LeftBehind, location: str) -> Program[LakeFile | None]:
 
 
 def refs_left(
-    former: Collection[str], known: Mapping[str, RefEntry]
+    left: LeftBehind, known: Mapping[str, RefEntry]
 ) -> Program[tuple[dict[str, RefEntry], list[Finding]]]:
-    """Return each ref of those lakes by its newest base, and the findings about the refs.
+    """Return each ref by its newest base, and the findings about the refs.
 
-    A ref that was deleted, and not cleaned up by gc, returns: to keep too much loses nothing.
-    ``known`` are the entries of a HEAD that is available: their content besides the base counts.
+    A ref that was deleted, and not cleaned up by gc, returns: to keep too much loses nothing. So
+    every base counts, whatever the id of its lake: HEAD may have been lost more than once, and
+    neither a rebuild nor an adoption stores bases again. ``known`` are the entries of a HEAD that
+    is available: their content besides the base counts.
     """
     refs: dict[str, RefEntry] = {}
     findings: list[Finding] = []
     heads = yield from _heads_of_epochs()
-    for info in (yield from list_objects(BASES_PREFIX)):
-        parts = parts_of(info.key)
-        outcome = yield from get(info.key)
-        if parts is None or not isinstance(outcome, Found):
-            continue
-        made, digest = parts
-        try:
-            base = decode(info.key, outcome.body, Base)
-            ref = BaseRef(made, digest, base.sequence, base.timestamp_ms)
-            yield from load_base(ref)  # is it what its name says?
-        except LakeVillaError as error:
-            message = f"a ref is left out: {error.message}"
-            findings.append(Finding("warning", error.kind, message, key=info.key))
-            continue
-        newer = refs.get(base.name)
-        if base.lake_id not in former or (newer is not None and newer.base.made > made):
-            continue
-        entry = RefEntry(f"{made}-{digest[:16]}", base.kind, ref, base.timestamp_ms, "rebuild")
+    for ref, base in sorted(left.bases.items(), key=lambda one: one[0].key):
+        entry = RefEntry(
+            f"{ref.made}-{ref.hash[:16]}", base.kind, ref, base.timestamp_ms, "rebuild"
+        )
         if base.kind == "clone":
             entry = msgspec.structs.replace(entry, source=base.source, since=base.sequence)
-        found = _of_branch(entry, base, heads) if base.epoch else entry
+        found = _of_branch(entry, base, heads, left.bases) if base.epoch else entry
         if found is not None:  # else it was never made, or has ended
             refs[base.name] = found
+    findings += [
+        Finding(
+            "warning",
+            "ref_lost",
+            f"branch {base.name!r} is left out: the HEAD of its epoch is missing or damaged "
+            f"({key_at(base.epoch, HEAD_KEY)}); if it was in use, restore that from a copy before "
+            "`lakevilla recover ROOT --confirm-head`, and rebuild again with `--force`",
+            key=ref.key,
+        )
+        for ref, base in left.bases.items()
+        if base.epoch and base.epoch not in heads and base.name not in {*refs, *known}
+    ]
     for name in sorted(known.keys() - refs.keys()):
         lost = known[name]
         message = f"{lost.kind} {name!r} is left out: the object that kept its state is missing"
@@ -314,11 +339,19 @@ def _as_known(known: RefEntry | None, found: RefEntry) -> RefEntry | None:
     """Return a HEAD's entry of the ref that was found, if it is the same ref; it may have moved."""
     if known is None or known.kind != found.kind:
         return None
+    if found.kind != "branch":
+        # Only HEAD names the directory in which `keep` has stored what a tag or clone has.
+        # A tag or clone that was kept since has a newer base, of the same state.
+        was, now = known.base, found.base
+        same = (was.sequence, was.timestamp_ms) == (now.sequence, now.timestamp_ms)
+        if not same or known.source != found.source:
+            return None
+        return msgspec.structs.replace(known, base=now)
     if known.base == found.base and known.epoch == found.epoch:
-        return msgspec.structs.replace(known, epochs=found.epochs or known.epochs)
-    if found.kind == "branch" and known.id == found.id:
+        return msgspec.structs.replace(known, epochs=found.epochs, synced=found.synced)
+    if known.id == found.id:
         return msgspec.structs.replace(
-            known, base=found.base, epochs=found.epochs, synced=None, reached=0
+            known, base=found.base, epochs=found.epochs, synced=found.synced, reached=0
         )
     return None
 
@@ -338,10 +371,13 @@ def _heads_of_epochs() -> Program[dict[str, Head]]:
     return heads
 
 
-def _of_branch(entry: RefEntry, base: Base, heads: Mapping[str, Head]) -> RefEntry | None:
+def _of_branch(
+    entry: RefEntry, base: Base, heads: Mapping[str, Head], bases: Container[BaseRef]
+) -> RefEntry | None:
     """Return the entry of the branch that has this base, with all epochs that it may have had.
 
-    None if the branch has ended, or the base is none of its present epoch.
+    A base that is newer than that of the epoch is the branch's state when it was merged. None if
+    the branch has ended, or the base is none of its present epoch.
     """
     epochs = {name: head.epoch for name, head in heads.items() if head.epoch is not None}
     own = epochs.get(base.epoch)
@@ -356,7 +392,11 @@ def _of_branch(entry: RefEntry, base: Base, heads: Mapping[str, Head]) -> RefEnt
     if entry.base != epoch.base and not (was_its_state and entry.base.made > epoch.base.made):
         return None  # it was bound to it once, or a change to it had begun
     others = tuple(name for name in family if name != newest)
-    return msgspec.structs.replace(entry, id=epoch.ref_id, epochs=(*others, newest))
+    entry = msgspec.structs.replace(entry, id=epoch.ref_id, epochs=(*others, newest))
+    if entry.base != epoch.base and epoch.base in bases:
+        # Its commits go on from the base of the epoch, so that is needed besides.
+        entry = msgspec.structs.replace(entry, base=epoch.base, synced=entry.base)
+    return entry
 
 
 def _present(family: Sequence[str], heads: Mapping[str, Head]) -> str | None:

@@ -85,13 +85,15 @@ def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
     Raises
     ------
     InvalidOperation
-        HEAD exists and is sound, or there is nothing that a lake left.
+        HEAD exists and is sound, or there is nothing that a lake left; or the lake was copied here.
     CorruptObject
         HEAD is a log, and numbers of it are missing.
     StoreError
         Another client has stored a HEAD meanwhile.
     """
     present, condition = yield from _present()
+    if force:
+        _refuse_foreign_root(context, present)
     if present is not None and present.unconfirmed and not force:
         return _report([_confirmation(present, "was created again already")])
     left = yield from look_for()
@@ -120,6 +122,8 @@ def reset_head(context: Context, number: int) -> Program[Report]:
 
     Raises
     ------
+    InvalidOperation
+        The lake was copied or moved here.
     VersionNotFound
         That HEAD is not kept.
     """
@@ -129,6 +133,7 @@ def reset_head(context: Context, number: int) -> Program[Report]:
         held = yield from load_head()
         newest = None if held is None else held.head
         condition = ABSENT
+    _refuse_foreign_root(context, newest)
     chosen = yield from _kept_head(number, newest)
     left = yield from look_for()
     return (yield from _rebuilt(context, left, newest, chosen, condition))
@@ -166,14 +171,16 @@ def _rebuilt(
     for head in known:
         yield from _include(context, left, head)
     claims = left.ours(context.root)
-    former = {claim.lake_id for claim in claims.values()}
+    former = left.lakes | {claim.lake_id for claim in claims.values()}
     former |= {lake for head in known for lake in (head.lake_id, *head.former)}
     if not (former or left.commits or left.sequence):
         raise InvalidOperation(f"{context.root} holds nothing of a lake: nothing to rebuild")
     rebuilt = yield from _tables(context, left, claims, sorted(former))
+    if chosen is not None:
+        _keep_tombstones(rebuilt, chosen)
     yield from _look_through_logs(context, left, rebuilt)
     head = _composed(context, left, rebuilt, present, chosen, tuple(sorted(former)))
-    refs, found = yield from refs_left(former, {} if chosen is None else chosen.refs.cached())
+    refs, found = yield from refs_left(left, {} if chosen is None else chosen.refs.cached())
     if refs:
         head = with_refs(head, refs)
     if chosen is not None and chosen.is_protected:
@@ -262,6 +269,15 @@ def _present() -> Program[tuple[Head | None, Condition]]:
     except CorruptObject:
         return None, Match(outcome.token)
     return head, Match(outcome.token)
+
+
+def _refuse_foreign_root(context: Context, present: Head | None) -> None:
+    """Refuse a lake that was copied or moved here: no claim names this root, so no table counts."""
+    if present is not None and present.root != context.root:
+        raise InvalidOperation(
+            f"this lake's HEAD names the root {present.root}, not {context.root}: it was copied or "
+            "moved and is read-only here; `lakevilla doctor --adopt` gives it a new identity"
+        )
 
 
 def _refuse_sound(context: Context, present: Head, former: set[str]) -> None:
@@ -363,6 +379,24 @@ def _tables(
             message = f"table {location} was dropped from the lake: `register` revives it"
             rebuilt.findings.append(Finding("note", "dropped", message, table=location))
     return rebuilt
+
+
+def _keep_tombstones(rebuilt: _Rebuilt, chosen: Head) -> None:
+    """Leave tables out that an available HEAD states were dropped, and whose logs are still there.
+
+    Such a log may be half deleted. Another table that was made in the place since counts.
+    """
+    for location, state in chosen.tables.cached().items():
+        found = rebuilt.states.get(location)
+        if found is None or not state.dropped or found.table_id != state.table_id:
+            continue
+        rebuilt.states[location] = msgspec.structs.replace(state, pending=())
+        if not found.dropped:  # else a page has said so, and it is reported
+            remedy = ": `register` revives it"
+            if state.emptying:
+                remedy = ", and its data was being deleted: `drop_table` it with its data again"
+            message = f"table {location} was dropped from the lake{remedy}"
+            rebuilt.findings.append(Finding("note", "dropped", message, table=location))
 
 
 def _table(

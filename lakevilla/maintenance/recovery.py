@@ -270,6 +270,8 @@ def adopt_lake(context: Context) -> Program[None]:
             lake_id=context.ids.uuid(),
             root=context.root,
             adopted=head.sequence,
+            # Its bases name it, and are all that is left of its refs if HEAD is lost.
+            former=tuple(dict.fromkeys((*head.former, head.lake_id))),
             tables=TableMap(tables),
             names=NameMap({n: w for n, w in head.names.items() if not is_external(w)}),
         )

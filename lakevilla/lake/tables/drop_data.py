@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TableNotFound
+from lakevilla.global_log.bases import load_base_tables, load_bases
 from lakevilla.global_log.head import NOWHERE, Head, TableState, successor
 from lakevilla.global_log.repo import check_lake, lake_key, load_names, load_tables
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, inner_branch_of
 from lakevilla.lake.frozen.kept import BranchEpochs, refuse_kept
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import open_tail
@@ -68,6 +69,7 @@ def delete_data(context: Context, location: str) -> Program[list[str]]:
         for info in listed
         if not (is_within(info.key, nested) or epochs.owns(info.key[len(location) + 1 :]))
     ]
+    paths = yield from _without_inner(head, epochs, location, paths)
     doomed = [path for path in paths if path in named or is_of_a_table(path)]
     if doomed:
         yield from refuse_held_back(context, head, location, before.table_id)
@@ -88,6 +90,26 @@ def delete_data(context: Context, location: str) -> Program[list[str]]:
         yield from _note(context, location, was=True, now=False)
     context.tails.pop(location, None)
     return [f"{location}/{path}" for path in paths if path not in set(doomed)]
+
+
+def _without_inner(
+    head: Head, epochs: BranchEpochs, location: str, paths: list[str]
+) -> Program[list[str]]:
+    """Return the paths without those of tables further inside that a branch or a base has."""
+    inner = {path: found for path in paths if (found := inner_branch_of(path)) is not None}
+    if not inner:
+        return paths
+    kept = set[str]()
+    for base in (yield from load_bases(head)):
+        places = {f"{location}/{place}" for place, _ in inner.values()}
+        yield from load_base_tables(base, places)
+        kept |= {place for place in places if base.has(place)}
+
+    def stays(path: str) -> bool:
+        place, epoch = inner[path]
+        return not epochs.is_dead(epoch) or f"{location}/{place}" in kept
+
+    return [path for path in paths if not (path in inner and stays(path))]
 
 
 def _named(context: Context, location: str) -> Program[set[str]]:

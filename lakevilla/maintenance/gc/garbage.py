@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from lakevilla.errors import CorruptObject, UnsupportedFormat
+from lakevilla.errors import CorruptObject, UnsupportedFormat, VersionNotFound
 from lakevilla.global_log.bases import Base, load_base_tables, load_bases_by_ref, named_leaves
 from lakevilla.global_log.commits import commit_key
 from lakevilla.global_log.head import CommitSummary, Head, find_commit
@@ -12,9 +13,9 @@ from lakevilla.global_log.head_log import is_head
 from lakevilla.global_log.inbox.proposal import is_over, number_of
 from lakevilla.global_log.leaves import LeafMark, is_mark, made_of
 from lakevilla.global_log.refs import parts_of
-from lakevilla.global_log.repo import commits_since, load_head, load_tables
+from lakevilla.global_log.repo import HeldHead, commits_since, load_head, load_tables
 from lakevilla.lake.applicability import needed_files, unpublished
-from lakevilla.lake.context import Context, branch_directory, branch_of
+from lakevilla.lake.context import Context, branch_directory, branch_of, inner_branch_of
 from lakevilla.lake.frozen.kept import BranchEpochs, kept_by
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tables.dropped import held_back, is_within, nested_tables
@@ -34,8 +35,8 @@ from lakevilla.sublogs.operations import staged_keys
 
 def garbage(
     context: Context, head: Head, listed: Listing, *, dry_run: bool
-) -> Program[tuple[list[str], list[str]]]:
-    """Return the keys to delete when ``head`` is the lake's HEAD, and those to delete after them.
+) -> Program[list[list[str]]]:
+    """Return the keys to delete when ``head`` is the lake's HEAD, in rounds: one after the other.
 
     Objects that a ref needs stay. Safe while another client makes a ref: its base is of the HEAD
     that it replaces, which is this one or a later one, and a base that is not named yet has a later
@@ -68,13 +69,16 @@ def garbage(
     doomed.extend(key for key in listed.proposals if _is_over(key, head))
     doomed.extend(_old_bases(head, {ref.key for ref in by_ref}, listed.bases))
     named = named_leaves(head, bases)
+    dead = yield from _dead_branches(epochs, listed)
+    for branch in dead.values():  # while its HEAD is there, so is what that names
+        named |= branch.leaves
     doomed.extend((yield from unreferenced_leaves(context, head, named, listed, dry_run=dry_run)))
     ended = listed.ended | {commit.txn for commit in kept if commit.kind == "transaction"}
     doomed.extend((yield from _void_markers(head, listed.markers, ended)))
-    of_branches, last = yield from left_of_branches(
-        context, head, bases, named, listed.of_branches, listed.held_back
+    of_branches = yield from left_of_branches(
+        context, head, bases, named_leaves(head, bases), dead, listed.held_back
     )
-    return [*doomed, *of_branches], last
+    return [[*doomed, *of_branches[0]], *of_branches[1:]]
 
 
 def _is_over(key: str, head: Head) -> bool:
@@ -126,18 +130,25 @@ def _orphans(
     orphans = {f"{location}/{path}" for path in candidates - named}
     if not orphans:
         return []
-    kept = yield from kept_by(context, bases, location)
-    # A state that can't be determined any more may need any of them: they stay until its ref is
-    # deleted.
-    return [] if kept.lost else sorted(orphans - kept.keys)
+    # A branch's table inside of this one is another table, which other states keep.
+    inner = {f"{location}/{found[0]}" for path in candidates if (found := inner_branch_of(path))}
+    for place in [location, *sorted(inner)]:
+        kept = yield from kept_by(context, bases, place)
+        # A state that can't be determined any more may need any of them: they stay until its ref is
+        # deleted.
+        lost = {key for key in orphans if kept.lost and key.startswith(f"{place}/")}
+        orphans -= kept.keys | lost
+    return sorted(orphans)
 
 
 def _is_unowned(head: Head, epochs: BranchEpochs, path: str, txn: str) -> bool:
     """Return whether no client will commit a file any more.
 
-    A file that was written on a branch belongs to the branch.
+    A file that was written on a branch belongs to the branch, also where only the branch has the
+    table, inside of this one.
     """
-    epoch = branch_of(path)
+    inner = inner_branch_of(path)
+    epoch = branch_of(path) if inner is None else inner[1]
     return head.is_fenced(txn) if epoch is None else epochs.is_dead(epoch)
 
 
@@ -200,7 +211,44 @@ def _void_markers(
 # The remains of branches that have ended: their directories, and files of tables that are theirs.
 #
 # An epoch that no ref of HEAD has, and whose number HEAD has passed, has no owner, and never will
-# have one. Its HEAD is deleted last: only this HEAD names the tables that were made on the branch.
+# have one. Its HEAD is deleted after all else, because only this HEAD names the tables that were
+# made on the branch; and after it the leaves that it names, without which it names none.
+
+
+@dataclass(frozen=True, slots=True)
+class _DeadBranch:
+    """The objects of a dead epoch; ``is_known``: which tables it had is known, or is over."""
+
+    keys: list[str]
+    held: HeldHead | None
+    is_known: bool
+
+    @property
+    def leaves(self) -> set[str]:
+        """The leaves that its HEAD names: its own, and those that it has from its base."""
+        return set() if self.held is None else {ref.key for ref in self.held.head.tables.refs}
+
+
+def _dead_branches(epochs: BranchEpochs, listed: Listing) -> Program[dict[str, _DeadBranch]]:
+    """Return the dead epochs of which anything was listed; note those that can't be read."""
+    of: dict[str, list[str]] = {}
+    for key in listed.of_branches:
+        epoch = key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]
+        if epochs.is_dead(epoch):
+            of.setdefault(epoch, []).append(key)
+    dead = {}
+    for epoch, keys in sorted(of.items()):
+        held, is_known = None, True
+        try:
+            held = yield from at_home(epoch, load_head())
+            yield from at_home(epoch, load_tables(None if held is None else held.head))
+        except (CorruptObject, UnsupportedFormat) as error:
+            is_known = False
+            listed.unknown[epoch] = error
+        except VersionNotFound:
+            is_known = False  # another gc has just deleted its HEAD, and goes on
+        dead[epoch] = _DeadBranch(keys, held, is_known)
+    return dead
 
 
 def left_of_branches(
@@ -208,34 +256,40 @@ def left_of_branches(
     head: Head,
     bases: Sequence[Base],
     named: Collection[str],
-    listed: Iterable[str],
+    dead: Mapping[str, _DeadBranch],
     left: dict[str, str],
-) -> Program[tuple[list[str], list[str]]]:
+) -> Program[list[list[str]]]:
     """Return what may be deleted of the directories of branches, and of tables that only they have.
 
     ``named`` are the leaves that HEAD and its bases need. The places where nothing may be deleted
-    are added to ``left``, with the reasons. Returns the keys to delete first, and the HEADs, which
-    are deleted after them.
+    are added to ``left``, with the reasons. Returns the keys to delete first, the HEADs, which are
+    deleted after them, and the leaves that these name, which are deleted at the end.
+
+    Of an epoch whose tables are not known any more everything stays: what is left of it may still
+    tell a person which files are its.
     """
-    of: dict[str, list[str]] = {}
-    epochs = yield from BranchEpochs.of(head)
-    for key in listed:
-        epoch = key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]
-        if epochs.is_dead(epoch):
-            of.setdefault(epoch, []).append(key)
-    if not of:
-        return [], []
+    if not dead:
+        return [[], [], []]
     kept = {*named, *(yield from _commits_of(bases)), *_kept_by_bases(bases)}
     first: list[str] = []
-    last: list[str] = []
-    for epoch, keys in sorted(of.items()):
-        files, held = yield from _files(context, head, bases, epoch, left)
-        heads = [key for key in keys if is_head(key)]
-        rest = [key for key in keys if key not in kept and not is_head(key)]
+    heads: list[str] = []
+    stay = set[str]()  # leaves of HEADs that stay
+    for epoch, branch in dead.items():
+        if not branch.is_known:
+            stay |= branch.leaves
+            continue
+        files, held = yield from _files(context, head, bases, epoch, branch.held, left)
+        own = [key for key in branch.keys if is_head(key)]
+        rest = [key for key in branch.keys if key not in kept and not is_head(key)]
         first += [*files, *rest]
-        if not held and len(rest) + len(heads) == len(keys):
-            last += heads
-    return first, last
+        if held or len(rest) + len(own) < len(branch.keys):
+            stay |= branch.leaves
+        else:
+            heads += own
+    # A branch of a branch names leaves of that one's epoch.
+    after = {key for branch in dead.values() for key in branch.leaves}
+    leaves = [key for key in first if key in after and key not in stay]
+    return [[key for key in first if key not in after], heads, leaves]
 
 
 def _commits_of(bases: Iterable[Base]) -> Program[set[str]]:
@@ -254,17 +308,18 @@ def _kept_by_bases(bases: Iterable[Base]) -> set[str]:
 
 
 def _files(
-    context: Context, head: Head, bases: Sequence[Base], epoch: str, left: dict[str, str]
+    context: Context,
+    head: Head,
+    bases: Sequence[Base],
+    epoch: str,
+    held: HeldHead | None,
+    left: dict[str, str],
 ) -> Program[tuple[list[str], bool]]:
     """Return the files of tables that the lake lacks, and whether any of them is still needed.
 
-    The files of the epoch's own tables are among the objects in their directories.
+    ``held`` is the HEAD of the epoch, with its tables. The files of the epoch's own tables are
+    among the objects in their directories.
     """
-    try:
-        held = yield from at_home(epoch, load_head())
-        yield from load_tables(None if held is None else held.head)
-    except (CorruptObject, UnsupportedFormat):
-        return [], False  # the tables that the branch touched are not known any more
     if held is None:
         return [], False
     doomed: list[str] = []

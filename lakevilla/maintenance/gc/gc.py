@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 import msgspec
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
-from lakevilla.global_log.head import Head, TableState, find_commit, successor, with_refs
+from lakevilla.global_log.head import HEAD_KEY, Head, TableState, find_commit, successor, with_refs
 from lakevilla.global_log.head_log import keep_recent, too_old
 from lakevilla.global_log.keys import is_key_object, load_key_object, put_key
 from lakevilla.global_log.refs import RefEntry
@@ -24,7 +24,7 @@ from lakevilla.maintenance.gc.listing import Listing, look
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, delete, parallel
-from lakevilla.store.location import at_home
+from lakevilla.store.location import at_home, home_of, key_at
 
 # -------------------- gc
 #
@@ -57,13 +57,14 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     damaged = yield from settle_keys(context, held.head, listed.keys, dry_run=dry_run)
     head = yield from fence(context, held.head, listed, dry_run=dry_run)
     yield from load_tables(head)
-    first, last = yield from garbage(context, head, listed, dry_run=dry_run)
-    doomed = [*first, *last]
+    first, *later = yield from garbage(context, head, listed, dry_run=dry_run)
+    doomed = [key for some in (first, *later) for key in some]
     now_ms = int(listed.now * 1000)
     emptied = yield from clean_emptied(context, head, now_ms, dry_run=dry_run)
     if not dry_run:
         yield from parallel([delete(key) for key in [*first, *too_old(listed.recent)]])
-        yield from parallel([delete(key) for key in last])
+        for some in later:
+            yield from parallel([delete(key) for key in some])
         context.notify(Event("gc", None, f"gc deleted {len(doomed)} objects"))
     word = "would be" if dry_run else "was"
     findings = [
@@ -72,7 +73,8 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
         *_unreserved(held.head, head, word),
         *_left_alone(listed, damaged),
     ]
-    return Report(not (listed.unreadable or damaged or listed.history), tuple(findings))
+    trouble = listed.unreadable or damaged or listed.history or listed.unknown
+    return Report(not trouble, tuple(findings))
 
 
 def _unreserved(old: Head, head: Head, word: str) -> list[Finding]:
@@ -101,6 +103,17 @@ def _left_alone(listed: Listing, damaged: Mapping[str, LakeVillaError]) -> list[
     findings += [
         Finding("warning", error.kind, f"an idempotency key was skipped: {error.message}", key=k)
         for k, error in damaged.items()
+    ]
+    findings += [
+        Finding(
+            "warning",
+            error.kind,
+            f"the ended branch with the directory {home_of(epoch)} was skipped, and the files of "
+            f"tables that were made on it: which these are is not known: {error.message}; or "
+            "delete its HEAD, and gc deletes the rest of the directory and leaves these files",
+            key=getattr(error, "key", None) or key_at(epoch, HEAD_KEY),
+        )
+        for epoch, error in listed.unknown.items()
     ]
     if (history := listed.history) is not None:
         message = f"the lake's history was skipped: {history.message}"

@@ -45,6 +45,7 @@ class Listing:
 
     ``now`` is the store's time, ``sequence`` that of the HEAD before; ``written`` has the times
     when the store got the commit objects, and ``leaves`` those of the leaves and gc's marks.
+    ``unknown`` has the epochs of ended branches whose tables are not known, and why.
     """
 
     now: float
@@ -68,6 +69,7 @@ class Listing:
     of_branches: list[str] = field(default_factory=list)
     recent: list[str] = field(default_factory=list)
     in_doubt: set[str] = field(default_factory=set)
+    unknown: dict[str, LakeVillaError] = field(default_factory=dict)
 
     def leave_alone(self, in_doubt: set[str]) -> None:
         """Keep what a HEAD that is gone may have decided: the lake continues from before any of it.

@@ -9,7 +9,7 @@ import msgspec
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
 from lakevilla.global_log.head import Head, NameMap, TableMap
-from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.refs import RefEntry, RefMap
 from lakevilla.global_log.repo import fetch_sound
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.branch_head import frozen_now, open_branch
@@ -75,7 +75,10 @@ def readable(head: Head) -> Program[Head]:
     if not (yield from fetch_sound(head)):
         return head
     return msgspec.structs.replace(
-        head, tables=TableMap(head.tables.cached()), names=NameMap(head.names.cached())
+        head,
+        tables=TableMap(head.tables.cached()),
+        names=NameMap(head.names.cached()),
+        refs=RefMap(head.refs.cached()),
     )
 
 
