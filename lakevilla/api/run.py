@@ -107,12 +107,11 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                     raise  # no process can settle the outcome of its key
                 # Only HEAD can be read for that; the caller must look for a log entry.
                 ended = _outcome(client, executor.id) if executor.state.through_head else "expired"
-                if ended == "committed":
-                    executor.give_back()
-                    return value
-                if ended != "aborted":
+                if ended not in ("committed", "aborted"):
                     raise
                 executor.give_back()  # settled, so it can't commit any more
+                if ended == "committed":
+                    return value
                 error: LakeVillaError | None = None
             except (ConflictError, TransactionAborted) as conflict:
                 error = conflict
