@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from lakevilla.formats.delta.metadata.protocol import (
     writer_features,
 )
 from lakevilla.formats.delta.metadata.schema import (
+    INVARIANT,
     MAX_COLUMN_ID,
     Field,
     arrow_schema,
@@ -32,9 +34,11 @@ from lakevilla.formats.delta.metadata.schema import (
     delta_fields,
     encode_schema,
     highest_id,
+    invariant,
     keep_names,
     mapping_mode,
     physical_name,
+    walk,
 )
 from lakevilla.formats.layout import NewDefinition, TableAlteration, check_widens, in_delta
 from lakevilla.sql.expressions.bind import bind
@@ -355,6 +359,13 @@ class _Edit:
                     f"has the constraint {name!r} ({sql}) on column {'.'.join(path)!r}, which can "
                     f"then not {what}; drop the constraint first"
                 )
+        for where, field in walk(self.fields):
+            text = (field.get("metadata") or {}).get(INVARIANT)
+            if text is not None and _rules(str(text), where, path):
+                raise self._refused(
+                    f"has the invariant {text!r} on column {'.'.join(where)!r}, so column "
+                    f"{'.'.join(path)!r} can't {what}; use the client that made the invariant"
+                )
 
     def _refuse_used(self, path: tuple[str, ...], verb: str) -> None:
         self._refuse_constrained(path, f"be {verb}")
@@ -470,6 +481,15 @@ def _renamed(
             kind = {**kind, "fields": _renamed(kind["fields"], names, path)}
         result.append({**field, "name": names.get(path, field["name"]), "type": kind})
     return result
+
+
+def _rules(text: str, where: tuple[str, ...], path: tuple[str, ...]) -> bool:
+    """Return whether the invariant of the column ``where`` depends on the column ``path``."""
+    sql = invariant(text)
+    if sql is not None:
+        with suppress(InvalidOperation):
+            return _mentions(sql, path)
+    return where[: len(path)] == path  # in another grammar: it is of its own column, at least
 
 
 def _mentions(sql: str, path: tuple[str, ...]) -> bool:

@@ -31,11 +31,13 @@ from lakevilla.formats.delta.metadata.protocol import (
 )
 from lakevilla.formats.delta.metadata.schema import (
     ID,
+    INVARIANT,
     PHYSICAL,
     Field,
     MappingMode,
     arrow_schema,
     check_columns_for_writing,
+    invariant,
     leaf_paths,
     mapping_mode,
     parse_schema,
@@ -255,17 +257,10 @@ class DeltaDefinition:
         if "invariants" not in self.features:
             return
         for path, field in walk(self.fields):
-            text = (field.get("metadata") or {}).get("delta.invariants")
-            if text is None:
-                continue
-            name = ".".join(path)
-            try:
-                sql = msgspec.convert(document(text)["expression"]["expression"], str)
-            except (ValueError, KeyError, TypeError):
-                # Bare text, as Databricks has written it: in another grammar, or in none.
-                yield f"invariant of {name}", None, str(text)
-            else:
-                yield f"invariant of {name}", sql, sql
+            text = (field.get("metadata") or {}).get(INVARIANT)
+            if text is not None:
+                condition = invariant(text)
+                yield f"invariant of {'.'.join(path)}", condition, condition or str(text)
 
     def _statistics_columns(self) -> tuple[str, ...]:
         partitions = set(self.partition_by)

@@ -8,6 +8,7 @@ names. LakeVilla honours each of them, or refuses the table and names the featur
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
@@ -114,13 +115,18 @@ def reader_features(protocol: Mapping[str, Any]) -> frozenset[str]:
 
 
 def writer_features(protocol: Mapping[str, Any]) -> frozenset[str]:
-    """Return the features that a writer must honour, those of legacy versions by their names."""
+    """Return the features that a writer must honour, those of legacy versions by their names.
+
+    Column mapping binds readers, too: where these are of version 1 no table can use it, though
+    writer versions 5 and 6 have it. Named for writers alone, it is refused by deltalake.
+    """
     version = _version(protocol, "minWriterVersion")
     if version >= 7:
-        return frozenset(_names(protocol, "writerFeatures"))
-    return frozenset(
-        name for step, names in _LEGACY_WRITER.items() if step <= version for name in names
-    )
+        names = frozenset(_names(protocol, "writerFeatures"))
+    else:
+        legacy = (names for step, names in _LEGACY_WRITER.items() if step <= version)
+        names = frozenset(chain.from_iterable(legacy))
+    return names if _version(protocol, "minReaderVersion") > 1 else names - {"columnMapping"}
 
 
 def check_features_for_reading(protocol: Mapping[str, Any], table: str) -> None:

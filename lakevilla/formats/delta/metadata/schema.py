@@ -27,6 +27,7 @@ Field = dict[str, Any]
 
 ID = "delta.columnMapping.id"
 PHYSICAL = "delta.columnMapping.physicalName"
+INVARIANT = "delta.invariants"
 
 _ARROW_ID = "PARQUET:field_id"
 #: Spark's and delta-kernel's name for the field id, where no column is mapped by id.
@@ -400,7 +401,7 @@ def needed_features(fields: list[Field]) -> set[str]:
     for _, field in walk(fields):
         if _mentions(field["type"], "timestamp_ntz"):
             found.add("timestampNtz")
-        if "delta.invariants" in (field.get("metadata") or {}):
+        if INVARIANT in (field.get("metadata") or {}):
             found.add("invariants")
     return found
 
@@ -448,6 +449,14 @@ def assign_ids(fields: list[Field], table_id: str, last: int) -> tuple[list[Fiel
     return _assigned(
         fields, last, lambda _, path, number: _name("col", table_id, f"{number}{path}")
     )
+
+
+def invariant(text: object) -> str | None:
+    """Return the condition of an invariant; None if it is bare text, as Databricks has written."""
+    try:
+        return msgspec.convert(document(text)["expression"]["expression"], str)  # type: ignore[arg-type]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def keep_names(fields: list[Field]) -> tuple[list[Field], int]:
