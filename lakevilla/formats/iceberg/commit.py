@@ -440,14 +440,15 @@ def describe(before: IcebergSnapshot, version: int, document: Metadata) -> Progr
     adds: tuple[DataFile, ...] = ()
     removes: tuple[RemovedFile, ...] = ()
     txns, nonce, operation = note.txns, note.nonce, note.operation
+    kinds: set[object] = set()
     if document.current_id != (None if old is None else old.current_id):
-        current = document.current or {}
-        summary = current.get("summary") or {}
-        moves = summary.get("operation") == "replace"
-        adds, removes = yield from _files_between(before, after, data_change=not moves)
+        is_new, kinds = _operations_since(old, document)
+        adds, removes = yield from _files_between(before, after, data_change=kinds != {"replace"})
+        if is_new:
+            summary = (document.current or {}).get("summary") or {}
         txns = tuple(filter(None, str(summary.get(TXN_IDS, "")).split(",")))
         nonce = summary.get(NONCE)
-        operation = str(summary.get("operation", "")).upper()
+        operation = str(summary.get("operation", "rollback")).upper()
     known = {} if old is None else old.applications
     return IcebergEntry(
         version=version,
@@ -456,12 +457,35 @@ def describe(before: IcebergSnapshot, version: int, document: Metadata) -> Progr
         txn_ids=txns,
         nonce=nonce,
         operation=operation,
-        is_blind_append=summary.get("operation") == "append",
+        is_blind_append=kinds == {"append"},
         timestamp_ms=document.last_updated_ms,
         raw_commit_info=dict(summary),
         document=document,
         listed=after.listed,
     )
+
+
+def _operations_since(old: Metadata | None, new: Metadata) -> tuple[bool, set[object]]:
+    """Return whether the current snapshot is new, and the operations that lead to it.
+
+    These are of the snapshots from the old current one on. None is among them where ``main`` was
+    set back, or goes on from another snapshot.
+    """
+    current = new.current or {}
+    before = None if old is None else old.current_id
+    last = 0 if old is None else old.last_sequence_number
+    if current.get("parent-snapshot-id") == before and last < new.last_sequence_number:
+        # The usual commit, told without a look at all snapshots. One that was there before, and
+        # is the current one again, raises no sequence number.
+        return True, {(current.get("summary") or {}).get("operation")}
+    known = {} if old is None else old.snapshots
+    found: set[object] = set()
+    number = new.current_id
+    while number is not None and number not in known:
+        snapshot = new.snapshot(number) or {}
+        found.add((snapshot.get("summary") or {}).get("operation"))
+        number = snapshot.get("parent-snapshot-id")
+    return bool(found), found if number == before else {*found, None}
 
 
 def _bare(version: int, document: Metadata) -> IcebergEntry:
