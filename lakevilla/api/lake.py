@@ -1343,7 +1343,8 @@ class Lake(Hinted, Generic[Frame]):
             fails), and SELECTs of one boolean. If another transaction changes meanwhile what they
             have read, they run again.
         delete : bool
-            End the branch after that, unless more was committed on it meanwhile.
+            End the branch after that, unless more was committed on it, or it was protected,
+            meanwhile. Not with ``tables``: what the others have would be lost.
         metadata : Mapping of str to str, optional
             Notes about it in the history.
 
