@@ -235,10 +235,10 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     that lake's id, not with this one's. ``as_log``: HEAD is not replaced; its successor is created
     next to it (``head_log``). ``rebuilt`` is the commit with which HEAD was created again after it
     was lost, from what the lakes ``former`` had left at this root; a lake that was adopted has its
-    id of before in ``former``, too. ``unconfirmed`` holds until a
-    person has checked what could not be determined (docs/design/0021-head-lost.md). ``keys_lost``:
-    nothing but tables was left, so no client can determine which idempotency keys were used. It
-    holds until a person has confirmed that too. ``crowd`` and ``listed`` are hints
+    id of before in ``former``, too. ``unconfirmed`` holds until a person has checked what could not
+    be determined (docs/design/0021-head-lost.md). ``keys_lost``: nothing but tables was left, so no
+    client can determine which idempotency keys were used. It holds until a person has confirmed
+    that too. ``crowd`` and ``listed`` are hints
     (docs/design/0029-inbox.md): the number of commits in the last HEAD that was made after listing
     the inbox, and that HEAD's ``replacement``. A client that has not listed the inbox leaves both
     unchanged. ``epoch``: the epoch of the branch that the HEAD belongs to; None for the lake's own

@@ -28,8 +28,10 @@ from lakevilla.global_log.head import (
     PAGES_PREFIX,
     CommitSummary,
     Head,
+    NameMap,
     Page,
     PageRef,
+    TableMap,
     commits_after,
     empty_head,
     overfull,
@@ -44,7 +46,7 @@ from lakevilla.global_log.head_log import (
 )
 from lakevilla.global_log.keys import KEYS_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX, LeafMap, LeafPlan, LeafRef
-from lakevilla.global_log.refs import BASES_PREFIX
+from lakevilla.global_log.refs import BASES_PREFIX, RefMap
 from lakevilla.ids import Ids
 from lakevilla.store.base import (
     ABSENT,
@@ -241,13 +243,27 @@ def load_all(head: Head | None) -> Program[None]:
 
 
 def fetch_sound(head: Head) -> Program[list[CorruptObject]]:
-    """Fetch all readable leaves of tables and names; return the errors of all other leaves."""
+    """Fetch all readable leaves of HEAD's maps; return the errors of all other leaves."""
     damaged: list[CorruptObject] = []
     for found in maps_of(head):
         missing = found.missing()
         errors = yield from parallel([_damage(found, ref) for ref in missing])
         damaged.extend(error for error in errors if error is not None)
     return damaged
+
+
+def load_sound(head: Head) -> Program[tuple[Head, list[CorruptObject]]]:
+    """Return HEAD with the readable parts of its maps, and the errors of all other leaves."""
+    damaged = yield from fetch_sound(head)
+    if not damaged:
+        return head, damaged
+    sound = msgspec.structs.replace(
+        head,
+        tables=TableMap(head.tables.cached()),
+        names=NameMap(head.names.cached()),
+        refs=RefMap(head.refs.cached()),
+    )
+    return sound, damaged
 
 
 def _damage(found: LeafMap[Any], ref: LeafRef) -> Program[CorruptObject | None]:

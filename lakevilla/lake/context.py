@@ -14,7 +14,7 @@ from lakevilla.errors import CorruptObject, InvalidOperation, RefNotFound, Unsup
 from lakevilla.formats.base import Entry, FormatName, TableSnapshot
 from lakevilla.formats.registry import Formats
 from lakevilla.global_log.commits import CommitObject
-from lakevilla.global_log.head import PendingRef
+from lakevilla.global_log.head import Head, PendingRef
 from lakevilla.global_log.head_log import is_head
 from lakevilla.global_log.history import check_lineage
 from lakevilla.global_log.repo import (
@@ -466,20 +466,25 @@ class Context:
 
     def refuse_foreign_root(self) -> None:
         """Refuse to write a lake that was copied or moved here (hazard 30)."""
-        if self.held is None or self.held.head.root == self.root:
-            return
-        epoch = self.held.head.epoch
-        if epoch is not None:
-            raise InvalidOperation(
-                f"branch {epoch.name!r} was created when the lake was at {self.held.head.root}, "
-                f"and only reads at {self.root}: `rebase({epoch.name!r})` on the lake moves it "
-                f"here, and branch(..., at={epoch.name!r}) creates another one from it"
-            )
+        if self.held is not None:
+            refuse_foreign_head(self.held.head, self.root)
+
+
+def refuse_foreign_head(head: Head, root: str) -> None:
+    """Refuse to write at ``root`` by a HEAD that names another root (hazard 30)."""
+    if head.root == root:
+        return
+    if head.epoch is not None:
+        branch = head.epoch.name
         raise InvalidOperation(
-            f"this lake's HEAD names the root {self.held.head.root}, not {self.root}: it was "
-            "copied or moved and is read-only here; `lakevilla doctor --adopt` gives it a "
-            "new identity"
+            f"branch {branch!r} was created when the lake was at {head.root}, and only reads at "
+            f"{root}: `rebase({branch!r})` on the lake moves it here, and branch(..., "
+            f"at={branch!r}) creates another one from it"
         )
+    raise InvalidOperation(
+        f"this lake's HEAD names the root {head.root}, not {root}: it was copied or moved and is "
+        "read-only here; `lakevilla doctor --adopt` gives it a new identity"
+    )
 
 
 # -------------------- file names

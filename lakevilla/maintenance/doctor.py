@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
-import msgspec
-
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
 from lakevilla.global_log.commits import COMMITS_PREFIX, commit_key, read_commit
-from lakevilla.global_log.head import CommitSummary, Head, NameMap, TableMap
+from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.keys import KEYS_PREFIX, KeyRecord
-from lakevilla.global_log.refs import RefMap
-from lakevilla.global_log.repo import LakeFile, commits_since, fetch_sound, lake_key
+from lakevilla.global_log.repo import LakeFile, commits_since, lake_key, load_sound
 from lakevilla.lake.applicability import first_unfit, unpublished
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.states import AtHead
@@ -97,7 +94,7 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
 
 def _readable(head: Head, findings: list[Finding]) -> Program[Head]:
     """Return HEAD with the readable parts of its maps; report damaged or missing leaves."""
-    damaged = yield from fetch_sound(head)
+    head, damaged = yield from load_sound(head)
     findings.extend(
         Finding(
             "error",
@@ -107,14 +104,7 @@ def _readable(head: Head, findings: list[Finding]) -> Program[Head]:
         )
         for error in damaged
     )
-    if not damaged:
-        return head
-    return msgspec.structs.replace(
-        head,
-        tables=TableMap(head.tables.cached()),
-        names=NameMap(head.names.cached()),
-        refs=RefMap(head.refs.cached()),
-    )
+    return head
 
 
 def _table(context: Context, head: Head, location: str) -> Program[list[Finding]]:

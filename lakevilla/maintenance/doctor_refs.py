@@ -43,21 +43,20 @@ def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
 def _of_shown_clones(head: Head) -> Program[list[Finding]]:
     """Return the bases that can't be read of clones that a base shows, which may have ended."""
     findings: list[Finding] = []
-    refs = {ref: name for name, entry in head.refs.items() for ref in entry.bases}
-    seen = set(refs)
-    while refs:
-        shown: dict[BaseRef, str] = {}
-        loaded = yield from parallel([_loaded(ref) for ref in refs])
-        for name, base in zip(refs.values(), loaded, strict=True):
-            if isinstance(base, LakeVillaError):
-                continue  # reported with the ref or the clone that names it
-            for clone, entry in base.clones.items():
-                for ref in entry.bases:
-                    if ref not in seen:
-                        seen.add(ref)
-                        shown[ref] = name
-                        findings += yield from _lost_base(name, f"the base of clone {clone!r}", ref)
-        refs = shown
+    # Each base with the ref that needs it, and the clone whose base it is; "" for the ref's own.
+    wanted = {ref: (name, "") for name, entry in head.refs.items() for ref in entry.bases}
+    seen = set(wanted)
+    while wanted:
+        shown: dict[BaseRef, tuple[str, str]] = {}
+        loaded = yield from parallel([_loaded(ref) for ref in wanted])
+        for (of, (name, clone)), base in zip(wanted.items(), loaded, strict=True):
+            if isinstance(base, Base):
+                for inner, entry in base.clones.items():
+                    shown |= {ref: (name, inner) for ref in entry.bases if ref not in seen}
+                    seen.update(entry.bases)
+            elif clone:  # else it is reported with the ref
+                findings.append(_lost(name, f"the base of clone {clone!r}", of, base))
+        wanted = shown
     return findings
 
 
@@ -74,14 +73,16 @@ def _loaded(ref: BaseRef) -> Program[Base | LakeVillaError]:
 
 def _lost_base(name: str, what: str, ref: BaseRef) -> Program[list[Finding]]:
     """Return a finding if a base that ``name`` needs besides its own can't be read."""
-    error = yield from _loaded(ref)
-    if isinstance(error, Base):
-        return []
+    base = yield from _loaded(ref)
+    return [] if isinstance(base, Base) else [_lost(name, what, ref, base)]
+
+
+def _lost(name: str, what: str, ref: BaseRef, error: LakeVillaError) -> Finding:
     why = error.message
     if isinstance(error, VersionNotFound):
         why = f"{ref.key} is missing: restore it from a copy, or delete_ref({name!r})"
     message = f"{what}, which {name!r} needs, can't be read: {why}"
-    return [Finding("error", "corrupt_object", message, key=ref.key)]
+    return Finding("error", "corrupt_object", message, key=ref.key)
 
 
 def without_idle_risks(findings: Iterable[Finding]) -> list[Finding]:
@@ -99,14 +100,10 @@ def without_idle_risks(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _ref(context: Context, name: str, entry: RefEntry) -> Program[list[Finding]]:
-    try:
-        base = yield from load_base(entry.base)
-        yield from load_base_tables(base)
-    except StoreError:
-        raise
-    except LakeVillaError as error:
-        message = f"{entry.kind} {name!r} can't be read: {error.message}"
-        return [Finding("error", error.kind, message, key=entry.base.key)]
+    base = yield from _loaded(entry.base)
+    if not isinstance(base, Base):
+        message = f"{entry.kind} {name!r} can't be read: {base.message}"
+        return [Finding("error", base.kind, message, key=entry.base.key)]
     trouble: list[Finding] = []
     for ref in entry.bases[1:]:
         trouble += yield from _lost_base(name, "the state of the last merge", ref)

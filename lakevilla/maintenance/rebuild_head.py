@@ -46,7 +46,7 @@ from lakevilla.global_log.repo import (
     load_tables,
     store_leaves,
 )
-from lakevilla.lake.context import Context, Tail
+from lakevilla.lake.context import Context, Tail, refuse_foreign_head
 from lakevilla.lake.newer import in_doubt, refuse_older_head
 from lakevilla.lake.past import table_entries
 from lakevilla.lake.table_log import open_tail, probe
@@ -92,8 +92,9 @@ def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
         Another client has stored a HEAD meanwhile.
     """
     present, condition = yield from _present()
-    if force:
-        _refuse_foreign_root(context, present)
+    if force and present is not None:
+        # No claim names this root: no table would count.
+        refuse_foreign_head(present, context.root)
     if present is not None and present.unconfirmed and not force:
         return _report([_confirmation(present, "was created again already")])
     left = yield from look_for()
@@ -133,7 +134,8 @@ def reset_head(context: Context, number: int) -> Program[Report]:
         held = yield from load_head()
         newest = None if held is None else held.head
         condition = ABSENT
-    _refuse_foreign_root(context, newest)
+    if newest is not None:
+        refuse_foreign_head(newest, context.root)
     chosen = yield from _kept_head(number, newest)
     left = yield from look_for()
     return (yield from _rebuilt(context, left, newest, chosen, condition))
@@ -269,15 +271,6 @@ def _present() -> Program[tuple[Head | None, Condition]]:
     except CorruptObject:
         return None, Match(outcome.token)
     return head, Match(outcome.token)
-
-
-def _refuse_foreign_root(context: Context, present: Head | None) -> None:
-    """Refuse a lake that was copied or moved here: no claim names this root, so no table counts."""
-    if present is not None and present.root != context.root:
-        raise InvalidOperation(
-            f"this lake's HEAD names the root {present.root}, not {context.root}: it was copied or "
-            "moved and is read-only here; `lakevilla doctor --adopt` gives it a new identity"
-        )
 
 
 def _refuse_sound(context: Context, present: Head, former: set[str]) -> None:

@@ -99,9 +99,9 @@ def _without_inner(
     inner = {path: found for path in paths if (found := inner_branch_of(path)) is not None}
     if not inner:
         return paths
+    places = {f"{location}/{place}" for place, _ in inner.values()}
     kept = set[str]()
     for base in (yield from load_bases(head)):
-        places = {f"{location}/{place}" for place, _ in inner.values()}
         yield from load_base_tables(base, places)
         kept |= {place for place in places if base.has(place)}
 

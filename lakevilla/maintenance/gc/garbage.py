@@ -68,16 +68,14 @@ def garbage(
     doomed.extend(old_pages)
     doomed.extend(key for key in listed.proposals if _is_over(key, head))
     doomed.extend(_old_bases(head, {ref.key for ref in by_ref}, listed.bases))
-    named = named_leaves(head, bases)
+    needed = named_leaves(head, bases)
     dead = yield from _dead_branches(epochs, listed)
-    for branch in dead.values():  # while its HEAD is there, so is what that names
-        named |= branch.leaves
+    # While the HEAD of a dead branch is there, so is what that names.
+    named = needed.union(*(branch.leaves for branch in dead.values()))
     doomed.extend((yield from unreferenced_leaves(context, head, named, listed, dry_run=dry_run)))
     ended = listed.ended | {commit.txn for commit in kept if commit.kind == "transaction"}
     doomed.extend((yield from _void_markers(head, listed.markers, ended)))
-    of_branches = yield from left_of_branches(
-        context, head, bases, named_leaves(head, bases), dead, listed.held_back
-    )
+    of_branches = yield from left_of_branches(context, head, bases, needed, dead, listed.held_back)
     return [[*doomed, *of_branches[0]], *of_branches[1:]]
 
 

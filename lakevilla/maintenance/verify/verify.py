@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
-from lakevilla.global_log.head import Head, NameMap, TableMap
-from lakevilla.global_log.refs import RefEntry, RefMap
-from lakevilla.global_log.repo import fetch_sound
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.repo import load_sound
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.branch_head import frozen_now, open_branch
 from lakevilla.lake.frozen.states import (
@@ -58,7 +56,7 @@ def verify(
         if tables is None:
             findings += yield from report_newer(context)
             findings += yield from look_at_named_objects(context, head)
-        head = yield from readable(head)
+        head, _ = yield from load_sound(head)
         if tables is None:
             findings += yield from look_at_refs(context, head)
         states = [AtHead(head), *(yield from states_of_refs(head))]
@@ -68,18 +66,6 @@ def verify(
     findings = without_idle_risks(_each_once([*findings, *looked.findings]))
     ok = all(finding.severity == "note" for finding in findings)
     return Report(ok, (*findings, _summary(looked, len(chosen))))
-
-
-def readable(head: Head) -> Program[Head]:
-    """Return HEAD with the readable parts of its maps."""
-    if not (yield from fetch_sound(head)):
-        return head
-    return msgspec.structs.replace(
-        head,
-        tables=TableMap(head.tables.cached()),
-        names=NameMap(head.names.cached()),
-        refs=RefMap(head.refs.cached()),
-    )
 
 
 def states_of_refs(head: Head) -> Program[list[LakeState]]:
