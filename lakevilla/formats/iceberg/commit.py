@@ -66,6 +66,8 @@ _OPERATION = "lakevilla.operation"
 _HEAD_BYTES = 4096
 #: Numbers of merged manifests begin here, above those of the manifests that lose files.
 _MERGED = 1000000
+#: Numbers of manifests that add files of other specs than the present one begin here.
+_OF_OTHER_SPECS = 2000000
 _TOTALS = (
     ("total-data-files", "added-data-files", "deleted-data-files"),
     ("total-records", "added-records", "deleted-records"),
@@ -229,11 +231,7 @@ def _snapshot(
     if change.removes:
         paths = {file.path for file in change.removes}
         kept, made, dropped = yield from _without(before, manifests, paths, number, name)
-    if change.adds:
-        entries = [new_entry(file, number, definition) for file in change.adds]
-        path = f"metadata/{name}-m0.avro"
-        spec_id = definition.spec.spec_id
-        made.insert(0, (encode_manifest(path, entries, spec_id, number, definition), entries))
+    made[:0] = _added(change.adds, definition, number, name)
     place = definition.place
     sequence = 1 + (0 if before.document is None else before.document.last_sequence_number)
     merged, kept = yield from merged_manifests(before, kept, number, f"{name}-m{_MERGED}")
@@ -269,6 +267,25 @@ def _snapshot(
     if before.snapshot_id is not None:
         snapshot["parent-snapshot-id"] = before.snapshot_id
     return _Made(snapshot, tuple(named))
+
+
+def _added(
+    files: Sequence[DataFile], definition: IcebergDefinition, number: int, name: str
+) -> list[Made]:
+    """Return manifests of added files, one for each partition spec.
+
+    Files that were written for this commit are of the present spec; those of a copied table, or of
+    an earlier state, may be of others.
+    """
+    by_spec: dict[int, list[ManifestEntry]] = defaultdict(list)
+    for entry in (new_entry(file, number, definition) for file in files):
+        by_spec[entry.data_file.spec_id].append(entry)
+    made = []
+    for count, (spec_id, entries) in enumerate(by_spec.items()):
+        is_present = spec_id == definition.spec.spec_id
+        path = f"metadata/{name}-m{0 if is_present else _OF_OTHER_SPECS + count}.avro"
+        made.append((encode_manifest(path, entries, spec_id, number, definition), entries))
+    return made
 
 
 def _name(info: CommitInfo) -> str:

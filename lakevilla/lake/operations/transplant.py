@@ -208,17 +208,16 @@ def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot
 def _must_be_written(file: DataFile, after: TableSnapshot) -> bool:
     """Return whether an Iceberg file can't be added again unchanged.
 
-    It would get a new sequence number, so the deletes that applied to it no longer would; and
-    files of one manifest have one partition spec, the present one.
+    It would get a new sequence number, so the deletes that applied to it no longer would; and a
+    manifest can name it only under a partition spec that the table has.
     """
     if not after.layout.by_field_id or after.format != "iceberg":
         return False
-    specs = after.metadata["partition-specs"]
-    if file.deletes:
-        return True
-    present = after.metadata["default-spec-id"]
-    fields = {str(f["field-id"]) for s in specs if s["spec-id"] == present for f in s["fields"]}
-    return len(specs) > 1 and set(file.partition_values) != fields
+    keys = [
+        {str(field["field-id"]) for field in spec["fields"] if field["transform"] != "void"}
+        for spec in after.metadata["partition-specs"]
+    ]
+    return bool(file.deletes) or set(file.partition_values) not in keys
 
 
 def _rows(file: DataFile) -> int:

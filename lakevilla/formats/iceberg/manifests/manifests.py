@@ -310,8 +310,9 @@ def _target(file: DataFile) -> str | None:
 
 
 def new_entry(file: AddedFile, snapshot_id: int, definition: IcebergDefinition) -> ManifestEntry:
-    """Return the entry that adds a data file in the table's current spec."""
-    types = PartitionTypes(definition.spec, definition.leaves, definition.table)
+    """Return the entry that adds a data file in the spec that it was partitioned by."""
+    spec = definition.spec_of(file)
+    types = PartitionTypes(spec, definition.leaves, definition.table)
     metrics = metrics_of(file.stats, definition.leaves)
     floats = {n for n in metrics.lower if definition.leaves[n].type in ("float", "double")}
     data_file = DataFile.from_args(
@@ -332,7 +333,7 @@ def new_entry(file: AddedFile, snapshot_id: int, definition: IcebergDefinition) 
         equality_ids=None,
         sort_order_id=file.sort_order_id,
     )
-    data_file.spec_id = definition.spec.spec_id
+    data_file.spec_id = spec.spec_id
     return ManifestEntry.from_args(
         status=ManifestEntryStatus.ADDED,
         snapshot_id=snapshot_id,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.base import VOIDED
-from lakevilla.formats.files import file_key
+from lakevilla.formats.files import DataFile, file_key
 from lakevilla.formats.iceberg.metadata.partition_values import UNKNOWN, default_text
 from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.metadata.schema import (
@@ -206,6 +206,33 @@ class IcebergDefinition:
     @cached_property
     def spec(self) -> PartitionSpec:
         return self.specs[self.document["default-spec-id"]]
+
+    def spec_of(self, file: DataFile) -> PartitionSpec:
+        """Return the spec that a data file was partitioned by: that of its partition values' keys.
+
+        A copied table, or an earlier state of one, has files of older specs: under another spec
+        than its own, a file would be skipped by filters. Raises ``CorruptObject``.
+        """
+        if len(self.specs) == 1:
+            return self.spec
+        found = self._specs_by_keys.get(frozenset(file.partition_values))
+        if found is None:
+            raise CorruptObject(
+                f"file {file.path} of table {self.table} has values of the partition fields "
+                f"{', '.join(sorted(file.partition_values)) or '(none)'}, and no partition spec of "
+                "the table has just these: write the rows to the table again",
+                table=self.table,
+            )
+        return found
+
+    @cached_property
+    def _specs_by_keys(self) -> dict[frozenset[str], PartitionSpec]:
+        """The specs by the ids of their fields; of equal ones the present, or the newest."""
+        newest = [self.specs[number] for number in sorted(self.specs)]
+        return {
+            frozenset(str(f.field_id) for f in spec.fields if str(f.transform) != "void"): spec
+            for spec in (*newest, self.spec)
+        }
 
     @cached_property
     def layout(self) -> Layout:
