@@ -20,6 +20,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.table.update import SetSnapshotRefUpdate
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
@@ -297,6 +298,32 @@ def test_alterations_go_through_the_catalog(place: Place) -> None:
     assert "owner" not in table.properties
     assert table.current_snapshot().schema_id == table.metadata.current_schema_id
     assert place.seen() == [(1, 10), (2, 20), (3, 30), (4, 40)]
+
+
+def test_a_table_that_is_replaced_gets_its_partitions_and_no_sort_order(place: Place) -> None:
+    with place.table().update_sort_order() as order:
+        order.asc("v", IdentityTransform())
+    with place.connect() as lake:
+        lake.session().sql(
+            f"CREATE OR REPLACE TABLE {place.orders} PARTITIONED BY (d, bucket(4, k)) "
+            "AS SELECT CAST(7 AS BIGINT) AS k, 'q' AS d"
+        )
+        lake.run(lambda txn: txn.append(place.orders, [{"k": 8, "d": "q"}, {"k": 9, "d": "r"}]))
+        lake.session().sql(f"CREATE OR REPLACE TABLE {place.orders} (k BIGINT, v STRING)")
+        lake.run(lambda txn: txn.append(place.orders, [{"k": 1, "v": "x"}]))
+        lake.session().sql(
+            f"CREATE OR REPLACE TABLE {place.orders} PARTITIONED BY (bucket(4, k)) "
+            "AS SELECT CAST(7 AS BIGINT) AS k, 'q' AS v"
+        )
+    with place.connect() as lake:
+        assert lake.read(place.orders).to_pylist() == [{"k": 7, "v": "q"}]
+    table = place.table()
+    assert [str(field.transform) for field in table.spec().fields] == ["bucket[4]"]
+    assert table.sort_order().fields == []
+    assert table.scan(row_filter="k = 7").to_arrow().to_pylist() == [{"k": 7, "v": "q"}]
+    manifests = table.current_snapshot().manifests(table.io)
+    added = {one.partition_spec_id for one in manifests if one.has_added_files()}
+    assert added == {table.spec().spec_id}
 
 
 def test_a_registered_name_serves_whoever_has_the_catalog(place: Place) -> None:

@@ -424,7 +424,11 @@ def commit_request(
     changes: list[Any] = []
     removed: list[str] = []
     if definition is not None:
-        changes = _schema_updates(known, definition)
+        changes = [
+            *_schema_updates(known, definition),
+            *_spec_updates(known, definition),
+            *_order_updates(known, definition),
+        ]
         old, new = known["properties"], definition["properties"]
         properties |= {name: value for name, value in new.items() if old.get(name) != value}
         removed = [name for name in old if name not in new]
@@ -456,6 +460,13 @@ def commit_request(
             "default-sort-order-id": known["default-sort-order-id"],
         },
     ]
+    if any(change["action"] == "add-spec" for change in changes):
+        # A catalog may number a new spec itself. The manifests name it already: it has their number
+        # where no other client has added one meanwhile.
+        last = known["last-partition-id"]
+        requirements.append(
+            {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": last}
+        )
     return msgspec.json.encode(CommitRequest(number, parent, requirements, changes))
 
 
@@ -471,6 +482,27 @@ def _schema_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Any]
         {"action": "add-schema", "schema": schema, "last-column-id": last},
         {"action": "set-current-schema", "schema-id": -1},
     ]
+
+
+def _spec_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Any]:
+    known = {spec["spec-id"] for spec in old["partition-specs"]}
+    fresh = [spec for spec in new["partition-specs"] if spec["spec-id"] not in known]
+    changes: list[Any] = [{"action": "add-spec", "spec": spec} for spec in fresh]
+    current = new["default-spec-id"]
+    if current != old["default-spec-id"]:
+        # By its number, and not as the last one added: a catalog that gave it another one refuses.
+        changes.append({"action": "set-default-spec", "spec-id": current})
+    return changes
+
+
+def _order_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Any]:
+    known = {order["order-id"] for order in old["sort-orders"]}
+    fresh = [order for order in new["sort-orders"] if order["order-id"] not in known]
+    changes: list[Any] = [{"action": "add-sort-order", "sort-order": order} for order in fresh]
+    current = new["default-sort-order-id"]
+    if current != old["default-sort-order-id"]:
+        changes.append({"action": "set-default-sort-order", "sort-order-id": current})
+    return changes
 
 
 def _kept_by(before: Metadata) -> dict[str, Any]:
