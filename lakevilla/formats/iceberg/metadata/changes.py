@@ -16,6 +16,7 @@ from lakevilla.formats.iceberg.metadata.properties import check_settable
 from lakevilla.formats.iceberg.metadata.schema import (
     Field,
     arrow_schema,
+    full_names,
     iceberg_fields,
     struct_paths,
     with_fields,
@@ -81,7 +82,9 @@ def create_table(
         "sort-orders": [{"order-id": 0, "fields": []}],
         "properties": wanted,
     }
-    blank.replaced(definition).check_writable()
+    made = blank.replaced(definition)
+    refuse_ambiguous(made)
+    made.check_writable()
     return Change(metadata=definition)
 
 
@@ -232,7 +235,10 @@ def _changed(
         document["properties"] = with_fields(properties, fields, definition.table)
     if document == definition.document:
         return Change()
-    definition.replaced(document).check_writable()
+    changed = definition.replaced(document)
+    if fields != definition.fields:
+        refuse_ambiguous(changed)
+    changed.check_writable()
     return Change(metadata=document)
 
 
@@ -363,6 +369,35 @@ def refuse_twice(names: Sequence[str], table: str) -> None:
         seen.add(name.lower())
 
 
+def refuse_ambiguous(definition: IcebergDefinition) -> None:
+    """Refuse names for which other clients refuse to open a table. Raises ``InvalidOperation``.
+
+    They find fields by dotted names, each of which must be of one field. And a partition field may
+    have the name of no column but its source: Java before 1.11 asks that of old specs, too.
+    https://github.com/apache/iceberg/pull/15967
+    """
+    table = definition.table
+    known = dict(full_names(definition.fields))
+    seen: dict[str, int] = {}
+    for name, number in full_names(definition.fields):
+        if seen.setdefault(name.lower(), number) != number:
+            raise InvalidOperation(
+                f"table {table} would have a column with dots and a part of another column that "
+                f"are both called {name!r} (case is ignored): choose another name",
+                table=table,
+            )
+    for spec in definition.document["partition-specs"]:
+        for part in spec["fields"]:
+            name = str(part["name"])
+            if known.get(name, part.get("source-id")) != part.get("source-id"):
+                raise InvalidOperation(
+                    f"table {table} would have a column {name!r} with the name of a partition "
+                    f"field ({part['transform']} of another column, in spec {spec['spec-id']}), "
+                    "which other clients refuse: choose another name for the column",
+                    table=table,
+                )
+
+
 def partition_fields(
     fields: Sequence[Field], partition_by: Sequence[str], table: str
 ) -> list[dict[str, Any]]:
@@ -486,7 +521,9 @@ def replace_definition(definition: IcebergDefinition, wanted: NewDefinition) -> 
     }
     document["current-schema-id"] = document.pop("schema-id")
     document["default-spec-id"] = document.pop("spec-id")
-    definition.replaced(document).check_writable()
+    replaced = definition.replaced(document)
+    refuse_ambiguous(replaced)
+    replaced.check_writable()
     return Change(metadata=document)
 
 
@@ -584,7 +621,10 @@ def redefined(now: IcebergDefinition, metadata: Mapping[str, Any]) -> Change:
     if VOIDED in known:
         properties[VOIDED] = known[VOIDED]
     wanted["properties"] = properties
-    return Change(metadata=None if wanted == had else wanted)
+    if wanted == had:
+        return Change()
+    refuse_ambiguous(now.replaced(wanted))
+    return Change(metadata=wanted)
 
 
 def _united(

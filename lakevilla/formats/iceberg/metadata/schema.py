@@ -167,6 +167,28 @@ def struct_paths(fields: Sequence[Field]) -> Iterator[tuple[tuple[str, ...], Fie
                 yield (*own, *path), inner
 
 
+def full_names(fields: Sequence[Field], within: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the dotted names by which other clients find fields at any depth, with the ids.
+
+    An element of a list is ``l.element`` there, and a map has ``m.key`` and ``m.value``.
+    """
+    for field in fields:
+        name = f"{within}{field['name']}"
+        yield name, int(field["id"])
+        yield from _names_within(field["type"], name)
+
+
+def _names_within(kind: Any, name: str) -> Iterator[tuple[str, int]]:
+    if isinstance(kind, str):
+        return
+    if kind["type"] == "struct":
+        yield from full_names(kind["fields"], f"{name}.")
+        return
+    for part in ("element",) if kind["type"] == "list" else ("key", "value"):
+        yield f"{name}.{part}", int(kind[f"{part}-id"])
+        yield from _names_within(kind[part], f"{name}.{part}")
+
+
 def iceberg_fields(schema: pa.Schema, table: str, last_id: int = 0) -> tuple[list[Field], int]:
     """Return fields for an Arrow schema, with ids above ``last_id``, and the last id used.
 
