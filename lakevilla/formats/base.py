@@ -55,6 +55,9 @@ def replaced_between(now: Mapping[str, str], wanted: Mapping[str, str]) -> str |
 
 FormatName = Literal["delta", "iceberg"]
 
+#: The domain in which a Delta table says by which columns it is clustered.
+CLUSTERING_DOMAIN = "delta.clustering"
+
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     """The change that one commit makes to one table.
@@ -74,6 +77,15 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_empty(self) -> bool:
         return self == _EMPTY
+
+    @property
+    def defines(self) -> bool:
+        """True if the table's definition changes, which includes the columns it is clustered by."""
+        return self.metadata is not None or self.protocol is not None or self.clusters
+
+    @property
+    def clusters(self) -> bool:
+        return any(domain.get("domain") == CLUSTERING_DOMAIN for domain in self.domains)
 
     @property
     def changes_data(self) -> bool:

@@ -113,11 +113,7 @@ def _foreign(sequence: int, location: str, versions: tuple[int, ...], tail: Tail
         published=versions[-1],
         adds=opaque or any(entry.change.adds for entry in known),
         removes=opaque or any(entry.change.removes for entry in known),
-        metadata=opaque
-        or any(
-            entry.change.metadata is not None or entry.change.protocol is not None
-            for entry in known
-        ),
+        metadata=opaque or any(entry.change.defines for entry in known),
         data_change=opaque or any(entry.change.changes_data for entry in known),
         first=versions[0],
         summary=None if opaque else summarize(changes, columns, SUMMARY_BYTES),

@@ -298,6 +298,7 @@ def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[Ne
     metadata = (
         old.snapshot.metadata != new.snapshot.metadata
         or old.snapshot.protocol != new.snapshot.protocol
+        or any(change.clusters for change in between)
     )
     return NetChange(adds, removes, contract, metadata, untold)
 

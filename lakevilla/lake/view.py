@@ -141,6 +141,8 @@ def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
         return f"version {entry.version} changed the table's metadata"
     if entry.change.metadata is not None and part.change.metadata is not None:
         return f"version {entry.version} changed the table's metadata, as the commit does"
+    if entry.change.clusters and part.change.metadata is not None:
+        return f"version {entry.version} clustered the table anew, and the commit changes metadata"
     if entry.change.protocol is not None and part.change.protocol is not None:
         return f"version {entry.version} changed the table's protocol, as the commit does"
     if part.redefines and entry.change.adds:

@@ -36,6 +36,7 @@ from lakevilla.formats.delta.metadata.schema import (
     highest_id,
     invariant,
     keep_names,
+    leaf_paths,
     mapping_mode,
     physical_name,
     walk,
@@ -67,6 +68,7 @@ _LASTING = (
     REPLACED,
     VOIDED,
 )
+_CLUSTER_ANEW = "cluster it by other columns, or by none, with the client that clustered it first"
 #: The types that a field had before, so that readers know what old files may hold.
 _CHANGES = "delta.typeChanges"
 
@@ -218,6 +220,7 @@ class _Edit:
                 raise self._refused(f"is partitioned by {path[0]!r}, which cannot be dropped")
             self._refuse_used(path, "dropped")
             self._require_mapping("drop", name)
+            self._refuse_clustered(path, "dropped")
             self.fields = _edited(self.fields, path, None)
         if names and len(self.fields) <= len(self._partitions):
             raise self._refused("would be left without a column for its data files")
@@ -243,10 +246,7 @@ class _Edit:
                 raise self._refused(f"is partitioned by {name!r}, which the data lacks: add it")
         for field in removed:
             self._refuse_used((field["name"],), "replaced")
-            if physical_name(field) in (self._before.clustering or ""):
-                raise self._refused(
-                    f"is clustered by {field['name']!r}, which can then not be replaced"
-                )
+            self._refuse_clustered((field["name"],), "replaced")
         if len(fields) <= len(self._partitions):
             raise self._refused("would be left without a column for its data files")
         spelled = {field["name"].lower(): field["name"] for field in fields}
@@ -271,6 +271,8 @@ class _Edit:
             kept.append({**given, "type": field["type"], "metadata": given["metadata"] | ids})
         self.fields = kept
         self._partitions = list(partition_columns(self.fields, wanted.partition_by, self._table))
+        if self._partitions and self._before.clustering_paths:
+            raise self._refused(f"is clustered, so it can't be partitioned: {_CLUSTER_ANEW}")
         self.set_properties(wanted.properties)
         self.add_constraints(wanted.constraints)
         self._properties[REPLACED] = replaced_once_more(self._before.properties)
@@ -374,6 +376,17 @@ class _Edit:
                 raise self._refused(
                     f"names column {'.'.join(path)!r} in {key}, so that it cannot be {verb}; "
                     "change the property first"
+                )
+
+    def _refuse_clustered(self, path: tuple[str, ...], verb: str) -> None:
+        """Raise if the table is clustered by this column, or by a field within it."""
+        stored = _stored_path(self.fields, path)
+        for column in self._before.clustering_paths:
+            if column[: len(stored)] == stored:
+                part = "" if column == stored else "a field of "
+                raise self._refused(
+                    f"is clustered by {part}{'.'.join(path)!r}, which can't be {verb}: "
+                    f"{_CLUSTER_ANEW}"
                 )
 
     # ------------------------------------------------- constraints and properties
@@ -483,6 +496,23 @@ def _renamed(
     return result
 
 
+def _stored_path(fields: Sequence[Field], path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a column's path by the names in data files."""
+    field = next(field for field in fields if field["name"] == path[0])
+    if len(path) == 1:
+        return (physical_name(field),)
+    return (physical_name(field), *_stored_path(field["type"]["fields"], path[1:]))
+
+
+def _has_stored(fields: Sequence[Field], path: tuple[str, ...]) -> bool:
+    """Return whether the fields have a column at a path of names in data files."""
+    found = next((field for field in fields if physical_name(field) == path[0]), None)
+    if found is None or len(path) == 1:
+        return found is not None
+    kind = found["type"]
+    return isinstance(kind, dict) and _has_stored(kind.get("fields", ()), path[1:])
+
+
 def _rules(text: str, where: tuple[str, ...], path: tuple[str, ...]) -> bool:
     """Return whether the invariant of the column ``where`` depends on the column ``path``."""
     sql = invariant(text)
@@ -516,6 +546,15 @@ def redefined(
             "get its earlier definition back; read that state, and overwrite the table with it",
             table=now.table,
         )
+    then = DeltaDefinition(now.location, now.table, dict(metadata), dict(protocol), now.clustering)
+    names = {stored: logical for logical, stored in leaf_paths(now.fields)}
+    for column in now.clustering_paths:
+        if not _has_stored(then.fields, column) or then.partition_by:
+            raise InvalidOperation(
+                f"table {now.table} is clustered by {'.'.join(names.get(column, column))!r}, which "
+                f"that state can't be: {_CLUSTER_ANEW}",
+                table=now.table,
+            )
     had = now.metadata.get("configuration") or {}
     configuration = _counted_up(had, metadata.get("configuration") or {})
     wanted = {**metadata, "configuration": configuration}

@@ -13,11 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.base import Change, Entry, FormatName
+from lakevilla.formats.base import CLUSTERING_DOMAIN, Change, Entry, FormatName
 from lakevilla.formats.delta.checkpoint.file_list import load_files, present_files
 from lakevilla.formats.delta.checkpoint.reader import Checkpoint
 from lakevilla.formats.delta.metadata.layout import (
-    CLUSTERING_DOMAIN,
     DeltaDefinition,
     contract_of,
     same_contract,

@@ -105,7 +105,7 @@ def _since(
     changes = []
     for version in range(old.placement.logged + 1, tail.tip + 1):
         entry = tail.entries.get(version)
-        if entry is None or entry.change.metadata is not None or entry.change.protocol is not None:
+        if entry is None or entry.change.defines:
             return None
         if entry.applications.get(application, head.sequence + 1) > head.sequence:
             changes.append(entry.change)

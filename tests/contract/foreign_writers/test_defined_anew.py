@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import lakevilla as lv
 from tests.support.inside import inside
@@ -99,3 +102,46 @@ def test_columns_that_are_added_and_renamed_leave_rows_of_others_in(place: Place
         assert lake.recover().ok
         found = sorted(lake.read("t").to_pylist(), key=lambda row: row["id"])
         assert found == [{"id": n, "m": n, "x": None} for n in (1, 3, 77)]
+
+
+def clustered_by(root: str, column: str) -> None:
+    """Write the log entry of Spark's ALTER TABLE ... CLUSTER BY."""
+    fields = json.loads(DeltaTable(f"{root}/t").schema().to_json())["fields"]
+    (metadata,) = [field["metadata"] for field in fields if field["name"] == column]
+    stored = metadata["delta.columnMapping.physicalName"]
+    domain = {
+        "domain": "delta.clustering",
+        "configuration": json.dumps({"clusteringColumns": [[stored]]}),
+        "removed": False,
+    }
+    actions = [
+        {"commitInfo": {"timestamp": 1, "operation": "CLUSTER BY"}},
+        {"domainMetadata": domain},
+    ]
+    log = Path(root) / "t" / "_delta_log"
+    version = len(list(log.glob("*.json")))
+    (log / f"{version:020}.json").write_text("".join(f"{json.dumps(a)}\n" for a in actions))
+
+
+CLUSTERS = {"delta.columnMapping.mode": "name", "delta.feature.clustering": "supported"}
+
+
+def test_a_column_that_clusters_the_table_meanwhile_is_not_dropped(place: Place) -> None:
+    with place.connect() as lake:
+        lake.create_table("t", rows(1), properties=CLUSTERS)
+        with pytest.raises(lv.ConflictError, match="clustered by 'n'"), lake.transaction() as txn:
+            txn.alter("t", drop_columns=["n"])
+            clustered_by(place.root, "n")
+        assert lake.read("t").to_pylist() == rows(1).to_pylist()
+
+
+def test_a_column_whose_drop_is_decided_and_that_clusters_the_table_meanwhile_stays(
+    place: Place,
+) -> None:
+    with place.connect() as lake:
+        lake.create_table("t", rows(1), properties=CLUSTERS)
+        decided(place, lambda lake: lake.run(lambda txn: txn.alter("t", drop_columns=["n"])))
+        clustered_by(place.root, "n")
+        lake.recover()
+        assert lake.read("t").to_pylist() == rows(1).to_pylist()
+        assert DeltaTable(f"{place.root}/t").schema().to_arrow().names == ["id", "n"]

@@ -51,8 +51,6 @@ from lakevilla.sql.expressions.parse import parse_constraint
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 _LIMITED = re.compile(r"(?:var)?char\((?P<most>\d{1,9})\)")
 
-CLUSTERING_DOMAIN = "delta.clustering"
-
 #: Table properties that determine what a data file must contain.
 _CONTRACT = (
     CONSTRAINT,
@@ -278,20 +276,22 @@ class DeltaDefinition:
             text = self.properties.get("delta.dataSkippingNumIndexedCols", "32")
             count = int(text) if re.fullmatch(r"-?\d+", text.strip()) else 32
             chosen = {stored for _, stored in (leaves if count < 0 else leaves[:count])}
-        chosen.update(self._clustering_columns())
+        chosen.update(".".join(path) for path in self.clustering_paths)
         return tuple(stored for _, stored in leaves if stored in chosen)
 
-    def _clustering_columns(self) -> list[str]:
+    @cached_property
+    def clustering_paths(self) -> tuple[tuple[str, ...], ...]:
+        """The columns by which the table is clustered, as paths of the names in its files."""
         if self.clustering is None:
-            return []
+            return ()
         try:
             columns = msgspec.convert(
                 document(self.clustering)["clusteringColumns"], list[list[str] | str]
             )
         except (ValueError, KeyError, TypeError):
-            return []
-        # Each column is a path of physical names; an old spelling has a top-level name instead.
-        return [".".join(path) if isinstance(path, list) else str(path) for path in columns]
+            return ()
+        # An old spelling has a top-level name instead of a path.
+        return tuple(tuple(path) if isinstance(path, list) else (path,) for path in columns)
 
     def _compression(self) -> str:
         codec = self.properties.get("delta.parquet.compression.codec", "snappy").lower()

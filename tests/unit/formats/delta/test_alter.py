@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.delta.metadata.schema import ID
-from lakevilla.formats.layout import TableAlteration
+from lakevilla.formats.base import CLUSTERING_DOMAIN, Change
+from lakevilla.formats.delta.metadata.protocol import with_features
+from lakevilla.formats.delta.metadata.schema import ID, leaf_paths
+from lakevilla.formats.layout import NewDefinition, TableAlteration
 from tests.support.delta_by_hand import Tables
 
 SCHEMA = pa.schema(
@@ -194,3 +197,63 @@ def test_partition_columns_are_checked(
         tables.create(SCHEMA, partition_by=partition_by)
     with pytest.raises(InvalidOperation, match="leave one"):
         tables.create(pa.schema([("p", pa.string())]), partition_by=["p"])
+
+
+def clustered(tables: Tables, state: Any, *paths: tuple[str, ...]) -> Any:
+    """The table clustered by columns at logical paths; the domain has the names in its files."""
+    names = dict(leaf_paths(state.definition.fields))
+    columns = [list(names[path]) for path in paths]
+    domain = {
+        "domain": CLUSTERING_DOMAIN,
+        "configuration": json.dumps({"clusteringColumns": columns}),
+        "removed": False,
+    }
+    change = Change(protocol=with_features(state.protocol, ["clustering"]), domains=(domain,))
+    return state.apply(change)
+
+
+@pytest.mark.parametrize("names", ["p", "row", "row.x"])
+def test_a_column_by_which_the_table_is_clustered_is_not_dropped(
+    tables: Tables, names: str
+) -> None:
+    state = clustered(tables, tables.create(SCHEMA, properties=NAME), ("p",), ("row", "x"))
+    with pytest.raises(InvalidOperation, match=f"clustered by .*'{names}'"):
+        tables.format.alter(state, TableAlteration(drop_columns=[names]))
+    others = altered(tables, state, drop_columns=["row.y", "id"])
+    assert others.layout.schema.names == ["p", "row"]
+
+
+def test_a_renamed_column_still_clusters_its_table(tables: Tables) -> None:
+    state = clustered(tables, tables.create(SCHEMA, properties=NAME), ("p",), ("row", "x"))
+    above = altered(tables, state, rename_columns={"p": "q", "row.x": "z"})
+    with pytest.raises(InvalidOperation, match="clustered by 'q'"):
+        tables.format.alter(above, TableAlteration(drop_columns=["q"]))
+    with pytest.raises(InvalidOperation, match=r"clustered by 'row\.z'"):
+        tables.format.alter(above, TableAlteration(drop_columns=["row.z"]))
+
+
+def test_a_replaced_definition_keeps_the_columns_that_cluster_the_table(tables: Tables) -> None:
+    schema = pa.schema([("columns", pa.int64()), ("k", pa.int64())])
+    state = clustered(tables, tables.create(schema), ("k",))
+    # The word is part of what the domain says, and no column of it.
+    one = pa.schema([("k", pa.int64())])
+    replaced = state.apply(tables.format.replace_schema(state, one))
+    assert replaced.layout.schema.names == ["k"]
+    for lost in (pa.schema([("m", pa.int64())]), pa.schema([("k", pa.string())])):
+        with pytest.raises(InvalidOperation, match="clustered by 'k'"):
+            tables.format.replace_schema(state, lost)
+        with pytest.raises(InvalidOperation, match="clustered by 'k'"):
+            tables.format.replace_definition(state, NewDefinition(lost))
+    with pytest.raises(InvalidOperation, match="can't be partitioned"):
+        tables.format.replace_definition(state, NewDefinition(schema, partition_by=("columns",)))
+
+
+def test_an_earlier_definition_without_the_clustering_column_is_refused(tables: Tables) -> None:
+    before = tables.create(SCHEMA, properties=NAME)
+    now = altered(tables, before, add_columns=pa.schema([("n", pa.int64())]))
+    assert not tables.format.redefine(now, before.metadata, before.protocol).is_empty
+    for path in (("n",), ("row", "x")):
+        state = clustered(tables, now, path)
+        wanted = before if path == ("n",) else altered(tables, before, drop_columns=["row.x"])
+        with pytest.raises(InvalidOperation, match=f"clustered by '{'.'.join(path)}'"):
+            tables.format.redefine(state, wanted.metadata, wanted.protocol)
