@@ -15,8 +15,13 @@ from lakevilla.formats.delta.create import partition_columns
 from lakevilla.formats.delta.metadata.layout import DeltaDefinition
 from lakevilla.formats.delta.metadata.properties import (
     CONSTRAINT,
+    SUSPENDED,
+    TRACKS,
     canonical_names,
+    enablement,
     features_of,
+    is_kept_by_itself,
+    refuse_suspended,
     split_properties,
 )
 from lakevilla.formats.delta.metadata.protocol import (
@@ -61,7 +66,7 @@ _WIDENING = "delta.enableTypeWidening"
 _MAPPING = "delta.columnMapping."
 _LASTING = (
     _MAPPING,
-    "delta.enableRowTracking",
+    TRACKS,
     "delta.rowTracking",
     "delta.enableInCommitTimestamps",
     "delta.inCommitTimestamp",
@@ -429,12 +434,14 @@ class _Edit:
             if key == _MODE:
                 self._set_mapping(value)
             is_on = value.lower() == "true"
-            if key == "delta.enableRowTracking" and is_on and not self._before.flag(key):
+            if key == TRACKS and is_on and not self._before.flag(key):
                 raise self._refused(
-                    "can have delta.enableRowTracking only from its creation: existing files have "
-                    "no row ids"
+                    f"can have {TRACKS} only from its creation: existing files have no row ids"
                 )
             self._properties[key] = value
+        if not (self._before.flag(TRACKS) and self._before.flag(SUSPENDED)):
+            # A table that has both already stays open to other changes.
+            refuse_suspended(self._properties, self._table)
 
     def _set_mapping(self, value: str) -> None:
         before = mapping_mode(self._properties, self._table)
@@ -451,7 +458,7 @@ class _Edit:
         for name in (*names, *canonical_names(names)):
             if name.startswith(CONSTRAINT):
                 raise self._refused(f"loses constraints by drop_constraints, not by {name}")
-            if name.startswith(("delta.columnMapping.", "delta.rowTracking.")):
+            if name.startswith(_MAPPING) or is_kept_by_itself(name):
                 raise self._refused(f"cannot do without the property {name}")
             self._properties.pop(name, None)
 
@@ -575,7 +582,20 @@ def _counted_up(had: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, 
         found[REPLACED] = times
     if VOIDED in had:
         found[VOIDED] = had[VOIDED]
-    return found
+    found = {key: value for key, value in found.items() if key not in enablement(found)}
+    return found | enablement(had) | _row_tracking(had, wanted)
+
+
+def _row_tracking(had: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of row tracking, which a table without it can't get back.
+
+    Files that were written meanwhile have no row ids.
+    """
+    names = {key: value for key, value in had.items() if key.startswith("delta.rowTracking.")}
+    is_on = all(one.get(TRACKS, "").lower() == "true" for one in (had, wanted))
+    if is_on:
+        return {**names, SUSPENDED: "false"} if SUSPENDED in wanted else names
+    return names | ({TRACKS: "false"} if TRACKS in wanted else {})
 
 
 def _features(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:

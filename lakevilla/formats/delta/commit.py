@@ -17,6 +17,7 @@ from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.actions import add_line, cdc_line, json_line, lines, remove_line
 from lakevilla.formats.delta.metadata.layout import DeltaDefinition
+from lakevilla.formats.delta.metadata.properties import ENABLEMENT, enablement, with_enablement
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.files import DataFile, RemovedFile
 
@@ -31,19 +32,13 @@ except PackageNotFoundError:
 def render(snapshot: DeltaSnapshot, change: Change, info: CommitInfo, timestamp_ms: int) -> bytes:
     """Return the log entry that follows ``snapshot``; see ``formats.base.TableFormat.prepare``."""
     number = snapshot.version + 1
-    before = snapshot.definition
-    after = DeltaDefinition(
-        before.location,
-        before.table,
-        change.metadata if change.metadata is not None else before.metadata,
-        change.protocol if change.protocol is not None else before.protocol,
-    )
+    before, after = snapshot.definition, _after(snapshot, change)
     stamp = timestamp_ms
     if after.in_commit_timestamps:
         stamp = _in_commit_timestamp(snapshot, timestamp_ms)
     metadata = change.metadata
-    if metadata is not None and after.in_commit_timestamps and not before.in_commit_timestamps:
-        metadata = _with_enablement(metadata, number, stamp)
+    if metadata is not None:
+        metadata = _with_enablement(before, after, number, stamp)
     adds, domains = change.adds, list(change.domains)
     if after.row_tracking:
         adds, mark = _with_row_ids(snapshot, change, number)
@@ -65,6 +60,24 @@ def render(snapshot: DeltaSnapshot, change: Change, info: CommitInfo, timestamp_
     out.extend(add_line(file) for file in adds)
     out.extend(cdc_line(file) for file in change.change_files)
     return lines(out)
+
+
+def begins_timestamps(snapshot: DeltaSnapshot, change: Change) -> bool:
+    """Return whether a change switches in-commit timestamps on in a log that has entries."""
+    if change.metadata is None or snapshot.version < 0:
+        return False
+    after = _after(snapshot, change)
+    return after.in_commit_timestamps and not snapshot.definition.in_commit_timestamps
+
+
+def _after(snapshot: DeltaSnapshot, change: Change) -> DeltaDefinition:
+    before = snapshot.definition
+    return DeltaDefinition(
+        before.location,
+        before.table,
+        change.metadata if change.metadata is not None else before.metadata,
+        change.protocol if change.protocol is not None else before.protocol,
+    )
 
 
 def _commit_info(
@@ -121,16 +134,22 @@ def _in_commit_timestamp(snapshot: DeltaSnapshot, timestamp_ms: int) -> int:
     return max(timestamp_ms, snapshot.timestamp_ms + 1)
 
 
-def _with_enablement(metadata: dict[str, Any], number: int, stamp: int) -> dict[str, Any]:
-    """Record where in-commit timestamps begin, unless they begin with the table."""
-    if number == 0:
-        return metadata
-    configuration = {
-        **metadata.get("configuration", {}),
-        "delta.inCommitTimestampEnablementVersion": str(number),
-        "delta.inCommitTimestampEnablementTimestamp": str(stamp),
-    }
-    return {**metadata, "configuration": configuration}
+def _with_enablement(
+    before: DeltaDefinition, after: DeltaDefinition, number: int, stamp: int
+) -> dict[str, Any]:
+    """Return the metadata, which records where in-commit timestamps begin, if not with the table.
+
+    The log alone knows that. The metadata may be of a change that was made before the entry which
+    switched them on, of an earlier state of the table, or of another table.
+    """
+    recorded: Mapping[str, str] = {}
+    if after.in_commit_timestamps and before.in_commit_timestamps:
+        recorded = enablement(before.properties)
+    elif after.in_commit_timestamps and number > 0:
+        recorded = {f"{ENABLEMENT}Version": str(number), f"{ENABLEMENT}Timestamp": str(stamp)}
+    if recorded == enablement(after.properties):
+        return after.metadata
+    return with_enablement(after.metadata, recorded)
 
 
 # ------------------------------------------------------------------ row tracking
@@ -145,9 +164,11 @@ def _with_row_ids(
     vector) keeps its ids.
     """
     mark = high_water_mark(snapshot.domains, snapshot.table)
+    # The files of a copied table may hold row ids themselves, up to the mark of their table.
+    given = {domain["domain"]: domain["configuration"] for domain in change.domains}
+    fresh = max(mark, high_water_mark(given, snapshot.table))
     known = _row_ids_of(change.removes)
     result = []
-    fresh = mark
     for file in change.adds:
         base, commit = file.base_row_id, file.default_row_commit_version
         if base is None:

@@ -9,7 +9,13 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change
-from lakevilla.formats.delta.metadata.properties import CONSTRAINT, features_of, split_properties
+from lakevilla.formats.delta.metadata.properties import (
+    CONSTRAINT,
+    TRACKS,
+    features_of,
+    refuse_suspended,
+    split_properties,
+)
 from lakevilla.formats.delta.metadata.protocol import protocol_of
 from lakevilla.formats.delta.metadata.schema import (
     MAX_COLUMN_ID,
@@ -50,7 +56,8 @@ def create_table(
         if key.startswith(CONSTRAINT):
             bind(parse_constraint(rule), arrow_schema(fields, physical=False, mode=mode))
     features |= features_of(fields, configuration)
-    if configuration.get("delta.enableRowTracking", "").lower() == "true":
+    refuse_suspended(configuration, table)
+    if configuration.get(TRACKS, "").lower() == "true":
         for part in ("RowId", "RowCommitVersion"):
             key = f"delta.rowTracking.materialized{part}ColumnName"
             configuration.setdefault(key, materialized_name(table_id, part))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from lakevilla.formats.delta.actions import (
 from lakevilla.formats.delta.checkpoint.file_list import batches_of, decode_paths, vector_columns
 from lakevilla.formats.delta.checkpoint.reader import Checkpoint, fetch, open_checkpoint
 from lakevilla.formats.delta.deletion_vectors import vector_key
+from lakevilla.formats.delta.metadata.properties import ENABLEMENT
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snapshot_of
 from lakevilla.formats.delta.unsettled import Unsettled
 from lakevilla.formats.files import DeletionVector, file_key
@@ -547,7 +549,7 @@ def _vectors(location: str, vectors: Iterable[DeletionVector]) -> set[str]:
 
 
 #: The first version with an in-commit timestamp; without this property, the first of all.
-_SINCE = "delta.inCommitTimestampEnablementVersion"
+_SINCE = f"{ENABLEMENT}Version"
 #: Log entries requested in one round.
 _AT_ONCE = 64
 
@@ -614,6 +616,12 @@ def _first_timed(newest: DeltaSnapshot) -> int:
         return newest.version + 2
     since = newest.layout.properties.get(_SINCE, "0")
     return int(since) if since.isdecimal() else 0
+
+
+def stored_ms(location: str, version: int) -> Program[int]:
+    """Return the store's time of an entry in whole milliseconds, not before it; 0 if it is gone."""
+    listing = yield from list_log(location, version)
+    return math.ceil(listing.entries.get(version, 0.0) * 1000)
 
 
 def _store_times(listing: LogListing, versions: Sequence[int]) -> dict[int, int]:

@@ -36,7 +36,7 @@ from lakevilla.formats.delta.alter import (
     replace_schema,
 )
 from lakevilla.formats.delta.checkpoint_writer import is_due, is_overdue, write_checkpoint
-from lakevilla.formats.delta.commit import render
+from lakevilla.formats.delta.commit import begins_timestamps, render
 from lakevilla.formats.delta.create import create_table
 from lakevilla.formats.delta.log import (
     kept_range,
@@ -201,8 +201,12 @@ class DeltaFormat:
         self, snapshot: TableSnapshot, change: Change, info: CommitInfo, timestamp_ms: int
     ) -> Program[Attempt]:
         yield from self.check_whole(snapshot)
-        version = snapshot.version + 1
-        body = render(_delta(snapshot), change, info, timestamp_ms)
+        version, state = snapshot.version + 1, _delta(snapshot)
+        if begins_timestamps(state, change):
+            # Later than the entry before by the store's clock, which may not be this client's.
+            stored_ms = yield from log.stored_ms(snapshot.location, snapshot.version)
+            timestamp_ms = max(timestamp_ms, stored_ms + 1)
+        body = render(state, change, info, timestamp_ms)
         entry = parse_entry(snapshot.location, version, body)
         return Attempt(entry_key(snapshot.location, version), body, ABSENT, entry)
 

@@ -328,7 +328,6 @@ HISTORY = frozenset(
 )
 #: Properties that mark one particular table, so no other table may have them.
 _OF_ONE = ("delta.inCommitTimestampEnablement", "lakevilla.export", "lakevilla.voided")
-_ROW_IDS = "delta.rowTracking"
 #: An address to which no path is relative.
 _NOWHERE = TableAddress("", "memory://nowhere")
 
@@ -402,7 +401,6 @@ def made_elsewhere(
         domains=tuple(
             {"domain": name, "configuration": text, "removed": False}
             for name, text in domains.items()
-            if name != _ROW_IDS
         ),
     )
 

@@ -18,7 +18,10 @@ from blake3 import blake3
 from lakevilla.errors import ConflictError, InvalidOperation, TableNotFound
 from lakevilla.formats.base import Change, CommitInfo, TableSnapshot
 from lakevilla.formats.delta.actions import encode_path
+from lakevilla.formats.delta.commit import ROW_TRACKING_DOMAIN
 from lakevilla.formats.delta.deletion_vectors import vector_key
+from lakevilla.formats.delta.metadata.properties import ENABLEMENT, TRACKS, enablement
+from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.files import (
     DataFile,
     DeletionVector,
@@ -84,6 +87,7 @@ def export(context: Context, what: Export) -> Program[int]:
         )
         if change.is_empty:
             return current.version
+        change = msgspec.structs.replace(change, domains=_row_ids(what))
         yield from _copy(what, moved, change)
         table_format = context.formats.of(what.snapshot)
         info = CommitInfo(
@@ -157,6 +161,9 @@ def _metadata(context: Context, what: Export, current: TableSnapshot) -> dict[st
 
 
 def _same(name: str, known: object, wanted: object) -> bool:
+    if name == "configuration" and isinstance(known, dict):
+        # Delta's writers note there where the target's own in-commit timestamps begin.
+        return {k: v for k, v in known.items() if k not in enablement(known)} == wanted
     if name == "properties" and isinstance(known, dict) and isinstance(wanted, dict):
         # Iceberg's writers note there what they have published.
         return {k: v for k, v in known.items() if k == MARK or not _is_own(k)} == wanted
@@ -172,12 +179,22 @@ def _of_delta(context: Context, what: Export, known: dict[str, Any]) -> dict[str
     configuration = {
         name: value
         for name, value in (metadata.get("configuration") or {}).items()
-        if not name.startswith("delta.inCommitTimestampEnablement") and not _is_own(name)
+        if not name.startswith(ENABLEMENT) and not _is_own(name)
     }
+    if known and (known.get("configuration") or {}).get(TRACKS) != "true":
+        # Files that were exported before have no row ids.
+        configuration.pop(TRACKS, None)
     metadata["configuration"] = {**configuration, MARK: _mark(what)}
     metadata["id"] = known.get("id") or context.ids.uuid()
     metadata["createdTime"] = known.get("createdTime") or context.now_ms()
     return metadata
+
+
+def _row_ids(what: Export) -> tuple[dict[str, Any], ...]:
+    """Return the domain with the source's highest row id, which its files may hold themselves."""
+    domains = what.snapshot.domains if isinstance(what.snapshot, DeltaSnapshot) else {}
+    text = domains.get(ROW_TRACKING_DOMAIN)
+    return () if text is None else ({"domain": ROW_TRACKING_DOMAIN, "configuration": text},)
 
 
 def _of_iceberg(context: Context, what: Export, known: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -248,3 +249,45 @@ def test_deletes_that_would_not_apply_elsewhere_are_refused(lake: lv.Lake, copie
     lake.table("bank").optimize()
     metadata = newest(lake.export("bank", "exports/bank", copy=copies))
     assert StaticTable.from_metadata(metadata).scan().to_arrow().num_rows == 2
+
+
+def configurations(uri: Path) -> list[dict[str, str]]:
+    """The properties of each version that sets some."""
+    entries = sorted((uri / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
+    return [action["metaData"]["configuration"] for action in actions if "metaData" in action]
+
+
+def test_an_export_says_where_its_own_in_commit_timestamps_begin(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
+    lake.create_table("stock", pa.Table.from_pylist(ROWS))
+    uri = tmp_path / "copy"
+    lake.export("stock", str(uri))
+    change(lake)
+    lake.run(
+        lambda txn: txn.alter("stock", set_properties={"delta.enableInCommitTimestamps": "true"})
+    )
+    lake.export("stock", str(uri))
+    lake.export("stock", str(uri))
+    change(lake)
+    lake.export("stock", str(uri))
+    assert version(str(uri), "delta") == 2
+    versions = [c.get("delta.inCommitTimestampEnablementVersion") for c in configurations(uri)]
+    assert versions == [None, "1"]
+
+
+def test_row_ids_of_copies_are_above_those_that_files_of_the_source_may_hold(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
+    lake.create_table(
+        "stock", pa.Table.from_pylist(ROWS), properties={"delta.enableRowTracking": "true"}
+    )
+    lake.clone("stock", "again")
+    lake.run(lambda txn: txn.append("again", ROWS))
+    lake.export("stock", str(tmp_path / "copy"))
+    for name in ("again", "copy"):
+        entries = (tmp_path / name / "_delta_log").glob("*.json")
+        actions = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
+        ids = [action["add"]["baseRowId"] for action in actions if "add" in action]
+        assert min(ids) == len(ROWS)

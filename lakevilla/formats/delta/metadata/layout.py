@@ -22,7 +22,13 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
 )
 from lakevilla.formats.base import VOIDED
-from lakevilla.formats.delta.metadata.properties import COMPRESSIONS, CONSTRAINT, file_size
+from lakevilla.formats.delta.metadata.properties import (
+    COMPRESSIONS,
+    CONSTRAINT,
+    SUSPENDED,
+    TRACKS,
+    file_size,
+)
 from lakevilla.formats.delta.metadata.protocol import (
     check_features_for_reading,
     check_features_for_writing,
@@ -132,7 +138,9 @@ class DeltaDefinition:
 
     @cached_property
     def row_tracking(self) -> bool:
-        return "rowTracking" in self.features and not self.flag("delta.rowTrackingSuspended")
+        # Another client may have set both. Ids that nobody reads harm less than rows without one.
+        wanted = self.flag(TRACKS) or not self.flag(SUSPENDED)
+        return "rowTracking" in self.features and wanted
 
     def flag(self, name: str) -> bool:
         """Return a boolean property, false where it is not set."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.base import check_upkeep, is_upkeep
@@ -128,11 +129,17 @@ _REFUSED = {
     "delta.universalFormat.": "metadata for Iceberg or Hudi at each commit",
 }
 
+#: The property by which each row has an id, and the one by which new files get none.
+TRACKS = "delta.enableRowTracking"
+SUSPENDED = "delta.rowTrackingSuspended"
+#: The beginning of the names by which a log tells where its in-commit timestamps begin.
+ENABLEMENT = "delta.inCommitTimestampEnablement"
+
 #: Names, or prefixes of names, that a table sets by itself.
 KEPT_BY_ITSELF = (
     "delta.columnMapping.maxColumnId",
-    "delta.inCommitTimestampEnablementTimestamp",
-    "delta.inCommitTimestampEnablementVersion",
+    f"{ENABLEMENT}Timestamp",
+    f"{ENABLEMENT}Version",
     "delta.requireCheckpointProtectionBeforeVersion",
     "delta.rowTracking.",
 )
@@ -231,7 +238,7 @@ def _refuse(name: str, value: str, table: str) -> None:
         why = "cannot be set: the log would forget what LakeVilla has published; leave it out"
     elif name in ("delta.minReaderVersion", "delta.minWriterVersion"):
         why = "cannot be set: name features instead, delta.feature.<name> = supported"
-    elif any(_begins(name, start) for start in KEPT_BY_ITSELF):
+    elif is_kept_by_itself(name):
         why = "cannot be set: the table keeps it by itself; leave it out"
     elif name not in _KNOWN and name not in _ONLY_FALSE:
         near = get_close_matches(name.lower(), list(_CANONICAL), n=3)
@@ -241,6 +248,21 @@ def _refuse(name: str, value: str, table: str) -> None:
     else:
         return
     raise InvalidOperation(f"property {name} of table {table} {why}", table=table)
+
+
+def is_kept_by_itself(name: str) -> bool:
+    """Return whether a table sets the property by itself."""
+    return any(_begins(name, start) for start in KEPT_BY_ITSELF)
+
+
+def refuse_suspended(configuration: Mapping[str, str], table: str) -> None:
+    """Raise ``InvalidOperation`` where row tracking would be enabled and suspended at once."""
+    if all(configuration.get(name, "").lower() == "true" for name in (TRACKS, SUSPENDED)):
+        raise InvalidOperation(
+            f"table {table} can't have {SUSPENDED} = true while {TRACKS} = true: new rows would "
+            f"get no row ids; set {TRACKS} = false first",
+            table=table,
+        )
 
 
 def _begins(name: str, start: str) -> bool:
@@ -317,6 +339,21 @@ def features_of(fields: Iterable[Field], configuration: Mapping[str, str]) -> se
     if configuration.get("delta.checkpointPolicy", "classic").lower() == "v2":
         found.add("v2Checkpoint")
     return found
+
+
+# ------------------------------------------------------- where in-commit timestamps begin
+
+
+def enablement(configuration: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that say where a log's in-commit timestamps begin."""
+    return {key: value for key, value in configuration.items() if key.startswith(ENABLEMENT)}
+
+
+def with_enablement(metadata: Mapping[str, Any], recorded: Mapping[str, str]) -> dict[str, Any]:
+    """Return metadata in which these properties, and no others of their kind, say that."""
+    configuration = metadata.get("configuration") or {}
+    kept = {key: value for key, value in configuration.items() if not key.startswith(ENABLEMENT)}
+    return {**metadata, "configuration": {**kept, **recorded}}
 
 
 # ------------------------------------------------------------------------ reading values

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pyarrow as pa
@@ -94,6 +95,63 @@ def test_in_commit_timestamps_without_the_entry_before_are_refused(tables: Table
         rendered(tables, tables.open(), Change())
 
 
+SINCE = "delta.inCommitTimestampEnablementVersion"
+
+
+def since(state: Any) -> str | None:
+    return state.layout.properties.get(SINCE)
+
+
+def switched(tables: Tables, state: Any, value: str) -> Change:
+    wish = TableAlteration(set_properties={"delta.enableInCommitTimestamps": value})
+    return tables.format.alter(state, wish)
+
+
+def test_a_change_made_before_in_commit_timestamps_were_published_says_since_when(
+    tables: Tables,
+) -> None:
+    state = tables.create(SCHEMA)
+    first = switched(tables, state, "true")
+    second = tables.format.alter(state.apply(first), TableAlteration(set_comments={"id": "key"}))
+    assert second.metadata is not None
+    assert SINCE not in second.metadata["configuration"]
+    published = tables.commit(tables.commit(state, first), second)
+    assert since(published) == "1"
+
+
+def test_in_commit_timestamps_that_are_switched_on_again_begin_again(tables: Tables) -> None:
+    state = tables.create(SCHEMA)
+    was_on = state = tables.commit(state, switched(tables, state, "true"))
+    state = tables.commit(state, switched(tables, state, "false"))
+    assert since(state) is None
+    restored = tables.format.redefine(state, was_on.metadata, was_on.protocol)
+    assert since(tables.commit(state, restored)) == "3"
+
+
+def test_an_earlier_definition_says_the_same_of_in_commit_timestamps(tables: Tables) -> None:
+    first = state = tables.create(SCHEMA)
+    for value in ("true", "false", "true"):
+        state = tables.commit(state, switched(tables, state, value))
+    assert since(state) == "3"
+    earlier = tables.format.redefine(state, first.metadata, first.protocol)
+    actions = rendered(tables, state, earlier)
+    assert SINCE not in only(actions, "metaData")[0]["configuration"]
+    commented = tables.format.alter(state, TableAlteration(set_comments={"id": "key"}))
+    later = tables.commit(state, commented)
+    change = tables.format.redefine(later, state.metadata, state.protocol)
+    assert since(tables.commit(later, change)) == "3"
+
+
+def test_in_commit_timestamps_begin_later_than_the_store_s_time_of_the_entry_before(
+    tables: Tables,
+) -> None:
+    state = tables.create(SCHEMA)
+    ahead = 4_000_000_000.25
+    os.utime(tables.log() / f"{0:020}.json", (ahead, ahead))
+    state = tables.commit(state, switched(tables, state, "true"))
+    assert state.timestamp_ms > ahead * 1000
+
+
 def ids(tables: Tables, state: Any) -> dict[str, tuple[int, int]]:
     rows = tables.files(state).to_pylist()
     return {r["path"]: (r["base_row_id"], r["default_row_commit_version"]) for r in rows}
@@ -122,6 +180,56 @@ def test_a_file_that_is_removed_and_added_again_keeps_its_row_ids(tables: Tables
     assert (again["baseRowId"], again["defaultRowCommitVersion"]) == (0, 1)
     assert only(actions, "domainMetadata") == []
     assert actions[0]["commitInfo"]["tags"] == {"delta.rowTracking.preserved": "false"}
+
+
+def test_row_ids_of_a_copied_table_are_above_those_that_its_files_may_hold(tables: Tables) -> None:
+    mark = json.dumps({"rowIdHighWaterMark": 99})
+    domain = {"domain": "delta.rowTracking", "configuration": mark, "removed": False}
+    state = tables.create(SCHEMA, properties=ROWS)
+    state = tables.commit(state, Change(adds=(data_file("a", rows=10),), domains=(domain,)))
+    assert ids(tables, state) == {"a": (100, 1)}
+    assert json.loads(state.domains["delta.rowTracking"]) == {"rowIdHighWaterMark": 109}
+
+
+def test_row_tracking_is_not_suspended_while_it_is_on(tables: Tables) -> None:
+    both = {**ROWS, "delta.rowTrackingSuspended": "true"}
+    with pytest.raises(InvalidOperation, match="enableRowTracking = false first"):
+        tables.create(SCHEMA, properties=both)
+    state = tables.create(SCHEMA, properties=ROWS)
+    suspend = TableAlteration(set_properties={"delta.rowTrackingSuspended": "true"})
+    with pytest.raises(InvalidOperation, match="enableRowTracking = false first"):
+        tables.format.alter(state, suspend)
+    off = state.apply(
+        tables.format.alter(
+            state, TableAlteration(set_properties=both | {"delta.enableRowTracking": "false"})
+        )
+    )
+    assert not off.definition.row_tracking
+    with pytest.raises(InvalidOperation, match="only from its creation"):
+        tables.format.alter(off, TableAlteration(set_properties=ROWS))
+
+
+def test_a_table_on_which_another_client_set_both_gets_row_ids_and_can_be_mended(
+    tables: Tables,
+) -> None:
+    state = tables.create(SCHEMA, properties=ROWS)
+    configuration = {**state.metadata["configuration"], "delta.rowTrackingSuspended": "true"}
+    both = tables.commit(state, Change(metadata={**state.metadata, "configuration": configuration}))
+    assert ids(tables, tables.commit(both, Change(adds=(data_file("a"),)))) == {"a": (0, 2)}
+    off = {"delta.rowTrackingSuspended": "false"}
+    assert tables.format.alter(both, TableAlteration(set_properties=off)).metadata is not None
+
+
+def test_row_tracking_that_was_switched_off_does_not_come_back_with_an_earlier_definition(
+    tables: Tables,
+) -> None:
+    was_on = tables.create(SCHEMA, properties=ROWS)
+    off = {"delta.enableRowTracking": "false", "delta.rowTrackingSuspended": "true"}
+    change = tables.format.alter(was_on, TableAlteration(set_properties=off))
+    state = tables.commit(tables.commit(was_on, change), Change(adds=(data_file("a"),)))
+    assert ids(tables, state) == {"a": (None, None)}
+    earlier = tables.format.redefine(state, was_on.metadata, was_on.protocol)
+    assert state.apply(earlier).layout.properties["delta.enableRowTracking"] == "false"
 
 
 def test_row_tracking_needs_row_counts(tables: Tables) -> None:
