@@ -7,7 +7,7 @@ note 19).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.deletion_vectors import vector_key
@@ -53,18 +53,23 @@ def first_unfit(
     tail: Tail,
     waiting: Sequence[PendingRef],
     parts: Sequence[TablePart],
+    stores_now: Callable[[str], bool] = lambda txn: False,
 ) -> Program[int | None]:
     """Return the first of ``waiting`` that a foreign entry has made unfit, or whose files are gone.
 
     A commit is unfit from the first entry on that removes one of its files or
     breaks its metadata; a later entry that adds the file again (RESTORE)
     changes nothing (hazard 31), so entries are checked one by one.
+
+    A table without a log may have had one, which another client deleted with the files. So files
+    are checked there, unless ``stores_now`` says that the transaction has just stored them.
     """
     if (yield from is_lost(context, head, location, tail)):
         return 0
     unfit = yield from _first_broken(context, head, tail, waiting, parts)
     for index in range(len(waiting) if unfit is None else unfit):
-        if is_old(context, waiting[index]):
+        unmade = tail.tip < 0 and not stores_now(waiting[index].txn)
+        if unmade or is_old(context, waiting[index]):
             change = parts[index].change
             paths = paths_written(location, change)
             if (yield from lost_for_good([file_key(location, path) for path in paths])):

@@ -533,9 +533,9 @@ def unfit_by_last_entry() -> Iterator[None]:
     original = applicability.first_unfit
 
     def first_unfit(
-        context: Any, head: Any, location: str, tail: Tail, waiting: Any, parts: Any
+        context: Any, head: Any, location: str, tail: Tail, waiting: Any, parts: Any, *rest: Any
     ) -> Program[int | None]:
-        found = yield from original(context, head, location, tail, waiting, parts)
+        found = yield from original(context, head, location, tail, waiting, parts, *rest)
         if found is None or (yield from applicability.is_lost(context, head, location, tail)):
             return found
         missing = yield from tail.snapshot.missing([r.ref for r in parts[found].change.removes])

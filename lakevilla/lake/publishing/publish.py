@@ -71,12 +71,17 @@ class Published:
 
 
 def publish_table(
-    context: Context, head: Head, location: str, turn: Turn | None = None
+    context: Context,
+    head: Head,
+    location: str,
+    turn: Turn | None = None,
+    stores_now: Callable[[str], bool] = lambda txn: False,
 ) -> Program[Published]:
     """Publish all that ``head`` shows as pending on one table.
 
     Publishing stops after ``publish_timeout_seconds``. Commits that a foreign writer has made unfit
     are reconciled first. With a ``turn`` the owner of the first commit gets time to publish it.
+    ``stores_now`` is for ``first_unfit``.
 
     Raises
     ------
@@ -106,10 +111,10 @@ def publish_table(
         lost = yield from is_lost(context, head, location, tail)
         if tail.tip >= 0 and not lost:
             # The table may by now require what this library does not know. Then the decided commits
-            # stay pending for a client that knows it. Nothing of them is lost.
+            # stay pending for a client that knows it.
             tail.snapshot.check_writable()
         parts = yield from pending_parts(context, location, waiting)
-        unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
+        unfit = yield from first_unfit(context, head, location, tail, waiting, parts, stores_now)
         if unfit == 0:
             newer = yield from reconcile(context, location)
             if newer is None:
@@ -120,12 +125,9 @@ def publish_table(
             attempt += 1
             continue
         if context.clock.elapsed() - looked > limit and looked_again < attempt:
-            # Since then the table may have been dropped, its data deleted, and another table made
-            # in its place: this entry must not be added to that log (note 13).
             looked, looked_again = context.clock.elapsed(), attempt
-            held = yield from context.head()
-            wished = head = head if held is None else held.head
-            tail = yield from open_tail(context, location, missing_ok=True)
+            head, tail = yield from _looked_again(context, head, location)
+            wished = head
             continue
         count = _batch(context, waiting[:unfit], parts[:unfit], tail)
         before = tail.tip
@@ -136,6 +138,17 @@ def publish_table(
         if tail.tip == before:
             yield from sleep(context.settings.retry_base_seconds * context.ids.jitter() / 2)
     return Published(head, tail, complete=False, created=frozenset(created))
+
+
+def _looked_again(context: Context, head: Head, location: str) -> Program[tuple[Head, Tail]]:
+    """Return the newest HEAD and the table's log as it is now.
+
+    The table may have been dropped meanwhile, its data deleted, and another table made in its
+    place: this entry must not be added to that log (note 13).
+    """
+    held = yield from context.head()
+    tail = yield from open_tail(context, location, missing_ok=True)
+    return (head if held is None else held.head), tail
 
 
 def _give_way(
@@ -337,9 +350,12 @@ def _lead(
     def is_ours(txn: str) -> bool:
         return any(not wish.ours or txn in wish.ours for wish in group.present())
 
+    def stores_now(txn: str) -> bool:
+        return any(txn in wish.ours for wish in group.present())
+
     answer: Published | LakeVillaError
     try:
-        answer = yield from publish_table(context, newest, location, Turn(is_ours))
+        answer = yield from publish_table(context, newest, location, Turn(is_ours), stores_now)
     except LakeVillaError as error:
         answer = error
     group.answer(dict.fromkeys(wishes, answer))

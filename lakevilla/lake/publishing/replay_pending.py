@@ -108,7 +108,7 @@ def replay_pending(
     state = head.tables[location]
     has_left = yield from is_lost(context, head, location, tail)
     replay = Replay(tail.snapshot)
-    reason = _why_none(location, tail, waiting[0], commits[0], is_lost=has_left)
+    reason = _why_none(location, tail, waiting[0], commits[0], missing, is_lost=has_left)
     if reason is not None:
         replay.voided.extend((ref.txn, reason) for ref in waiting)
     else:
@@ -171,11 +171,19 @@ def _stored(context: Context, commit: CommitObject) -> Program[str]:
 
 
 def _why_none(
-    location: str, tail: Tail, first: PendingRef, commit: CommitObject, *, is_lost: bool
+    location: str,
+    tail: Tail,
+    first: PendingRef,
+    commit: CommitObject,
+    missing: Collection[tuple[str, str]],
+    *,
+    is_lost: bool,
 ) -> str | None:
     """Return the reason why none of the commits can take effect on the table; else None."""
     if is_lost:
         return f"table {location} was dropped or created again by another client"
+    if tail.tip < 0 and not is_among(first, missing):
+        return f"files with which table {location} was created were deleted by another client"
     if tail.tip < 0:
         return f"the commit that was to create table {location} is missing: {_object_lost(first)}"
     if commit.tables[location].created:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -153,3 +155,33 @@ def test_a_table_that_it_was_to_make_is_not_made(place: Place) -> None:
             later.append("bank", [{"id": 1, "balance": 1}])
     assert everywhere(place) == {1: 1}
     assert everywhere(place, "other") == {0: 100, 8: 8}
+
+
+MADE_AND_GONE = {
+    "recover": lambda lake: lake.recover(),
+    "a commit through HEAD": lambda lake: lake.run(lambda txn: txn.append("new", ACCOUNT)),
+    "a commit by log entry": lambda lake: lake.run(
+        lambda txn: txn.append("new", ACCOUNT), features=lv.Feature.NONE
+    ),
+}
+ACCOUNT = [{"id": 1, "balance": 1}]
+
+
+@pytest.mark.parametrize("how", MADE_AND_GONE)
+def test_a_table_whose_directory_was_deleted_is_not_made_again_without_its_files(
+    place: Place, how: str
+) -> None:
+    with place.connect() as lake:
+        lake.create_table("new", accounts(2))
+        (made,) = [one for one in lake.history() if "new" in one.tables]
+    shutil.rmtree(place.uri("new"))
+    with place.connect() as lake:
+        with contextlib.suppress(lv.ForeignConflict):
+            MADE_AND_GONE[how](lake)
+        with pytest.raises(lv.TableNotFound):
+            lake.read("new")
+        told = [one for one in lake.doctor().findings if one.txn_id == made.txn_id]
+        assert [one.kind for one in told] == ["voided"]
+        assert "were deleted by another client" in told[0].message
+        lake.create_table("new", accounts(1))
+    assert everywhere(place, "new") == {0: 100}
