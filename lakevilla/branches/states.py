@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -19,7 +19,7 @@ from lakevilla.global_log.head import (
     timestamp_of_newest,
 )
 from lakevilla.global_log.history import Timeline
-from lakevilla.global_log.refs import RefKind, is_at
+from lakevilla.global_log.refs import RefEntry, RefKind, is_at
 from lakevilla.global_log.repo import (
     fetch_leaves,
     load_all,
@@ -97,8 +97,9 @@ def at_version(context: Context, head: Head, base: Base, version: int) -> Progra
     yield from load_tables(head)
     touched = {location for commit in later for location in commit.tables}
     changed = [place for place in past.head.tables if place in touched]
+    clones = {name: one for name, one in base.clones.items() if one.since <= past.sequence}
     states = yield from parallel(
-        [_kept_state(context, head, past, location, later) for location in changed]
+        [_kept_state(context, head, past, location, later, clones) for location in changed]
     )
     kept = {place: head.tables[place] for place in past.head.tables if place not in touched}
     own = past.head.commits[-1].timestamp_ms if past.head.commits else 0
@@ -108,7 +109,7 @@ def at_version(context: Context, head: Head, base: Base, version: int) -> Progra
         sequence=past.sequence,
         timestamp_ms=own,
         tables=TableMap({**dropped, **kept, **dict(zip(changed, states, strict=True))}),
-        clones={name: one for name, one in base.clones.items() if one.since <= past.sequence},
+        clones=clones,
     )
 
 
@@ -219,6 +220,7 @@ def _kept_state(
     past: Past,
     location: str,
     later: Sequence[CommitSummary],
+    clones: Mapping[str, RefEntry],
 ) -> Program[TableState]:
     """Return HEAD's state of a table at that version, if all of it is kept, and will be."""
     state = head.tables.get(location)
@@ -229,7 +231,7 @@ def _kept_state(
     view = yield from view_at(context, past, location)
     _refuse_replaced(head, past, view, later)
     yield from _refuse_vacuumed(context, past, view, None if state is None else state.vacuumed_ms)
-    yield from _refuse_unkept_files(context, head, past, view)
+    yield from _refuse_unkept_files(context, clones, past, view)
     known = past.head.tables[location]
     return TableState(
         known.table_id,
@@ -250,13 +252,18 @@ def _refuse_replaced(head: Head, past: Past, view: View, later: Sequence[CommitS
             raise not_kept(past, view.location, f"commit {ref.sequence} was replaced since")
 
 
-def _refuse_unkept_files(context: Context, head: Head, past: Past, view: View) -> Program[None]:
-    """Refuse a state with files of another table that no clone of the HEAD keeps."""
+def _refuse_unkept_files(
+    context: Context, clones: Mapping[str, RefEntry], past: Past, view: View
+) -> Program[None]:
+    """Refuse a state with files of another table that none of the clones in the base keeps.
+
+    These are all that the base itself holds: another ref that holds the files may be deleted.
+    """
     needed = yield from context.formats.of(view.snapshot).objects_of(view.snapshot)
     foreign = outside(context, needed)
     if not foreign:
         return
-    kept = yield from kept_by_clones(context, head, view.location)
+    kept = yield from kept_by_clones(context, clones, view.location)
     if not foreign <= kept:
         why = f"{min(foreign - kept)} belongs to another table, and no clone keeps it any more"
         raise not_kept(past, view.location, why)

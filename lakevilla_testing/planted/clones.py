@@ -109,6 +109,20 @@ def restored_from_a_clone_that_ended() -> Iterator[None]:
 
 
 @planted(for_histories=False)
+def kept_by_the_clone_in_a_tag() -> Iterator[None]:
+    """Files of another table may return if a clone keeps them that only a tag shows."""
+    original = still_kept.kept_by_clones
+
+    def kept_by_clones(context: Any, clones: Any, location: str) -> Program[set[str]]:
+        found = yield from bases.load_bases(context.held.head)
+        shown = {name: one for base in found for name, one in base.clones.items()}
+        return (yield from original(context, {**shown, **clones}, location))
+
+    with instead(original, kept_by_clones):
+        yield
+
+
+@planted(for_histories=False)
 def detached_twice() -> Iterator[None]:
     """A client that finds that another has made the table makes it once more."""
 

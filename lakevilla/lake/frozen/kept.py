@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
 from lakevilla.formats.files import DataFile, data_files, file_key
 from lakevilla.global_log.bases import Base, load_base_tables, load_bases
 from lakevilla.global_log.head import Head
-from lakevilla.global_log.refs import is_at, number_of_epoch
+from lakevilla.global_log.refs import RefEntry, is_at, number_of_epoch
 from lakevilla.global_log.repo import load_refs
 from lakevilla.lake.applicability import paths_of
 from lakevilla.lake.context import Context, Tail, branch_of, owner_of
 from lakevilla.lake.frozen.frozen import frozen_views, source_of_clone, uri_at
+from lakevilla.lake.frozen.mounts import load_clones
 from lakevilla.lake.table_log import refresh
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, Stat, parallel
@@ -68,17 +69,18 @@ def kept_by(context: Context, bases: Iterable[Base], location: str) -> Program[K
     return kept
 
 
-def kept_by_clones(context: Context, head: Head, location: str) -> Program[set[str]]:
+def kept_by_clones(
+    context: Context, clones: Mapping[str, RefEntry], location: str
+) -> Program[set[str]]:
     """Return the URIs of what clones keep of the source of a table that was one of theirs.
 
-    These are the clones in a HEAD and the clones that its bases show: each keeps the objects of its
-    source.
+    Each keeps the objects of its source for the tables of the state that has it: a clone in HEAD
+    for HEAD's tables, one that a base shows for what the base has. It does not end before they
+    need it no more.
     """
-    bases = yield from load_bases(head)
-    entries = [*head.refs.items(), *(item for base in bases for item in base.clones.items())]
     kept: set[str] = set()
-    for name, entry in entries:
-        if entry.kind != "clone" or not is_at(location, name):
+    for name, entry in clones.items():
+        if not is_at(location, name):
             continue
         try:
             source = f"{entry.source}{location[len(name) :]}"
@@ -182,18 +184,22 @@ def refuse_unkept(
 def _refuse_unkept_files(
     context: Context, head: Head, location: str, files: Sequence[DataFile]
 ) -> Program[bool]:
-    """Refuse files of another table that no clone keeps; return whether a clone keeps any.
+    """Refuse files of another table that no clone of the HEAD keeps; return whether one keeps any.
 
     Such files are refused also where the log still has them: HEAD may lack them, and a clone that
-    nothing needs any more may end.
+    nothing needs any more may end. A clone that only a base shows is not enough: its ref may be
+    deleted, whatever the lake's tables name.
     """
     needed = outside(context, {key for file in files for key in _keys(location, file)})
     if not needed:
         return False
-    kept = yield from kept_by_clones(context, head, location)
+    kept = yield from kept_by_clones(context, (yield from load_clones(head)), location)
     if not needed <= kept:
-        raise _not_kept(
-            location, f"{min(needed - kept)} belongs to another table, and no clone keeps it"
+        raise VersionNotFound(
+            f"the state of table {location} then has files of another table, "
+            f"{min(needed - kept)} among them, and no clone of this lake keeps those any more: "
+            "copy its rows from a tag or branch that has it, or choose a newer state",
+            table=location,
         )
     return True
 

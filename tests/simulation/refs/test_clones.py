@@ -313,6 +313,30 @@ def test_a_restored_state_of_a_clone_is_kept_or_refused():
     assert interleavings(build, check, limit=4 * SCHEDULES) == 4 * SCHEDULES
 
 
+def test_a_file_that_only_the_clone_in_a_tag_keeps_does_not_come_back():
+    """The clone has ended: the tag that shows it may be deleted, whatever the table names."""
+
+    def build(faults, schedule):
+        simulation = cloned((), faults, schedule)
+        assert alone(simulation, appends(9), "first") == "committed"
+        alone(simulation, makes("closing", kind="tag"), "tagger")
+        assert alone(simulation, replaces(), "second") == "committed"
+        assert alone(simulation, ends(), "ender of the clone") == "ended"
+        simulation.add("restorer", restores(0))
+        simulation.add("ender", ends("closing"))
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        assert found["ender"] == "ended", found
+        alone(simulation, updates, "later writer")
+        sweep(simulation)
+        expected = {**BEFORE, 9: 1} if found["restorer"] == "committed" else {0: 7}
+        assert looked(simulation, "k") == expected, found
+
+    assert interleavings(build, check, limit=4 * SCHEDULES) == 4 * SCHEDULES
+
+
 @LAKES
 @SHARES
 @pytest.mark.parametrize("who", ["cloner", "writer", "ender"])
@@ -439,6 +463,9 @@ RARE = {
         makes_table("k/x")
     ),
     "restored_from_a_clone_that_ended": (test_a_restored_state_of_a_clone_is_kept_or_refused),
+    "kept_by_the_clone_in_a_tag": (
+        test_a_file_that_only_the_clone_in_a_tag_keeps_does_not_come_back
+    ),
     "detached_twice": test_the_later_of_two_first_writes_to_a_clone_builds_on_the_earlier,
 }
 

@@ -221,6 +221,31 @@ def test_keep_copies_what_tables_need_so_that_the_clone_may_end(
         assert found_rows.num_rows == 3
 
 
+def test_a_state_that_only_a_clone_in_a_tag_keeps_is_read_there_and_does_not_come_back(
+    shop: lv.Lake,
+) -> None:
+    shop.clone("prod", "dev")
+    append(shop, "dev/orders")
+    version = shop.tag("closing").version
+    shop.keep("dev")
+    shop.delete_ref("dev")
+    with pytest.raises(lv.VersionNotFound, match=r"dev/orders.*no clone of this lake keeps"):
+        shop.rollback("closing", tables=["dev/orders"])
+    with pytest.raises(lv.VersionNotFound, match=r"dev/orders.*no clone keeps it any more"):
+        shop.tag("older", at=version, tables=["dev/orders"])
+    shop.tag("same", at="closing")
+    shop.clone("dev", "again", at="closing")
+    append(shop, "again/orders", 4)
+    shop.delete_ref("closing")
+    shop.run(lambda txn: txn.delete("prod/orders", where="true"))
+    shop.table("prod/orders").vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert rows(shop.on("same"), "dev/orders") == AFTER
+    shop.delete_ref("same")
+    shop.table("prod/orders").vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert rows(shop, "again/orders") == [*AFTER, (4, 40)]
+    assert rows(shop, "dev/orders") == AFTER
+
+
 def test_a_copy_needs_nothing_of_its_source(shop: lv.Lake, kind: Format) -> None:
     ref = shop.clone("prod", "dev", copy=True)
     assert (ref.name, ref.kind) == ("dev", "clone")
