@@ -82,34 +82,15 @@ def put_first(epoch: str, first: Head) -> Program[None]:
         raise StoreError(f"could not store {key} ({stored.reason}): try again")
 
 
-def close(context: Context, entry: RefEntry, at: int | None = None) -> Program[bool]:
-    """Make sure that nothing is committed on a branch any more: its own HEAD says so.
-
-    ``at``: only if it has come to this version, and no further; returns whether it is closed.
-
-    This is the first step of its end. If the branch was removed from the lake's HEAD before, a
-    commit could be acknowledged of which no client would know that it must be kept.
-    """
-    for _ in range(_MAX_RACES):
-        try:
-            held = yield from at_home(entry.epoch, load_head())
-        except CorruptObject:
-            return True  # no client can commit on what can't be read
-        epoch = None if held is None else held.head.epoch
-        if held is None or epoch is None:
-            return True
-        if at is not None and held.head.sequence != at:
-            return False
-        if epoch.closed or (yield from close_as(context, entry, held, "deleted")):
-            return True
-        yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
-    raise StoreError(f"a branch's HEAD was replaced by other clients {_MAX_RACES} times in a row")
-
-
 def close_as(
     context: Context, entry: RefEntry, held: HeldHead, why: Literal["deleted", "moved"]
 ) -> Program[bool]:
-    """Try once to close the HEAD of a branch, if it is still the one that was read."""
+    """Try once to close the HEAD of a branch, if it is still the one that was read.
+
+    This is the first step of its end: nothing is committed there any more. If the branch was
+    removed from the lake's HEAD before, a commit could be acknowledged of which no client would
+    know that it must be kept.
+    """
     following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
     assert following.epoch is not None, "the HEAD of a branch"
     closed = msgspec.structs.replace(following.epoch, closed=why)

@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
 from lakevilla.branches.branches import (
     LeftAsIs,
     Next,
-    close,
+    close_as,
     find_ref,
     finish,
     following,
     until_replaced,
 )
 from lakevilla.branches.clones import end_clone
-from lakevilla.errors import CorruptObject, InvalidOperation
+from lakevilla.errors import CorruptObject, InvalidOperation, StoreError
 from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import Head, successor, with_policy, with_refs
 from lakevilla.global_log.refs import Policy, RefEntry
-from lakevilla.global_log.repo import HeldHead, load_head, load_refs
+from lakevilla.global_log.repo import HeldHead, load_head, load_refs, replace_head
 from lakevilla.lake.context import Context
-from lakevilla.lake.frozen.branch_head import has_ended, has_moved
+from lakevilla.lake.frozen.branch_head import ended, has_ended, has_moved
 from lakevilla.lake.frozen.states import not_found
 from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.results import Finding
-from lakevilla.store.effects import Program, parallel
+from lakevilla.store.base import Stored
+from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.store.location import at_home
 from lakevilla.transaction.commit.together.join import with_merged
 from lakevilla.transaction.state.values import Merging
 
 #: The number of attempts to replace HEAD while other clients do so.
 _MAX_RACES = 10
+
+#: The number of attempts to replace a branch's own HEAD while other clients do so.
+_MOST_CLOSED = 200
 
 
 def delete_ref(context: Context, name: str) -> Program[None]:
@@ -47,32 +52,24 @@ def delete_ref(context: Context, name: str) -> Program[None]:
     """
     _, first = yield from find_ref(context, name)
     yield from refuse_older_head(context, f"delete_ref({name!r})", waits=False)
-
-    def ended(entry: RefEntry) -> RefEntry | None:
-        if entry.protected and not closed:
-            raise InvalidOperation(
-                f"{entry.kind} {name!r} is protected: protect({name!r}, on=False) lifts that"
-            )
-        return None
-
-    closed = False
     if first.kind == "clone":
         yield from end_clone(context, name, first)
-        return
-    if first.kind == "tag":
+    elif first.kind == "branch":
+        if (yield from _end_branch(context, name, first)) == "protected":
+            raise _protected(name, first)
+    else:
+
+        def ended(entry: RefEntry) -> None:
+            if entry.protected:
+                raise _protected(name, entry)
+
         yield from _change(context, name, first, ended)
-        return
-    ended(first)
-    context.refuse_foreign_root()
-    yield from close(context, first)
-    closed = True
-    while True:
-        other = yield from _change(context, name, first, ended, is_closed=True)
-        if other is None:
-            return
-        # It was rebased meanwhile: nothing may be committed in that epoch of it either.
-        yield from close(context, other)
-        first = other
+
+
+def _protected(name: str, entry: RefEntry) -> InvalidOperation:
+    return InvalidOperation(
+        f"{entry.kind} {name!r} is protected: protect({name!r}, on=False) lifts that"
+    )
 
 
 def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
@@ -104,14 +101,7 @@ def delete_merged(context: Context, name: str, merged: Base) -> Program[bool]:
     """
     _, first = yield from find_ref(context, name)
     yield from refuse_older_head(context, f"ending branch {name!r}", waits=False)
-    if first.protected:
-        return False  # since the merge began
-    if first.epoch != merged.epoch:
-        return False  # its versions may be numbered as those of the epoch before
-    if not (yield from close(context, first, at=merged.sequence)):
-        return False
-    other = yield from _change(context, name, first, lambda entry: None, is_closed=True)
-    return other is None
+    return (yield from _end_branch(context, name, first, merged)) == "ended"
 
 
 def note_merged(context: Context, merging: Merging) -> Program[None]:
@@ -133,9 +123,11 @@ def note_merged(context: Context, merging: Merging) -> Program[None]:
 def protect(context: Context, name: str, *, on: bool) -> Program[None]:
     """Set whether a ref may be deleted. Raises ``RefNotFound``."""
     _, first = yield from find_ref(context, name)
-    yield from _change(
+    entry = yield from _change(
         context, name, first, lambda entry: msgspec.structs.replace(entry, protected=on)
     )
+    if on and entry is not None and entry.kind == "branch":
+        yield from _replace_own_head(context, name, entry)
 
 
 def protect_main(context: Context, *, on: bool) -> Program[None]:
@@ -203,15 +195,12 @@ def _change(
     name: str,
     first: RefEntry,
     changed: Callable[[RefEntry], RefEntry | None],
-    *,
-    is_closed: bool = False,
 ) -> Program[RefEntry | None]:
     """Replace a ref's entry in HEAD, or remove it, again on each newer HEAD until it is stored.
 
     This is done only while it is the very entry that was found ``first``: one that was made again
     under its name is not the caller's, and after a lost answer it shows that the ref was removed.
-    The entry is returned, unchanged, where the epoch that the caller has closed (``is_closed``) is
-    not its newest.
+    The new entry is returned.
     """
     is_again = False
 
@@ -220,15 +209,118 @@ def _change(
     ) -> Program[LeftAsIs[RefEntry | None] | Next[RefEntry | None]]:
         nonlocal is_again
         if held is None or entry is None or entry.id != first.id:
-            if is_closed or (is_again and changed(first) is None):
-                return LeftAsIs(None)  # any client that finds a closed branch removes it
+            if is_again and changed(first) is None:
+                return LeftAsIs(None)
             raise (yield from not_found(None if held is None else held.head, name))
         is_again = True
-        if is_closed and entry.epoch != first.epoch:
-            return LeftAsIs(entry)
         new = changed(entry)
         if new == entry:
-            return LeftAsIs(None)
-        return Next(with_refs(following(context, held), {name: new}), None)
+            return LeftAsIs(new)
+        return Next(with_refs(following(context, held), {name: new}), new)
 
     return (yield from until_replaced(context, name, step))
+
+
+# -------------------- the end of a branch
+#
+# A branch ends in two HEADs: its own is closed, then the lake's names it no more. A client that
+# protects it writes to the same two, in the other order (docs/design/0031-branches.md).
+
+_End = Literal["ended", "protected", "moved"]
+
+
+def _end_branch(
+    context: Context, name: str, first: RefEntry, merged: Base | None = None
+) -> Program[_End]:
+    """Close a branch, and remove its entry; return why it stays, if it does.
+
+    It stays if it is protected. With ``merged``, it also stays if that is not all of it: it has
+    moved on, or was rebased, since.
+    """
+    entry = first
+    for _ in range(_MOST_CLOSED):
+        # Its own HEAD is read before its entry, and closed only as it was read: a client that
+        # protects the branch after the entry was read has to find it closed.
+        held = yield from _head_of(entry)
+        if held is not None and held.head.epoch is None:
+            held = None  # no client can commit on what is no branch's HEAD
+        if merged is not None and _is_beyond(entry, held, merged):
+            return "moved"
+        if held is not None and has_moved(held):
+            yield from finish(context, name, entry)
+        found = yield from _removed(context, name, entry, held)
+        if not isinstance(found, RefEntry):
+            return found
+        entry = found
+        yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
+    raise StoreError(f"branch {name!r} was changed {_MOST_CLOSED} times in a row: try again")
+
+
+def _is_beyond(entry: RefEntry, held: HeldHead | None, merged: Base) -> bool:
+    """Return whether a branch has more than what was merged of it."""
+    if entry.epoch != merged.epoch:
+        return True  # its versions may be numbered as those of the epoch before
+    return held is not None and (has_moved(held) or held.head.sequence != merged.sequence)
+
+
+def _removed(
+    context: Context, name: str, known: RefEntry, held: HeldHead | None
+) -> Program[RefEntry | _End]:
+    """Try to close a branch's own HEAD as it was read, and to remove its entry.
+
+    The present entry is returned where that HEAD, or the epoch, is another one by now. A branch
+    that is closed is removed though its entry says that it is protected: the client that protects
+    it has not been told so yet, and finds it closed.
+    """
+    is_closed = held is not None and has_ended(held)
+    is_again = is_closed
+
+    def step(
+        now: HeldHead | None, entry: RefEntry | None
+    ) -> Program[LeftAsIs[RefEntry | _End] | Next[RefEntry | _End]]:
+        nonlocal is_closed, is_again
+        if now is None or entry is None or entry.id != known.id:
+            if is_again:
+                return LeftAsIs("ended")  # any client that finds a closed branch removes it
+            raise (yield from not_found(None if now is None else now.head, name))
+        if entry.epoch != known.epoch:
+            return LeftAsIs(entry)
+        if entry.protected and not is_closed:
+            return LeftAsIs("protected")
+        if held is not None and not is_closed:
+            if has_moved(held) or not (yield from close_as(context, known, held, "deleted")):
+                return LeftAsIs(entry)
+            is_closed = True
+        is_again = True  # of a HEAD that is lost the entry alone decides
+        return Next(with_refs(following(context, now), {name: None}), "ended")
+
+    return (yield from until_replaced(context, name, step))
+
+
+def _replace_own_head(context: Context, name: str, first: RefEntry) -> Program[None]:
+    """Replace the HEAD of a branch that was protected by an equal one.
+
+    A client that has read the branch as not protected then can't close it any more. Raises
+    ``RefNotFound`` where one has.
+    """
+    entry = first
+    for _ in range(_MOST_CLOSED):
+        held = yield from _head_of(entry)
+        if held is None or held.head.epoch is None:
+            return  # the entry alone decides of its end
+        if has_ended(held):
+            yield from finish(context, name, entry)
+            raise ended(name)
+        if has_moved(held):
+            yield from finish(context, name, entry)
+        else:
+            same = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+            if isinstance((yield from at_home(entry.epoch, replace_head(held, same))), Stored):
+                return
+        yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
+        _, entry = yield from find_ref(context, name)
+        if entry.id != first.id:
+            raise ended(name)
+        if not entry.protected:
+            return  # another client has lifted it meanwhile
+    raise StoreError(f"branch {name!r} was changed {_MOST_CLOSED} times in a row: try again")

@@ -31,21 +31,33 @@ from lakevilla.transaction.verbs import idempotency
 from lakevilla.transaction.verbs import idempotency as branch_keys
 from lakevilla.transaction.verbs.applying import observed
 from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
-from lakevilla_testing.planted.refs import EqualToAll, Whichever
 
 
 @planted(for_histories=False)
 def dereg_first() -> Iterator[None]:
     """A branch is removed from HEAD first, and closed afterwards."""
-    original = change._change
+    end, close = change._end_branch, branches.close_as
 
-    def out_first(context: Any, name: str, first: Any, changed: Any) -> Program[None]:
-        yield from original(context, name, first, changed)
-        if first.kind == "branch":
-            yield from close(context, first)
+    def out_first(context: Any, name: str, first: Any, merged: Any = None) -> Program[Any]:
+        found = yield from end(context, name, first, merged)
+        held = yield from change._head_of(first)
+        if held is not None:
+            yield from close(context, first, held, "deleted")
+        return found
 
-    close = branches.close
-    with instead(close, nothing), instead(original, out_first):
+    def not_yet(context: Any, entry: Any, held: Any, why: Any) -> Program[bool]:
+        if why == "deleted":
+            return True
+        return (yield from close(context, entry, held, why))
+
+    with instead(close, not_yet), instead(end, out_first):
+        yield
+
+
+@planted(for_histories=False)
+def protected_in_the_lake_alone() -> Iterator[None]:
+    """A client that protects a branch leaves the branch's own HEAD as it is."""
+    with instead(change._replace_own_head, nothing):
         yield
 
 
@@ -272,15 +284,13 @@ def moved_is_ended() -> Iterator[None]:
 @planted(for_histories=False)
 def dereg_moved() -> Iterator[None]:
     """A deletion removes a branch from HEAD, whatever epoch it is in by now."""
-    original = change._change
 
-    def in_any_life(
-        context: Any, name: str, first: Any, changed: Any, **options: Any
-    ) -> Program[Any]:
-        known: Any = Whichever(first.id, EqualToAll(first.epoch))
-        return (yield from original(context, name, known, changed, **options))
+    def in_any_life(context: Any, name: str, known: Any, held: Any) -> Program[str]:
+        yield from branches.close_as(context, known, held, "deleted")
+        yield from change._change(context, name, known, lambda _: None)
+        return "ended"
 
-    with instead(original, in_any_life):
+    with instead(change._removed, in_any_life):
         yield
 
 

@@ -158,13 +158,18 @@ class EqualToAll(str):
 @planted(for_histories=False)
 def nameagain() -> Iterator[None]:
     """A ref is known by its name alone."""
-    original = change._change
+    change_it, remove = change._change, change._removed
 
-    def by_name(context: Any, name: str, first: Any, changed: Any, **options: Any) -> Program[Any]:
-        whichever: Any = Whichever(EqualToAll(first.id), EqualToAll(first.epoch))
-        return (yield from original(context, name, whichever, changed, **options))
+    def whichever(entry: Any) -> Any:
+        return Whichever(EqualToAll(entry.id), EqualToAll(entry.epoch))
 
-    with instead(original, by_name):
+    def changed(context: Any, name: str, first: Any, made: Any) -> Program[Any]:
+        return (yield from change_it(context, name, whichever(first), made))
+
+    def removed(context: Any, name: str, known: Any, held: Any) -> Program[Any]:
+        return (yield from remove(context, name, whichever(known), held))
+
+    with instead(change_it, changed), instead(remove, removed):
         yield
 
 

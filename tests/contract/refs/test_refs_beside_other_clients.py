@@ -57,6 +57,26 @@ def test_a_branch_that_is_protected_during_its_merge_stays(lake: lv.Lake, other:
     other.on("b").run(lambda txn: txn.append("t", accounts(1, 8)))
 
 
+def closes_a_branch(key: str) -> bool:
+    return "/branches/" in key and key.endswith("HEAD.json")
+
+
+def test_a_branch_that_is_protected_right_before_it_would_be_closed_stays(
+    lake: lv.Lake, other: lv.Lake
+) -> None:
+    lake.branch("b")
+    with (
+        interrupted(lake, closes_a_branch, lambda: other.protect("b")),
+        pytest.raises(lv.InvalidOperation, match="'b' is protected"),
+    ):
+        lake.delete_ref("b")
+    other.on("b").run(lambda txn: txn.append("t", accounts(1, 8)))
+    other.protect("b", on=False)
+    with interrupted(lake, closes_a_branch, lambda: other.protect("b")):
+        lake.merge("b", delete=True)
+    assert [(ref.name, ref.protected) for ref in lake.refs()] == [("b", True)]
+
+
 def test_protecting_a_tag_that_is_deleted_meanwhile_raises(lake: lv.Lake, other: lv.Lake) -> None:
     lake.tag("closing")
     with (

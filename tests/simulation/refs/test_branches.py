@@ -19,7 +19,15 @@ from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import STRIDE, how_many
-from tests.support.simulated.branches import adds, appends, ends, makes, shows
+from tests.support.simulated.branches import (
+    adds,
+    appends,
+    ends,
+    makes,
+    protects,
+    rebases,
+    shows,
+)
 from tests.support.simulated.commits import Process, alone, lake
 from tests.support.simulated.upkeep import DAY, LAKES, collects, results, sweep, updates, vacuums
 
@@ -205,6 +213,62 @@ def test_deletion_of_a_branch_may_die_at_any_request():
     assert crash_everywhere(build, check, "owner", every=STRIDE) > 10 // STRIDE
 
 
+@pytest.mark.parametrize("other", [None, adds(), rebases()], ids=["alone", "writer", "rebase"])
+def test_a_branch_that_was_protected_is_not_deleted(other):
+    def build(faults, schedule):
+        simulation = a_branch((), faults, schedule)
+        simulation.add("protector", protects())
+        simulation.add("ender", ends())
+        if other is not None:
+            simulation.add("other", other)
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        told = found["protector"], found["ender"]
+        assert told in (("protected", "invalid_operation"), ("ref_not_found", None)), found
+        sweep(simulation, 2)
+        assert bool(lives_left(simulation)) == (found["protector"] == "protected")
+        if found["protector"] == "protected":
+            shown = 101 + (found.get("other") == "committed")
+            assert alone(simulation, shows(), "looker")[0] == shown
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+def test_a_deletion_that_is_about_to_close_a_branch_finds_it_protected():
+    simulation = a_branch(())
+    ender = Process(simulation, ends(), "ender").until(HOMES_PREFIX)
+    assert alone(simulation, protects(), "protector") == "protected"
+    assert ender.finish() == "invalid_operation"
+    assert alone(simulation, shows(), "looker")[0] == 101
+
+
+def test_a_protection_is_refused_once_a_deletion_has_closed_the_branch():
+    simulation = a_branch(())
+    ender = Process(simulation, ends(), "ender").until("_lakevilla/HEAD.json")
+    assert alone(simulation, protects(), "protector") == "ref_not_found"
+    assert ender.finish() is None
+
+
+def test_a_branch_can_be_protected_or_deleted_once_its_protector_has_died_anywhere():
+    def build(faults, schedule):
+        simulation = a_branch((), faults, schedule)
+        simulation.add("owner", protects(), restart=protects())
+        simulation.add("ender", ends())
+        return simulation
+
+    def check(simulation):
+        if results(simulation)["ender"] is None:
+            assert alone(simulation, protects(), "second") == "ref_not_found"
+        else:
+            assert alone(simulation, protects(), "second") == "protected"
+            assert alone(simulation, ends(), "last") == "invalid_operation"
+            assert alone(simulation, shows(), "looker")[0] == 101
+
+    assert crash_everywhere(build, check, "owner", every=STRIDE) > 5 // STRIDE
+
+
 def test_a_tag_of_a_branch_stays_when_the_branch_is_gone():
     simulation = a_branch(())
     alone(simulation, makes("closing", ("ref", "etl"), kind="tag"), "tagger")
@@ -366,6 +430,9 @@ def branch_version(simulation):
 #: The planted bugs of branches, and what finds each.
 RULES = {
     "dereg_first": finds_a_commit_after_the_end,
+    "protected_in_the_lake_alone": (
+        test_a_deletion_that_is_about_to_close_a_branch_finds_it_protected
+    ),
     "closed_is_not_looked_at": finds_a_commit_after_the_end,
     "branch_follows_logs": finds_what_the_log_has_got_since,
     "squash_takes_what_came_since": finds_what_a_squash_has_lost,

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from lakevilla.branches.change import delete_ref
+from lakevilla.branches.change import delete_ref, protect
 from lakevilla.branches.create import create_ref, open_ref
 from lakevilla.branches.rebase import Wanted, rebase_branch
 from lakevilla.errors import LakeVillaError
@@ -111,6 +111,19 @@ def ends(name="etl"):
         except LakeVillaError as error:
             return error.kind
         return None
+
+    return program
+
+
+def protects(name="etl"):
+    """A client that protects a ref: "protected", or the kind of the error."""
+
+    def program(client):
+        try:
+            yield from protect(context_of(client), name, on=True)
+        except LakeVillaError as error:
+            return error.kind
+        return "protected"
 
     return program
 
