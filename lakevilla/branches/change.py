@@ -73,10 +73,12 @@ def _protected(name: str, entry: RefEntry) -> InvalidOperation:
 
 
 def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
-    """Finish branches that are closed: the client that deleted, or rebased, them was cut off."""
-    yield from load_refs(head)
+    """Finish branches that are closed: the client that deleted, or rebased, them was cut off.
+
+    The refs of the HEAD are cached as far as they are sound.
+    """
     findings = []
-    for name, entry in sorted(head.refs.items()):
+    for name, entry in sorted(head.refs.cached().items()):
         held = (yield from _head_of(entry)) if entry.kind == "branch" else None
         if held is None or not (has_ended(held) or has_moved(held)):
             continue

@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Sequence
 import msgspec
 
 from lakevilla.branches.change import finish_ended
-from lakevilla.errors import LakeVillaError, StoreError
+from lakevilla.errors import CorruptObject, LakeVillaError, StoreError
 from lakevilla.formats.files import file_key
 from lakevilla.formats.sizes import Size, size_from
 from lakevilla.global_log.commits import CommitObject, commit_key
@@ -22,7 +22,14 @@ from lakevilla.global_log.head import (
     successor,
 )
 from lakevilla.global_log.history import went_back
-from lakevilla.global_log.repo import LakeFile, commits_since, lake_key, load_names, load_tables
+from lakevilla.global_log.repo import (
+    LakeFile,
+    commits_since,
+    fetch_sound,
+    lake_key,
+    load_names,
+    load_tables,
+)
 from lakevilla.lake.applicability import is_lost
 from lakevilla.lake.context import Context, Event, Tail
 from lakevilla.lake.newer import refuse_older_head
@@ -33,7 +40,7 @@ from lakevilla.lake.table_log import open_tail, probe, snapshot_at
 from lakevilla.lake.tables.claims import restore_claims
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.lake.view import build_view, is_another, place
-from lakevilla.maintenance.stale_places import give_up_places
+from lakevilla.maintenance.stale_places import Swept, give_up_places
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ANY
 from lakevilla.store.codec import FORMAT, encode
@@ -59,6 +66,9 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
     The places of dead clients are given up. For this it waits for a lease at most, and only if
     there are places that may be theirs. The places of ``owner`` are left alone.
 
+    Where a leaf of HEAD is damaged or missing, that is reported as an error, and what the other
+    leaves hold is recovered.
+
     All is well if no work is left to do: no table is unreadable, and no HEAD that was created again
     waits for a person.
     """
@@ -68,9 +78,12 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
     context.refuse_foreign_root()
     # To publish by an older HEAD would decide again what a newer one has replaced.
     yield from refuse_older_head(context, "recover", waits=False)
-    findings = yield from _publish(context, held.head)
-    swept = yield from give_up_places(context, held.head, owner)
-    findings += swept.findings
+    findings = [_lost_leaf(error) for error in (yield from fetch_sound(held.head))]
+    findings += yield from _publish(context, held.head)
+    swept = Swept()
+    if _are_known(held.head):
+        swept = yield from give_up_places(context, held.head, owner)
+        findings += swept.findings
     if swept.stale:
         # A replacement of HEAD that was under way when its client died may have been stored since.
         held = yield from context.head()
@@ -79,17 +92,29 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
     ok = True
     held = yield from context.head()
     if held is not None:
+        yield from fetch_sound(held.head)
         damaged = {finding.table for finding in findings if finding.severity == "error"}
         findings += yield from _unreadable(context, held.head, damaged)
         damaged |= {finding.table for finding in findings if finding.severity == "error"}
         findings += yield from announce_tables(context, held.head, damaged)
-        findings += yield from restore_claims(context, held.head)
+        if _are_known(held.head):
+            findings += yield from restore_claims(context, held.head)
         findings += yield from finish_ended(context, held.head)
         if held.head.unconfirmed:
             findings.append(unconfirmed(held.head))
             ok = False
     ok = ok and all(finding.severity != "error" for finding in findings)
     return Report(ok, tuple(findings))
+
+
+def _are_known(head: Head) -> bool:
+    """Return whether all tables and names of a HEAD are cached, by ``fetch_sound``."""
+    return not (head.tables.missing() or head.names.missing())
+
+
+def _lost_leaf(error: CorruptObject) -> Finding:
+    message = f"{error.message} (the tables, names or refs in it can't be recovered)"
+    return Finding("error", error.kind, message, key=error.key)
 
 
 def unconfirmed(head: Head) -> Finding:
@@ -127,10 +152,10 @@ def _publish(
     context: Context, head: Head, of: Container[str] | None = None
 ) -> Program[list[Finding]]:
     """Publish pending commits; with ``of`` only of tables with commits of these transactions."""
-    yield from load_tables(head)
+    yield from fetch_sound(head)
     locations = [
         location
-        for location, state in head.tables.items()
+        for location, state in head.tables.cached().items()
         if any(of is None or ref.txn in of for ref in state.pending)
     ]
     found = yield from parallel([_recover_table(context, head, location) for location in locations])
@@ -140,11 +165,13 @@ def _publish(
 def _unreadable(
     context: Context, head: Head, reported: Container[str | None]
 ) -> Program[list[Finding]]:
-    """Return findings on tables that no client can read, with pending commits or without."""
-    yield from load_tables(head)
+    """Return findings on tables that no client can read, with pending commits or without.
+
+    The tables of the HEAD are cached as far as they are sound.
+    """
     locations = [
         location
-        for location, state in head.tables.items()
+        for location, state in head.tables.cached().items()
         if not (state.dropped or location in reported)
     ]
     found = yield from parallel([opened(context, head, location) for location in locations])
@@ -369,10 +396,13 @@ _ATTEMPTS = 3
 def announce_tables(
     context: Context, head: Head, leave_out: Collection[str | None]
 ) -> Program[list[Finding]]:
-    """Point the hints of the lake's tables at their newest versions, where they are behind."""
+    """Point the hints of the lake's tables at their newest versions, where they are behind.
+
+    The tables of the HEAD are cached as far as they are sound.
+    """
     locations = [
         location
-        for location, state in head.tables.items()
+        for location, state in head.tables.cached().items()
         # Delta's tables have no hint, nor have a catalog's: they need not even be opened.
         if state.format == "iceberg"
         and not (state.catalog or state.dropped or location in leave_out)

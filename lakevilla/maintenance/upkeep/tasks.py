@@ -25,6 +25,7 @@ from lakevilla.errors import (
 from lakevilla.formats.base import TableSnapshot, UpkeepRules, upkeep_of
 from lakevilla.global_log.repo import load_refs
 from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.kept import kept_of
 from lakevilla.lake.table_log import in_passing, open_tail, probe, refresh
 from lakevilla.lake.view import build_view
 from lakevilla.maintenance.gc.gc import gc
@@ -225,9 +226,18 @@ def _vacuum(context: Context, location: str, owner: str) -> Program[Piece]:
     tail = yield from open_tail(context, location)
     if not upkeep_of(tail.snapshot.layout.properties).vacuum:
         return Piece()
-    if not (yield from vacuum(context, location)):
-        return Piece()
-    paths = yield from vacuum(context, location, dry_run=False)
+    try:
+        if not (yield from vacuum(context, location)):
+            return Piece()
+        paths = yield from vacuum(context, location, dry_run=False)
+    except InvalidOperation as error:
+        held = context.held
+        kept = yield from kept_of(context, None if held is None else held.head, location)
+        if not kept.lost:
+            raise
+        # The table is not cleaned up until a person has decided: the doctor reports the same.
+        message = f"table {location} was skipped: {error.message}"
+        return Piece(False, findings=[Finding("warning", "ref_lost", message, table=location)])
     return Piece(counts=Counter({"files deleted": len(paths)}))
 
 

@@ -185,3 +185,26 @@ def test_the_command_works_again_and_again_until_it_is_stopped(root: str) -> Non
         assert process.wait(timeout=60) == 0
     with lv.connect(root) as lake:
         assert not [one for one in lake.doctor().findings if "is running it" in one.message]
+
+
+def test_a_table_that_no_vacuum_cleans_since_a_tag_is_lost_makes_a_run_unwell(
+    local_place: Place,
+) -> None:
+    """Other clients have cleaned up the log that the tag needs: a person has to decide."""
+    with local_place.connect() as lake:
+        lake.create_table("t", [{"id": 0}])
+        lake.tag("closing")
+        for number in range(1, 6):
+            lake.run(lambda txn, number: txn.append("t", [{"id": number}]), number)
+        local_place.delta("t").create_checkpoint()
+        for number in range(3):
+            Path(local_place.root, "t/_delta_log", f"{number:020}.json").unlink()
+    with local_place.connect() as lake:
+        report = lake.maintain(["vacuum"])
+        assert not report.ok
+        (found,) = (one for one in report.findings if one.severity != "note")
+        assert (found.kind, found.table) == ("ref_lost", "t")
+        assert "'closing'" in found.message
+        lake.delete_ref("closing")
+        Path(local_place.root, "_lakevilla/maintenance/vacuum.json").unlink()  # it rests for a day
+        assert lake.maintain(["vacuum"]).ok

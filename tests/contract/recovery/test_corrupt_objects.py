@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakevilla as lv
+from lakevilla.global_log import leaves
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.search import how_many
-from tests.support.stores import interrupted, is_entry
+from tests.support.stores import interrupted, is_entry, unpublished
 from tests.support.tables import contents
 
 
@@ -556,3 +558,28 @@ def test_the_doctor_tells_of_a_table_that_another_lake_may_take(
             assert b'"lake_id":""' in left
         else:
             assert left == body
+
+
+@pytest.mark.parametrize("map_name", ["tables", "names", "refs"])
+def test_recovery_reports_a_leaf_that_is_missing_and_recovers_the_others(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch, map_name: str
+) -> None:
+    monkeypatch.setattr(leaves, "INLINE_BYTES", 400)
+    monkeypatch.setattr(leaves, "LEAF_BYTES", 400)
+    with local_place.connect() as lake:
+        for number in range(9):
+            lake.create_table(f"t{number}", [{"id": 1}])
+            lake.register(f"a_name_that_is_as_long_as_names_often_are_{number}", f"t{number}")
+            lake.tag(f"tag_{number}")
+        with unpublished(lake):
+            lake.run(lambda txn: txn.append("t0", [{"id": 2}]), wait="decided")
+            held = inside(lake).held
+            assert held is not None
+            refs = getattr(held.head, map_name).refs
+            assert len(refs) > 1
+            Path(local_place.root, refs[-1].key).unlink()
+            report = local_place.connect().recover()
+    assert not report.ok
+    assert [one.key for one in report.findings if one.severity == "error"] == [refs[-1].key]
+    assert [one.table for one in report.findings if one.kind == "published"] == ["t0"]
+    assert local_place.delta("t0").to_pyarrow_table().num_rows == 2
