@@ -18,8 +18,8 @@ from lakevilla.lake.applicability import needed_files, unpublished
 from lakevilla.lake.context import Context, branch_directory, branch_of, inner_branch_of
 from lakevilla.lake.frozen.kept import BranchEpochs, kept_by
 from lakevilla.lake.table_log import open_tail, probe
-from lakevilla.lake.tables.dropped import held_back, is_within, nested_tables
-from lakevilla.maintenance.gc.listing import Listing, named_pages
+from lakevilla.lake.tables.dropped import held_back, is_emptied, is_within, nested_tables
+from lakevilla.maintenance.gc.listing import Listing, is_left_to, named_pages
 from lakevilla.maintenance.stale_places import still_there
 from lakevilla.markers.marker import Listed, Marker, marker_key
 from lakevilla.store.base import ABSENT, Found
@@ -128,6 +128,12 @@ def _orphans(
     orphans = {f"{location}/{path}" for path in candidates - named}
     if not orphans:
         return []
+    if (
+        state is not None
+        and is_emptied(state)
+        and not (yield from is_left_to(location, state, head))
+    ):
+        return []  # another lake has claimed the place since it was listed
     # A branch's table inside of this one is another table, which other states keep.
     inner = {f"{location}/{found[0]}" for path in candidates if (found := inner_branch_of(path))}
     for place in [location, *sorted(inner)]:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 
 from lakevilla.errors import LakeVillaError, StoreError, VersionNotFound
 from lakevilla.global_log.commits import COMMITS_PREFIX
-from lakevilla.global_log.head import PAGES_PREFIX, Head
+from lakevilla.global_log.head import PAGES_PREFIX, Head, TableState
 from lakevilla.global_log.head_log import RECENT_PREFIX
 from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX
 from lakevilla.global_log.refs import BASES_PREFIX
-from lakevilla.global_log.repo import load_page, pages_before, rules_table
+from lakevilla.global_log.repo import claim_of, load_page, pages_before, rules_table
 from lakevilla.ids import is_txn_id
 from lakevilla.lake.context import Context, owner_of
 from lakevilla.lake.table_log import refresh
-from lakevilla.lake.tables.dropped import held_back, is_within, nested_tables
+from lakevilla.lake.tables.dropped import held_back, is_emptied, is_within, nested_tables
 from lakevilla.lake.view import pending_parts
 from lakevilla.markers.marker import Listed, Marker, marker_key, ticket_of
 from lakevilla.markers.repo import load_markers
@@ -206,14 +206,26 @@ def _locations(context: Context, head: Head, listed: Listing) -> Program[list[st
     for location, state in head.tables.items():
         if location in listed.unreadable:
             continue
-        # A table that was released may be another lake's by now, whose HEAD alone knows its files.
-        if state.dropped and not (yield from rules_table(location, head)):
+        if state.dropped and not (yield from is_left_to(location, state, head)):
             continue
         if why := (yield from held_back(context, head, location, state.table_id)):
             listed.held_back[location] = why
         else:
             locations.append(location)
     return locations
+
+
+def is_left_to(location: str, state: TableState, head: Head) -> Program[bool]:
+    """Return whether what is left at the place of a dropped table is this lake's to delete.
+
+    A table that was released may be another lake's by now, whose HEAD alone knows its files. Where
+    the data was deleted, the claim is gone too: below the root the place stays the lake's until
+    another claims it, and clients that had begun before the drop may have stored files since.
+    """
+    owner = yield from claim_of(location)
+    if owner is None:
+        return is_emptied(state) and not is_external(location)
+    return owner.names(head)
 
 
 def _add_commits(listed: Listing, objects: Iterable[ObjectInfo]) -> None:

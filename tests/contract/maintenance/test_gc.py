@@ -10,7 +10,7 @@ import lakevilla as lv
 from lakevilla.store.base import ABSENT, Found
 from tests.support.inside import inside
 from tests.support.places import Place, fill
-from tests.support.stores import listed, unpublished
+from tests.support.stores import Closed, listed, unpublished
 from tests.support.tables import accounts
 
 
@@ -75,3 +75,43 @@ def test_gc_leaves_a_table_alone_that_it_cannot_read_and_cleans_the_others(tmp_p
     assert [(finding.table, finding.kind) for finding in report.findings] == [
         ("torn", "corrupt_object")
     ]
+
+
+def left_in(root: Path, table: str) -> list[str]:
+    return sorted(path.name for path in (root / table).rglob("*.parquet"))
+
+
+def stores_in_a_table_that_is_dropped_with_its_data(root: Path) -> None:
+    """Its owner dies then."""
+    settings = lv.Settings(in_memory_file_limit_bytes=0)
+    with lv.connect(root, settings=settings) as owner, lv.connect(root) as other:
+        owner.create_table("t", accounts(1))
+        txn = owner.transaction()
+        txn.read("t")
+        other.drop_table("t", delete_data=True)
+        txn.append("t", accounts(1))
+        inside(owner).store = Closed(inside(owner).store, lambda key: True)
+    assert len(left_in(root, "t")) == 1
+
+
+def test_gc_deletes_what_was_stored_in_a_table_after_its_data_was_deleted(tmp_path: Path) -> None:
+    stores_in_a_table_that_is_dropped_with_its_data(tmp_path)
+    with lv.connect(tmp_path) as lake:
+        lake.gc()
+        assert len(left_in(tmp_path, "t")) == 1  # its owner may be alive
+    with lv.connect(tmp_path, settings=lv.Settings(max_age_seconds=0)) as lake:
+        lake.gc()
+        assert left_in(tmp_path, "t") == []
+
+
+def test_gc_leaves_an_emptied_place_alone_once_another_lake_has_claimed_it(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    stores_in_a_table_that_is_dropped_with_its_data(ours)
+    with lv.connect(theirs) as other:
+        other.create_table("t", accounts(1))
+    claim = "t/_lakevilla/lake.json"
+    (ours / claim).parent.mkdir(parents=True, exist_ok=True)
+    (ours / claim).write_bytes((theirs / claim).read_bytes())
+    with lv.connect(ours, settings=lv.Settings(max_age_seconds=0)) as lake:
+        lake.gc()
+    assert len(left_in(ours, "t")) == 1

@@ -232,3 +232,21 @@ def test_doctor_reports_the_missing_base_of_an_ended_clone_that_a_tag_shows(
         report = lake.doctor()
     assert not report.ok
     assert base.key in [one.key for one in report.findings if one.severity == "error"]
+
+
+def test_files_of_an_ended_branch_go_where_the_lake_has_emptied_the_same_place(
+    tmp_path: Path,
+) -> None:
+    with _connect(tmp_path) as lake:
+        lake.create_table("other", _ROWS)
+        lake.branch("b")
+        with lake.on("b") as branch:
+            branch.create_table("t", _ROWS)
+        lake.create_table("t", _ROWS)
+        lake.drop_table("t", delete_data=True)
+        lake.gc()
+        assert lake.on("b").read("t").num_rows == 3
+        lake.delete_ref("b")
+        lake.gc()
+        lake.gc()
+        assert _of_branches(tmp_path) == set()
