@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
@@ -82,6 +82,7 @@ from lakevilla.sublogs.operations import Guard, InlineSource, QuerySource, Stage
 from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.late import perform_late
+from lakevilla.transaction.state.files import forget_created
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.status import TERMINAL, Status
 from lakevilla.transaction.state.transaction import TransactionState
@@ -274,9 +275,13 @@ class Executor(Generic[Frame]):
         with self.verb_scope():
             ending.refuse_unfinished(self.state, self.merges)
             publish = self.wait == "published"
-            return ending.run_commit(
+            result = ending.run_commit(
                 self.client, self.state, publish=publish, keeps_place=self.keeps_place
             )
+            while self.state.work.noted:
+                with suppress(LakeVillaError):  # gc does it, too
+                    self.run(forget_created(self.state, self.state.work.noted.pop()))
+            return result
 
     def abort(self) -> None:
         """Undo everything; does nothing after the end."""

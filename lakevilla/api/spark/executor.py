@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,7 +36,7 @@ from lakevilla.engines.spark.native import reads_otherwise
 from lakevilla.engines.spark.rows import arrow_schema, arrow_types, is_frame, is_spark_schema
 from lakevilla.engines.spark.sql import assigned, columns_named, parameters_in, plan_of, run_select
 from lakevilla.engines.spark.upkeep.changes import ChangeStep, Comparing
-from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import files_from_structs
 from lakevilla.formats.layout import Layout
@@ -52,7 +51,7 @@ from lakevilla.lake.operations.changes import (
 )
 from lakevilla.lake.operations.difference import OWN, TableDifference, comparison, sources_between
 from lakevilla.lake.operations.feed_rows import AskedRows, rows_to_read
-from lakevilla.results import CommitResult, OperationResult
+from lakevilla.results import OperationResult
 from lakevilla.sql.expressions.bind import Predicate, Schemas, bind
 from lakevilla.sql.expressions.parse import Meaning
 from lakevilla.sql.expressions.syntax.sql_nodes import Foreign
@@ -61,8 +60,8 @@ from lakevilla.sql.statements.dml import InsertStatement
 from lakevilla.sql.statements.dml import MergeStatement as MergeStatement
 from lakevilla.sql.statements.meaning.zones import refuse_other_zone
 from lakevilla.sql.statements.select import Dialect, Select
-from lakevilla.sublogs.operations import Create, InlineSource, StagedSource
-from lakevilla.transaction.verbs.carry import forget_created, note_created
+from lakevilla.sublogs.operations import InlineSource, StagedSource
+from lakevilla.transaction.state.files import is_created_by, note_created
 from lakevilla.transaction.verbs.read_write import append, changes_to_see, layout_of, see_files
 from lakevilla.transaction.verbs.replaced_tables import read_again_if_replaced
 
@@ -87,15 +86,13 @@ class SparkExecutor(Executor["DataFrame"]):
         super().__init__(*args, **options)
         #: The frames that were read, with their tables: columns may be taken from them.
         self._read_frames: list[tuple[str, DataFrame]] = []
-        #: Tables whose files are stored before HEAD has the tables.
-        self._noted: set[str] = set()
 
-    def commit(self) -> CommitResult:
-        result = super().commit()
-        while self._noted:
-            with suppress(LakeVillaError):  # gc does it, too
-                self.run(forget_created(self.state, self._noted.pop()))
-        return result
+    def begin_write(self, name: str, verb: str) -> str:
+        location = super().begin_write(name, verb)
+        # Tasks store what they write at once: rows that are added are noted where they are given.
+        if verb not in ("append", "insert") and is_created_by(self.state, location):
+            self.run(note_created(self.state, location))
+        return location
 
     @property
     def meaning(self) -> Meaning | None:
@@ -239,11 +236,9 @@ class SparkExecutor(Executor["DataFrame"]):
         # All errors that the types show are raised before a job begins.
         like = arrow_schema(data, layout.table).empty_table()
         reader, columns = super().incoming(location, layout, like, schema_mode)
-        creates = [done for done in self.state.work.done if isinstance(done.operation, Create)]
-        if any(done.table == location for done in creates):
+        if is_created_by(self.state, location):
             # Its files are stored before HEAD has it: if this driver dies, gc must find them.
             self.run(note_created(self.state, location))
-            self._noted.add(location)
         return SparkRows(data, reader.schema), columns
 
     def replacing(self, location: str, data: Any) -> tuple[Any, bytes]:

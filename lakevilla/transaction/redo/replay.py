@@ -16,7 +16,13 @@ from lakevilla.lake.row_changes import compose
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Optimize, Transplant
-from lakevilla.transaction.state.files import hold_file, keep_files, made_files, store_files
+from lakevilla.transaction.state.files import (
+    hold_file,
+    keep_files,
+    made_files,
+    note_stored,
+    store_files,
+)
 from lakevilla.transaction.state.parts import Done, laid_over
 from lakevilla.transaction.state.transaction import TransactionState, beneath_of, conflict
 
@@ -106,6 +112,7 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
         done.operation = still_moved(done.operation, again.change)
     done.deferred = False
     keep_files(txn, done, again.bodies)
+    yield from note_stored(txn, done.table)
 
 
 def _refuse_values(

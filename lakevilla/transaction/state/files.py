@@ -11,9 +11,11 @@ from lakevilla.ids import txn_in
 from lakevilla.lake.context import Tail
 from lakevilla.lake.table_log import entry_at, is_cleaned_up_soon, open_tail
 from lakevilla.phases import during
-from lakevilla.store.base import NEW, PutOutcome, Stored
-from lakevilla.store.effects import Program, Put, parallel
-from lakevilla.sublogs.operations import given_files
+from lakevilla.store.base import ANY, NEW, PutOutcome, Stored
+from lakevilla.store.effects import Program, Put, delete, parallel, put
+from lakevilla.store.location import is_external
+from lakevilla.sublogs.operations import Create, Detach, given_files
+from lakevilla.sublogs.record import creates_key
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 
@@ -49,6 +51,9 @@ def store_files(txn: TransactionState, location: str | None = None) -> Program[N
     keys = [key for key in txn.work.bodies if key.startswith(prefix)]
     if not keys:
         return
+    for place in [one for one in txn.work.tables if location in (None, one)]:
+        if any(key.startswith(f"{place}/") for key in keys) and is_created_by(txn, place):
+            yield from note_created(txn, place)
     puts = [Put(key, txn.work.bodies[key], NEW) for key in keys]
     # Note the keys before the puts are sent: an interruption in between leaves
     # some of them stored, and an abort must find them.
@@ -89,6 +94,53 @@ def keep_files(txn: TransactionState, done: Done, bodies: Mapping[str, bytes]) -
     for key, body in bodies.items():
         hold_file(txn, key, body)
     txn.work.stored.extend(key for key in made_files(done) if key not in bodies)
+
+
+# -------------------- created
+#
+# The places of tables that only one transaction knows until it commits: gc has to find the files
+# that it stores there before, should its process die (docs/design/0042-spark-writes.md).
+
+
+def is_created_by(txn: TransactionState, location: str) -> bool:
+    """Return whether a transaction itself makes a table, or is the first to write to a clone's."""
+    working = txn.work.tables.get(location)
+    if working is None or working.view.base.version >= 0 or not txn.through_head:
+        return False
+    made = (done for done in txn.work.done if done.table == location)
+    return any(isinstance(done.operation, Create | Detach) for done in made)
+
+
+def note_created(txn: TransactionState, location: str) -> Program[None]:
+    """Note where a table that only this transaction knows will be stored, before its first file is.
+
+    No client checks for files there, should its process die: with the note gc does, once the id is
+    fenced. On a branch they are stored in the branch's own directory.
+    """
+    if txn.context.epoch or is_external(location) or location in txn.work.noted:
+        return
+    stored = yield from put(creates_key(txn.id, location), b"{}", ANY)
+    if not isinstance(stored, Stored):
+        raise StoreError(
+            f"could not note that transaction {txn.id} creates table {location}: try again",
+            table=location,
+            txn_id=txn.id,
+        )
+    txn.work.noted.add(location)
+
+
+def note_stored(txn: TransactionState, location: str) -> Program[None]:
+    """Note the same once an engine has stored files itself, as it does with large ones."""
+    if is_created_by(txn, location):
+        start = f"{location}/"
+        if any(key.startswith(start) for key in txn.work.stored):
+            yield from note_created(txn, location)
+
+
+def forget_created(txn: TransactionState, location: str) -> Program[None]:
+    """Delete the note: the table is in HEAD."""
+    if not (txn.context.epoch or is_external(location)):
+        yield from delete(creates_key(txn.id, location))
 
 
 # -------------------- own entry

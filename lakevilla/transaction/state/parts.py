@@ -181,6 +181,8 @@ class Work:
         The size of these files, with those that an undo has dropped.
     stored : list of str
         Keys that it has sent to the store to be stored.
+    noted : set of str
+        Tables that it creates and has noted, so that gc finds their files if its process dies.
     merging : Merging or None
         The branch that it merges.
     catalog : list of CatalogRead
@@ -194,6 +196,7 @@ class Work:
     bodies: dict[str, bytes] = field(default_factory=dict)
     held_bytes: int = 0
     stored: list[str] = field(default_factory=list)
+    noted: set[str] = field(default_factory=set)
     redos: int = 0
     merging: Merging | None = None
     catalog: list[CatalogRead] = field(default_factory=list)

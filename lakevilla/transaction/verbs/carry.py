@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import msgspec
 
-from lakevilla.errors import ConflictError, StoreError, TransactionAborted
+from lakevilla.errors import ConflictError, TransactionAborted
 from lakevilla.lake.context import Context
-from lakevilla.store.base import ANY, Stored
 from lakevilla.store.codec import decode, encode
-from lakevilla.store.effects import Program, delete, put
-from lakevilla.store.location import is_external
-from lakevilla.sublogs.record import Sublog, creates_key
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.record import Sublog
 from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.state.parts import laid_over
 from lakevilla.transaction.state.transaction import TransactionState
@@ -26,7 +24,7 @@ from lakevilla.transaction.verbs.bind import bind_to_head
 from lakevilla.transaction.verbs.idempotency import enter_key
 from lakevilla.transaction.verbs.save import operations_of, revived, sublog_of, working_of
 
-__all__ = ["Carried", "carried", "forget_created", "note_created", "resumed"]
+__all__ = ["Carried", "carried", "resumed"]
 
 
 class Carried(msgspec.Struct, frozen=True):
@@ -116,26 +114,3 @@ def resumed(
         txn.claims.key = key
         yield from enter_key(txn, key)
     return txn
-
-
-def note_created(txn: TransactionState, location: str) -> Program[None]:
-    """Note where a table that only this transaction knows will be stored, before its first file is.
-
-    No client checks for files there, should its process die: with the note gc does, once the id is
-    fenced. On a branch they are stored in the branch's own directory.
-    """
-    if txn.context.epoch or is_external(location):
-        return
-    stored = yield from put(creates_key(txn.id, location), b"{}", ANY)
-    if not isinstance(stored, Stored):
-        raise StoreError(
-            f"could not note that transaction {txn.id} creates table {location}: try again",
-            table=location,
-            txn_id=txn.id,
-        )
-
-
-def forget_created(txn: TransactionState, location: str) -> Program[None]:
-    """Delete the note: the table is in HEAD."""
-    if not (txn.context.epoch or is_external(location)):
-        yield from delete(creates_key(txn.id, location))

@@ -78,7 +78,12 @@ from lakevilla.sublogs.operations import (
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.redo.deferred import NOT_PERFORMED, can_wait, is_deferred
-from lakevilla.transaction.state.files import hold_written, keep_files, store_files
+from lakevilla.transaction.state.files import (
+    hold_written,
+    keep_files,
+    note_stored,
+    store_files,
+)
 from lakevilla.transaction.state.parts import Done, laid_over
 from lakevilla.transaction.state.transaction import TransactionState, beneath_of
 from lakevilla.transaction.validation.checks import refuse_direct, refuse_unfit
@@ -492,8 +497,9 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
             yield from raise_if_replaced(txn, {location: None, **reading}, error)
             raise
     check_append_only(working.snapshot, performed, verb)
-    operation = performed_as(operation, working.snapshot, performed)
-    return _note(txn, operation, performed)
+    done = _note(txn, performed_as(operation, working.snapshot, performed), performed)
+    yield from note_stored(txn, location)
+    return done
 
 
 def _make(txn: TransactionState, operation: Detach) -> Program[None]:

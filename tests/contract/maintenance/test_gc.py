@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import lakevilla as lv
 from lakevilla.store.base import ABSENT, Found
@@ -115,3 +117,49 @@ def test_gc_leaves_an_emptied_place_alone_once_another_lake_has_claimed_it(tmp_p
     with lv.connect(ours, settings=lv.Settings(max_age_seconds=0)) as lake:
         lake.gc()
     assert len(left_in(ours, "t")) == 1
+
+
+def changes_rows(txn: lv.Transaction) -> None:
+    txn.create_table("new", accounts(3))
+    txn.update("new", {"balance": "balance + 1"}, "id = 1")
+
+
+def creates_with_large_files(txn: lv.Transaction) -> None:
+    txn.create_table("new", {"id": list(range(10_000))})
+
+
+@pytest.mark.parametrize(("work", "limit"), [(changes_rows, 2**20), (creates_with_large_files, 1)])
+def test_gc_finds_the_files_of_a_table_whose_creator_died(
+    tmp_path: Path, work: Callable[[lv.Transaction], None], limit: int
+) -> None:
+    settings = lv.Settings(in_memory_file_limit_bytes=limit)
+    with lv.connect(tmp_path, settings=settings) as owner:
+        owner.create_table("other", accounts(1))
+        txn = owner.transaction()
+        work(txn)
+        assert left_in(tmp_path, "new") != []
+        with lv.connect(tmp_path) as lake:
+            lake.gc()
+            assert left_in(tmp_path, "new") != []  # it may be alive
+        with lv.connect(tmp_path, settings=lv.Settings(max_age_seconds=0)) as lake:
+            lake.gc()
+            assert left_in(tmp_path, "new") == []
+            lake.gc()  # the note stays until nothing was found
+        assert list((tmp_path / "_lakevilla/txns").rglob("new")) == []
+        with pytest.raises(lv.TransactionAborted):
+            txn.commit()
+
+
+@pytest.mark.parametrize(("work", "limit"), [(changes_rows, 2**20), (creates_with_large_files, 1)])
+def test_a_table_that_was_created_leaves_no_note_of_it(
+    tmp_path: Path, work: Callable[[lv.Transaction], None], limit: int
+) -> None:
+    with lv.connect(tmp_path, settings=lv.Settings(in_memory_file_limit_bytes=limit)) as lake:
+        lake.run(work)
+        assert list((tmp_path / "_lakevilla/txns").rglob("new")) == []
+        files = left_in(tmp_path, "new")
+    with lv.connect(tmp_path, settings=lv.Settings(max_age_seconds=0)) as lake:
+        lake.gc()
+    assert set(files) >= set(left_in(tmp_path, "new"))
+    with lv.connect(tmp_path) as lake:
+        assert lake.read("new").num_rows in (3, 10_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,6 +166,31 @@ def test_a_transaction_that_creates_a_table_from_a_frame_says_where_its_files_li
         cleaner.gc()
         assert len(sink.files()) == 1
         assert lake.doctor().ok
+
+
+def merges(txn: lv.Transaction, frame: Any) -> None:
+    txn.merge("made", frame, "source.id = target.id").when_not_matched_insert_all().execute()
+
+
+def overwrites(txn: lv.Transaction, frame: Any) -> None:
+    txn.overwrite("made", frame, schema_mode="overwrite")
+
+
+@pytest.mark.parametrize("work", [merges, overwrites])
+def test_gc_finds_what_was_written_to_a_table_that_never_came_to_be(
+    sink: Sink, work: Callable[[lv.Transaction, Any], None]
+) -> None:
+    settings = lv.Settings(max_age_seconds=0)
+    with (
+        lv.connect(sink.place.root, spark=sink.spark) as lake,
+        lv.connect(sink.place.root, settings=settings) as cleaner,
+    ):
+        txn = lake.transaction()
+        txn.create_table("made", pa.schema([("id", pa.int64()), ("v", pa.string())]))
+        work(txn, sink.frame((1, "a")))
+        assert sink.files() != set()
+        cleaner.gc()  # as if its driver had died by now
+        assert sink.files() == set()
 
 
 # -- streams -----------------------------------------------------------------------------

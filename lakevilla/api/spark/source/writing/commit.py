@@ -47,15 +47,10 @@ from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import Missing
 from lakevilla.store.effects import delete, parallel, stat
 from lakevilla.store.location import root_location
+from lakevilla.transaction.state.files import forget_created, note_created
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import KeyUse
-from lakevilla.transaction.verbs.carry import (
-    Carried,
-    carried,
-    forget_created,
-    note_created,
-    resumed,
-)
+from lakevilla.transaction.verbs.carry import Carried, carried, resumed
 from lakevilla.transaction.verbs.read_write import (
     append_files,
     layout_of,
