@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakevilla.errors import CorruptObject, UnsupportedFormat, VersionNotFound
+from lakevilla.errors import CorruptObject, StoreError, UnsupportedFormat, VersionNotFound
 from lakevilla.global_log.bases import Base, load_base_tables, load_bases_by_ref, named_leaves
-from lakevilla.global_log.commits import commit_key
+from lakevilla.global_log.commits import CommitObject, commit_key
 from lakevilla.global_log.head import CommitSummary, Head, find_commit
 from lakevilla.global_log.head_log import is_head
 from lakevilla.global_log.inbox.proposal import is_over, number_of
 from lakevilla.global_log.leaves import LeafMark, is_mark, made_of
 from lakevilla.global_log.refs import parts_of
-from lakevilla.global_log.repo import HeldHead, commits_since, load_head, load_tables
+from lakevilla.global_log.repo import (
+    HeldHead,
+    commits_since,
+    load_commit,
+    load_head,
+    load_tables,
+)
 from lakevilla.lake.applicability import needed_files, unpublished
 from lakevilla.lake.context import Context, branch_directory, branch_of, inner_branch_of
 from lakevilla.lake.frozen.kept import BranchEpochs, kept_by
@@ -22,11 +28,12 @@ from lakevilla.lake.tables.dropped import held_back, is_emptied, is_within, nest
 from lakevilla.maintenance.gc.listing import Listing, is_left_to, named_pages
 from lakevilla.maintenance.stale_places import still_there
 from lakevilla.markers.marker import Listed, Marker, marker_key
-from lakevilla.store.base import ABSENT, Found
+from lakevilla.store.base import ABSENT, ANY, Found, PutOutcome, Stored
 from lakevilla.store.codec import FORMAT, decode, encode
-from lakevilla.store.effects import Program, get, list_objects, parallel, put
-from lakevilla.store.location import HOMES_PREFIX, at_home
+from lakevilla.store.effects import Program, Put, get, list_objects, parallel, put
+from lakevilla.store.location import HOMES_PREFIX, at_home, is_external
 from lakevilla.sublogs.operations import staged_keys
+from lakevilla.sublogs.record import creates_key
 
 # -------------------- garbage
 #
@@ -58,7 +65,10 @@ def garbage(
     doomed: list[str] = []
     for location, files in listed.data.items():
         doomed.extend((yield from _orphans(context, head, epochs, bases, location, files)))
-    doomed.extend((yield from _old_commits(head, bases, kept, commits)))
+    old_commits = yield from _old_commits(head, bases, kept, commits)
+    if not dry_run:
+        yield from _note_never_made(head, kept, commits, set(old_commits))
+    doomed.extend(old_commits)
     sources = yield from _sources(context, head)
     # Where a pending commit can't be read, it may need any of them.
     for key, txn in listed.records if sources is not None else ():
@@ -189,6 +199,41 @@ def _old_commits(
     return [
         key for key, txn, digest in listed if head.is_fenced(txn) and (txn, digest) not in named
     ]
+
+
+def _note_never_made(
+    head: Head,
+    kept: Sequence[CommitSummary],
+    listed: Iterable[tuple[str, str, str]],
+    old: Container[str],
+) -> Program[None]:
+    """Note the places of tables that dead transactions were about to make: the next gc lists them.
+
+    Once their commit objects are deleted only the notes say where their files are. An id that is
+    not above ``forgotten`` may have committed, and its object is not read.
+    """
+    known = {commit.txn for commit in kept}
+    dead = [(txn, digest) for key, txn, digest in listed if key in old and txn not in known]
+    dead = [(txn, digest) for txn, digest in dead if txn > head.forgotten]
+    loaded = yield from parallel([_sound(txn, digest) for txn, digest in dead])
+    places = {
+        (txn, location)
+        for (txn, _), commit in zip(dead, loaded, strict=True)
+        for location in (() if commit is None else commit.tables)
+        if not (location in head.tables or is_external(location))
+    }
+    outcomes: list[PutOutcome] = yield from parallel(
+        [Put(creates_key(txn, location), b"{}", ANY) for txn, location in sorted(places)]
+    )
+    if not all(isinstance(outcome, Stored) for outcome in outcomes):
+        raise StoreError("gc could not note where dead transactions were to make tables: try again")
+
+
+def _sound(txn: str, digest: str) -> Program[CommitObject | None]:
+    try:
+        return (yield from load_commit(txn, digest))
+    except (CorruptObject, UnsupportedFormat, VersionNotFound):
+        return None
 
 
 def _void_markers(

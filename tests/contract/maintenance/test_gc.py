@@ -12,7 +12,7 @@ import lakevilla as lv
 from lakevilla.store.base import ABSENT, Found
 from tests.support.inside import inside
 from tests.support.places import Place, fill
-from tests.support.stores import Closed, listed, unpublished
+from tests.support.stores import Closed, is_head, listed, unpublished
 from tests.support.tables import accounts
 
 
@@ -163,3 +163,21 @@ def test_a_table_that_was_created_leaves_no_note_of_it(
     assert set(files) >= set(left_in(tmp_path, "new"))
     with lv.connect(tmp_path) as lake:
         assert lake.read("new").num_rows in (3, 10_000)
+
+
+def test_gc_finds_the_files_of_a_creation_that_died_right_before_it_was_decided(
+    tmp_path: Path,
+) -> None:
+    with lv.connect(tmp_path) as owner:
+        owner.create_table("other", accounts(1))
+        inside(owner).store = Closed(inside(owner).store, is_head)
+        with pytest.raises(lv.StoreError):
+            owner.create_table("new", accounts(1))
+    assert len(left_in(tmp_path, "new")) == 1
+    with lv.connect(tmp_path, settings=lv.Settings(max_age_seconds=0)) as lake:
+        lake.run(lambda txn: txn.append("other", accounts(1)))  # HEAD is not in doubt any more
+        lake.gc()
+        lake.gc()
+        lake.gc()
+        assert left_in(tmp_path, "new") == []
+        assert list((tmp_path / "_lakevilla/txns").rglob("new")) == []
