@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.engines.spark.rows import is_frame
-from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
 from lakevilla.store.base import Found, GetOutcome
 from lakevilla.store.effects import Program, get
 from lakevilla.store.location import parse_location, root_location
@@ -41,19 +41,30 @@ class _Metadata(msgspec.Struct):
 def digest_of_plan(read: Read | None, checkpoint: str, query_id: str, batch: int) -> str:
     """Return a digest of Spark's plan of a batch, the same whenever the batch is run again.
 
-    It is empty if it can't be known: ``read`` reads a directory that can't be read from here, or
-    that is not the checkpoint's, because Spark means another one by its name.
+    It is empty if it can't be known: ``read`` reads a directory that is not the checkpoint's,
+    because Spark means another one by its name, or this Spark gives no access to its files.
 
     Raises
     ------
     InvalidOperation
         Spark runs the batch and has not written its plan.
-    LakeVillaError, OSError
-        The checkpoint exists, and the plan can't be read now.
+    StoreError
+        A file can't be read now. Without it a new plan would be taken for the old one, and its rows
+        for done.
     """
-    if read is None or not checkpoint or not _is_of(read, checkpoint):
-        return ""
-    body = read(f"offsets/{batch}")
+    try:
+        if read is None or not checkpoint or not _is_of(read, checkpoint):
+            return ""
+        body = read(f"offsets/{batch}")
+    except Exception as error:
+        if not (isinstance(error, LakeVillaError | OSError) or _is_of_spark(error)):
+            raise
+        raise StoreError(
+            f"the checkpoint of stream {query_id!r} can't be read, so it is not known if batch "
+            f"{batch} is a repetition or has new rows: nothing is written or skipped; start the "
+            f"stream again when the checkpoint can be read: {error}",
+            permanent=isinstance(error, StoreError) and error.permanent,
+        ) from error
     if body is None:
         raise InvalidOperation(
             f"stream {query_id!r} brings batch {batch}, and Spark has not written down in its "
@@ -68,16 +79,22 @@ def _is_of(read: Read, checkpoint: str) -> bool:
     try:
         body = read("metadata")
         return body is not None and JsonDecoder(_Metadata).decode(body).id == checkpoint
-    except (LakeVillaError, OSError, ValueError):
-        return False
+    except ValueError:
+        return False  # Spark starts no query on such a file, so it has its own elsewhere
     except Exception as error:
-        if _is_of_spark(error):
+        if _is_hidden(error):
             return False
         raise
 
 
 def _is_of_spark(error: Exception) -> bool:
     return type(error).__module__.startswith(("py4j.", "pyspark."))
+
+
+def _is_hidden(error: Exception) -> bool:
+    """Return whether this Spark lacks or forbids a method: no error of a file system."""
+    kind = type(error)
+    return kind.__module__.startswith("py4j.") and kind.__name__ == "Py4JError"
 
 
 def default_location(name: str | None) -> str | None:
@@ -102,7 +119,8 @@ def reader_below(
     location : str or None
         A local path, or a directory in an object store.
     root : str
-        The lake's: a store of another provider can't be opened from here.
+        The lake's: a store of another provider can't be opened from here, and a bucket other than
+        the lake's need not be open to its credentials.
     run : callable
         Runs a program in the lake's store.
     """
@@ -119,11 +137,18 @@ def reader_below(
         return None  # HDFS and other stores
     if place.scheme != root_location(root).scheme:
         return None
-    return lambda name: _body(run(get(f"{place.uri}/{name}")))
+    is_own = place.store == root_location(root).store
 
+    def read(name: str) -> bytes | None:
+        try:
+            outcome = run(get(f"{place.uri}/{name}"))
+        except StoreError as error:
+            if is_own or not error.permanent or name != "metadata":
+                raise
+            return None  # another bucket, which is not open to the lake's credentials
+        return outcome.body if isinstance(outcome, Found) else None
 
-def _body(outcome: GetOutcome) -> bytes | None:
-    return outcome.body if isinstance(outcome, Found) else None
+    return read
 
 
 def _read_local(path: str) -> bytes | None:
@@ -150,7 +175,7 @@ def reader_of_query(batch: Any, checkpoint: str) -> Read | None:
             return None
         directory = query.resolvedCheckpointRoot()
         to_path = jvm.org.apache.hadoop.fs.Path
-        files = to_path(directory).getFileSystem(its.sessionState().newHadoopConf())
+        at, conf = to_path(directory), its.sessionState().newHadoopConf()
         to_bytes = jvm.org.apache.commons.io.IOUtils.toByteArray
     except Exception as error:
         if isinstance(error, AttributeError | TypeError) or _is_of_spark(error):
@@ -159,6 +184,7 @@ def reader_of_query(batch: Any, checkpoint: str) -> Read | None:
 
     def read(name: str) -> bytes | None:
         path = to_path(directory, name)
+        files = at.getFileSystem(conf)  # Hadoop keeps it; the first call may reach for the store
         if not files.exists(path):
             return None
         stream = files.open(path)

@@ -16,8 +16,8 @@ import lakevilla as lv
 from lakevilla.api.spark.source.writing import commit as rows
 from lakevilla.api.spark.source.writing import work
 from lakevilla.engines.spark.planned import digest_of_plan, reader_below
-from lakevilla.store.base import ANY
-from lakevilla.store.effects import delete, put
+from lakevilla.store.base import ANY, GetOutcome
+from lakevilla.store.effects import Program, delete, put
 from tests.contract.spark.test_writing_by_parts import SCHEMA, Job, ids, parquet
 from tests.contract.spark.test_writing_by_parts import lake as lake
 from tests.contract.spark.test_writing_by_parts import place as place
@@ -114,13 +114,39 @@ def test_a_batch_that_is_not_written_down_is_refused(checkpoint: Checkpoint, lak
     assert ids(lake) == [1, 2]
 
 
-def test_a_plan_that_cannot_be_read_now_ends_the_batch(
-    checkpoint: Checkpoint, lake: lv.Lake
+@pytest.mark.parametrize("unreadable", ["metadata", "offsets/0"])
+def test_a_checkpoint_that_cannot_be_read_now_ends_the_batch(
+    checkpoint: Checkpoint, lake: lv.Lake, unreadable: str
 ) -> None:
-    (checkpoint.directory / "offsets" / "0").mkdir(parents=True)
-    with pytest.raises(IsADirectoryError):
-        checkpoint.deliver(0, (2, "b"))
-    assert ids(lake) == [1]
+    checkpoint.plan(0, "5")
+    checkpoint.deliver(0, (2, "b"))
+    checkpoint.plan(0, "7")
+    kept = (checkpoint.directory / unreadable).rename(checkpoint.directory / "kept")
+    (checkpoint.directory / unreadable).mkdir()
+    with pytest.raises(lv.StoreError, match=r"of stream 'q' can't be read, so .* if batch 0 is"):
+        checkpoint.deliver(0, (2, "b"), (3, "c"))
+    assert len(parquet(checkpoint.place)) == 2  # the files of the batch are given up
+    (checkpoint.directory / unreadable).rmdir()
+    kept.rename(checkpoint.directory / unreadable)
+    with refused():
+        checkpoint.deliver(0, (2, "b"), (3, "c"))
+    assert ids(lake) == [1, 2]
+
+
+@pytest.mark.parametrize("location", ["s3://its/own", "s3://lakes/checkpoint"])
+@pytest.mark.parametrize("permanent", [True, False])
+def test_nothing_is_known_only_where_another_bucket_refuses(location: str, permanent: bool) -> None:
+    """A bucket that the lake's credentials open answers later, and is waited for."""
+
+    def run(program: Program[GetOutcome]) -> GetOutcome:
+        raise lv.StoreError("403", permanent=permanent)
+
+    read = reader_below(location, "s3://lakes/lake", run)
+    if permanent and location == "s3://its/own":
+        assert digest_of_plan(read, FIRST, "q", 0) == ""
+        return
+    with pytest.raises(lv.StoreError, match=r"if batch 0 is a repetition .*: 403"):
+        digest_of_plan(read, FIRST, "q", 0)
 
 
 def test_a_checkpoint_is_read_in_the_lake_s_store(request: pytest.FixtureRequest) -> None:

@@ -160,6 +160,39 @@ def test_an_error_of_this_code_is_not_taken_for_one_of_spark() -> None:
         digest_of_plan(broken, "a", "orders", 4)
 
 
+class Py4JError(Exception):
+    """As Py4J raises it for a method that does not exist or that a vendor forbids."""
+
+    __module__ = "py4j.protocol"
+
+
+class Py4JJavaError(Py4JError):
+    """As Py4J raises it for an exception of Java."""
+
+    __module__ = "py4j.protocol"
+
+
+def test_a_batch_ends_if_a_file_of_its_checkpoint_cannot_be_read_now() -> None:
+    """It was taken for one of another checkpoint, and a new plan for the old one."""
+    for unread in ("metadata", "offsets/4"):
+        for error in (Py4JJavaError("IOException: 503 Slow Down"), OSError("503 Slow Down")):
+
+            def read(name: str, unread: str = unread, error: Exception = error) -> bytes | None:
+                if name == unread:
+                    raise error
+                return plan("5")[name]
+
+            with pytest.raises(lv.StoreError, match=r"if batch 4 is a repetition .*503 Slow Down"):
+                digest_of_plan(read, "a", "orders", 4)
+
+
+def test_a_spark_that_forbids_its_files_tells_nothing() -> None:
+    def forbidden(name: str) -> bytes | None:
+        raise Py4JError("Py4JSecurityException: exists is not whitelisted")
+
+    assert digest_of_plan(forbidden, "a", "orders", 4) == ""
+
+
 def test_a_frame_that_no_stream_brings_has_no_checkpoint() -> None:
     assert checkpoint_of([{"id": 1}], "orders", {}) == ""
     assert checkpoint_of(DataFrame(Session(), object()), "orders", {}) == ""

@@ -124,7 +124,7 @@ def commit_batch(messages: Sequence[bytes | None], batch: int) -> None:
     read = reader_below(first.location, access.place.root, opened_on(access, None).run)
     try:
         planned = digest_of_plan(read, first.checkpoint, query_id, batch)
-    except (LakeVillaError, OSError):
+    except LakeVillaError:
         _give_up(first.plan, found)
         raise
     _commit(first.plan, found, KeyUse(query_id, batch, first.checkpoint, planned, True))
