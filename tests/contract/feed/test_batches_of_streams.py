@@ -16,12 +16,13 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.api.spark.source import work
+from lakevilla.api.spark.source.batches import Offset
 from lakevilla.engines.spark import tasks as bins
 from lakevilla.engines.spark.rows import spark_schema
 from tests.contract.history.test_changes_over_reconciles import decide, start
 from tests.support.places import make_place
 
-Offsets = dict[str, int]
+Offsets = dict[str, int | str]
 
 
 def rows(first: int, count: int) -> pa.Table:
@@ -67,6 +68,11 @@ def read(state: bytes, start: Offsets, end: Offsets) -> list[list[Any]]:
     return found
 
 
+def place(offset: Offsets) -> Offsets:
+    """An offset without the history that it counts in."""
+    return {name: value for name, value in offset.items() if isinstance(value, int)}
+
+
 def bag(found: list[list[Any]]) -> Counter[str]:
     return Counter(repr(sorted(row.items())) for some in found for row in some)
 
@@ -101,7 +107,7 @@ def test_limited_batches_are_together_all_changes(lake: lv.Lake, limits: dict[st
         batches.append((at, end, bag(read(state, at, end))))
         found += batches[-1][2]
         at = end
-    assert at == {"version": lake.snapshot().version}
+    assert place(at) == {"version": lake.snapshot().version}
     assert found == expected(lake)
     assert len(batches) > 4 if limits else len(batches) == 1
     # A restart reads them again, in another process, after more has happened.
@@ -115,11 +121,11 @@ def test_limited_batches_are_together_all_changes(lake: lv.Lake, limits: dict[st
 def test_a_batch_of_a_few_files_ends_within_a_commit(lake: lv.Lake) -> None:
     state = stream(lake, maxFilesPerTrigger=3)
     first = work.next_offset(state, work.first_offset(state))
-    assert first == {"version": 0, "within": 1, "parts": 3}
-    assert work.next_offset(state, first)["version"] >= 1
+    assert place(first) == {"version": 0, "within": 1, "parts": 3}
+    assert Offset.of(work.next_offset(state, first)).version >= 1
     # Without limits, as Spark asks for all that is there, it goes on from there.
     everything = work.next_offset(state, first, limited=False)
-    assert everything == {"version": lake.snapshot().version}
+    assert place(everything) == {"version": lake.snapshot().version}
     begin = work.first_offset(state)
     assert bag(read(state, begin, first)) + bag(read(state, first, everything)) == expected(lake)
 
@@ -132,7 +138,7 @@ def test_nothing_beyond_the_version_of_the_beginning_is_planned(lake: lv.Lake) -
     at = work.first_offset(state)
     while (end := work.next_offset(state, at, until=until)) != at:
         at = end
-    assert at == {"version": until}
+    assert place(at) == {"version": until}
 
 
 def test_a_batch_is_several_tasks_of_about_equal_bytes(
@@ -235,7 +241,7 @@ def test_batches_over_reconciles_lead_to_the_newest_state(
     at = take(1000)
     with place.connect() as lake:
         now = lake.snapshot(lake.snapshot().version).read("t").to_pylist()
-        assert at == {"version": lake.snapshot().version}
+        assert at["version"] == lake.snapshot().version
         again = stream(lake)
     assert +state == Counter(repr((row["id"], row["n"])) for row in now)
     assert min(state.values()) >= 0

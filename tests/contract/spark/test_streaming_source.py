@@ -56,7 +56,7 @@ class Stream:
         """The versions at which the batches of the checkpoint end."""
         return [offset["version"] for offset in self.all_offsets()]
 
-    def all_offsets(self) -> list[dict[str, int]]:
+    def all_offsets(self) -> list[dict[str, Any]]:
         written = sorted(
             (path for path in (self.checkpoint / "offsets").iterdir() if path.name.isdigit()),
             key=lambda path: int(path.name),

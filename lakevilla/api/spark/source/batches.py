@@ -4,6 +4,10 @@ An offset is a global version up to which all was read; within a large commit it
 of the commit's parts that were read. A part is a file that was added or removed, or all of a commit
 that replaced files, as rows of both have to be compared. Parts have an order that never changes, so
 two offsets are for ever the same rows.
+
+A number says nothing without the history that it counts in. So an offset names the lake, the epoch
+of the branch, and the commit that it ends with: a backup that was restored has the same lake, and
+from some number on other commits.
 """
 
 from __future__ import annotations
@@ -12,53 +16,121 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+import msgspec
+
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.spark.source.options import Limits
+from lakevilla.errors import VersionNotFound
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Layout
-from lakevilla.global_log.head import CommitSummary
+from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.global_log.repo import commits_since
 from lakevilla.lake.operations.changes import ChangeSource, TableStep, Walk, sources_of
+from lakevilla.store.effects import Program
 from lakevilla.transaction.verbs.read_write import steps_to_see
 
 __all__ = [
     "Offset",
     "ChangePart",
     "Room",
+    "StoredOffset",
     "end_of_batch",
     "end_within",
+    "in_history",
     "parts_of",
+    "refuse_other_history",
     "spans_between",
     "together",
     "walk",
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Offset:
+#: An offset as Spark stores it in the checkpoint, as JSON.
+StoredOffset = dict[str, int | str]
+
+
+class Offset(msgspec.Struct, frozen=True, omit_defaults=True):
     """The end of a read: all up to ``version``, and some parts of the next commits.
 
-    These are the first ``parts`` parts of the commits that lead to ``within``.
+    These are the first ``parts`` parts of the commits that lead to ``within``. ``lake`` is the
+    lake's id, ``epoch`` that of the branch, ``commit`` the transaction of the last commit that
+    it ``reaches``; empty where that is not kept. The begin by ``startingVersion`` has none of them:
+    its user means the lake as it is.
     """
 
     version: int
     within: int | None = None
     parts: int = 0
+    lake: str = ""
+    epoch: str = msgspec.field(default="", name="life")
+    commit: str = ""
 
     @classmethod
-    def of(cls, stored: Mapping[str, int]) -> Offset:
+    def of(cls, stored: Mapping[str, int | str]) -> Offset:
         """Return the offset that a checkpoint has."""
-        return cls(stored["version"], stored.get("within"), stored.get("parts", 0))
+        return msgspec.convert(stored, cls)
 
-    def as_dict(self) -> dict[str, int]:
-        if self.within is None:
-            return {"version": self.version}
-        return {"version": self.version, "within": self.within, "parts": self.parts}
+    def as_dict(self) -> StoredOffset:
+        found: StoredOffset = msgspec.to_builtins(self)
+        return found
 
     @property
     def reaches(self) -> int:
         """The version of which something was read last."""
         return self.version if self.within is None else self.within
+
+    def is_at(self, other: Offset) -> bool:
+        """Return whether nothing is between the two."""
+        ours, its = ((one.version, one.within, one.parts) for one in (self, other))
+        return ours == its
+
+
+def in_history(head: Head | None, offset: Offset) -> Program[Offset]:
+    """Return an offset with the lake, the epoch and the commit that it ends with."""
+    if head is None:
+        return offset
+    commit = yield from _commit_at(head, offset.reaches)
+    return msgspec.structs.replace(offset, lake=head.lake_id, epoch=head.home, commit=commit)
+
+
+def refuse_other_history(head: Head | None, offset: Offset, what: str) -> Program[None]:
+    """Refuse an offset of another lake, another branch of that name, or of commits that went.
+
+    ``what`` was read, as the error says.
+
+    Raises
+    ------
+    VersionNotFound
+    """
+    if head is None or not offset.lake:
+        return
+    reached = f"{what} were read up to global version {offset.reaches}"
+    again = "begin with a new checkpoint, from a version whose rows are not there yet"
+    was_copied = offset.lake in head.former and offset.reaches <= head.adopted
+    if offset.lake != head.lake_id and not was_copied:
+        raise VersionNotFound(
+            f"{reached} of lake {offset.lake}, and {head.root} is lake {head.lake_id}: {again}"
+        )
+    if offset.epoch != head.home:
+        of = "the lake itself" if head.epoch is None else f"branch {head.epoch.name!r}"
+        raise VersionNotFound(
+            f"{reached} of another branch than {of}, which was created or rebased since, or of its "
+            f"state before: {again}"
+        )
+    commit = yield from _commit_at(head, offset.reaches)
+    if offset.commit and commit and commit != offset.commit:
+        raise VersionNotFound(
+            f"{reached}, commit {offset.commit}, and that version is commit {commit} now: lake "
+            f"{head.root} has gone back to an older state and on from there; restore the newer "
+            f"state, or {again}"
+        )
+
+
+def _commit_at(head: Head, number: int) -> Program[str]:
+    """Return the transaction of a commit by its number; empty if it is not kept."""
+    commits = (yield from commits_since(head, number - 1)) if number else None
+    return commits[0].txn if commits and commits[0].sequence == number else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +241,7 @@ def end_within(executor: Executor, table: str, start: Offset, room: Room) -> Off
     parts = parts_of(executor, walked, walked.layout)
     for number, part in enumerate(parts[start.parts :], start.parts):
         if not room.takes(part):
-            return replace(start, parts=number)
+            return msgspec.structs.replace(start, parts=number)
     return Offset(start.within)
 
 

@@ -18,9 +18,12 @@ from lakevilla.api.spark.source.batches import (
     ChangePart,
     Offset,
     Room,
+    StoredOffset,
     end_of_batch,
     end_within,
+    in_history,
     parts_of,
+    refuse_other_history,
     spans_between,
     together,
     walk,
@@ -142,7 +145,7 @@ def _changes(held: Bound, schema: StructType, until: int | None) -> Changes:
     return Changes(held.access, held.options, own, shown, expected, until)
 
 
-def first_offset(state: bytes) -> dict[str, int]:
+def first_offset(state: bytes) -> StoredOffset:
     """Return the offset at which a stream begins that has no checkpoint."""
     changes: Changes = pickle.loads(state)
     return Offset(changes.first).as_dict()
@@ -162,28 +165,47 @@ def newest_version(state: bytes) -> int:
 
 
 def next_offset(
-    state: bytes, start: Mapping[str, int], *, until: int | None, limited: bool
-) -> dict[str, int]:
+    state: bytes, start: Mapping[str, int | str], *, until: int | None, limited: bool
+) -> StoredOffset:
     """Return the end of the batch after ``start``: not beyond ``until``, or the lake's version.
 
     Raises as ``newest_version``.
+
+    Raises
+    ------
+    VersionNotFound
+        The lake is another one than that of ``start``, or younger, or has other commits.
     """
     changes: Changes = pickle.loads(state)
-    begin, table, ref = Offset.of(start), changes.options.table, changes.options.ref
+    begin, table = Offset.of(start), changes.options.table
     room = Room(changes.options.limits if limited else Limits())
-    newest = newest_version(state) if until is None else until
-    _refuse_younger(table, begin.reaches, newest)
+    with lake_at(changes.access, ref=changes.options.ref) as executor:
+        head = executor.state_of_lake()
+        newest = until
+        if newest is None:
+            newest = max(_version_of(changes, executor), changes.first)
+        _refuse_younger(table, begin.reaches, newest)
+        executor.run(refuse_other_history(head, begin, f"changes of table {table}"))
+        end = _end(changes, begin, newest, room)
+        return (
+            end if end == begin and begin.lake else executor.run(in_history(head, end))
+        ).as_dict()
+
+
+def _end(changes: Changes, begin: Offset, newest: int, room: Room) -> Offset:
+    """Return the end of the batch after ``begin``, up to ``newest``."""
+    table, ref = changes.options.table, changes.options.ref
     if newest <= begin.reaches and begin.within is None:
-        return begin.as_dict()
+        return begin
     if not room.limits:
-        return Offset(newest).as_dict()
+        return Offset(newest)
     if begin.within is not None:
         with lake_at(changes.access, begin.within, ref=ref) as executor:
             begin = end_within(executor, table, begin, room)
         if begin.within is not None or newest <= begin.version:
-            return begin.as_dict()
+            return begin
     with lake_at(changes.access, newest, ref=ref) as executor:
-        return end_of_batch(executor, table, begin, newest, room).as_dict()
+        return end_of_batch(executor, table, begin, newest, room)
 
 
 def _version_of(changes: Changes, executor: Executor) -> int:
@@ -204,14 +226,17 @@ def _version_of(changes: Changes, executor: Executor) -> int:
 
 
 def ranges(
-    state: bytes, start: Mapping[str, int] | None = None, end: Mapping[str, int] | None = None
+    state: bytes,
+    start: Mapping[str, int | str] | None = None,
+    end: Mapping[str, int | str] | None = None,
 ) -> list[bytes]:
     """Return the files between two offsets as tasks, each with about equally many bytes.
 
     Raises
     ------
     VersionNotFound
-        The lake's history does not go back so far, or the lake is younger than the checkpoint.
+        The lake's history does not go back so far, or the lake is younger than the checkpoint, or
+        another one.
     """
     changes: Changes = pickle.loads(state)
     begin = Offset(changes.first) if start is None else Offset.of(start)
@@ -222,11 +247,15 @@ def ranges(
     newest = finish.reaches
     _refuse_younger(table, begin.version, finish.version)
     _refuse_younger(table, begin.reaches, newest)
-    if begin == finish:
+    if begin.is_at(finish):
         return []
     ref = changes.options.ref if goes_on(changes.access, changes.options.ref) else None
-    with lake_at(changes.access, begin.version, ref=ref):
-        pass  # raises here, and not in a task, where history does not go back so far
+    with lake_at(changes.access, begin.version, ref=ref) as executor:
+        # Raises here, and not in a task, where history does not go back so far.
+        held = executor.client.context.held
+        head = None if held is None else held.head
+        for offset in (begin, finish):
+            executor.run(refuse_other_history(head, offset, f"changes of table {table}"))
     with lake_at(changes.access, newest, ref=changes.options.ref) as executor:
         layout = executor.look(table).snapshot.layout
     found: list[ChangePart] = []

@@ -163,18 +163,20 @@ def _stream_reader_class() -> Callable[[bytes], DataSourceStreamReader]:
 
         def __init__(self, state: bytes) -> None:
             self.state = state
-            self.at: dict[str, int] | None = None
+            self.at: dict[str, int | str] | None = None
 
-        def initialOffset(self) -> dict[str, int]:
+        def initialOffset(self) -> dict[str, int | str]:
             return work().first_offset(self.state)  # type: ignore[no-any-return]
 
-        def latestOffset(self) -> dict[str, int]:
+        def latestOffset(self) -> dict[str, int | str]:
             start = self.initialOffset() if self.at is None else self.at
-            found: dict[str, int] = work().next_offset(self.state, start)
+            found: dict[str, int | str] = work().next_offset(self.state, start)
             self.at = found
             return found
 
-        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        def partitions(
+            self, start: dict[str, int | str], end: dict[str, int | str]
+        ) -> list[InputPartition]:
             self.at = end
             return [InputPartition(one) for one in work().ranges(self.state, start, end)]
 
@@ -205,9 +207,9 @@ def _limited(reader: Any, streaming: Any, work: Callable[[], Any]) -> Any:
         def prepareForTriggerAvailableNow(self) -> None:
             self.until = work().newest_version(self.state)
 
-        def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        def latestOffset(self, start: dict[str, int | str], limit: Any) -> dict[str, int | str]:
             limited = not isinstance(limit, streaming.ReadAllAvailable)
-            found: dict[str, int] = work().next_offset(
+            found: dict[str, int | str] = work().next_offset(
                 self.state, start, until=self.until, limited=limited
             )
             return found

@@ -18,6 +18,12 @@ import pyarrow as pa
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.feed.versions import Teller
 from lakevilla.api.feed.walk import AskedColumns, check_kept, chosen_of, stretch
+from lakevilla.api.spark.source.batches import (
+    Offset,
+    StoredOffset,
+    in_history,
+    refuse_other_history,
+)
 from lakevilla.api.spark.source.options import VersionOptions
 from lakevilla.api.spark.source.tables import Access, access_to, goes_on, opened_on
 from lakevilla.engines.spark.rows import arrow_types, as_declared, may_be_null
@@ -27,7 +33,16 @@ from lakevilla.results import Version
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["COLUMNS", "LakeVersions", "bound", "newest_offset", "ranges", "rows", "stream"]
+__all__ = [
+    "COLUMNS",
+    "LakeVersions",
+    "bound",
+    "newest_offset",
+    "next_offset",
+    "ranges",
+    "rows",
+    "stream",
+]
 
 #: The columns of each row; as in ``lakevilla.Version``.
 COLUMNS = pa.schema(
@@ -128,23 +143,57 @@ def _newest(held: LakeVersions) -> int:
     return 0 if head is None else head.sequence
 
 
-def ranges(held: LakeVersions, since: int | None = None, until: int | None = None) -> list[bytes]:
+def next_offset(
+    held: LakeVersions, start: Mapping[str, int | str], until: int | None
+) -> StoredOffset:
+    """Return the end of the batch after ``start``, up to ``until`` or the lake's version.
+
+    A lake that is younger than the checkpoint is refused later, by ``ranges``.
+
+    Raises
+    ------
+    VersionNotFound
+        The lake is another one than that of ``start``, or has other commits.
+    """
+    client = opened_on(held.access, held.options.ref)
+    head, begin = client.head(), Offset.of(start)
+    client.run(refuse_other_history(head, begin, "versions"))
+    if until is None:
+        chosen_of(client, head, held.options.tables)
+        until = max(0 if head is None else head.sequence, held.first)
+    if begin.lake and begin.version == until:
+        return begin.as_dict()
+    return client.run(in_history(head, Offset(until))).as_dict()
+
+
+def ranges(
+    held: LakeVersions,
+    start: Mapping[str, int | str] | None = None,
+    end: Mapping[str, int | str] | None = None,
+) -> list[bytes]:
     """Return the range of versions as one task's part; no part if the range is empty.
 
     Raises
     ------
     VersionNotFound
-        The lake's history does not go back so far, or the lake is younger than the checkpoint.
+        The lake's history does not go back so far, or the lake is younger than the checkpoint, or
+        another one.
     """
-    since = held.first if since is None else since
-    until = held.until if until is None else until
-    assert until is not None
+    begin = Offset(held.first) if start is None else Offset.of(start)
+    if end is None:
+        assert held.until is not None
+        end = Offset(held.until).as_dict()
+    finish = Offset.of(end)
+    since, until = begin.version, finish.version
     if since > until:
         raise VersionNotFound(
             f"versions were read up to {since}, and the lake is at version {until}: it is another "
             "lake, or an older copy of it; begin with a new checkpoint"
         )
-    head = opened_on(held.access, held.options.ref).head()
+    client = opened_on(held.access, held.options.ref)
+    head = client.head()
+    for offset in (begin, finish):
+        client.run(refuse_other_history(head, offset, "versions"))
     if since == until or head is None:
         return []
     check_kept(head, since)  # raises here, and not in a task

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakevilla.api.spark.source import changes, tables, versions
+from lakevilla.api.spark.source.batches import StoredOffset
 from lakevilla.api.spark.source.options import asks_for_versions
 from lakevilla.api.spark.source.tables import Bound
 from lakevilla.api.spark.source.versions import LakeVersions
@@ -123,7 +124,7 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
 
 
 @in_worker()
-def first_offset(state: bytes) -> dict[str, int]:
+def first_offset(state: bytes) -> StoredOffset:
     """Return the offset at which a stream begins that has no checkpoint."""
     held = pickle.loads(state)
     if isinstance(held, LakeVersions):
@@ -142,13 +143,16 @@ def newest_version(state: bytes) -> int:
 
 @in_worker()
 def next_offset(
-    state: bytes, start: Mapping[str, int], *, until: int | None = None, limited: bool = True
-) -> dict[str, int]:
+    state: bytes,
+    start: Mapping[str, int | str],
+    *,
+    until: int | None = None,
+    limited: bool = True,
+) -> StoredOffset:
     """Return the end of the batch after ``start``, not beyond version ``until`` if it is set."""
     held = pickle.loads(state)
     if isinstance(held, LakeVersions):
-        newest = versions.newest_offset(held) if until is None else until
-        return {"version": newest}  # a lake that is younger than the checkpoint is refused later
+        return versions.next_offset(held, start, until)
     return changes.next_offset(state, start, until=until, limited=limited)
 
 
@@ -163,11 +167,12 @@ def limits(state: bytes) -> tuple[int | None, int | None]:
 
 @in_worker()
 def ranges(
-    state: bytes, start: Mapping[str, int] | None = None, end: Mapping[str, int] | None = None
+    state: bytes,
+    start: Mapping[str, int | str] | None = None,
+    end: Mapping[str, int | str] | None = None,
 ) -> list[bytes]:
     """Return the parts between two offsets, one for each task; none if there is nothing."""
     held = pickle.loads(state)
     if isinstance(held, LakeVersions):
-        since, until = (None if one is None else one["version"] for one in (start, end))
-        return versions.ranges(held, since, until)
+        return versions.ranges(held, start, end)
     return changes.ranges(state, start, end)
