@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -314,7 +315,7 @@ class SparkExecutor(Executor["DataFrame"]):
     def plan(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> str:
-        with self.verb_scope():
+        with self.verb_scope(), self._unseen():
             return plan_of(self._selected(statement, params, views))
 
     def _needed(self, location: str, named: frozenset[str] | None) -> list[str] | None:
@@ -327,8 +328,17 @@ class SparkExecutor(Executor["DataFrame"]):
     def schema_of_query(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> pa.Schema:
-        with self.verb_scope():
+        with self.verb_scope(), self._unseen():
             return arrow_schema(self._selected(statement, params, views), "the query")
+
+    @contextmanager
+    def _unseen(self) -> Iterator[None]:
+        """Return a block whose frames are never computed: nothing of them counts as read."""
+        work, reads = self.state.work, dict(self.state.work.reads)
+        try:
+            yield
+        finally:
+            work.reads = reads
 
     def assigned_rows(
         self, layout: Layout, columns: Sequence[str], rows: DataFrame, *, literals: bool
