@@ -35,6 +35,7 @@ __all__ = [
     "ChangePart",
     "Room",
     "StoredOffset",
+    "before",
     "end_of_batch",
     "end_within",
     "in_history",
@@ -84,6 +85,17 @@ class Offset(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return whether nothing is between the two."""
         ours, its = ((one.version, one.within, one.parts) for one in (self, other))
         return ours == its
+
+
+def before(head: Head | None, starting_version: int) -> Program[int]:
+    """Return the version after which changes from ``starting_version`` on begin.
+
+    A ``reconcile`` is in one step with the foreign commit before it, and the step has its number.
+    """
+    first = max(starting_version - 1, 0)
+    following = None if head is None else (yield from commits_since(head, first))
+    is_within = following is not None and following[:1] and following[0].kind == "reconcile"
+    return first - 1 if is_within else first
 
 
 def in_history(head: Head | None, offset: Offset) -> Program[Offset]:

@@ -19,6 +19,7 @@ from lakevilla.api.spark.source.batches import (
     Offset,
     Room,
     StoredOffset,
+    before,
     end_of_batch,
     end_within,
     in_history,
@@ -37,6 +38,7 @@ from lakevilla.api.spark.source.tables import (
     declared,
     goes_on,
     lake_at,
+    opened_on,
 )
 from lakevilla.engines.base import TableInput, projection
 from lakevilla.engines.spark.rows import arrow_types, as_declared, spark_schema
@@ -82,7 +84,8 @@ class Changes:
     """The changes that a reader requests; ``until`` is None for a stream, which goes on.
 
     ``columns`` are the table's own among those that Spark expects, ``expected`` all that it had
-    when the reader was made; None if the reader's user named them.
+    when the reader was made; None if the reader's user named them. ``first`` is the version after
+    which changes are returned.
     """
 
     access: Access
@@ -91,12 +94,7 @@ class Changes:
     schema: pa.Schema
     expected: pa.Schema | None
     until: int | None
-
-    @property
-    def first(self) -> int:
-        """The version after which changes are returned."""
-        assert self.options.starting_version is not None
-        return max(self.options.starting_version - 1, 0)
+    first: int
 
 
 def columns_of(state: Bound) -> pa.Schema:
@@ -142,7 +140,10 @@ def _changes(held: Bound, schema: StructType, until: int | None) -> Changes:
     own = tuple(name for name in names if name in known)
     expected = held.schema if names == tuple(there.names) else None
     shown = arrow_types(schema, held.options.table)
-    return Changes(held.access, held.options, own, shown, expected, until)
+    assert held.options.starting_version is not None
+    client = opened_on(held.access, held.options.ref)
+    first = client.run(before(client.head(), held.options.starting_version))
+    return Changes(held.access, held.options, own, shown, expected, until, first)
 
 
 def first_offset(state: bytes) -> StoredOffset:

@@ -21,6 +21,7 @@ from lakevilla.api.feed.walk import AskedColumns, check_kept, chosen_of, stretch
 from lakevilla.api.spark.source.batches import (
     Offset,
     StoredOffset,
+    before,
     in_history,
     refuse_other_history,
 )
@@ -65,16 +66,15 @@ _ROWS_IN_A_BATCH = 1024
 
 @dataclass(frozen=True, slots=True)
 class LakeVersions:
-    """The versions that a reader requests; ``until`` is None for a stream, which goes on."""
+    """The versions that a reader requests, after ``first``.
+
+    ``until`` is None for a stream, which goes on.
+    """
 
     access: Access
     options: VersionOptions
     until: int | None
-
-    @property
-    def first(self) -> int:
-        """The version after which they begin."""
-        return max(self.options.starting_version - 1, 0)
+    first: int
 
 
 def bound(lakes: bytes, options: Mapping[str, str]) -> LakeVersions:
@@ -96,7 +96,9 @@ def _of(lakes: bytes, asked: VersionOptions) -> LakeVersions:
             f"versions are those of the lake itself, or of a branch, and {asked.ref!r} is a state: "
             "leave option ref out"
         )
-    return LakeVersions(access, asked, None)
+    client = opened_on(access, asked.ref)
+    first = client.run(before(client.head(), asked.starting_version))
+    return LakeVersions(access, asked, None, first)
 
 
 def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> LakeVersions:
