@@ -55,7 +55,6 @@ from lakevilla.lake.operations.changes import (
     refuse_missing,
 )
 from lakevilla.sql.expressions.bind import bind
-from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.effects import Program
 
 if TYPE_CHECKING:
@@ -309,7 +308,7 @@ def _tasks(changes: Changes, layout: Layout, parts: Sequence[ChangePart]) -> lis
     # A column that was added after these versions is NULL in them.
     columns = [name for name in changes.columns if name in there] or there[:1]
     asked = changes.options.where
-    where = None if asked is None else bind(parse_predicate(asked), layout.schema)
+    where = None if asked is None else bind(changes.options.predicate(asked), layout.schema)
     place, comparing = changes.access.place, Comparing(DIFFERENCE, ADDED, REMOVED)
     count = changes.options.partitions or changes.access.tasks
     tasks = change_tasks(place, count, layout, steps, columns, where, comparing, CHANGE_COLUMNS)

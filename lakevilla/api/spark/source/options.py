@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from difflib import get_close_matches
 
 from lakevilla.api.history import milliseconds
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.refs import MAIN
 from lakevilla.settings import shown
+from lakevilla.sql.expressions.parse import parse_predicate
+from lakevilla.sql.expressions.tree import Expr
 
 __all__ = ["Limits", "ReadOptions", "VersionOptions", "asks_for_versions"]
 
@@ -43,6 +45,9 @@ _OF_DELTA = {
 _KNOWN_OF_VERSIONS = ("lake", "what", "ref", "tables", "startingVersion", "version")
 #: As the tasks that a cluster of middling size runs at a time; no bin is made below 4 MiB.
 _MOST_PARTITIONS = 1_000_000
+#: As Spark writes the present time, and as the language does.
+_SPARKS_NOW = re.compile(r"(current_(?:timestamp|date))\s*\(\s*\)", re.IGNORECASE)
+_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 #: As Spark writes sizes of bytes: 512m, 1g.
 _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -152,6 +157,28 @@ class ReadOptions:
             files_outside=tuple(_names(given.get("filesoutside"), "filesOutside") or ()),
         )
 
+    def predicate(self, where: str) -> Expr:
+        """Return the option ``where`` as a tree.
+
+        Raises
+        ------
+        InvalidOperation
+            It is not understood, or depends on the present time: a read that is repeated would
+            have other rows.
+        """
+        try:
+            return parse_predicate(where)
+        except InvalidOperation:
+            if _depends_on_time(where):
+                raise InvalidOperation(
+                    f"table {self.table}: option where, {shown(where)}, depends on the present "
+                    "time, and a batch that is read again must have the same rows: write the time "
+                    "itself, as timestamp '2026-01-31 12:00:00', or leave the condition to Spark, "
+                    "as .where(...) of the DataFrame",
+                    table=self.table,
+                ) from None
+            raise
+
 
 @dataclass(frozen=True, slots=True)
 class VersionOptions:
@@ -223,6 +250,15 @@ def asks_for_versions(options: Mapping[str, str]) -> bool:
     if what not in ("rows", "versions"):
         raise InvalidOperation(f"option what must be versions, or left out, not {shown(what)}")
     return what == "versions"
+
+
+def _depends_on_time(where: str) -> bool:
+    """Return whether a predicate that is not understood would be if the time were known."""
+    try:
+        parse_predicate(_SPARKS_NOW.sub(r"\1", where), now=_ANY_TIME)
+    except InvalidOperation:
+        return False
+    return True
 
 
 def _one_table(path: str | None, table: str | None) -> str | None:

@@ -33,7 +33,6 @@ from lakevilla.lake.frozen.mounts import known_places
 from lakevilla.lake.past import Pin, pin, pinned
 from lakevilla.settings import Settings
 from lakevilla.sql.expressions.bind import bind
-from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.sql.expressions.tree import Call, Column, Expr
 from lakevilla.sql.expressions.values import literal
 from lakevilla.store.backends.object_store import open_store
@@ -121,7 +120,7 @@ def bound_to(lakes: bytes, asked: ReadOptions) -> Bound:
         access = reaching(access, known_places(executor.state.context, executor.client.reach))
     layout = view.snapshot.layout
     schema = projection(layout, asked.columns)
-    where = None if asked.where is None else bind(parse_predicate(asked.where), layout.schema)
+    where = None if asked.where is None else bind(asked.predicate(asked.where), layout.schema)
     version = 0 if head is None else head.sequence
     return Bound(access, asked, pin(view), version, schema, where)
 

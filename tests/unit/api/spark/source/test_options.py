@@ -83,3 +83,19 @@ def test_a_root_with_half_a_scheme_is_no_directory_here() -> None:
         access_to(b"", "file:/lake")
     with pytest.raises(lv.InvalidOperation, match="give the URI of the object store"):
         access_to(b"", "dbfs:/lake")
+
+
+@pytest.mark.parametrize("now", ["current_timestamp()", "CURRENT_TIMESTAMP", "now()"])
+def test_a_where_that_depends_on_the_time_is_refused(now: str) -> None:
+    """A batch of a stream that is read again would have other rows."""
+    where = f"at < {now}"
+    options = ReadOptions.of({**GIVEN, "where": where})
+    with pytest.raises(lv.InvalidOperation, match="depends on the present time, and a batch"):
+        options.predicate(where)
+
+
+def test_a_where_that_is_not_understood_is_refused_as_such() -> None:
+    for where in ("at < to_timestmp('x')", "at <", "current_timestamp() < nothing_such(at)"):
+        with pytest.raises(lv.InvalidOperation) as told:
+            ReadOptions.of({**GIVEN, "where": where}).predicate(where)
+        assert "present time" not in str(told.value)
