@@ -236,7 +236,7 @@ def open_client(
     if spark.session is not None:
         tasks = tasks_at_once(spark.session)
         place = replace(workers(), elsewhere=reach.elsewhere)
-        access = Access(place, given["conditional_writes"])
+        access = Access(place, given["conditional_writes"], catalogs=pickled(catalogs))
         offer(spark.session, access if tasks is None else replace(access, tasks=tasks))
     return SparkClient(
         uri, store, spark=spark.session, workers=workers, reader=spark.reader, **given

@@ -527,18 +527,23 @@ _MOST_AT_ONCE = 64
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """A note that identifies a state: log[..logged], and the decided commits laid over it."""
+    """A note that identifies a state: log[..logged], and the decided commits laid over it.
+
+    ``catalog`` is the key of the pointer that leads to the log of a table in a catalog.
+    """
 
     location: str
     table_id: str
     logged: int
     overlay: tuple[PendingRef, ...] = ()
+    catalog: str = ""
 
 
 def pin(view: View) -> Pin:
     """Return the note for a state without changes of a transaction's own."""
-    placement = view.placement
-    return Pin(view.location, view.snapshot.table_id, placement.logged, placement.overlay)
+    logged, overlay = view.placement.logged, view.placement.overlay
+    shown = view.snapshot
+    return Pin(view.location, shown.table_id, logged, overlay, shown.catalog)
 
 
 def pinned(context: Context, pin: Pin) -> Program[TableSnapshot]:
@@ -549,6 +554,8 @@ def pinned(context: Context, pin: Pin) -> Program[TableSnapshot]:
     VersionNotFound
         It is not kept any more, or another table has its place by now.
     """
+    if pin.catalog:
+        context.catalogs.setdefault(pin.location, pin.catalog)
     snapshot = yield from _opened(context, pin)
     if snapshot.table_id != pin.table_id:
         # The cached log may be that of an earlier table.

@@ -26,7 +26,13 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 import lakevilla as lv
+from lakevilla.api.spark.source import tables as source_tables
+from lakevilla.api.spark.source import work as reading
+from lakevilla.api.spark.source.writing import work as writing
 from lakevilla.cli.app import app
+from lakevilla.engines.spark.rows import spark_schema
+from lakevilla.engines.spark.tasks import LakeAddress
+from lakevilla.store.location import root_location
 from tests.fixtures.catalogs import RestServer
 from tests.support.gateway import Gateway
 from tests.support.inside import inside
@@ -355,6 +361,57 @@ def test_the_command_line_takes_catalogs_by_options(sql: Place) -> None:
     assert sql.seen() == [(1, 0), (2, 20)]
 
 
+class DataSource:
+    """Spark's ``format("lakevilla")``, each step of it in a new process."""
+
+    def __init__(self, place: Place, catalogs: dict[str, Any]) -> None:
+        self.root = root_location(str(place.root / "lake")).uri
+        address = LakeAddress(self.root, None, FAST)
+        self.lakes = pickle.dumps({self.root: source_tables.Access(address, catalogs=catalogs)})
+
+    def write(self, table: str, rows: Rows) -> None:
+        options, columns = {"lake": self.root, "path": table}, spark_schema(table_of([]).schema)
+        state = self.step(writing.plan, self.lakes, options, columns, overwrite=False)
+        batches = table_of(rows).to_batches()
+        message = self.step(writing.written, state, iter(batches))
+        self.step(writing.commit, state, [message])
+
+    def read(self, table: str, **given: str) -> Rows:
+        bound = self.step(reading.bound, self.lakes, {"lake": self.root, "table": table, **given})
+        kind, state, _ = self.step(reading.reader, bound, reading.schema(bound))
+        parts = self.step(reading.partitions, kind, state)
+        batches = [batch for part in parts for batch in self.step(reading.rows, kind, state, part)]
+        return sorted((row["k"], row["v"]) for batch in batches for row in batch.to_pylist())
+
+    def step(self, part: Callable[..., Any], *args: Any, **given: Any) -> Any:
+        source_tables._opened.cache_clear()
+        return part(*args, **given)
+
+
+def test_the_data_source_knows_the_catalogs_of_its_session(sql: Place) -> None:
+    with sql.connect() as lake:
+        lake.create_table("other", table_of([]))
+    source = DataSource(sql, {"prod": sql.given})
+    assert source.read(sql.orders) == [(1, 10), (2, 20)]
+    source.write(sql.orders, [(3, 30)])
+    assert sql.seen() == source.read(sql.orders) == [(1, 10), (2, 20), (3, 30)]
+    source.write(sql.orders, [(4, 40)])
+    assert source.read(sql.orders, startingVersion="3") == [(4, 40)]
+    with pytest.raises(lv.TableNotFound, match=r"no table prod\.sales\.absent in its catalog"):
+        source.write("prod.sales.absent", [(3, 30)])
+    assert sql.given["uri"] not in repr(pickle.loads(source.lakes))
+
+
+@pytest.mark.parametrize("spelled", ["prod.sales.orders", "prod/sales/orders"])
+def test_the_data_source_makes_no_table_by_the_name_of_a_catalogs(sql: Place, spelled: str) -> None:
+    with sql.connect() as lake, lake.transaction() as txn:
+        txn.append(sql.orders, table_of([(3, 30)]))
+    with pytest.raises(lv.InvalidOperation, match=f"{spelled} of the lake is in a catalog that"):
+        DataSource(sql, {}).write(spelled, [(4, 40)])
+    DataSource(sql, {}).write("dev.sales.orders", [(4, 40)])
+    assert sql.seen() == [(1, 10), (2, 20), (3, 30)]
+
+
 def test_a_snapshot_of_the_past_reads_the_catalogs_old_version(place: Place) -> None:
     with place.connect() as lake:
         for value in (30, 31):
@@ -478,6 +535,14 @@ def test_spark_writes_the_same_table_through_the_catalog(rest: Place, spark: Spa
             txn.append(rest.orders, spark.createDataFrame([(5, 50)], "k bigint, v bigint"))
         frame = lake.snapshot().read(rest.orders)
         assert sorted((row.k, row.v) for row in frame.collect()) == [*expected, (5, 50)]
+
+
+def test_a_session_hands_its_catalogs_to_the_data_source(sql: Place, spark: SparkSession) -> None:
+    root, given = str(sql.root / "lake"), {"prod": sql.given}
+    with lv.connect(root, spark=spark, catalogs=given, settings=FAST) as lake:
+        third = spark.createDataFrame([(3, 30)], "k bigint, v bigint").coalesce(1)
+        third.write.format("lakevilla").mode("append").option("lake", lake.root).save(sql.orders)
+    assert sql.seen() == [(1, 10), (2, 20), (3, 30)]
 
 
 # -- what goes wrong -------------------------------------------------------------------

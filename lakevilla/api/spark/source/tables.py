@@ -6,7 +6,7 @@ import math
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from lakevilla.api.client.catalogs import mount_catalogs
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.run import begin_transaction
@@ -252,14 +253,16 @@ def rows(state: bytes, files: bytes) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The way to open a lake that is only read. Its ``repr`` shows no secret.
+    """The way to open a lake in another process. Its ``repr`` shows no secret.
 
     ``tasks``: a table is cut for about so many tasks at a time, if a read sets no number.
+    ``catalogs``: the properties of the catalogs that the session was connected with, by name.
     """
 
     place: LakeAddress
     conditional_writes: Literal["require", "check"] = "require"
     tasks: int = 32
+    catalogs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
 
 
 def access_to(lakes: bytes, root: str, files_outside: Sequence[str] = ()) -> Access:
@@ -326,12 +329,15 @@ def _opened(pickled: bytes) -> LakeClient:
     store = open_store(place.root, place.storage_options, settings=place.settings)
     for outside in place.elsewhere:
         store.name(outside)
+    reach = Reach(place.root, place.elsewhere, azure_account(place.storage_options))
+    mount_catalogs(store, access.catalogs, place.settings, reach.admit)
     return LakeClient(
         place.root,
         store,
         settings=place.settings,
         conditional_writes=access.conditional_writes,
-        reach=Reach(place.root, place.elsewhere, azure_account(place.storage_options)),
+        catalogs=access.catalogs,
+        reach=reach,
     )
 
 

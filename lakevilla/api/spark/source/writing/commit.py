@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakevilla.api.client.catalogs import pointer_of
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.run import begin_transaction
@@ -34,6 +35,7 @@ from lakevilla.errors import (
     TableNotFound,
 )
 from lakevilla.formats.files import DataFile, file_key
+from lakevilla.formats.iceberg.metadata.file import name_in_catalog
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.lake.context import file_namer
@@ -160,6 +162,7 @@ def _commit(plan: WritePlan, messages: list[Message], key: KeyUse | None) -> Non
     client = opened_on(plan.access, plan.options.ref)
     client.ensure_safe_store()
     try:
+        _locate(client, plan)
         state = client.run(resumed(client.context, plan.transaction, client.owner, key))
         _check_files(client, plan, messages)
     except AlreadyCommitted:
@@ -215,11 +218,19 @@ def _give_up(plan: WritePlan, messages: list[Message]) -> None:
     if plan.transaction is None:
         return
     client = opened_on(plan.access, plan.options.ref)
+    with suppress(LakeVillaError):  # gc finds what is left in a table whose catalog is away
+        _locate(client, plan)
     if client.context.epoch != plan.transaction.epoch:
         return
     client.ensure_safe_store()
     if client.run(outcome(client.context, plan.transaction.txn)).state == "aborted":
         client.run(parallel([delete(key) for key in _keys(plan, _files(messages))]))
+
+
+def _locate(client: LakeClient, plan: WritePlan) -> None:
+    """Have a client find a table that a catalog keeps: its files are anywhere."""
+    if pointer_of(plan.access.catalogs, plan.options.table) is not None:
+        client.location_of(plan.options.table)
 
 
 def _check_files(client: LakeClient, plan: WritePlan, messages: list[Message]) -> None:
@@ -334,6 +345,7 @@ def _planned(
     columns = may_be_null(arrow_types(schema, asked.table))
     creates = not _is_there(asked, executor)
     if creates:
+        _refuse_name_in_catalog(asked.table, executor)
         Transaction(executor).create_table(
             asked.table,
             columns,
@@ -372,6 +384,19 @@ def _is_there(asked: WriteOptions, executor: Executor) -> bool:
     except TableNotFound:
         return False
     return True
+
+
+def _refuse_name_in_catalog(table: str, executor: Executor) -> None:
+    """Refuse to create a table by a name that other clients of the lake read in a catalog."""
+    name = table.replace("/", ".")
+    head = executor.state_of_lake(whole=True) if name.count(".") > 1 else None
+    pointers = () if head is None else (state.catalog for state in head.tables.values())
+    if name in map(name_in_catalog, filter(None, pointers)):
+        raise InvalidOperation(
+            f"table {table} of the lake is in a catalog that this session is not connected to: "
+            "call lakevilla.connect(root, spark=spark, catalogs={...}) with its properties first",
+            table=table,
+        )
 
 
 def _is_there_now(plan: WritePlan) -> bool:
