@@ -248,8 +248,6 @@ def _end_branch(
             held = None  # no client can commit on what is no branch's HEAD
         if merged is not None and _is_beyond(entry, held, merged):
             return "moved"
-        if held is not None and has_moved(held):
-            yield from finish(context, name, entry)
         found = yield from _removed(context, name, entry, held)
         if not isinstance(found, RefEntry):
             return found
@@ -262,7 +260,7 @@ def _is_beyond(entry: RefEntry, held: HeldHead | None, merged: Base) -> bool:
     """Return whether a branch has more than what was merged of it."""
     if entry.epoch != merged.epoch:
         return True  # its versions may be numbered as those of the epoch before
-    return held is not None and (has_moved(held) or held.head.sequence != merged.sequence)
+    return held is not None and held.head.sequence != merged.sequence
 
 
 def _removed(
@@ -272,7 +270,8 @@ def _removed(
 
     The present entry is returned where that HEAD, or the epoch, is another one by now. A branch
     that is closed is removed though its entry says that it is protected: the client that protects
-    it has not been told so yet, and finds it closed.
+    it has not been told so yet, and finds it closed. Where a rebase was cut off, its HEAD takes no
+    commit either, and the entry alone decides: a client that finishes the rebase replaces it.
     """
     is_closed = held is not None and has_ended(held)
     is_again = is_closed
@@ -289,8 +288,8 @@ def _removed(
             return LeftAsIs(entry)
         if entry.protected and not is_closed:
             return LeftAsIs("protected")
-        if held is not None and not is_closed:
-            if has_moved(held) or not (yield from close_as(context, known, held, "deleted")):
+        if held is not None and not (is_closed or has_moved(held)):
+            if not (yield from close_as(context, known, held, "deleted")):
                 return LeftAsIs(entry)
             is_closed = True
         is_again = True  # of a HEAD that is lost the entry alone decides
