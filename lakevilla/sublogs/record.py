@@ -116,8 +116,9 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
 class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     """All data that another process needs to continue a transaction.
 
-    ``isolation``, ``validation``, ``slack``, ``behind``, ``defer`` and ``catalog`` are as the
-    transaction has them; ``checkpoint``, ``planned`` and ``gapless`` are as its key has them.
+    ``isolation``, ``validation``, ``slack``, ``behind``, ``defer``, ``catalog`` and ``names`` are
+    as the transaction has them; ``checkpoint``, ``planned`` and ``gapless`` are as its key has
+    them.
     """
 
     format: int
@@ -143,6 +144,7 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     planned: str = ""
     gapless: bool = False
     read_only: bool = False
+    names: dict[str, tuple[str, bool]] = {}
 
 
 def record_key(txn: str) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from lakevilla.api.client.catalogs import catalog_names, name_in_error
 from lakevilla.api.client.client import LakeClient
 from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
-from lakevilla.global_log.head import Head, NameMap
+from lakevilla.global_log.head import NOWHERE, Head, NameMap
 from lakevilla.lake.missing_tables import catalog_hint
 from lakevilla.lake.table_log import known_tail
 from lakevilla.lake.tables.dotted_names import path_of
@@ -16,6 +16,7 @@ from lakevilla.lake.tables.renaming import renamed
 from lakevilla.phases import during
 from lakevilla.store.location import is_external
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.checks import moved_name
 from lakevilla.transaction.verbs.bind import bind_to_head
 from lakevilla.transaction.verbs.catalog.names import bind_where_it_is
 
@@ -62,10 +63,44 @@ def resolve(
 ) -> str:
     """Return the table's location by the names of the HEAD that the transaction is bound to.
 
+    Once the table was taken into the transaction, its name means it to the end (note 23).
     ``also_renamed``: a path leads to its table even if the table has another name now.
     """
-    if not state.through_head:
-        return _resolve_by_log(client, table)
+    location = _meant_before(state, table)
+    if location is not None:
+        return location
+    by = _by_head if state.through_head else _by_log
+    location, head, names = by(client, state, table, also_renamed=also_renamed)
+    if head is not None:
+        moved = client.run(moved_name(state, head))
+        if moved is not None:
+            raise state.fail(moved)
+    if not also_renamed:
+        is_registered = names.get(table, NOWHERE) != NOWHERE
+        state.bound.meant[table] = location, is_registered
+    return location
+
+
+def _meant_before(state: TransactionState, table: object) -> str | None:
+    """Return the table that the transaction has taken in by this name, and has not renamed."""
+    if not isinstance(table, str) or table not in state.bound.meant:
+        return None
+    location, _ = state.bound.meant[table]
+    if location not in state.work.tables:
+        return None
+    for one in state.work.renames:
+        if one.table == location or table in (one.old, one.new):
+            return None
+    return location
+
+
+#: A table's location, with the HEAD and the names by which it was found.
+_Found = tuple[str, Head | None, NameMap]
+
+
+def _by_head(
+    client: LakeClient, state: TransactionState, table: str, *, also_renamed: bool
+) -> _Found:
     bound = state.bound
     held = bound.held or client.context.held
     if held is None:
@@ -91,7 +126,7 @@ def resolve(
         names = _names(client, state, head, table)
     elif not bound.is_bound and not (also_renamed or is_external(table)):
         bound.paths.add(location)
-    return client.resolve(names, table, head, also_renamed=also_renamed)
+    return client.resolve(names, table, head, also_renamed=also_renamed), head, names
 
 
 def _names(client: LakeClient, state: TransactionState, head: Head | None, table: str) -> NameMap:
@@ -110,8 +145,10 @@ def _knows(names: NameMap, table: str, location: str) -> bool:
     return any(not names.missing([name]) and name in names for name in (table, location))
 
 
-def _resolve_by_log(client: LakeClient, table: str) -> str:
-    """Return the table's location for a transaction that commits by the table's own entry.
+def _by_log(
+    client: LakeClient, state: TransactionState, table: str, *, also_renamed: bool
+) -> _Found:
+    """Do the same for a transaction that commits by the table's own entry.
 
     HEAD is read for the name, unless the name is a path whose log is known already.
     """
@@ -124,5 +161,6 @@ def _resolve_by_log(client: LakeClient, table: str) -> str:
         with during("version"):
             held = client.run(context.head())
         head = None if held is None else held.head
-        location = client.resolve(client.names(head, table), table, head)
-    return location
+        names = client.names(head, table)
+        location = client.resolve(names, table, head)
+    return location, head, names

@@ -12,9 +12,9 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import TableSnapshot
-from lakevilla.global_log.head import CommitSummary, Head, TableState
+from lakevilla.global_log.head import NOWHERE, CommitSummary, Head, TableState
 from lakevilla.global_log.refs import RefEntry
-from lakevilla.global_log.repo import commits_since, load_refs
+from lakevilla.global_log.repo import commits_since, load_names, load_refs
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.frozen.kept import kept_marks, refuse_unkept
 from lakevilla.lake.frozen.mounts import mounted_at
@@ -24,6 +24,7 @@ from lakevilla.lake.table_log import load_noted, noted
 from lakevilla.lake.tables.overlaps import in_the_way
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
+from lakevilla.store.location import is_external
 from lakevilla.sublogs.operations import Append, Operation, Overwrite, Transplant, is_direct
 from lakevilla.transaction.state.parts import Done, Working
 from lakevilla.transaction.state.transaction import TransactionState, conflict
@@ -72,6 +73,37 @@ def direct_write(txn: TransactionState, head: Head | None) -> ConflictError | No
         table=direct[0],
         txn_id=txn.id,
     )
+
+
+# -------------------- names
+#
+# Check whether the names that the caller has used still lead to the same tables (note 23).
+
+
+def moved_name(txn: TransactionState, head: Head) -> Program[ConflictError | None]:
+    """Return the conflict with a rename, or another change, of a name that the caller has used.
+
+    The name keeps the table that it meant first. So only a transaction that goes on in a newer
+    state of the lake is in conflict: there the table may be found by another name as well.
+    """
+    bound = txn.bound
+    if bound.names_at == head.replacement:
+        return None
+    meant = [
+        (name, place, is_registered)
+        for name, (place, is_registered) in bound.meant.items()
+        if place in txn.work.tables and not is_external(name)
+    ]
+    yield from load_names(head, {one for name, place, _ in meant for one in (name, place)})
+    for name, place, is_registered in meant:
+        now = head.names.get(name, NOWHERE)
+        if now == NOWHERE and not is_registered:
+            now = place if head.names.get(place) != NOWHERE else NOWHERE
+        if now != place:
+            reason = "the name that it was read by was given to another table, or to none"
+            return conflict(txn, name, reason)
+    bound.names_at = head.replacement
+    return None
 
 
 # -------------------- merged

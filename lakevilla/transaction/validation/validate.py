@@ -57,6 +57,7 @@ from lakevilla.transaction.state.transaction import TransactionState, conflict
 from lakevilla.transaction.validation.catalog import changed_catalog
 from lakevilla.transaction.validation.checks import (
     changed_branch,
+    moved_name,
     no_log,
     refused_place,
     still_mounted,
@@ -506,6 +507,8 @@ def _extend(txn: TransactionState) -> Program[bool]:
             return False
         found = yield from examine(txn, held.head, exact=True, extending=True)
         if found.conflict is not None or found.redo_from is not None:
+            return False
+        if (yield from moved_name(txn, held.head)) is not None:
             return False
         if list(txn.work.tables) != known:
             continue  # a table that is opened concurrently was added unexamined

@@ -231,6 +231,7 @@ def sublog_of(txn: TransactionState) -> Sublog:
         tuple(txn.work.catalog),
         *((None, "", False) if txn.claims.key is None else txn.claims.key.batch),
         read_only=txn.options.read_only,
+        names={name: one for name, one in txn.bound.meant.items() if one[0] in txn.work.tables},
     )
 
 
@@ -356,6 +357,7 @@ def revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> Transa
     txn = begin(TransactionState(context, txn_id, options, through_head=True))
     txn.bound.is_bound = True
     txn.bound.sequence = sublog.bound_sequence
+    txn.bound.meant = dict(sublog.names)
     # It is not known how long it was stored: its files are checked (hazard 6).
     txn.bound.began_at = context.clock.elapsed() - context.settings.checked_tip_seconds
     txn.bound.started_ms = sublog.started_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -245,3 +246,80 @@ def test_on_the_command_line(lake: lv.Lake) -> None:
     refused = CliRunner().invoke(app, ["rename", lake.root, "orders", "x"])
     assert refused.exit_code == 2
     assert "renamed to sales" in refused.output
+
+
+@pytest.fixture
+def swapped(lake: lv.Lake, tmp_path: Path) -> Callable[[], None]:
+    """The tables ``live``, with 1, and ``next``, with 10; a call swaps their names."""
+    for name, first in (("a", 1), ("b", 10)):
+        lake.create_table(name, [{"id": first}])
+    lake.rename_table("a", "live")
+    lake.rename_table("b", "next")
+    other = lv.connect(tmp_path / "lake")
+
+    def swap() -> None:
+        for old, new in (("live", "old"), ("next", "live"), ("old", "next")):
+            other.rename_table(old, new)
+
+    return swap
+
+
+@pytest.mark.parametrize(
+    "features", [lv.Feature.R, lv.Feature.R | lv.Feature.I, lv.Feature.R | lv.Feature.CT]
+)
+def test_a_name_means_one_table_within_a_transaction(
+    lake: lv.Lake, swapped: Callable[[], None], features: lv.Feature
+) -> None:
+    with lake.transaction(features) as txn:
+        read = values(txn.read("live"))
+        swapped()
+        txn.overwrite("live", [{"id": value + 1} for value in read])
+        assert values(txn.read("live")) == [2]
+    assert (ids(lake, "next"), ids(lake, "live")) == ([2], [10])
+
+
+def test_a_name_means_one_table_in_a_transaction_that_is_resumed(
+    lake: lv.Lake, swapped: Callable[[], None], tmp_path: Path
+) -> None:
+    txn = lake.transaction()
+    read = values(txn.read("live"))
+    txn.save()
+    swapped()
+    resumed = lv.connect(tmp_path / "lake").resume(txn.id)
+    resumed.overwrite("live", [{"id": value + 1} for value in read])
+    resumed.commit()
+    assert (ids(lake, "next"), ids(lake, "live")) == ([2], [10])
+
+
+def test_two_names_never_mean_one_table_because_another_client_swapped_them(
+    lake: lv.Lake, swapped: Callable[[], None], tmp_path: Path
+) -> None:
+    with lake.transaction() as txn:
+        assert values(txn.read("live")) == [1]
+        swapped()
+        assert values(txn.read("next")) == [10]
+    waiting = lake.transaction(lv.Feature.R | lv.Feature.CT)
+    assert values(waiting.read("live")) == [10]
+    swapped()
+    assert values(waiting.read("orders")) == [1]  # from here on it is at the newest HEAD
+    with pytest.raises(lv.ConflictError, match="live: the name that it was read by was given"):
+        waiting.read("next")
+    saved = lake.transaction()
+    assert values(saved.read("live")) == [1]
+    saved.save()
+    swapped()
+    resumed = lv.connect(tmp_path / "lake").resume(saved.id)
+    with pytest.raises(lv.ConflictError, match="live: the name that it was read by was given"):
+        resumed.read("next")
+
+
+def test_names_that_the_transaction_itself_changes_mean_what_it_says(lake: lv.Lake) -> None:
+    with lake.transaction() as txn:
+        txn.append("orders", [{"id": 2}])
+        txn.rename_table("orders", "sales")
+        assert values(txn.read("sales")) == [1, 2]
+        with pytest.raises(lv.TableNotFound, match="it was renamed"):
+            txn.read("orders")
+        txn.rename_table("sales", "orders")
+        assert values(txn.read("orders")) == [1, 2]
+    assert ids(lake, "orders") == [1, 2]
