@@ -7,12 +7,18 @@ import secrets
 import uuid
 from typing import Protocol
 
+from blake3 import blake3
+
 from lakevilla.clock import Clock
 
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 #: The smallest id: below every UUIDv7.
 NO_TXN = "00000000-0000-0000-0000-000000000000"
+
+
+#: How many bits of an id mark the HEAD that its transaction commits through.
+_MARK = 23
 
 
 class RandomSource(Protocol):
@@ -38,18 +44,20 @@ class Ids:
         self._clock = clock
         self._random: RandomSource = source or secrets.SystemRandom()
 
-    def txn_id(self, above: str = NO_TXN, *, by_entry: bool = False) -> str:
+    def txn_id(self, above: str = NO_TXN, *, by_entry: bool = False, branch: str = "") -> str:
         """Return a UUIDv7 in canonical form; a smaller id is an older transaction.
 
         ``by_entry`` marks, in its last bit, a transaction that may commit by its table's own log
-        entry: HEAD alone can't determine how such a transaction ended.
+        entry: HEAD alone can't determine how such a transaction ended. ``branch``, in the 23
+        bits before it, marks whose HEAD can: a branch's, by its id, or the lake's own, by ``""``.
 
         The id is larger than ``above`` (HEAD's floor) even when this machine's clock is behind it:
         an id below the floor could never commit.
         """
         milliseconds = int(self._clock.now() * 1000)
         floor_milliseconds = int(above.replace("-", "")[:12], 16)
-        bits = self._random.getrandbits(73) << 1 | by_entry
+        bits = self._random.getrandbits(73) >> _MARK << _MARK | mark_of(branch)
+        bits = bits << 1 | by_entry
         return uuid7(max(milliseconds, floor_milliseconds + 1), bits)
 
     def nonce(self) -> str:
@@ -91,6 +99,19 @@ def txn_in(name: str) -> str | None:
 def is_by_entry(txn_id: str) -> bool:
     """Return whether the transaction may have committed by its table's own log entry."""
     return bool(int(txn_id[-1], 16) & 1)
+
+
+def mark_of(branch: str) -> int:
+    """Return the mark in the ids of transactions of a branch, by its id; 0 for the lake's own."""
+    if not branch:
+        return 0
+    digest = blake3(branch.encode()).hexdigest(length=4)
+    return int(digest, 16) % ((1 << _MARK) - 1) + 1
+
+
+def mark_in(txn_id: str) -> int:
+    """Return the mark of the branch on which a transaction was begun; see ``mark_of``."""
+    return int(txn_id[-6:], 16) >> 1
 
 
 def started_at(txn_id: str) -> float:

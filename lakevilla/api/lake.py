@@ -643,6 +643,9 @@ class Lake(Hinted, Generic[Frame]):
     ) -> Outcome:
         """Return how a transaction ended; if it is undecided, this call ends it.
 
+        The lake answers also for the transactions of its branches, and a branch for those of the
+        lake and of other branches.
+
         Parameters
         ----------
         txn_id : str, optional
@@ -653,7 +656,8 @@ class Lake(Hinted, Generic[Frame]):
         Raises
         ------
         CommitOutcomeUnknown
-            The outcome could not be settled: call it again.
+            The outcome could not be settled: call it again; or the branch on which the transaction
+            was begun does not exist any more.
         """
         return outcome_of(self._client, txn_id, idempotency_key)
 
@@ -684,8 +688,8 @@ class Lake(Hinted, Generic[Frame]):
         Raises
         ------
         InvalidOperation
-            It has committed or may have: it ended before the kept history begins, or it commits
-            by its table's own log entry, which can't be fenced.
+            It has committed or may have: it ended before the kept history begins, it commits
+            by its table's own log entry, which can't be fenced, or its branch does not exist.
         """
         abort_transaction(self._client, txn_id)
 

@@ -29,8 +29,9 @@ from lakevilla.errors import (
     TransactionAborted,
 )
 from lakevilla.global_log.keys import parse_key
+from lakevilla.global_log.repo import load_refs
 from lakevilla.global_log.rules import Isolation, Validation
-from lakevilla.ids import NO_TXN
+from lakevilla.ids import NO_TXN, mark_in, mark_of
 from lakevilla.lake.context import Context
 from lakevilla.lake.publishing import outcome
 from lakevilla.lake.tables import registration
@@ -446,7 +447,7 @@ def begin_transaction(
     def begun(client: LakeClient) -> Executor[Frame]:
         held = client.context.held
         floor = NO_TXN if held is None else held.head.floor
-        txn_id = client.context.ids.txn_id(above=floor, by_entry=not through_head)
+        txn_id = client.context.new_txn_id(above=floor, by_entry=not through_head)
         state = begin(TransactionState(client.context, txn_id, options, through_head=through_head))
         state.claims.key = use
         if client.at is not None:
@@ -568,6 +569,8 @@ def outcome_of(
     client = client.current()
     client.ensure_safe_store()
     if txn_id is not None:
+        outcome.check_id(txn_id)
+        client = _where_it_began(client, txn_id)
         found = client.committed_before(txn_id) or client.run(
             outcome.outcome(client.context, txn_id)
         )
@@ -579,6 +582,37 @@ def outcome_of(
     if found.result is None:
         return found
     return Outcome(found.state, client.named(found.result))
+
+
+def _where_it_began(client: LakeClient, txn_id: str) -> LakeClient:
+    """Return the client of the branch, or of the lake itself, whose HEAD knows of a transaction.
+
+    Any other HEAD has never heard of it, and would take it for one that was not committed.
+
+    Raises
+    ------
+    CommitOutcomeUnknown
+        No branch that exists has begun it.
+    """
+    mark = mark_in(txn_id)
+    if mark == mark_of(client.context.branch_id):
+        return client
+    lake = client.lake or client
+    if not mark:
+        return lake.current()
+    held = lake.run(lake.context.head())
+    names = []
+    if held is not None:
+        lake.run(load_refs(held.head))
+        refs = held.head.refs.items()
+        names = [name for name, one in refs if one.kind == "branch" and mark_of(one.id) == mark]
+    if len(names) != 1:
+        raise CommitOutcomeUnknown(
+            f"transaction {txn_id} was begun on a branch, and no branch of this lake is known to "
+            "have begun it: if it was deleted, what was merged is in the lake's history",
+            txn_id=txn_id,
+        )
+    return lake.on(names[0]).current()
 
 
 def resume_transaction(
@@ -594,6 +628,11 @@ def resume_transaction(
 def abort_transaction(client: LakeClient, txn_id: str) -> None:
     """Abort a transaction, also of another client; see ``Lake.abort``."""
     client = client.writing("abort")
+    outcome.check_id(txn_id)
+    try:
+        client = _where_it_began(client, txn_id)
+    except CommitOutcomeUnknown as unknown:
+        raise InvalidOperation(unknown.message, txn_id=txn_id) from None
     if client.committed_before(txn_id) is not None:
         raise InvalidOperation(
             f"transaction {txn_id} committed before its branch was rebased and can't be aborted",

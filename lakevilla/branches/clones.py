@@ -340,7 +340,7 @@ def _own(context: Context, location: str) -> Program[int]:
     """Copy the files of one table into it; return how many."""
     for attempt in range(_TRIES):
         options = Options(Feature.R | Feature.I)
-        state = TransactionState(context, context.ids.txn_id(), options, through_head=True)
+        state = TransactionState(context, context.new_txn_id(), options, through_head=True)
         txn = begin(state)
         try:
             done = yield from bring_in(txn, location)

@@ -319,7 +319,7 @@ def moved_to(
 def _begun(own: Context, held: HeldHead, owner: str) -> TransactionState:
     """Return a transaction on an epoch that has no stored HEAD yet: it is bound without a read."""
     options = Options(Feature.R | Feature.I, owner=owner)
-    txn = begin(TransactionState(own, own.ids.txn_id(), options, through_head=True))
+    txn = begin(TransactionState(own, own.new_txn_id(), options, through_head=True))
     txn.bound.held = held
     txn.bound.sequence = txn.bound.began = held.head.sequence
     txn.bound.started_ms = own.now_ms()

@@ -30,7 +30,7 @@ from lakevilla.global_log.repo import (
     load_head,
     load_sized_commit,
 )
-from lakevilla.ids import Ids
+from lakevilla.ids import NO_TXN, Ids
 from lakevilla.lake.groups import Groups
 from lakevilla.markers.claims import GivenUp, QueueEvent
 from lakevilla.markers.marker import Marker, Unreadable
@@ -162,8 +162,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class OfBranch:
-    """The branch of a context: the branch's epoch, and the context of the lake itself."""
+    """The branch of a context: its id and its epoch, and the context of the lake itself."""
 
+    id: str
     epoch: str
     lake: Context
 
@@ -222,11 +223,22 @@ class Context:
         """The context of the lake itself, also where this is a branch's."""
         return self if self.branch is None else self.branch.lake
 
+    @property
+    def branch_id(self) -> str:
+        """The branch's id, which stays when it is rebased; ``""`` for the lake itself."""
+        return "" if self.branch is None else self.branch.id
+
+    def new_txn_id(self, above: str = NO_TXN, *, by_entry: bool = False) -> str:
+        """Return an id for a transaction that commits through the HEAD of this context."""
+        return self.ids.txn_id(above, by_entry=by_entry, branch=self.branch_id)
+
     def __post_init__(self) -> None:
         self.leases = Leases(self.settings.lease_seconds, MOST_LEASE_SECONDS)
 
     def of_branch(self, held: HeldHead) -> Context:
         """Return the context of a branch by its HEAD; its programs must run ``at_home`` there."""
+        epoch = held.head.epoch
+        branch_id = "" if epoch is None else epoch.ref_id
         return Context(
             self.root,
             self.clock,
@@ -240,7 +252,7 @@ class Context:
             connected=self.connected,
             held=held,
             commits=self.commits,
-            branch=OfBranch(held.head.home, self.lake),
+            branch=OfBranch(branch_id, held.head.home, self.lake),
         )
 
     def head(self) -> Program[HeldHead | None]:

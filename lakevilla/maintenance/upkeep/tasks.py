@@ -179,7 +179,7 @@ def _optimize(context: Context, location: str, owner: str) -> Program[Piece]:
     if rules.small_files is None or not (yield from _worth_it(context, snapshot, rules)):
         return Piece()
     options = Options(Feature.R | Feature.I, owner=owner)
-    txn_id = context.ids.txn_id(above=held.head.floor)
+    txn_id = context.new_txn_id(above=held.head.floor)
     txn = begin(TransactionState(context, txn_id, options, through_head=True))
     try:
         done = yield from optimize(txn, location)

@@ -102,7 +102,7 @@ def rerun(old: TransactionState, *, escalate: bool = False) -> Program[Transacti
     txn_id = old.id
     if escalate and is_by_entry(txn_id) and record is None:
         # It will commit through HEAD alone, and an id that says so can be settled there.
-        txn_id = old.context.ids.txn_id(above=txn_id)
+        txn_id = old.context.new_txn_id(above=txn_id)
     options = replace(old.options, features=features)
     new = begin(
         TransactionState(old.context, txn_id, options, through_head=old.through_head or escalate)

@@ -106,7 +106,7 @@ def _bind(
                 # could never commit, so take one above it.
                 yield from leave(txn)
                 by_entry = is_by_entry(txn.id)
-                txn.id = txn.context.ids.txn_id(above=held.head.floor, by_entry=by_entry)
+                txn.id = txn.context.new_txn_id(above=held.head.floor, by_entry=by_entry)
                 if txn.phases is not None:
                     txn.phases.txn_id = txn.id
         if txn.claims.key is not None and held is not None:

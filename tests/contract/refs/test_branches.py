@@ -571,3 +571,38 @@ def test_a_ref_of_a_lake_without_tables_is_reported(local_place: Place) -> None:
         lake.tag("closing")
         assert len([event for event in events if event.kind == "left_out"]) == 1
         assert lake.on("etl").read("there").num_rows == 1
+
+
+def test_outcomes_are_those_of_the_place_where_a_transaction_was_begun(lake: lv.Lake) -> None:
+    shop(lake, "delta")
+    lake.branch("etl")
+    lake.branch("other")
+    etl, other = lake.on("etl"), lake.on("other")
+    on_branch, on_lake = etl.transaction(), lake.transaction()
+    for number, txn in enumerate((on_branch, on_lake)):
+        put_in("jam", number)(txn)
+        txn.commit()
+    lake.branch("later")
+    for asked in (lake, etl, other, lake.on("later")):
+        for txn in (on_branch, on_lake):
+            assert asked.outcome(txn.id) == lv.Outcome("committed", txn.result)
+            with pytest.raises(lv.InvalidOperation, match="has committed as global version"):
+                asked.abort(txn.id)
+    lake.delete_ref("etl")
+    with pytest.raises(lv.CommitOutcomeUnknown, match="no branch of this lake is known to have"):
+        lake.outcome(on_branch.id)
+    with pytest.raises(lv.InvalidOperation, match="no branch of this lake is known to have"):
+        other.abort(on_branch.id)
+
+
+def test_a_transaction_is_aborted_from_wherever_that_is_asked(lake: lv.Lake) -> None:
+    shop(lake, "delta")
+    lake.branch("etl")
+    etl = lake.on("etl")
+    for begun, asked in ((etl, lake), (lake, etl)):
+        txn = begun.transaction()
+        put_in("jam", 1)(txn)
+        asked.abort(txn.id)
+        with pytest.raises(lv.TransactionAborted):
+            txn.commit()
+        assert asked.outcome(txn.id).state == begun.outcome(txn.id).state == "aborted"
