@@ -160,10 +160,10 @@ def _after_merge(client: LakeClient, branch: str, last: _Merged, *, delete: bool
     """Note the merge of a branch where nothing was written; with ``delete``, end the branch."""
     executor, outcomes, merged = last
     noted = executor.state.work.merging
-    if noted is not None and not executor.state.work.done:
+    if noted is not None and not executor.state.work.commits:
         # All changes were settled to be left as the lake has them: that is merged too.
         client.run(note_merged(client.context, noted))
-    result = executor.result if executor.state.work.done else None
+    result = executor.result if executor.state.work.commits else None
     if delete:
         client.run(delete_merged(client.context, branch, merged))
     number = None if result is None else result.global_version
@@ -366,7 +366,7 @@ def in_one_transaction(
 
     outcomes = run(client, begin, once, ATTEMPTS) or {}
     executor = last[0]
-    result = executor.result if executor.state.work.done else None
+    result = executor.result if executor.state.work.commits else None
     return MergeResult(None if result is None else result.global_version, merged, outcomes)
 
 

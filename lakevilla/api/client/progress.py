@@ -209,7 +209,7 @@ _WORDS = {
 
 def _outcome(state: TransactionState, error: LakeVillaError | None) -> str:
     if state.state is Status.COMMITTED:
-        return "committed" if state.work.done else "read"
+        return "committed" if state.work.commits else "read"
     if state.ending.is_in_doubt:
         return "unknown"
     if error is not None:

@@ -36,7 +36,7 @@ def run_commit(
 
     ``keeps_place``: a transaction that runs again takes over the places after a conflict.
     """
-    if state.work.done or state.claims.key is not None:
+    if state.work.commits or state.claims.key is not None:
         client.ensure_safe_store()
     try:
         with client.measured("commit", None, state.id):

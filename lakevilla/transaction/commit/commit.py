@@ -71,7 +71,7 @@ def commit(txn: TransactionState, *, publish: bool = True) -> Program[CommitResu
         if txn.ending.result is not None and not txn.ending.answered:
             return (yield from _finish(txn, publish))
         check_may_commit(txn)
-        if not txn.work.done:
+        if not txn.work.commits:
             return (yield from _end_reading(txn))
         if not txn.through_head:
             with entry_errors(txn):

@@ -209,6 +209,14 @@ class Work:
     catalog: list[CatalogRead] = field(default_factory=list)
 
     @property
+    def commits(self) -> bool:
+        """True if there is something to commit: operations, or the keys of a branch that it merges.
+
+        The keys belong to the lake from a commit on, also where the lake has the rows already.
+        """
+        return bool(self.done) or (self.merging is not None and bool(self.merging.keys))
+
+    @property
     def renames(self) -> list[Rename]:
         """The renames among its operations.
 

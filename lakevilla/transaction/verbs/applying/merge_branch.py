@@ -80,7 +80,7 @@ def merge_branch(
         if changed is not None:
             raise txn.fail(changed) from None
         raise
-    if outcomes:
+    if outcomes or taken:
         base = now if tables is None else (yield from _merged_of(since, now, outcomes))
         txn.work.merging = Merging(name, entry, base, taken, branch.held.head.replacement)
     return outcomes, now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,6 +56,57 @@ def test_a_key_commits_once_on_a_branch_and_is_the_lakes_once_it_is_merged(
     with shopped.transaction(idempotency_key="other") as txn:
         txn.append("stock", [{"sku": "zen", "qty": 1}])
     assert rows(shopped) == ["jam", "oil", "tea", "zen"]
+
+
+def _picked(lake: lv.Lake) -> None:
+    """The lake gets what was committed with the key, and not by a merge."""
+    load(lake.on("etl"), "monday")
+    lake.cherry_pick(f"etl@{lake.on('etl').history(1)[0].version}")
+
+
+def _undone(lake: lv.Lake) -> None:
+    load(lake.on("etl"), "monday")
+    lake.on("etl").run(lambda txn: txn.delete("stock", where="sku = 'jam'"))
+
+
+def _settled(lake: lv.Lake) -> None:
+    lake.on("etl").run(
+        lambda txn: txn.update("stock", {"qty": "6"}, where="sku = 'tea'"),
+        idempotency_key="monday",
+    )
+    lake.run(lambda txn: txn.update("stock", {"qty": "7"}, where="sku = 'tea'"))
+
+
+@pytest.mark.parametrize(
+    ("change", "tables", "expected"),
+    [
+        (_picked, {"stock": "kept"}, ["jam", "tea"]),
+        (_undone, {}, ["tea"]),
+        (_settled, {"stock": "kept"}, ["tea"]),
+    ],
+)
+def test_keys_are_taken_along_by_a_merge_that_changes_no_table(
+    shopped: lv.Lake,
+    change: Callable[[lv.Lake], None],
+    tables: dict[str, str],
+    expected: list[str],
+) -> None:
+    shopped.branch("etl")
+    change(shopped)
+    before = shopped.history(1)[0].version
+    merged = shopped.merge("etl", on_conflict="ours")
+    assert (merged.version, merged.tables) == (before + 1, tables)
+    load(shopped, "monday")
+    assert rows(shopped) == expected
+    done = shopped.outcome(idempotency_key="monday")
+    assert done.result is not None
+    assert (done.state, done.result.global_version) == ("committed", merged.version)
+    assert shopped.history(1)[0].tables == ()
+    again = shopped.merge("etl", delete=True)
+    assert (again.version, again.tables) == (None, {})
+    assert shopped.doctor().ok
+    assert sorted(shopped.snapshot(merged.version).read("stock")["sku"].to_pylist()) == expected
+    assert [list(version.tables) for version in shopped.changes(before)] in ([], [[]])
 
 
 def test_an_idempotency_key_counts_as_committed_on_branches_made_after_it(shopped: lv.Lake) -> None:
