@@ -153,6 +153,8 @@ class Executor(Generic[Frame]):
         self.keeps_place = False
         #: Whether a verb of this transaction found its key, or itself, committed before.
         self.was_committed = False
+        #: Whether a statement of several verbs is under way, of which nothing may be saved yet.
+        self.is_midway = False
         self.turns = turns.Turns(state.id)
         self.watched = turns.Watched()
         self.idle = turns.IdleEnd(self, idle_timeout_seconds)
@@ -373,7 +375,23 @@ class Executor(Generic[Frame]):
 
     def save_if_due(self) -> None:
         """Save after a verb if that is due; see ``turns.save_if_due``."""
-        turns.save_if_due(self, every_verb=self._durability == "every_op")
+        if not self.is_midway:
+            turns.save_if_due(self, every_verb=self._durability == "every_op")
+
+    @contextmanager
+    def as_one(self) -> Generator[None]:
+        """Enter a statement of several verbs: all of it is saved at its end, or nothing.
+
+        If it raises, its verbs are undone here; a process that resumed a part of them would commit
+        that part.
+        """
+        self.is_midway = True
+        try:
+            yield
+        finally:
+            self.is_midway = False
+        with self.verb_scope():
+            self.save_if_due()
 
     # -- tables and the lake -------------------------------------------------------
 

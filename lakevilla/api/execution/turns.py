@@ -111,6 +111,8 @@ class Lasting(Protocol):
     def turns(self) -> Turns: ...
     @property
     def watched(self) -> Watched: ...
+    @property
+    def is_midway(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -187,7 +189,7 @@ class LazySave:
             return False
         client, state = executor.client, executor.state
         with executor.turns.between_verbs() as may:
-            if may and is_due_between_verbs(state):
+            if may and not executor.is_midway and is_due_between_verbs(state):
                 try:
                     yield from save(state)
                 except LakeVillaError as error:

@@ -191,7 +191,7 @@ def create_table(
         _replace(txn, node, params, views, place)
         return
     try:
-        with whole_or_not_at_all(executor.state, location):
+        with executor.as_one(), whole_or_not_at_all(executor.state, location):
             _create_table(txn, node, params, views)
     except TableExists:
         # A name can be taken without a table: by one that was dropped, or renamed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.api.client.client import LakeClient
+from lakevilla.api.execution.turns import LazySave
 from lakevilla.api.lake import Lake
 from lakevilla.clock import SystemClock
 from lakevilla.global_log.head import overfull
@@ -139,6 +141,42 @@ def test_tables_that_were_created_and_dropped_are_saved_too(lake: lv.Lake, shop:
     with shop.connect() as second, second.resume(txn.id):
         pass
     assert {table.name for table in lake.tables()} == {"orders"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "made"),
+    [
+        ("CREATE TABLE fresh AS SELECT id, CAST('a' AS INT) AS bad FROM orders", []),
+        ("CREATE TABLE fresh (id INT, CHECK (nothing > 0))", []),
+        ("CREATE TABLE fresh AS SELECT id FROM orders", ["Create", "Insert"]),
+    ],
+)
+def test_a_statement_of_several_operations_is_saved_as_a_whole_or_not_at_all(
+    lake: lv.Lake, shop: Place, statement: str, made: list[str]
+) -> None:
+    session = lake.session(durability="every_op")
+    session.sql("BEGIN")
+    session.sql("INSERT INTO orders (id, qty) VALUES (5, 5)")
+    txn = session._transaction
+    assert txn is not None
+    with nullcontext() if made else pytest.raises(lv.InvalidOperation):
+        session.sql(statement)
+    with shop.connect() as second, second.resume(txn.id) as resumed:
+        assert [type(one).__name__ for one in resumed.operations] == ["Insert", *made]
+        resumed.abort()
+
+
+def test_the_thread_that_saves_transactions_leaves_half_a_statement_alone(shop: Place) -> None:
+    lake = shop.connect(settings=lv.Settings(save_interval_seconds=1e-6))
+    txn = lake.transaction()
+    executor = txn._executor
+    with executor.as_one():
+        txn.append("orders", {"id": [5], "qty": [5]})
+        executor.client.run(LazySave(executor).renew())
+        assert executor.state.claims.saved is None
+    assert executor.state.claims.saved is not None
+    assert executor.state.claims.saved.operations == 1
+    txn.abort()
 
 
 def test_a_merge_from_memory_is_redone_by_the_process_that_resumes_it(
