@@ -104,8 +104,8 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                     value = fn(executor)
                 return value
             except CommitOutcomeUnknown as unknown:
-                if unknown.idempotency_key is not None:
-                    raise  # no process can settle the outcome of its key
+                if unknown.idempotency_key is not None or executor.state.has_committed:
+                    raise  # no process can settle the outcome of its key; or it is of another one
                 # Only HEAD can be read for that; the caller must look for a log entry.
                 ended = _outcome(client, executor.id) if executor.state.through_head else "expired"
                 if ended not in ("committed", "aborted"):
@@ -114,14 +114,17 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                 if ended == "committed":
                     return value
                 error: LakeVillaError | None = None
-            except (ConflictError, TransactionAborted) as conflict:
-                error = conflict
-                losses += 1
-                kept = _unless_moved(client, executor.lost)
-            except RefNotFound as missing:
-                if not client.follow(is_lost=True):
+            except (ConflictError, TransactionAborted, RefNotFound) as failed:
+                is_lost = isinstance(failed, RefNotFound)
+                # With its work done, the error is the function's own.
+                if _has_committed_itself(client, executor):
                     raise
-                error = missing
+                if is_lost and not client.follow(is_lost=True):
+                    raise
+                error = failed
+                if not is_lost:
+                    losses += 1
+                    kept = _unless_moved(client, executor.lost)
             except BaseException as caught:
                 # The key of another transaction, which the function has met, is its own error.
                 if isinstance(caught, AlreadyCommitted) and executor.was_committed:
@@ -338,6 +341,15 @@ def _unless_moved(client: LakeClient, lost: TransactionState | None) -> Transact
 def _outcome(client: LakeClient, txn_id: str) -> str:
     client.ensure_safe_store()
     return client.run(outcome.outcome(client.context, txn_id)).state
+
+
+def _has_committed_itself(client: LakeClient, executor: Executor[Any]) -> bool:
+    """Return whether the function has committed its transaction before it raised, or may have."""
+    state = executor.state
+    if not state.ending.is_in_doubt:
+        return state.has_committed
+    # The function has kept it to itself that the outcome is unknown.
+    return not state.through_head or _outcome(client, executor.id) != "aborted"
 
 
 def _has_committed(client: LakeClient, txn_id: str) -> bool:

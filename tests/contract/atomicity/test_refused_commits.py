@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -190,6 +190,24 @@ def test_run_does_not_say_no_where_nobody_knows(quick_place: Place) -> None:
         ):
             lake.run(lambda txn: txn.append("bank", [{"id": 5, "balance": 5}]))
         assert rows(lake) == [0, 5]
+
+
+def test_run_does_not_repeat_a_function_that_has_hidden_an_unknown_outcome(
+    lake: lv.Lake, features: lv.Feature
+) -> None:
+    calls = []
+
+    def fails(txn: lv.Transaction) -> None:
+        calls.append(txn.id)
+        txn.append("bank", [{"id": 5, "balance": 5}])
+        with broken(lake, CUT, FORBIDDEN, lands=True, blind=True):
+            with suppress(lv.CommitOutcomeUnknown):
+                txn.commit()
+        raise lv.ConflictError("another job was first")
+
+    with pytest.raises(lv.ConflictError, match="another job"):
+        lake.run(fails, attempts=2, features=features)
+    assert (len(calls), rows(lake)) == (1, [0, 5])
 
 
 def test_a_refused_fence_is_not_taken_for_an_outcome(quick_place: Place) -> None:

@@ -544,3 +544,25 @@ def test_an_undone_transaction_leaves_no_file_that_was_too_large_to_wait(tmp_pat
             assert len(list(tmp_path.rglob("*.parquet"))) > len(before)
             raise ZeroDivisionError
     assert sorted(tmp_path.rglob("*.parquet")) == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        lv.ConflictError("another job was first"),
+        lv.TransactionAborted("another job was ended"),
+        lv.CommitOutcomeUnknown("another job's commit got no answer"),
+        lv.RefNotFound("another job's branch is gone"),
+    ],
+)
+def test_run_does_not_repeat_a_function_that_has_committed_itself(
+    lake: lv.Lake, shop: Place, error: lv.LakeVillaError
+) -> None:
+    def commits_and_fails(txn: lv.Transaction) -> None:
+        txn.append("orders", {"id": [5], "qty": [1]})
+        txn.commit()
+        raise error
+
+    with pytest.raises(type(error), match="another job"):
+        lake.run(commits_and_fails)
+    assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5]
