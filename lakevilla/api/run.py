@@ -116,10 +116,8 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                 error: LakeVillaError | None = None
             except (ConflictError, TransactionAborted, RefNotFound) as failed:
                 is_lost = isinstance(failed, RefNotFound)
-                # With its work done, the error is the function's own.
-                if _has_committed_itself(client, executor):
-                    raise
-                if is_lost and not client.follow(is_lost=True):
+                is_its_own = _has_committed_itself(client, executor)
+                if is_its_own or (is_lost and not client.follow(is_lost=True)):
                     raise
                 error = failed
                 if not is_lost:
@@ -132,11 +130,7 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                 kept = executor.lost  # the function has turned a conflict into another error
                 raise
             if attempt + 1 == attempts:
-                raise error or TransactionAborted(
-                    f"transaction {executor.id} was not committed in {attempts} attempts: "
-                    "run it again later",
-                    txn_id=executor.id,
-                )
+                raise error or _never_committed(executor.id, attempts)
             if (
                 error
                 and kept is None
@@ -150,6 +144,13 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
         if kept is not None:
             _end_kept(client, kept)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _never_committed(txn_id: str, attempts: int) -> TransactionAborted:
+    return TransactionAborted(
+        f"transaction {txn_id} was not committed in {attempts} attempts: run it again later",
+        txn_id=txn_id,
+    )
 
 
 def run_each_call(
