@@ -7,8 +7,8 @@ that would add the second of the two to the lake.
 from __future__ import annotations
 
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TableNotFound
-from lakevilla.global_log.head import Head
-from lakevilla.global_log.repo import load_tables
+from lakevilla.global_log.head import NOWHERE, Head, NameMap
+from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.mounts import mount_of
 from lakevilla.lake.table_log import known_tail
@@ -61,30 +61,45 @@ def meant(context: Context, head: Head | None, exact: str, path: str) -> Program
     return there[0] if there else path
 
 
-def twin_in_lake(head: Head | None, location: str) -> Program[str | None]:
-    """Return HEAD's table that a table at ``location`` would share its name with, as a sentence."""
-    twin = twin_of(location)
-    if twin is None:
+def twin_in_lake(
+    head: Head | None, name: str, *, own: str | None = None, names: NameMap | None = None
+) -> Program[str | None]:
+    """Return what HEAD has that would share a name with a table called ``name``, as a sentence.
+
+    It is a table at a path, also one that a clone shows, or a registered name. ``own``: the
+    location of the table itself, if ``name`` is not its path. ``names``: those after other changes.
+    """
+    twin = twin_of(name)
+    if head is None or twin is None:
         return None
     yield from load_tables(head, [twin])
-    if not is_in_lake(head, twin):
+    yield from load_names(head, [twin])
+    called = (head.names if names is None else names).get(twin, NOWHERE)
+    place = twin if called == NOWHERE else called
+    if place == (own or name):
         return None
+    is_there = called != NOWHERE or is_in_lake(head, twin)
+    if not is_there and (yield from mount_of(head, twin)) is None:
+        return None
+    what = "which is in the lake," if called == NOWHERE else f"the registered name of {called},"
     return (
-        f"table {location} and table {twin}, which is in the lake, could both be meant by "
-        f"{min(location, twin)!r}: choose another name"
+        f"table {name} and table {twin}, {what} could both be meant by {min(name, twin)!r}: choose "
+        "another name"
     )
 
 
-def refuse_twin(head: Head | None, location: str) -> Program[None]:
+def refuse_twin(
+    head: Head | None, name: str, *, own: str | None = None, names: NameMap | None = None
+) -> Program[None]:
     """Refuse to add a table whose name could mean one that is in the lake already.
 
     Raises
     ------
     InvalidOperation
     """
-    reason = yield from twin_in_lake(head, location)
+    reason = yield from twin_in_lake(head, name, own=own, names=names)
     if reason is not None:
-        raise InvalidOperation(reason, table=location)
+        raise InvalidOperation(reason, table=name)
 
 
 def is_in_lake(head: Head | None, location: str) -> bool:

@@ -211,6 +211,9 @@ def _why_not(head: Head, source: str, to: str) -> Program[str | None]:
         if place == to:
             return f"{to} {what}: choose another place"
         return f"{to} is inside table {place}: choose a path outside of it"
+    twin = yield from twin_in_lake(head, to)
+    if twin is not None:
+        return twin
     named = yield from _named(head, to)
     if named is not None:
         where = head.names[named] or "another path"

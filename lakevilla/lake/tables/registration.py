@@ -243,6 +243,7 @@ def _with_tables(
                 yield from refuse_shown(head, location)
         if name != location and name not in head.names:
             yield from refuse_shown(head, name)
+            yield from refuse_twin(head, name, own=location, names=head.names.updated(names))
         names |= yield from _new_names(head, name, location, names)
         if state is None or state.dropped:
             if state is not None and state.pending:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
 from lakevilla.global_log.head import NOWHERE, Head, NameMap
@@ -10,10 +10,11 @@ from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.mounts import mount_of
 from lakevilla.lake.table_log import open_tail
+from lakevilla.lake.tables.dotted_names import twin_in_lake, twin_of
 from lakevilla.sql.catalog import refuse_reserved
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
-from lakevilla.sublogs.operations import Operation, Rename
+from lakevilla.sublogs.operations import Create, Operation, Rename
 
 
 def renames_of(operations: Iterable[Operation]) -> list[Rename]:
@@ -64,6 +65,7 @@ def refuse_taken(context: Context, head: Head | None, names: NameMap, one: Renam
     """
     refuse_reserved(one.new)
     _check_name(names, one)
+    yield from _refuse_twin(head, names, one)
     if one.place == one.table:
         return
     yield from _refuse_shown(head, one)
@@ -73,7 +75,7 @@ def refuse_taken(context: Context, head: Head | None, names: NameMap, one: Renam
 
 
 def names_after(
-    head: Head | None, operations: Iterable[Operation]
+    head: Head | None, operations: Collection[Operation]
 ) -> Program[dict[str, str | None]]:
     """Return what operations change in the names of the HEAD that is replaced; None removes one.
 
@@ -88,6 +90,7 @@ def names_after(
     yield from load_names(head, {name for one in renames for name in (one.old, one.new, one.place)})
     yield from load_tables(head, [one.place for one in renames])
     names = NameMap() if head is None else head.names
+    made = {one.table for one in operations if isinstance(one, Create)}
     changes: dict[str, str | None] = {}
     for one in renames:
         stands_for = names.get(one.old)
@@ -97,6 +100,7 @@ def names_after(
                 table=one.table,
             )
         _check_name(names, one)
+        yield from _refuse_twin(head, names, one, made)
         there = None if head is None else head.tables.get(one.place)
         if one.place != one.table and there is not None and not there.dropped:
             raise _two_tables(one, head)
@@ -105,6 +109,21 @@ def names_after(
         names = names.updated(_changes(one))
         changes |= _changes(one)
     return changes
+
+
+def _refuse_twin(
+    head: Head | None, names: NameMap, one: Rename, made: Collection[str] = ()
+) -> Program[None]:
+    """Refuse a name that differs by dots and slashes alone from that of another table.
+
+    ``made``: the tables that are created together with the rename.
+    """
+    reason = yield from twin_in_lake(head, one.place, own=one.table, names=names)
+    twin = twin_of(one.place)
+    if twin in made and twin != one.table:
+        reason = f"{one.new!r} could also mean table {twin}, which this transaction creates"
+    if reason is not None:
+        raise TableExists(reason, table=one.table)
 
 
 def _refuse_shown(head: Head | None, one: Rename) -> Program[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakevilla.errors import InvalidOperation, TableExists
 from lakevilla.global_log.head import NameMap
 from lakevilla.global_log.repo import load_names
+from lakevilla.lake.tables.dotted_names import twin_of
 from lakevilla.lake.tables.renaming import known_name, refuse_taken, renamed
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Create, Rename
@@ -35,10 +36,12 @@ def rename(txn: TransactionState, name: str, location: str, new: str, place: str
     operation = Rename(location, old, new, place)
     if (old, new) == (location, location) or old == new:
         raise InvalidOperation(f"table {name} has that name already", table=name)
+    taken = {place, twin_of(place)} - {location}
     for done in txn.work.done:
-        if isinstance(done.operation, Create) and done.table == place != location:
+        if isinstance(done.operation, Create) and done.table in taken:
             raise TableExists(
-                f"this transaction creates a table at {place}: choose another name than {new!r}",
+                f"this transaction creates a table at {done.table}: choose another name than "
+                f"{new!r}",
                 table=name,
             )
     yield from refuse_taken(txn.context, txn.head, names, operation)

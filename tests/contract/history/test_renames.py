@@ -323,3 +323,89 @@ def test_names_that_the_transaction_itself_changes_mean_what_it_says(lake: lv.La
         txn.rename_table("sales", "orders")
         assert values(txn.read("orders")) == [1, 2]
     assert ids(lake, "orders") == [1, 2]
+
+
+def _path(lake: lv.Lake) -> None:
+    lake.create_table("a/b", ROWS)
+
+
+def _name(lake: lv.Lake, name: str = "a.b") -> None:
+    lake.create_table("other", ROWS)
+    lake.rename_table("other", name)
+
+
+def _shown(lake: lv.Lake) -> None:
+    lake.create_table("source", ROWS)
+    lake.clone("source", "a/b")
+
+
+def _register(lake: lv.Lake, name: str) -> None:
+    lake.register(name, f"{lake.root}/t")
+
+
+def _rename(lake: lv.Lake, name: str) -> None:
+    lake.rename_table("t", name)
+
+
+def _clone(lake: lv.Lake, name: str) -> None:
+    lake.clone("t", name)
+
+
+def _create(lake: lv.Lake, name: str) -> None:
+    lake.create_table(name, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name"),
+    [
+        *((first, second, "a.b") for first in (_path, _shown) for second in (_rename, _clone)),
+        (_path, _register, "a.b"),
+        *((_name, second, "a/b") for second in (_rename, _clone, _create, _register)),
+    ],
+)
+def test_no_two_names_of_a_lake_differ_by_dots_and_slashes_alone(
+    lake: lv.Lake,
+    first: Callable[[lv.Lake], None],
+    second: Callable[[lv.Lake, str], None],
+    name: str,
+) -> None:
+    lake.create_table("t", ROWS)
+    first(lake)
+    before = sorted(lake)
+    with pytest.raises(lv.LakeVillaError, match=r"could (both be meant|mean two tables)"):
+        second(lake, name)
+    assert sorted(lake) == before
+    lake.session().sql("INSERT INTO a.b VALUES (7)")
+    assert values(lake.read("a.b")) == [1, 7]
+
+
+def test_of_two_such_names_that_come_at_the_same_time_the_second_is_refused(lake: lv.Lake) -> None:
+    lake.create_table("t", ROWS)
+    both = lake.transaction()
+    both.rename_table("t", "a.b")
+    both.create_table("a/b", ROWS)
+    with pytest.raises(lv.TableExists, match="could also mean table a/b, which this transaction"):
+        both.commit()
+    with lake.transaction() as txn:
+        txn.create_table("c/d", ROWS)
+        with pytest.raises(lv.TableExists, match="this transaction creates a table at c/d"):
+            txn.rename_table("t", "c.d")
+    renaming, making = lake.transaction(), lake.transaction()
+    renaming.rename_table("t", "e.f")
+    making.create_table("e/f", ROWS)
+    making.commit()
+    with pytest.raises(lv.TableExists, match=r"could both be meant by 'e\.f'"):
+        renaming.commit()
+    renaming, making = lake.transaction(), lake.transaction()
+    renaming.rename_table("t", "g.h")
+    making.create_table("g/h", ROWS)
+    renaming.commit()
+    with pytest.raises(lv.LakeVillaError, match=r"could both be meant by 'g\.h'"):
+        making.commit()
+
+
+def test_a_table_keeps_its_own_name_with_dots_for_slashes(lake: lv.Lake) -> None:
+    lake.create_table("a/b", ROWS)
+    lake.rename_table("a/b", "a.b")
+    lake.rename_table("a.b", "a/b")
+    assert sorted(lake) == ["a/b", "orders"]
