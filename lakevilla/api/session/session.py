@@ -14,7 +14,7 @@ from typing import Any, Generic, Self, get_args
 from lakevilla.api.arguments import check_choice, check_number, check_views, parameters
 from lakevilla.api.client.discovering import refuse_places
 from lakevilla.api.frame import Frame
-from lakevilla.api.run import begin_transaction, check_timeout
+from lakevilla.api.run import begin_transaction, check_options, check_timeout
 from lakevilla.api.session.performing import perform, run_separately, tell
 from lakevilla.api.session.planning import (
     Given,
@@ -385,12 +385,7 @@ def begin_session(
             "an idempotency_key belongs to one transaction, and a session has many: pass it to "
             "lake.transaction() or lake.run()"
         )
-    known = tuple(inspect.signature(begin_transaction).parameters)[2:-1]
-    for name in options:
-        if name not in known:
-            raise InvalidOperation(
-                f"unknown transaction option {name!r}: choose from {', '.join(known)}"
-            )
+    check_options(options)
     if isolation is not None:
         check_choice("isolation", isolation, *get_args(Isolation))
         options["isolation"] = isolation

@@ -323,3 +323,11 @@ def test_a_session_that_is_forgotten_says_what_is_lost(lake: lv.Lake) -> None:
     with pytest.warns(lv.LakeVillaWarning, match="what it has written"):
         held.clear()
     assert lake.read("orders").num_rows == 0
+
+
+@pytest.mark.parametrize("option", ["verify", "batch", "isolatoin"])
+def test_options_that_no_transaction_takes_are_refused_when_the_session_begins(
+    lake: lv.Lake, option: str
+) -> None:
+    with pytest.raises(lv.InvalidOperation, match=f"unknown transaction option '{option}'"):
+        lake.session(**{option: "on"})
