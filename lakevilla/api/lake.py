@@ -664,6 +664,8 @@ class Lake(Hinted, Generic[Frame]):
     def resume(self, txn_id: str) -> Transaction[Frame]:
         """Continue a saved transaction of another process, in its last saved state.
 
+        It goes on where it was begun: on the lake, or on the branch, of which this may be another.
+
         Parameters
         ----------
         txn_id : str

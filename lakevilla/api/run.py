@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from inspect import iscoroutinefunction
@@ -634,6 +634,9 @@ def resume_transaction(
     """Continue a saved transaction of another process; see ``Lake.resume``."""
     client = client.writing("resume")
     client.ensure_safe_store()
+    outcome.check_id(txn_id)
+    with suppress(CommitOutcomeUnknown):  # then it was saved nowhere, or its branch has ended
+        client = _where_it_began(client, txn_id)
     client.refuse_begun_before(txn_id)
     return executor(client, client.run(save.resume(client.context, txn_id, client.owner)))
 

@@ -606,3 +606,16 @@ def test_a_transaction_is_aborted_from_wherever_that_is_asked(lake: lv.Lake) -> 
         with pytest.raises(lv.TransactionAborted):
             txn.commit()
         assert asked.outcome(txn.id).state == begun.outcome(txn.id).state == "aborted"
+
+
+def test_a_transaction_is_resumed_where_it_was_begun(lake: lv.Lake) -> None:
+    shop(lake, "delta")
+    lake.branch("etl")
+    etl = lake.on("etl")
+    for place, other in ((etl, lake), (lake, etl)):
+        saved = place.transaction()
+        put_in("gin", 3)(saved)
+        saved.save()
+        other.resume(saved.id).commit()
+        assert stock(place)["gin"] == 3
+        assert stock(other).get("gin") == (None if other is lake else 3)
