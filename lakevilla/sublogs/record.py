@@ -99,7 +99,8 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
 
     The state is the log up to ``logged`` with the commits in ``overlay`` (sequence, txn, hash,
     base) laid over. ``state`` is HEAD's entry, or null if it had none, as JSON that the global log
-    reads. ``clone`` is the id of the clone that shows the table, if one does.
+    reads. ``clone`` is the id of the clone that shows the table, if one does; ``catalog`` is the
+    key of its pointer in a catalog, which HEAD may not have yet.
     """
 
     logged: int
@@ -111,6 +112,7 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
     state: msgspec.Raw = msgspec.Raw(b"null")
     format: FormatName = "delta"
     clone: str = ""
+    catalog: str = ""
 
 
 class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):

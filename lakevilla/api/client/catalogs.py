@@ -70,7 +70,8 @@ def mount_catalogs(
 ) -> None:
     """Have the store answer for the pointers of these catalogs' tables.
 
-    ``admit`` is called with each directory in which a catalog says that a table's metadata is.
+    ``admit`` is called with each directory in which a catalog says that a table, or its metadata,
+    is.
     """
     if not catalogs:
         return

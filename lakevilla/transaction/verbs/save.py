@@ -246,6 +246,7 @@ def _saved_table(working: Working) -> SavedTable:
         msgspec.Raw(msgspec.json.encode(view.state)),
         working.snapshot.format,
         "" if view.mount is None else view.mount.entry.id,
+        working.snapshot.catalog,
     )
 
 
@@ -416,6 +417,8 @@ def working_of(
             txn_id=txn_id,
         ) from None
     context.expected.setdefault(location, saved.format)
+    if saved.catalog:
+        context.catalogs.setdefault(location, saved.catalog)
     if saved.clone:
         assert txn.head is not None, "it was resumed on a HEAD"
         mount = yield from mounted_at(txn.head, location)

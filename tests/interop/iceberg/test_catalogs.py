@@ -306,6 +306,37 @@ def test_alterations_go_through_the_catalog(place: Place) -> None:
     assert place.seen() == [(1, 10), (2, 20), (3, 30), (4, 40)]
 
 
+def _append(txn: lv.Transaction[Any], orders: str) -> None:
+    txn.append(orders, table_of([(3, 30)]))
+
+
+def _read(txn: lv.Transaction[Any], orders: str) -> None:
+    txn.append("stock", txn.read(orders, where="k = 1"))
+
+
+def _insert(txn: lv.Transaction[Any], orders: str) -> None:
+    txn.sql(f"INSERT INTO stock SELECT * FROM {orders} WHERE k <> 2")
+
+
+@pytest.mark.parametrize("change", [_append, _read, _insert])
+@pytest.mark.parametrize("defer", [False, True], ids=["at once", "deferred"])
+def test_another_client_resumes_a_transaction_on_a_catalogs_table_that_is_new_to_the_lake(
+    sql: Place, change: Callable[[lv.Transaction[Any], str], None], defer: bool
+) -> None:
+    """The lake's HEAD does not say yet that the table is in a catalog: what was saved does."""
+    with sql.connect() as lake:
+        lake.create_table("stock", table_of([]).schema)
+        txn = lake.transaction(defer=defer)
+        change(txn, sql.orders)
+        txn.save()
+    sql.append([(4, 40)])  # a redo reads the table's present files
+    with sql.connect() as other:
+        other.resume(txn.id).commit()
+        stock: dict[Any, Rows] = {_append: [], _read: [(1, 10)], _insert: [(1, 10), (4, 40)]}
+        assert rows_in(other, "stock") == stock[change]
+    assert sql.seen() == [(1, 10), (2, 20), *([(3, 30)] if change is _append else []), (4, 40)]
+
+
 def test_a_table_that_is_replaced_gets_its_partitions_and_no_sort_order(place: Place) -> None:
     with place.table().update_sort_order() as order:
         order.asc("v", IdentityTransform())

@@ -101,6 +101,7 @@ class CatalogStore:
             return found
         token = _token(found)
         self._admit(str(token.e_tag).rpartition("/")[0])
+        self._admit(place_of(found.metadata.location).uri)
         body = encode_pointer(Pointer(str(token.e_tag), found.metadata.location))
         return Found(body, token, len(body))
 
