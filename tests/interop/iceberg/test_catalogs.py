@@ -337,6 +337,50 @@ def test_another_client_resumes_a_transaction_on_a_catalogs_table_that_is_new_to
     assert sql.seen() == [(1, 10), (2, 20), *([(3, 30)] if change is _append else []), (4, 40)]
 
 
+def test_several_schemas_of_one_commit_have_the_lakes_numbers_in_the_catalog(place: Place) -> None:
+    """The snapshot names its schema by the number that the lake gave it; others read the past."""
+    with place.connect() as lake:
+        with lake.transaction() as txn:
+            txn.alter(place.orders, add_columns=pa.schema([("x", pa.string())]))
+            txn.append(place.orders, [{"k": 3, "v": 30, "x": "x", "y": 3}], schema_mode="merge")
+        first = place.table().current_snapshot().snapshot_id
+        with lake.transaction() as txn:
+            txn.alter(place.orders, add_columns=pa.schema([("z", pa.string())]))
+            txn.alter(place.orders, rename_columns={"z": "w"})
+            txn.alter(place.orders, rename_columns={"w": "z"})
+            txn.append(place.orders, [{"k": 4, "v": 40, "z": "z"}])
+        with lake.transaction() as txn:
+            txn.alter(place.orders, drop_columns=["x", "y", "z"])
+        assert rows_in(lake, place.orders) == place.seen() == [(1, 10), (2, 20), (3, 30), (4, 40)]
+    table = place.table()
+    columns = {
+        one.schema_id: [field.name for field in one.fields] for one in table.metadata.schemas
+    }
+    assert sorted(columns) == [0, 1, 2, 3, 4]
+    named = [columns[one.schema_id] for one in table.metadata.snapshots]
+    assert [len(one) for one in named] == [2, 4, 5, 2]
+    assert table.schema().as_struct() == table.metadata.schema_by_id(0).as_struct()
+    then = table.scan(snapshot_id=first, row_filter="k = 3").to_arrow()
+    assert then.to_pylist() == [{"k": 3, "v": 30, "x": "x", "y": 3}]
+
+
+def test_a_table_that_is_replaced_twice_by_one_commit_may_lose_a_column_of_the_first_partitions(
+    place: Place,
+) -> None:
+    with place.connect() as lake:
+        lake.session().sql(
+            f"BEGIN; CREATE OR REPLACE TABLE {place.orders} PARTITIONED BY (d) "
+            "AS SELECT CAST(7 AS BIGINT) AS k, 'q' AS d; "
+            f"CREATE OR REPLACE TABLE {place.orders} PARTITIONED BY (bucket(4, k)) "
+            "AS SELECT CAST(8 AS BIGINT) AS k, CAST(80 AS BIGINT) AS v; COMMIT"
+        )
+        lake.run(lambda txn: txn.append(place.orders, [{"k": 9, "v": 90}]))
+        assert rows_in(lake, place.orders) == place.seen() == [(8, 80), (9, 90)]
+    table = place.table()
+    assert [str(field.transform) for field in table.spec().fields] == ["bucket[4]"]
+    assert table.scan(row_filter="k = 9").to_arrow()["v"].to_pylist() == [90]
+
+
 def test_a_table_that_is_replaced_gets_its_partitions_and_no_sort_order(place: Place) -> None:
     with place.table().update_sort_order() as order:
         order.asc("v", IdentityTransform())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -50,6 +50,7 @@ from lakevilla.formats.iceberg.metadata.definition import (
     place_of,
 )
 from lakevilla.formats.iceberg.metadata.file import MAIN, Metadata, property_of
+from lakevilla.formats.iceberg.metadata.schema import full_names
 from lakevilla.ids import Ids
 from lakevilla.store.base import ABSENT, ANY, Refused, Stored
 from lakevilla.store.effects import delete, list_objects, put
@@ -425,8 +426,7 @@ def commit_request(
     removed: list[str] = []
     if definition is not None:
         changes = [
-            *_schema_updates(known, definition),
-            *_spec_updates(known, definition),
+            *_schema_and_spec_updates(known, definition),
             *_order_updates(known, definition),
         ]
         old, new = known["properties"], definition["properties"]
@@ -470,29 +470,65 @@ def commit_request(
     return msgspec.json.encode(CommitRequest(number, parent, requirements, changes))
 
 
-def _schema_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Any]:
-    current = new["current-schema-id"]
-    if current == old["current-schema-id"]:
-        return []
-    schema = next(one for one in new["schemas"] if one.get("schema-id", 0) == current)
-    if schema in old["schemas"]:
-        return [{"action": "set-current-schema", "schema-id": current}]
+def _schema_and_spec_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Any]:
+    """Return new schemas and specs in the order of their numbers, and what is current of each.
+
+    A catalog may count them up itself, and the snapshot names its schema, as manifests name their
+    spec, by the numbers that the lake has given. It checks a new spec against the schema that is
+    current then, which may be another one than the commit ends with: that may lack its columns.
+    """
+    schemas = sorted(new["schemas"], key=_schema_id)
+    fresh = [one for one in schemas if _is_fresh(one, old["schemas"])]
     last = new["last-column-id"]
-    return [
-        {"action": "add-schema", "schema": schema, "last-column-id": last},
-        {"action": "set-current-schema", "schema-id": -1},
+    changes: list[Any] = [
+        {"action": "add-schema", "schema": one, "last-column-id": last} for one in fresh
     ]
+    current, wanted = old["current-schema-id"], new["current-schema-id"]
 
+    def go_to(schema: int) -> None:
+        nonlocal current
+        if schema != current:
+            # -1 is the last one added, under any number.
+            is_last = bool(fresh) and schema == _schema_id(fresh[-1])
+            number = -1 if is_last else schema
+            changes.append({"action": "set-current-schema", "schema-id": number})
+            current = schema
 
-def _spec_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Any]:
     known = {spec["spec-id"] for spec in old["partition-specs"]}
-    fresh = [spec for spec in new["partition-specs"] if spec["spec-id"] not in known]
-    changes: list[Any] = [{"action": "add-spec", "spec": spec} for spec in fresh]
-    current = new["default-spec-id"]
-    if current != old["default-spec-id"]:
+    specs = [spec for spec in new["partition-specs"] if spec["spec-id"] not in known]
+    for spec in sorted(specs, key=lambda one: int(one["spec-id"])):
+        go_to(_schema_for(spec, schemas, wanted))
+        changes.append({"action": "add-spec", "spec": spec})
+    go_to(wanted)
+    default = new["default-spec-id"]
+    if default != old["default-spec-id"]:
         # By its number, and not as the last one added: a catalog that gave it another one refuses.
-        changes.append({"action": "set-default-spec", "spec-id": current})
+        changes.append({"action": "set-default-spec", "spec-id": default})
     return changes
+
+
+def _schema_id(schema: Mapping[str, Any]) -> int:
+    return int(schema.get("schema-id", 0))
+
+
+def _is_fresh(schema: Mapping[str, Any], known: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a catalog lacks a schema; it may spell one that it has in another way."""
+    names = list(full_names(schema["fields"]))
+    return not any(
+        _schema_id(one) == _schema_id(schema) and list(full_names(one["fields"])) == names
+        for one in known
+    )
+
+
+def _schema_for(spec: Mapping[str, Any], schemas: Sequence[Mapping[str, Any]], wanted: int) -> int:
+    """Return the schema to add a spec under: the wanted one, else the newest with its columns."""
+    sources = {part["source-id"] for part in spec["fields"] if part["transform"] != "void"}
+    having = [
+        _schema_id(one)
+        for one in schemas
+        if sources <= {number for _, number in full_names(one["fields"])}
+    ]
+    return wanted if wanted in having or not having else having[-1]
 
 
 def _order_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Any]:
