@@ -7,6 +7,7 @@ operation and on the state alone, so it is the same the first time, in a redo an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -25,6 +26,7 @@ from lakevilla.formats.files import (
     removal,
     size_of,
 )
+from lakevilla.formats.iceberg.metadata.partition_values import partition_keys
 from lakevilla.lake.context import Context
 from lakevilla.lake.operations.by_rows import by_rows
 from lakevilla.lake.operations.comparing.computed import Beneath, layout_before, unfit
@@ -75,8 +77,9 @@ def transplanted(
         return (yield from _by_rows(context, operation, after, definition, name, beneath))
     adds: list[DataFile] = []
     unfit_files: list[DataFile] = []
+    specs = _specs_of(after)
     for file in found.adds:
-        (unfit_files if _must_be_written(file, after) else adds).append(_changed(file))
+        (unfit_files if _must_be_written(file, specs) else adds).append(_changed(file))
     written: tuple[Written, ...] = ()
     if unfit_files:
         # Each file is a part of its own: they may be of several partitions.
@@ -205,19 +208,21 @@ def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot
     return format_.redefine(snapshot, after.metadata, after.protocol)
 
 
-def _must_be_written(file: DataFile, after: TableSnapshot) -> bool:
+def _must_be_written(file: DataFile, specs: Sequence[AbstractSet[str]] | None) -> bool:
     """Return whether an Iceberg file can't be added again unchanged.
 
     It would get a new sequence number, so the deletes that applied to it no longer would; and a
     manifest can name it only under a partition spec that the table has.
     """
+    return specs is not None and (bool(file.deletes) or file.partition_values.keys() not in specs)
+
+
+def _specs_of(after: TableSnapshot) -> list[AbstractSet[str]] | None:
+    """Return the keys of partition values by each spec of an Iceberg table; None for another."""
     if not after.layout.by_field_id or after.format != "iceberg":
-        return False
-    keys = [
-        {str(field["field-id"]) for field in spec["fields"] if field["transform"] != "void"}
-        for spec in after.metadata["partition-specs"]
-    ]
-    return bool(file.deletes) or set(file.partition_values) not in keys
+        return None
+    specs = partition_keys(after.metadata["partition-specs"])
+    return [{*keys.values()} for keys in specs.values()]
 
 
 def _rows(file: DataFile) -> int:

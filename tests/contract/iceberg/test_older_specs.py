@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,12 +29,31 @@ def partition(root: Path, table: str) -> None:
         spec.add_field("country", IdentityTransform(), "country")
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> lv.Lake:
-    """A lake with table t: two rows without a partition, one in that of Italy."""
+def partition_under_a_used_id(root: Path, table: str) -> None:
+    """Do so as an old writer of version 1, which counts the ids of the fields from 1000 again."""
+    hint = root / table / "metadata/version-hint.text"
+    number = int(hint.read_text())
+    document: dict[str, Any] = json.loads((hint.parent / f"v{number}.metadata.json").read_text())
+    (first,) = document["partition-specs"]
+    (field,) = first["fields"]
+    (source,) = [f["id"] for f in document["schemas"][0]["fields"] if f["name"] == "country"]
+    other = {**field, "source-id": source, "name": "country"}
+    document["partition-specs"].append({"spec-id": 1, "fields": [other]})
+    document["default-spec-id"] = 1
+    (hint.parent / f"v{number + 1}.metadata.json").write_text(json.dumps(document))
+    hint.write_text(str(number + 1))
+
+
+@pytest.fixture(params=["no partitions", "other partitions", "other partitions under the same id"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> lv.Lake:
+    """A lake with table t: two older rows, and one in the partition of Italy."""
     made = lv.connect(str(tmp_path))
-    made.create_table("t", rows("de", "fr"), format="iceberg")
-    partition(tmp_path, "t")
+    by = () if request.param == "no partitions" else ("id",)
+    made.create_table("t", rows("de", "fr"), format="iceberg", partition_by=by)
+    if request.param == "other partitions under the same id":
+        partition_under_a_used_id(tmp_path, "t")
+    else:
+        partition(tmp_path, "t")
     made.run(lambda txn: txn.append("t", rows("it", first=3)))
     return made
 

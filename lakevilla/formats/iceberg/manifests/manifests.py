@@ -150,7 +150,7 @@ def entries_of(
     file.named = {"partition": {field.name: field.field_id for field in spec.fields}}
     with _translated(key, definition.table, "manifest"), file as reader:
         places = _places(reader.schema, spec)
-        types = PartitionTypes(spec, definition.leaves, definition.table)
+        types = definition.partition_types(spec.spec_id)
         found = [inherit(entry, manifest) for entry in reader]
         for entry in found:
             if places is not None:
@@ -206,7 +206,7 @@ def columns_of(
     entries: Sequence[ManifestEntry], spec_id: int, definition: IcebergDefinition
 ) -> pa.Table:
     """Return entries of one of the table's specs as an ``ENTRIES`` table."""
-    types = PartitionTypes(definition.specs[spec_id], definition.leaves, definition.table)
+    types = definition.partition_types(spec_id)
     rows = [_row(entry, spec_id, types, definition) for entry in entries]
     columns = list(zip(*rows, strict=True)) or [()] * len(ENTRIES)
     arrays = [pa.array(values, f.type) for values, f in zip(columns, ENTRIES, strict=True)]
@@ -312,7 +312,7 @@ def _target(file: DataFile) -> str | None:
 def new_entry(file: AddedFile, snapshot_id: int, definition: IcebergDefinition) -> ManifestEntry:
     """Return the entry that adds a data file in the spec that it was partitioned by."""
     spec = definition.spec_of(file)
-    types = PartitionTypes(spec, definition.leaves, definition.table)
+    types = definition.partition_types(spec.spec_id)
     metrics = metrics_of(file.stats, definition.leaves)
     floats = {n for n in metrics.lower if definition.leaves[n].type in ("float", "double")}
     data_file = DataFile.from_args(

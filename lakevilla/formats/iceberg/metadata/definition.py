@@ -13,7 +13,12 @@ import pyarrow as pa
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.base import VOIDED
 from lakevilla.formats.files import DataFile, file_key
-from lakevilla.formats.iceberg.metadata.partition_values import UNKNOWN, default_text
+from lakevilla.formats.iceberg.metadata.partition_values import (
+    UNKNOWN,
+    PartitionTypes,
+    default_text,
+    partition_keys,
+)
 from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.metadata.schema import (
     Field,
@@ -207,13 +212,21 @@ class IcebergDefinition:
     def spec(self) -> PartitionSpec:
         return self.specs[self.document["default-spec-id"]]
 
+    @cached_property
+    def _keys(self) -> dict[int, dict[int, str]]:
+        return partition_keys(self.document["partition-specs"])
+
+    def partition_types(self, spec_id: int) -> PartitionTypes:
+        """Return the fields of a spec, as manifests of it have their values."""
+        return PartitionTypes(self.specs[spec_id], self._keys[spec_id], self.leaves, self.table)
+
     def spec_of(self, file: DataFile) -> PartitionSpec:
         """Return the spec that a data file was partitioned by: that of its partition values' keys.
 
         A copied table, or an earlier state of one, has files of older specs: under another spec
         than its own, a file would be skipped by filters. Raises ``CorruptObject``.
         """
-        if len(self.specs) == 1:
+        if len(self.specs) == 1 and not any("-" in key for key in file.partition_values):
             return self.spec
         found = self._specs_by_keys.get(frozenset(file.partition_values))
         if found is None:
@@ -227,12 +240,9 @@ class IcebergDefinition:
 
     @cached_property
     def _specs_by_keys(self) -> dict[frozenset[str], PartitionSpec]:
-        """The specs by the ids of their fields; of equal ones the present, or the newest."""
+        """The specs by the keys of their fields; of equal ones the present, or the newest."""
         newest = [self.specs[number] for number in sorted(self.specs)]
-        return {
-            frozenset(str(f.field_id) for f in spec.fields if str(f.transform) != "void"): spec
-            for spec in (*newest, self.spec)
-        }
+        return {frozenset(self._keys[spec.spec_id].values()): spec for spec in (*newest, self.spec)}
 
     @cached_property
     def layout(self) -> Layout:
@@ -399,7 +409,7 @@ class IcebergDefinition:
     def _partition_fields(self) -> tuple[PartitionField, ...]:
         return tuple(
             PartitionField(
-                key=str(field.field_id),
+                key=self._keys[self.spec.spec_id][field.field_id],
                 name=field.name,
                 path=self._paths[field.source_id],
                 transform=str(field.transform),
@@ -446,7 +456,7 @@ class IcebergDefinition:
         return tuple(
             sorted(
                 {
-                    (by_id[field.source_id], str(field.field_id))
+                    (by_id[field.source_id], self._keys[spec.spec_id][field.field_id])
                     for spec in self.specs.values()
                     for field in spec.fields
                     if str(field.transform) == "identity" and field.source_id in by_id
@@ -457,7 +467,7 @@ class IcebergDefinition:
     def _constants_within(self) -> tuple[tuple[int, str], ...]:
         """Return the same for fields of structs."""
         return tuple(
-            (field.source_id, str(field.field_id))
+            (field.source_id, self._keys[spec.spec_id][field.field_id])
             for spec in self.specs.values()
             for field in spec.fields
             if str(field.transform) == "identity" and len(self._paths.get(field.source_id, ())) > 1

@@ -7,7 +7,7 @@ microseconds), as Avro keeps them.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +26,41 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _EXACT = Context(prec=76)
 
 
+def partition_keys(specs: Iterable[Mapping[str, Any]]) -> dict[int, dict[int, str]]:
+    """Return the keys of files' partition values, by the ids of specs and of their fields.
+
+    A key is the field's id. Old writers of version 1 counted the ids anew in each spec: where an id
+    has a second meaning, the key also names the first spec with that meaning. Specs are only added,
+    so the keys of files stay.
+    """
+    known: dict[int, dict[tuple[str, str], str]] = {}
+    found: dict[int, dict[int, str]] = {}
+    for spec in sorted(specs, key=lambda one: int(one["spec-id"])):
+        keys = found.setdefault(spec["spec-id"], {})
+        for field in spec["fields"]:
+            number, transform = field["field-id"], str(field["transform"])
+            if transform != "void":
+                meanings = known.setdefault(number, {})
+                meaning = str(field.get("source-id", field.get("source-ids"))), transform
+                key = f"{number}-{spec['spec-id']}" if meanings else str(number)
+                keys[number] = meanings.setdefault(meaning, key)
+    return found
+
+
 class PartitionTypes:
     """The fields of a spec, in the order of a manifest's partition tuples.
 
-    ``fields`` are (key, type as the spec writes it); the key is None for a void field.
+    ``keys`` are the spec's (``partition_keys``). ``fields`` are (key, type as the spec writes it);
+    the key is None for a void field.
     """
 
-    def __init__(self, spec: PartitionSpec, leaves: Mapping[int, LeafField], table: str) -> None:
+    def __init__(
+        self,
+        spec: PartitionSpec,
+        keys: Mapping[int, str],
+        leaves: Mapping[int, LeafField],
+        table: str,
+    ) -> None:
         self.fields: list[tuple[str | None, str]] = []
         self._identities: list[tuple[int, int]] = []
         #: The fields that writers spell in more than one way: (place, type).
@@ -40,7 +68,7 @@ class PartitionTypes:
         for field in spec.fields:
             transform = str(field.transform)
             if transform == UNKNOWN:
-                self.fields.append((str(field.field_id), UNKNOWN))
+                self.fields.append((keys[field.field_id], UNKNOWN))
                 continue
             leaf = leaves.get(field.source_id)
             if leaf is None:
@@ -50,7 +78,7 @@ class PartitionTypes:
                     "wrote it",
                     table=table,
                 )
-            key = None if transform == "void" else str(field.field_id)
+            key = keys.get(field.field_id)
             if transform == "identity":
                 self._identities.append((len(self.fields), field.source_id))
             kind = _result(transform, leaf.type)
