@@ -233,6 +233,21 @@ def inner_tables(location: str, head: Head | None) -> list[str]:
     )
 
 
+#: The part after the directory of a lake, or of one of its tables, in the key that shows it.
+_OF_A_LAKE = re.compile(r"/_lakevilla/(?:HEAD\.json$|heads/|lake\.json$)")
+
+
+def other_lakes(location: str, keys: Iterable[str]) -> tuple[str, ...]:
+    """Return the directories of lakes at or below an emptied place, and of their tables below it.
+
+    A table that is decided there may have no log yet.
+    """
+    found = [
+        (key, _OF_A_LAKE.search(key, len(location))) for key in keys if key != lake_key(location)
+    ]
+    return tuple(sorted({key[: match.start()] for key, match in found if match is not None}))
+
+
 def is_within(key: str, tables: tuple[str, ...]) -> bool:
     """Return whether an object is stored in the directory of one of the tables."""
     return key.startswith(tuple(f"{table}/" for table in tables))

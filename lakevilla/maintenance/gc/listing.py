@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakevilla.errors import LakeVillaError, StoreError, VersionNotFound
@@ -18,7 +19,13 @@ from lakevilla.global_log.repo import claim_of, load_page, pages_before, rules_t
 from lakevilla.ids import is_txn_id
 from lakevilla.lake.context import Context, owner_of
 from lakevilla.lake.table_log import refresh
-from lakevilla.lake.tables.dropped import held_back, is_emptied, is_within, nested_tables
+from lakevilla.lake.tables.dropped import (
+    held_back,
+    is_emptied,
+    is_within,
+    nested_tables,
+    other_lakes,
+)
 from lakevilla.lake.view import pending_parts
 from lakevilla.markers.marker import Listed, Marker, marker_key, ticket_of
 from lakevilla.markers.repo import load_markers
@@ -183,21 +190,33 @@ def _list(
     listed.of_branches = [info.key for info in results[7]]
     listed.recent = [info.key for info in results[8]]
     for location, objects in zip(locations, results[9:], strict=True):
-        files = []
-        nested = nested_tables(location, [info.key for info in objects], head)
-        for info in objects:
-            if is_within(info.key, nested):
-                continue  # another table's: only its own log shows whether it is needed
-            path = info.key.removeprefix(f"{location}/")
-            owner = owner_of(path)
-            # Files of log-entry committers can't be fenced; only VACUUM deletes them.
-            if owner is not None and owner[0] == "h":
-                files.append((path, owner[1]))
-            number = ticket_of(path)
-            if number is not None and info.key == marker_key(location, number):
-                listed.tickets.setdefault(location, []).append(Listed(number, info.token))
-        listed.data[location] = files
+        _add_files(context, head, listed, location, objects)
     return listed
+
+
+def _add_files(
+    context: Context, head: Head, listed: Listing, location: str, objects: Sequence[ObjectInfo]
+) -> None:
+    files = []
+    keys = [info.key for info in objects]
+    nested = nested_tables(location, keys, head)
+    youngest = math.inf
+    if is_emptied(head.tables[location]):
+        # What another client has just copied there may be of a table that has no log yet.
+        youngest = listed.now - context.settings.max_age_seconds
+        nested += other_lakes(location, keys)
+    for info in objects:
+        if is_within(info.key, nested):
+            continue  # another table's: only its own log shows whether it is needed
+        path = info.key.removeprefix(f"{location}/")
+        owner = owner_of(path)
+        # Files of log-entry committers can't be fenced; only VACUUM deletes them.
+        if owner is not None and owner[0] == "h" and info.modified_seconds <= youngest:
+            files.append((path, owner[1]))
+        number = ticket_of(path)
+        if number is not None and info.key == marker_key(location, number):
+            listed.tickets.setdefault(location, []).append(Listed(number, info.token))
+    listed.data[location] = files
 
 
 def _locations(context: Context, head: Head, listed: Listing) -> Program[list[str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from lakevilla.ids import uuid7
 from lakevilla.store.base import ABSENT, Found
 from tests.support.inside import inside
 from tests.support.places import Place, fill
@@ -117,6 +120,38 @@ def test_gc_leaves_an_emptied_place_alone_once_another_lake_has_claimed_it(tmp_p
     with lv.connect(ours, settings=lv.Settings(max_age_seconds=0)) as lake:
         lake.gc()
     assert len(left_in(ours, "t")) == 1
+
+
+def test_gc_leaves_a_lake_alone_that_lies_in_an_emptied_place(tmp_path: Path) -> None:
+    with lv.connect(tmp_path) as outer:
+        outer.create_table("t", accounts(1))
+        outer.drop_table("t", delete_data=True)
+    with pytest.warns(lv.LakeVillaWarning, match="inside"):
+        inner = lv.connect(tmp_path / "t")
+    with inner:
+        with unpublished(inner):
+            inner.create_table("decided", accounts(1))
+        with lv.connect(tmp_path, settings=lv.Settings(max_age_seconds=0)) as outer:
+            outer.gc()
+        assert inner.recover().ok
+        assert inner.read("decided").num_rows == 1
+
+
+def test_gc_leaves_what_was_just_copied_into_an_emptied_place(tmp_path: Path) -> None:
+    """The log of a copied table may come after its files."""
+    place = tmp_path / "t"
+    with lv.connect(tmp_path) as lake:
+        lake.create_table("t", accounts(1))
+        lake.drop_table("t", delete_data=True)
+        place.mkdir(exist_ok=True)
+        old = time.time() - 2 * 24 * 3600
+        for number, stored in enumerate((old, time.time())):
+            path = place / f"lv-h-{uuid7(int(old * 1000), number)}-{number}.parquet"
+            path.write_bytes(b"")
+            os.utime(path, (stored, stored))
+        (_, just_copied) = left_in(tmp_path, "t")
+        lake.gc()
+        assert left_in(tmp_path, "t") == [just_copied]
 
 
 def changes_rows(txn: lv.Transaction) -> None:

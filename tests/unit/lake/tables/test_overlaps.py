@@ -6,7 +6,13 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.global_log.head import Head, TableState, empty_head, successor
-from lakevilla.lake.tables.dropped import is_within, nested_tables, outer_paths, outer_table
+from lakevilla.lake.tables.dropped import (
+    is_within,
+    nested_tables,
+    other_lakes,
+    outer_paths,
+    outer_table,
+)
 from lakevilla.lake.tables.overlaps import in_the_way, refuse_overlaps
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program
@@ -79,6 +85,22 @@ def test_tables_within_are_known_by_their_logs_and_by_head() -> None:
     assert found == ("a/b", "a/c", "a/e")
     assert is_within("a/b/part-0.parquet", found)
     assert not is_within("a/bb/part-0.parquet", found)
+
+
+@pytest.mark.parametrize(
+    ("key", "place"),
+    [
+        ("a/_lakevilla/HEAD.json", "a"),
+        ("a/b/_lakevilla/heads/00000000000000000001.json", "a/b"),
+        ("a/b/_lakevilla/lake.json", "a/b"),
+        ("a/_lakevilla/lake.json", None),
+        ("a/_lakevilla/branches/1/HEAD.json", None),
+    ],
+)
+def test_a_lake_below_a_place_is_known_by_its_head_and_its_claims(
+    key: str, place: str | None
+) -> None:
+    assert other_lakes("a", [key, "a/part-0.parquet"]) == (() if place is None else (place,))
 
 
 def test_the_table_around_is_the_innermost_that_is_live() -> None:
