@@ -18,7 +18,7 @@ from blake3 import blake3
 from lakevilla.errors import ConflictError, InvalidOperation, TableNotFound
 from lakevilla.formats.base import Change, CommitInfo, TableSnapshot
 from lakevilla.formats.delta.actions import encode_path
-from lakevilla.formats.delta.commit import ROW_TRACKING_DOMAIN
+from lakevilla.formats.delta.commit import ROW_TRACKING_DOMAIN, high_water_mark
 from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.delta.metadata.properties import ENABLEMENT, TRACKS, enablement
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
@@ -87,7 +87,7 @@ def export(context: Context, what: Export) -> Program[int]:
         )
         if change.is_empty:
             return current.version
-        change = msgspec.structs.replace(change, domains=_row_ids(what))
+        change = msgspec.structs.replace(change, domains=_row_ids(what, current))
         yield from _copy(what, moved, change)
         table_format = context.formats.of(what.snapshot)
         info = CommitInfo(
@@ -190,11 +190,18 @@ def _of_delta(context: Context, what: Export, known: dict[str, Any]) -> dict[str
     return metadata
 
 
-def _row_ids(what: Export) -> tuple[dict[str, Any], ...]:
-    """Return the domain with the source's highest row id, which its files may hold themselves."""
-    domains = what.snapshot.domains if isinstance(what.snapshot, DeltaSnapshot) else {}
-    text = domains.get(ROW_TRACKING_DOMAIN)
-    return () if text is None else ({"domain": ROW_TRACKING_DOMAIN, "configuration": text},)
+def _row_ids(what: Export, current: TableSnapshot) -> tuple[dict[str, Any], ...]:
+    """Return the domain with the source's highest row id, which its files may hold themselves.
+
+    None where the target has assigned higher ones: its own never goes down.
+    """
+    if not (isinstance(what.snapshot, DeltaSnapshot) and isinstance(current, DeltaSnapshot)):
+        return ()
+    domains = what.snapshot.domains
+    mark, known = (high_water_mark(one, what.name) for one in (domains, current.domains))
+    if mark <= known:
+        return ()
+    return ({"domain": ROW_TRACKING_DOMAIN, "configuration": domains[ROW_TRACKING_DOMAIN]},)
 
 
 def _of_iceberg(context: Context, what: Export, known: dict[str, Any]) -> dict[str, Any]:

@@ -291,3 +291,19 @@ def test_row_ids_of_copies_are_above_those_that_files_of_the_source_may_hold(
         actions = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
         ids = [action["add"]["baseRowId"] for action in actions if "add" in action]
         assert min(ids) == len(ROWS)
+
+
+def test_the_highest_row_id_of_an_export_never_goes_down(lake: lv.Lake, tmp_path: Path) -> None:
+    lake.create_table(
+        "stock", pa.Table.from_pylist(ROWS), properties={"delta.enableRowTracking": "true"}
+    )
+    lake.export("stock", str(tmp_path / "copy"))  # which assigns ids of its own, above the source's
+    off = {"delta.enableRowTracking": "false", "delta.rowTrackingSuspended": "true"}
+    lake.run(lambda txn: txn.alter("stock", set_properties=off))
+    lake.export("stock", str(tmp_path / "copy"))
+    entries = sorted((tmp_path / "copy" / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
+    told = [
+        json.loads(a["domainMetadata"]["configuration"]) for a in actions if "domainMetadata" in a
+    ]
+    assert [one["rowIdHighWaterMark"] for one in told] == [2 * len(ROWS) - 1]
