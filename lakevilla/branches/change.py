@@ -23,7 +23,7 @@ from lakevilla.global_log.head import Head, successor, with_policy, with_refs
 from lakevilla.global_log.refs import Policy, RefEntry
 from lakevilla.global_log.repo import HeldHead, load_head, load_refs, replace_head
 from lakevilla.lake.context import Context
-from lakevilla.lake.frozen.branch_head import ended, has_ended, has_moved
+from lakevilla.lake.frozen.branch_head import ended, has_ended, has_moved, refuse_set_back
 from lakevilla.lake.frozen.states import not_found
 from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.tables.registration import replace_until_stored
@@ -301,8 +301,15 @@ def _removed(
 def _replace_own_head(context: Context, name: str, first: RefEntry) -> Program[None]:
     """Replace the HEAD of a branch that was protected by an equal one.
 
-    A client that has read the branch as not protected then can't close it any more. Raises
-    ``RefNotFound`` where one has.
+    A client that has read the branch as not protected then can't close it any more.
+
+    Raises
+    ------
+    RefNotFound
+        A client has closed it.
+    CorruptObject
+        It was set back: to replace it would hide that. The entry says all the same that the branch
+        is protected.
     """
     entry = first
     for _ in range(_MOST_CLOSED):
@@ -312,6 +319,7 @@ def _replace_own_head(context: Context, name: str, first: RefEntry) -> Program[N
         if has_ended(held):
             yield from finish(context, name, entry)
             raise ended(name)
+        refuse_set_back(name, entry, held)
         if has_moved(held):
             yield from finish(context, name, entry)
         else:

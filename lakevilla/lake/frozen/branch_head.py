@@ -52,7 +52,15 @@ def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
         raise CorruptObject(
             f"{key} is not the HEAD of branch {name!r}: it was replaced by hand; {remedy}", key=key
         )
+    refuse_set_back(name, entry, held)
+    yield from load_refs(held.head)
+    return held
+
+
+def refuse_set_back(name: str, entry: RefEntry, held: HeldHead) -> None:
+    """Raise ``CorruptObject`` where a branch's HEAD is older than the lake has seen it."""
     if held.head.replacement < entry.reached:
+        key = key_at(entry.epoch, HEAD_KEY)
         raise CorruptObject(
             f"{key} (version {held.head.sequence} of branch {name!r}, replacement "
             f"{held.head.replacement}) was set back, as by an old backup: the lake has seen "
@@ -60,8 +68,6 @@ def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
             f"delete_ref({name!r}) to end the branch",
             key=key,
         )
-    yield from load_refs(held.head)
-    return held
 
 
 def open_branch(name: str, entry: RefEntry) -> Program[Branch]:

@@ -221,6 +221,28 @@ def test_a_branch_whose_head_went_back_is_reported(one_place: Place) -> None:
         lake.on("b")
 
 
+def test_a_branch_whose_head_went_back_is_not_hidden_by_its_protection(one_place: Place) -> None:
+    with one_place.connect() as lake:
+        lake.create_table("a", [{"id": 1}])
+        lake.branch("etl")
+        (head,) = Path(one_place.root, "_lakevilla/branches").glob("*/HEAD.json")
+        old = head.read_bytes()
+        lake.on("etl").run(lambda txn: txn.append("a", [{"id": 2}]))
+        lake.gc()  # it notes how far the branch has come
+    newest = head.read_bytes()
+    head.write_bytes(old)
+    with one_place.connect() as lake:
+        with pytest.raises(lv.CorruptObject, match="was set back"):
+            lake.protect("etl")
+        assert head.read_bytes() == old
+        with pytest.raises(lv.InvalidOperation, match="is protected"):
+            lake.delete_ref("etl")
+    head.write_bytes(newest)
+    with one_place.connect() as lake:
+        lake.protect("etl")
+        assert values(lake.on("etl").read("a"), "id") == [1, 2]
+
+
 def test_a_lake_without_its_directory_is_no_new_one(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("deep/er/a", [{"id": 1}])
