@@ -17,6 +17,8 @@ from tests.support.delta_by_hand import Tables
 
 # Rows 1, 3 and 5, written by Delta on Spark: inline.
 VECTOR = DeletionVector("i", "^Bg9^0rr910000000000iXQKl0rr91000625c8Xg0rri41POJ5", 38, 3)
+# Rows 3, 4, 7, 11, 18 and 29: the example of Delta's PROTOCOL.md.
+LONGER = DeletionVector("i", "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 44, 6)
 
 
 @pytest.fixture
@@ -43,8 +45,7 @@ def deleted_rows(tables: Tables, file: DataFile) -> list[int]:
         properties={},
     )
     found = tables.run(read_deletes(TableInput(layout, files_from_structs([file]))))
-    rows: list[int] = found.positions["row"].to_pylist()
-    return rows
+    return list(found.few[0]) if found.positions is None else found.positions["row"].to_pylist()
 
 
 @pytest.mark.parametrize("rows", [3, 10, None])
@@ -52,6 +53,11 @@ def test_a_vector_of_no_more_rows_than_its_file_has_is_read(
     tables: Tables, rows: int | None
 ) -> None:
     assert deleted_rows(tables, data_file(rows, deletion_vector=VECTOR)) == [1, 3, 5]
+
+
+def test_rows_of_a_longer_vector_are_looked_up(tables: Tables) -> None:
+    file = data_file(100, deletion_vector=LONGER)
+    assert deleted_rows(tables, file) == [3, 4, 7, 11, 18, 29]
 
 
 def test_a_vector_that_deletes_more_rows_than_its_file_has_is_refused(tables: Tables) -> None:

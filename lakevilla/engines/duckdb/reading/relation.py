@@ -200,7 +200,7 @@ class Files:
         ``counted``, the planner gets the number of rows from the table's log; for ``uniform`` files
         it knows it from their footers.
         """
-        if not placed and self.deleted:
+        if not placed and self.deleted.are_joined:
             sql = self.bind(
                 cursor, where=where, uniform=uniform, as_stored=as_stored, counted=counted
             )
@@ -239,9 +239,12 @@ class Files:
     def _rows(self, cursor: duckdb.DuckDBPyConnection, ordinal: int) -> str:
         """Return a condition on the numbers of rows that are read; empty if all are read."""
         part = self.parts[ordinal] if self.parts else None
-        if part is None:
-            return ""
-        return rows_within(cursor, self.paths[ordinal], part, self.layout.table)
+        conditions = []
+        if part is not None:
+            conditions.append(rows_within(cursor, self.paths[ordinal], part, self.layout.table))
+        if deleted := self.deleted.few.get(ordinal):
+            conditions.append(f"file_row_number NOT IN ({', '.join(map(str, deleted))})")
+        return " AND ".join(conditions)
 
     def _called(self, ordinal: int) -> Called:
         return self.called.get(self.paths[ordinal], _AS_IN_TABLE)
