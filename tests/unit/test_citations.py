@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.support.code import outline_of
 
 #: To parse the whole code takes seconds: one worker does it.
 pytestmark = pytest.mark.xdist_group("code")
@@ -39,6 +40,12 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 def text_of(path: Path) -> str:
     """A file's text with its lines joined, since a citation may go over the end of one."""
     return re.sub(r"\s*\n\s*(?:#:? ?)?", " ", path.read_text())
+
+
+@cache
+def near_numbers(path: Path) -> str:
+    """The text around a file's numbers, in which its citations stand: a fifth of it."""
+    return re.sub(r"(\D{30})\D{20,}(\D{30})", r"\1\n\2", text_of(path))
 
 
 def sources() -> list[Path]:
@@ -90,7 +97,7 @@ def test_citations_have_their_headings(kind: str) -> None:
     cited = {
         (shown(path), number)
         for path in sources()
-        for match in CITED[kind].finditer(text_of(path))
+        for match in CITED[kind].finditer(near_numbers(path))
         for number in numbers(match[1])
     }
     assert len(cited) > 10, "the pattern finds nothing any more"
@@ -106,12 +113,12 @@ def test_notes_sections_and_hazards_are_numbered_without_a_gap() -> None:
 
 def test_citations_are_spelled_alike() -> None:
     odd = {
-        (shown(path), match[0]) for path in sources() for match in ODD.finditer(text_of(path))
+        (shown(path), match[0]) for path in sources() for match in ODD.finditer(near_numbers(path))
     } | {
         (shown(path), match[0])
         for path in sources()
         if path.parent != DESIGN
-        for match in WITHIN_THE_DESIGN.finditer(text_of(path))
+        for match in WITHIN_THE_DESIGN.finditer(near_numbers(path))
     }
     assert not odd, "write `note 9`, `design, section 9`, `hazard 9`"
 
@@ -130,14 +137,7 @@ def is_there(path: str, name: str) -> bool:
     if top not in folders and not path.endswith(".py"):
         return True
     found = [base / path for base in (ROOT, ROOT / "lakevilla") if (base / path).exists()]
-    return bool(found) and (not name or name in defined_in(found[0]))
-
-
-@cache
-def defined_in(path: Path) -> frozenset[str]:
-    """The functions of a file, those of classes too."""
-    nodes = ast.walk(ast.parse(path.read_text()))
-    return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef))
+    return bool(found) and (not name or name in outline_of(found[0]).functions)
 
 
 def leads_somewhere(page: Path, link: str) -> bool:
@@ -163,7 +163,7 @@ def test_files_named_in_code_are_there() -> None:
         (shown(path), name)
         for path in sources()
         if path.suffix == ".py"
-        for name in re.findall(r"\bdocs/[\w/.-]+\.md\b", path.read_text())
+        for name in re.findall(r"docs/[\w/.-]+\.md\b", path.read_text())
     }
     assert named
     assert not {(path, name) for path, name in named if not (ROOT / name).exists()}
@@ -183,7 +183,7 @@ def test_each_hazard_is_held_by_a_test(number: int) -> None:
 
 def test_planted_bugs_that_pages_name_are_planted() -> None:
     files = (ROOT / "lakevilla_testing" / "planted").glob("*.py")
-    there = frozenset[str]().union(*map(defined_in, files))
+    there = frozenset[str]().union(*(outline_of(path).functions for path in files))
     lists = [
         re.findall(r"[Pp]lanted(?: bugs?)?:? ((?:`\w+`(?:, | and )?)+)", text_of(p)) for p in PAGES
     ]
@@ -216,11 +216,17 @@ def spelled_as_code(name: str) -> list[str]:
     return [part for part in name.split(".") if _SPELLED_AS_CODE.fullmatch(part)]
 
 
+#: What parts words, as a space.
+_APART = dict.fromkeys((ord(c) for c in map(chr, range(128)) if not (c.isalnum() or c == "_")), " ")
+
+
 @cache
 def words() -> frozenset[str]:
     """Every word of the code."""
     code = [path for path in sources() if path.suffix == ".py"]
-    return frozenset(word for path in code for word in re.findall(r"\w+", path.read_text()))
+    return frozenset(
+        word for path in code for word in set(path.read_text().translate(_APART).split())
+    )
 
 
 @cache
@@ -229,17 +235,7 @@ def members() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     packages = (ROOT / "lakevilla", ROOT / "lakevilla_testing")
     for path in (path for package in packages for path in package.rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        found.setdefault(path.stem, set()).update(names_in(tree.body))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, set()).update(names_in(node.body))
+        found.setdefault(path.stem, set()).update(outline_of(path).top)
+        for name, names in outline_of(path).classes.items():
+            found.setdefault(name, set()).update(names)
     return found
-
-
-def names_in(body: list[ast.stmt]) -> Iterator[str]:
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        yield from (target.id for target in targets if isinstance(target, ast.Name))

@@ -5,7 +5,6 @@ A renaming follows the code and passes prose by. Names of other projects are lis
 
 from __future__ import annotations
 
-import ast
 import builtins
 import io
 import re
@@ -15,6 +14,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.support.code import outline, outline_of
 
 #: To parse the whole code takes seconds: one worker does it.
 pytestmark = pytest.mark.xdist_group("code")
@@ -42,25 +43,14 @@ def definitions() -> frozenset[str]:
     """Names of others, modules, and what stands in them: functions, classes, fields, constants."""
     found = {name for path in MODULES for name in (path.stem, path.parent.name)}
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                found.add(node.name)
-            elif isinstance(node, ast.AnnAssign | ast.Assign):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                found |= {t.id for t in targets if isinstance(t, ast.Name) and t.col_offset <= 4}
+        there = outline_of(path)
+        found |= there.functions | there.classes.keys() | there.assigned
     return frozenset(found) | OF_OTHERS | set(dir(builtins))
 
 
 def words(source: str) -> set[str]:
     """Identifiers of a module and the words of its strings, docstrings apart."""
-    docstrings = {
-        node.body[0].value.lineno
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-        and isinstance(node.body[0].value, ast.Constant)
-    }
+    docstrings = outline(source).docstrings
     found: set[str] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.NAME:
