@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 
 def ran(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """What a program says that a process of its own runs to its end."""
@@ -41,31 +43,24 @@ def test_delta_tables_need_no_pyiceberg(tmp_path: Path) -> None:
     assert "lakevilla_testing needs pyiceberg" in said.stdout
 
 
-WITHOUT_OPENTELEMETRY = """
+WITHOUT_THE_OTHERS = """
 import sys
-sys.modules["opentelemetry"] = None
+sys.modules.update(dict.fromkeys(("opentelemetry", "deltalake", "sqlalchemy")))
 import lakevilla as lv
 with lv.connect(sys.argv[1], on_event=lambda event: None) as lake:
     lake.create_table("t", [{"a": 1}])
+    assert lake.snapshot().read("t").num_rows == 1
 try:
     from lakevilla.opentelemetry import listener
 except ImportError as error:
     print(error)
-"""
-
-
-def test_missing_telemetry_is_reported_with_the_extra_that_brings_it(tmp_path: Path) -> None:
-    said = ran(WITHOUT_OPENTELEMETRY, tmp_path)
-    assert "pip install 'lakevilla[opentelemetry]'" in said.stdout
-
-
-WITHOUT_DELTALAKE = """
-import sys
-sys.modules["deltalake"] = None
-import lakevilla as lv
-with lv.connect(sys.argv[1]) as lake:
-    lake.create_table("t", [{"a": 1}])
-    assert lake.snapshot().read("t").num_rows == 1
+from lakevilla import dbapi
+with dbapi.connect(sys.argv[1]) as connection:
+    connection.cursor().execute("CREATE TABLE u (a BIGINT)")
+try:
+    import lakevilla.dbapi.sqlalchemy
+except ImportError as error:
+    print(error)
 from lakevilla.cli.app import app
 app(["tables", sys.argv[1]], standalone_mode=False)
 try:
@@ -75,27 +70,30 @@ except BaseException as exit:
 """
 
 
-def test_tables_are_shown_without_deltalake_and_the_demo_names_the_extra_that_it_needs(
-    tmp_path: Path,
+@pytest.fixture(scope="module")
+def without_the_others(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What one process says that lacks them all: to load a library takes a second each time."""
+    said = ran(WITHOUT_THE_OTHERS, tmp_path_factory.mktemp("lake"))
+    return said.stdout + said.stderr
+
+
+@pytest.mark.xdist_group("extras")
+def test_missing_telemetry_is_reported_with_the_extra_that_brings_it(
+    without_the_others: str,
 ) -> None:
-    said = ran(WITHOUT_DELTALAKE, tmp_path)
-    assert "delta" in said.stdout
-    assert "pip install 'lakevilla[bench]'" in said.stdout + said.stderr
+    assert "pip install 'lakevilla[opentelemetry]'" in without_the_others
 
 
-WITHOUT_SQLALCHEMY = """
-import sys
-sys.modules["sqlalchemy"] = None
-from lakevilla import dbapi
-with dbapi.connect(sys.argv[1]) as connection:
-    connection.cursor().execute("CREATE TABLE t (a BIGINT)")
-try:
-    import lakevilla.dbapi.sqlalchemy
-except ImportError as error:
-    print(error)
-"""
+@pytest.mark.xdist_group("extras")
+def test_tables_are_shown_without_deltalake_and_the_demo_names_the_extra_that_it_needs(
+    without_the_others: str,
+) -> None:
+    assert "delta" in without_the_others
+    assert "pip install 'lakevilla[bench]'" in without_the_others
 
 
-def test_connections_need_no_sqlalchemy_and_the_dialect_names_its_extra(tmp_path: Path) -> None:
-    said = ran(WITHOUT_SQLALCHEMY, tmp_path)
-    assert "pip install 'lakevilla[sqlalchemy]'" in said.stdout
+@pytest.mark.xdist_group("extras")
+def test_connections_need_no_sqlalchemy_and_the_dialect_names_its_extra(
+    without_the_others: str,
+) -> None:
+    assert "pip install 'lakevilla[sqlalchemy]'" in without_the_others

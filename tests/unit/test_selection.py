@@ -114,7 +114,7 @@ def test_seeds():
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     pytester.makeini("[pytest]\nmarkers =\n    soak: long")
     pytester.makepyfile(test_it=SUITE)
-    # The plugin is imported by the processes that the run starts.
+    # The plugin is imported by the workers that the run starts.
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     for name in ("LAKEVILLA_SEEDS", "LAKEVILLA_SEARCH"):
         monkeypatch.delenv(name)
@@ -123,7 +123,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 
 def output(suite: pytest.Pytester, *options: str) -> str:
     plugin = ("-p", "tests.support.selection", "-p", "no:cacheprovider", "-m", "not soak")
-    result = suite.runpytest_subprocess(*plugin, "-rA", *options)
+    result = suite.runpytest_inprocess(*plugin, "-rA", *options)
     assert result.ret == 0, result.outlines
     return "\n".join(result.outlines)
 
@@ -159,10 +159,10 @@ def test_seeds_are_fixed_unless_a_date_is_given(suite: pytest.Pytester) -> None:
     assert "seeds of 2026-11-28 small" in output(suite)
     of_a_date = output(suite, "--seeds", "2026-11-22", "--search", "whole", "-n", "1")
     assert "seeds of 2026-11-22 whole" in of_a_date
-    wrong = suite.runpytest_subprocess("-p", "tests.support.selection", "--seeds", "tomorrow")
+    wrong = suite.runpytest_inprocess("-p", "tests.support.selection", "--seeds", "tomorrow")
     wrong.stderr.fnmatch_lines(["*--seeds is fixed, today or a date, not 'tomorrow'"])
 
 
 def test_no_test_starts_when_the_time_is_up(suite: pytest.Pytester) -> None:
-    result = suite.runpytest_subprocess("-p", "tests.support.selection", "--minutes", "0")
+    result = suite.runpytest_inprocess("-p", "tests.support.selection", "--minutes", "0")
     assert not re.search("passed|failed", "\n".join(result.outlines))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -157,20 +156,27 @@ for where in ("part = 1", "id < 5", "part in (0, 2) and id >= 1 and name like 'a
 """
 
 
-@pytest.mark.parametrize("code", [LOOKS_AND_APPENDS, PRUNES], ids=["append", "prune"])
-def test_to_open_a_table_prune_and_append_brings_in_no_duckdb_and_no_pandas(
-    code: str, tmp_path: Path
-) -> None:
-    """Both are large, and a process that does no more needs neither; pyarrow would load pandas."""
-    with lv.connect(str(tmp_path)) as lake:
-        for number in range(14):  # a checkpoint, and what came after it
+@pytest.fixture(scope="module")
+def checkpointed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A lake with a table that has a checkpoint, and what came after it."""
+    root = tmp_path_factory.mktemp("lake")
+    with lv.connect(root) as lake:
+        for number in range(14):
             rows = [{"part": number % 3, "id": number, "name": "ab"[number % 2]}]
             if not number:
                 lake.create_table("t", rows, partition_by=["part"])
             else:
                 lake.run(lambda txn, rows=rows: txn.append("t", rows))
-    assert list(tmp_path.rglob("*.checkpoint.parquet"))
-    found = loaded(code.format(root=str(tmp_path)))
+    assert list(root.rglob("*.checkpoint.parquet"))
+    return str(root)
+
+
+@pytest.mark.parametrize("code", [LOOKS_AND_APPENDS, PRUNES], ids=["append", "prune"])
+def test_to_open_a_table_prune_and_append_brings_in_no_duckdb_and_no_pandas(
+    code: str, checkpointed: str
+) -> None:
+    """Both are large, and a process that does no more needs neither; pyarrow would load pandas."""
+    found = loaded(code.format(root=checkpointed))
     assert "pyarrow" in found
     assert not found & {"duckdb", "pandas"}
     # It reads the text of a predicate, and an append has none.

@@ -5,59 +5,21 @@ from __future__ import annotations
 import _thread
 import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from threading import Event
-from typing import Any
 
 import pytest
 
-from bench.harness.clients import COMMIT, Client, Counts, Manner, run_clients
+from bench.harness.clients import COMMIT, Client, Manner, run_clients
 from bench.harness.clients.pace import arrivals, carried_out
 from bench.harness.needs import Needs, available_memory_bytes, check_needs
 from bench.harness.parameters import WrongParameter
+from tests.support.clients import Opens, Steps
 
 AS = ("threads", "lakes", "processes")
-
-
-@dataclass(frozen=True)
-class Opens:
-    """Notes in a directory how often it was opened, and where."""
-
-    directory: Path
-
-    @contextmanager
-    def __call__(self) -> Iterator[Path]:
-        (self.directory / f"{os.getpid()}-{time.perf_counter_ns()}").touch()
-        yield self.directory
-
-
-@dataclass(frozen=True)
-class Steps:
-    """A client that does so many operations, and may come to an end before."""
-
-    count: int
-    fails_at: int | None = None
-    is_killed_at: int | None = None
-    lasts: float = 0.0
-
-    def __call__(self, opened: Any, counts: Counts) -> Iterator[str]:
-        for number in range(self.count):
-            yield "read" if number % 2 else "write"
-            if number == self.fails_at:
-                raise OSError("the disk is full")
-            if number == self.is_killed_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            if self.lasts:
-                time.sleep(self.lasts)
-            counts.redos += 1
-            counts.facts.append(number)
-        yield COMMIT
 
 
 @pytest.mark.parametrize(("as_", "opened"), [("threads", 1), ("lakes", 3), ("processes", 3)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,11 +49,13 @@ LIBRARY = "N = {n}\nDEATHS = {deaths!r}\nADDS_UP = {adds_up}\ndef milliseconds()
 class Checkout:
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def begin(self) -> None:
         self.git("init", "--quiet", "--initial-branch", "main")
-        (root / "bench").mkdir()
-        (root / "lakevilla").mkdir()
-        (root / "bench" / "__init__.py").touch()
-        (root / "bench" / "command.py").write_text(COMMAND)
+        for package in ("bench", "lakevilla"):
+            (self.root / package).mkdir()
+        (self.root / "bench" / "__init__.py").touch()
+        (self.root / "bench" / "command.py").write_text(COMMAND)
 
     def git(self, *arguments: str) -> str:
         who = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
@@ -74,15 +77,22 @@ def library(ms: float, deaths: tuple[str, ...] = (), *, adds_up: bool = True, n:
     return LIBRARY.format(n=n, ms=ms, deaths=list(deaths), adds_up=adds_up)
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Iterator[Checkout]:
-    made = Checkout(tmp_path)
+@pytest.fixture(scope="module")  # each test has a copy: a commit is three processes
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = Checkout(tmp_path_factory.mktemp("committed"))
+    made.begin()
     made.commit("", "without")
     made.commit(library(9.0, ("client 0: AttributeError: no attribute 'guard'",)), "dying")
     made.commit(library(9.0, adds_up=False), "wrong")
     made.commit(library(0.0, n=0), "idle")
     made.commit(library(4.0), "slow")
     made.commit(library(2.0), "fast")
+    return made.root
+
+
+@pytest.fixture
+def checkout(committed: Path, tmp_path: Path) -> Iterator[Checkout]:
+    made = Checkout(shutil.copytree(committed, tmp_path, dirs_exist_ok=True))
     yield made
     (only,) = made.git("worktree", "list").strip().splitlines()
     assert str(tmp_path) in only, "the tree of the base is removed"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from bench.command import main
 from bench.freshness import delays
@@ -20,6 +21,16 @@ from bench.report import compare, page
 from bench.report.command import command
 from bench.report.costs import costs, stores
 from bench.requests import by_tables
+
+
+@pytest.fixture
+def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are composed, and files made of them; to paint one takes longer than the rest."""
+
+    def paint(made: Figure, path: Path, **options: object) -> None:
+        path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", paint)
 
 
 def series(system: str = "NONE", n: int = 20, **requests: int) -> Series:
@@ -51,6 +62,7 @@ def test_a_ratio_is_of_medians_and_its_spread_of_turns() -> None:
     assert (one.measured, one.least, one.most, one.met) == (0.5, 0.25, 1.5, True)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_target_that_is_missed_fails_no_run_and_a_check_does(tmp_path: Path) -> None:
     def measure(run: Run) -> None:
         for system, seconds in (("ours", 2.0), ("theirs", 1.0)):
@@ -159,6 +171,7 @@ def test_the_page_has_targets_costs_the_command_and_what_the_paper_says(tmp_path
     assert "<th>redos</th>" in text
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_the_newest_result_of_each_benchmark_and_profile_is_on_the_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,6 +196,7 @@ def test_the_page_is_written_next_to_its_results(
     assert f"{tmp_path}/report.html" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_page_of_markdown_has_the_command_the_table_and_what_broke(tmp_path: Path) -> None:
     made = result("requests", series("R|I", put=40))
     made.parameters = {"systems": "NONE|R", "tables": "1,2,4,8"}
@@ -220,6 +234,7 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_result_that_cannot_be_read_is_named_and_the_others_are_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
