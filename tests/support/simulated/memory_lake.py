@@ -32,6 +32,7 @@ from lakevilla.transaction.verbs import read_write
 from lakevilla_testing.histories.attempts import SCHEMA, context_of
 from lakevilla_testing.tables.reader import read_table, run_now, table_rows
 from lakevilla_testing.world.programs import as_program
+from lakevilla_testing.world.scheduler import Simulation
 from lakevilla_testing.world.store import SimulatedStore
 from tests.support.simulated import commits
 
@@ -55,9 +56,15 @@ class MemoryLake:
         **settings: Any,
     ) -> None:
         self.tables = tables or commits.TABLES
-        self.world = commits.lake(
-            tables=self.tables, warm=warm, iceberg=iceberg, settings=Settings(**settings)
-        )
+        furnished = None if iceberg else _FURNISHED.get((self.tables, warm))
+        if furnished is None:
+            self.world = commits.lake(
+                tables=self.tables, warm=warm, iceberg=iceberg, settings=Settings(**settings)
+            )
+        else:
+            self.world = Simulation(settings=Settings(**settings))
+            self.store.objects.update(furnished.objects)
+            self.store.journal.extend(furnished.journal)
         self._peers = 0
 
     @property
@@ -110,6 +117,12 @@ class MemoryLake:
     def replacements(self) -> int:
         """How often a HEAD was stored."""
         return sum(change.key == "_lakevilla/HEAD.json" for change in self.store.journal)
+
+
+#: What most lakes begin with. It is made before any test has replaced a part of the library.
+_FURNISHED: dict[tuple[tuple[str, ...], bool], SimulatedStore] = {
+    (commits.TABLES, warm): commits.lake(warm=warm).store for warm in (True, False)
+}
 
 
 @dataclass
