@@ -20,14 +20,22 @@ from lakevilla.cli.app import app
 from lakevilla.cli.output import Output
 from lakevilla.cli.values import plain
 from lakevilla.results import Finding, QueuePlace, Report, TableQueue
+from tests.support.copied import copy_lake
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("furnished")
+    with lv.connect(root) as lake:
+        lake.create_table("stock", [{"sku": "tea", "qty": 5}, {"sku": "jam", "qty": 1}])
+        lake.create_table("sales/orders", [{"sku": "tea", "qty": 1}])
+    return root
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> str:
-    with lv.connect(str(tmp_path)) as lake:
-        lake.create_table("stock", [{"sku": "tea", "qty": 5}, {"sku": "jam", "qty": 1}])
-        lake.create_table("sales/orders", [{"sku": "tea", "qty": 1}])
-    return str(tmp_path)
+def root(furnished: Path, tmp_path: Path) -> str:
+    """A copy of it, for one test."""
+    return copy_lake(furnished, tmp_path)
 
 
 def run(*arguments: str, status: int = 0) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lakevilla as lv
-from lakevilla.cli.app import app
+from lakevilla.cli.app import app, main
 from tests.support.tables import contents
 
 #: Commands with ``ROOT`` for a lake of one table and ``DIR`` for the directory above; a word with
@@ -112,17 +113,24 @@ def test_a_mistake_is_reported_in_one_line(directory: Path, command: str, expect
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_a_value_that_the_terminal_cannot_show_is_escaped(tmp_path: Path, encoding: str) -> None:
+def test_a_value_that_the_terminal_cannot_show_is_escaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
     with lv.connect(tmp_path) as lake:
         lake.create_table("t", [{"a": "né"}])
-    done = subprocess.run(
-        [sys.executable, "-m", "lakevilla.cli", "sql", str(tmp_path), "SELECT a FROM t"],
-        capture_output=True,
-        env=os.environ | {"PYTHONIOENCODING": encoding},
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert ("né".encode() if encoding == "utf-8" else b"n\\xe9") in done.stdout
+    streams = {name: io.TextIOWrapper(io.BytesIO(), encoding) for name in ("stdout", "stderr")}
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+    monkeypatch.setattr(sys, "argv", ["lakevilla", "sql", str(tmp_path), "SELECT a FROM t"])
+    monkeypatch.setattr(app, "registered_commands", app.registered_commands)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    written = {}
+    for name, stream in streams.items():
+        stream.flush()
+        written[name] = stream.buffer.getvalue()  # type: ignore[attr-defined]
+    assert (ended.value.code, written["stderr"]) == (0, b"")
+    assert ("né".encode() if encoding == "utf-8" else b"n\\xe9") in written["stdout"]
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

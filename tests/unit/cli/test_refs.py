@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import lakevilla as lv
 from lakevilla.cli.app import app
+from tests.support.copied import copy_lake
 
 
 def invoke(*arguments: str, status: int = 0) -> Any:
@@ -26,16 +27,23 @@ def run(*arguments: str, status: int = 0) -> Any:
     return json.loads(result.stdout or result.stderr)
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake of two tables with tag ``closing``, and a change and a table that came later."""
-    with lv.connect(str(tmp_path)) as lake:
+    root = tmp_path_factory.mktemp("furnished")
+    with lv.connect(root) as lake:
         lake.create_table("stock", [{"sku": "tea", "qty": 5}])
         lake.create_table("sales/orders", [{"id": 1}])
         lake.tag("closing")
         lake.run(lambda txn: txn.update("stock", {"qty": "qty + 1"}, where="true"))
         lake.create_table("later", [{"a": 1}])
-    return str(tmp_path)
+    return root
+
+
+@pytest.fixture
+def root(furnished: Path, tmp_path: Path) -> str:
+    """A copy of it, for one test."""
+    return copy_lake(furnished, tmp_path)
 
 
 def quantities(root: str, *options: str) -> list[int]:

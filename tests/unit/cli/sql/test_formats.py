@@ -10,14 +10,22 @@ from typer.testing import CliRunner, Result
 
 import lakevilla as lv
 from lakevilla.cli.app import app
+from tests.support.copied import copy_lake
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("furnished")
+    with lv.connect(root) as lake:
+        lake.create_table("stock", [{"sku": "tea", "qty": 5}, {"sku": "jam", "qty": 1}])
+        lake.create_table("wide", [{f"column_{n}": f"{n} " * 40 for n in range(30)}])
+    return root
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> str:
-    with lv.connect(str(tmp_path)) as lake:
-        lake.create_table("stock", [{"sku": "tea", "qty": 5}, {"sku": "jam", "qty": 1}])
-        lake.create_table("wide", [{f"column_{n}": f"{n} " * 40 for n in range(30)}])
-    return str(tmp_path)
+def root(furnished: Path, tmp_path: Path) -> str:
+    """A copy of it, for one test."""
+    return copy_lake(furnished, tmp_path)
 
 
 def invoke(*arguments: str, columns: int | None = None) -> Result:

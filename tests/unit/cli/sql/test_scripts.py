@@ -13,13 +13,21 @@ from typer.testing import CliRunner, Result
 import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.cli.sql.script import scripts_of
+from tests.support.copied import copy_lake
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("furnished")
+    with lv.connect(root) as lake:
+        lake.create_table("stock", [{"sku": "tea", "qty": 5}, {"sku": "jam", "qty": 1}])
+    return root
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> str:
-    with lv.connect(str(tmp_path / "lake")) as lake:
-        lake.create_table("stock", [{"sku": "tea", "qty": 5}, {"sku": "jam", "qty": 1}])
-    return str(tmp_path / "lake")
+def root(furnished: Path, tmp_path: Path) -> str:
+    """A copy of it, for one test."""
+    return copy_lake(furnished, tmp_path / "lake")
 
 
 def invoke(root: str, *arguments: str, stdin: str | None = None) -> Result:
@@ -207,6 +215,7 @@ def test_a_query_loads_no_pandas(root: str) -> None:
     code = f"""
 import sys
 import lakevilla as lv
+from tests.support.copied import copy_lake
 lake = lv.connect({root!r})
 lake.session().sql("SELECT sku FROM stock WHERE sku = 'it''s' ORDER BY 1")
 print("pandas" in sys.modules)

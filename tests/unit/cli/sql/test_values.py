@@ -12,18 +12,26 @@ import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.cli.sql.script import value_of, values_of
 from lakevilla.errors import InvalidOperation
+from tests.support.copied import copy_lake
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    with lv.connect(str(tmp_path / "lake")) as lake:
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("furnished")
+    with lv.connect(root) as lake:
         lake.create_table("stock", {"sku": "string", "qty": "long", "since": "date"})
         lake.run(
             lambda txn: txn.sql(
                 "INSERT INTO stock VALUES ('tea', 5, '2024-02-29'), ('jam', 1, '2024-03-01')"
             )
         )
-    return str(tmp_path / "lake")
+    return root
+
+
+@pytest.fixture
+def root(furnished: Path, tmp_path: Path) -> str:
+    """A copy of it, for one test."""
+    return copy_lake(furnished, tmp_path / "lake")
 
 
 def invoke(name: str, root: str, *arguments: str, stdin: str | None = None) -> Result:
