@@ -11,7 +11,7 @@ from lakevilla.store.cached import Budget, CachedObjects
 from lakevilla.store.codec import FORMAT
 from tests.support import by_hand
 
-LIMIT = 8_000_000
+LIMIT = 2_000_000
 TAGS: dict[str, str | None] = {"lakevilla.blake3": "0" * 32}
 
 
@@ -30,7 +30,7 @@ def test_memory_stays_level() -> None:
     context = by_hand.make_context()
     budget = Budget()
     context.commits = CachedObjects("place", LIMIT, budget)
-    bodies = [body_of(number) for number in range(300)]
+    bodies = [body_of(number) for number in range(75)]
     assert sum(len(body) for _, _, body in bodies) > 1.5 * LIMIT
     tracemalloc.start()
     try:

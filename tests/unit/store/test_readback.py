@@ -191,12 +191,13 @@ def test_no_run_of_answers_turns_a_write_in_doubt_into_a_no(effect: Put) -> None
     """Every script of three attempts: doubt never ends as an error, and as Refused
     only for a create with another's object in its place."""
     runs = 0
+    ids, settings = Ids(SystemClock(), random.Random(1)), Settings(retry_limit=3)
     for puts in itertools.product(ANSWERS, repeat=3):
         for looks in itertools.product(LOOKS, repeat=3):
             runs += 1
             doubt, last_look = False, None
             put_answers, look_answers = iter(puts), itertools.chain(looks, itertools.repeat(BUSY))
-            attempts = expand(effect, Ids(SystemClock(), random.Random(1)), Settings(retry_limit=3))
+            attempts = expand(effect, ids, settings)
             answer: Any = None
             outcome: Any = None
             while outcome is None:

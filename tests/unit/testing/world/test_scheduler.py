@@ -10,6 +10,7 @@ from lakevilla.store.base import ABSENT, ANY, Found, Missing, Stored
 from lakevilla.store.effects import DeleteObject, Get, Parallel, Put, get, parallel, put, sleep
 from lakevilla_testing.world.faults import Fault, ScriptedFaults, Strike
 from lakevilla_testing.world.scheduler import ClientFailed, Simulation, Stuck
+from tests.support.search import how_many
 from tests.support.simulated.counter import check_counter, increment, run_counter, value_of
 
 REPOSITORY = Path(__file__).parents[4]
@@ -69,7 +70,7 @@ def test_trace_is_the_same_in_a_process_with_another_hash_seed():
             text=True,
             check=True,
         ).stdout.strip()
-        for hash_seed in ("1", "2")
+        for hash_seed in ("1", "2")[: how_many(1, whole=2)]
     }
     assert hashes == {run_counter(7).trace_hash()}
 
