@@ -61,20 +61,31 @@ def first_unfit(
     breaks its metadata; a later entry that adds the file again (RESTORE)
     changes nothing (hazard 31), so entries are checked one by one.
 
-    A table without a log may have had one, which another client deleted with the files. So files
-    are checked there, unless ``stores_now`` says that the transaction has just stored them.
+    Files are checked where ``may_lack_files``, unless the commit is young and ``stores_now`` says
+    that its transaction has just stored them.
     """
     if (yield from is_lost(context, head, location, tail)):
         return 0
     unfit = yield from _first_broken(context, head, tail, waiting, parts)
     for index in range(len(waiting) if unfit is None else unfit):
-        unmade = tail.tip < 0 and not stores_now(waiting[index].txn)
-        if unmade or is_old(context, waiting[index]):
+        ref = waiting[index]
+        trusted = stores_now(ref.txn) and not is_old(context, ref)
+        if may_lack_files(context, head, location, ref) and not trusted:
             change = parts[index].change
             paths = paths_written(location, change)
             if (yield from lost_for_good([file_key(location, path) for path in paths])):
                 return index
     return unfit
+
+
+def may_lack_files(context: Context, head: Head, location: str, ref: PendingRef) -> bool:
+    """Return whether another client may have deleted files of a decided commit.
+
+    Clean-up takes what is old. And a table of which HEAD does not say that its creation was
+    published may have had a log, which another client deleted with some or all of the files: then
+    each commit that waits is in doubt, also after a client has published the creation again.
+    """
+    return head.tables[location].published < 0 or is_old(context, ref)
 
 
 def is_old(context: Context, ref: PendingRef) -> bool:

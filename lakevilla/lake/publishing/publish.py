@@ -13,7 +13,7 @@ from lakevilla.formats.files import FileRef
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.global_log.repo import load_tables
-from lakevilla.lake.applicability import first_unfit, is_lost, is_old, unpublished
+from lakevilla.lake.applicability import first_unfit, is_lost, may_lack_files, unpublished
 from lakevilla.lake.context import Context, Event, Tail
 from lakevilla.lake.groups import Group, Member, lead_or_follow
 from lakevilla.lake.publishing.reconcile import reconcile
@@ -129,7 +129,7 @@ def publish_table(
             head, tail = yield from _looked_again(context, head, location)
             wished = head
             continue
-        count = _batch(context, waiting[:unfit], parts[:unfit], tail)
+        count = _batch(context, head, waiting[:unfit], parts[:unfit], tail)
         before = tail.tip
         tail, stored = yield from _create(context, head, tail, waiting[:count], parts[:count])
         attempt += 1
@@ -171,18 +171,21 @@ def _age(context: Context, head: Head) -> float:
 
 
 def _batch(
-    context: Context, refs: Sequence[PendingRef], parts: Sequence[TablePart], tail: Tail
+    context: Context, head: Head, refs: Sequence[PendingRef], parts: Sequence[TablePart], tail: Tail
 ) -> int:
     """Return how many of the first pending commits, all of which fit, may share one entry.
 
     Commits may share an entry if none touches a file of another. A commit with new metadata has an
     entry of its own. So has each commit of a table with a change data feed, whose readers take an
-    entry's change files for all of its changes (hazard 32). A commit so old that its files are
-    checked is published alone: should its files be deleted before the entry is stored, and should
-    another client cancel it, no other commit is in the same entry.
+    entry's change files for all of its changes (hazard 32). A commit whose files are checked is
+    published alone: should they be deleted before the entry is stored, and should another client
+    cancel the commit, no other commit is in the same entry.
     """
-    young = sum(1 for _ in takewhile(lambda ref: not is_old(context, ref), refs))
-    parts = parts[: max(young, 1)]
+
+    def keeps_files(ref: PendingRef) -> bool:
+        return not may_lack_files(context, head, tail.location, ref)
+
+    parts = parts[: max(sum(1 for _ in takewhile(keeps_files, refs)), 1)]
     if _alone(parts[0]) or (tail.tip >= 0 and tail.snapshot.layout.change_data_feed):
         return 1
     touched = _refs(parts[0])

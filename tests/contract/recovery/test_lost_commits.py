@@ -185,3 +185,26 @@ def test_a_table_whose_directory_was_deleted_is_not_made_again_without_its_files
         assert "were deleted by another client" in told[0].message
         lake.create_table("new", accounts(1))
     assert everywhere(place, "new") == {0: 100}
+
+
+@pytest.mark.parametrize("how", MADE_AND_GONE)
+def test_an_append_whose_file_was_deleted_before_its_new_table_is_published_is_void(
+    place: Place, how: str
+) -> None:
+    with place.connect() as lake:
+        inner = inside(lake).store
+        inside(lake).store = Closed(inner, is_entry("new"))
+        lake.create_table("new", accounts(1))
+        with lake.transaction() as lost:
+            lost.append("new", [{"id": 8, "balance": 8}])
+        with lake.transaction() as behind:
+            behind.append("new", [{"id": 9, "balance": 9}])
+        inside(lake).store = inner
+    (gone,) = Path(place.uri("new")).rglob(f"*{lost.id}*.parquet")
+    gone.unlink()
+    with place.connect() as lake:
+        with contextlib.suppress(lv.ForeignConflict):
+            MADE_AND_GONE[how](lake)
+        told = [one.txn_id for one in lake.doctor().findings if one.kind == "voided"]
+        assert told == [lost.id]
+    assert everywhere(place, "new") == {0: 100, 9: 9} | ({} if how == "recover" else {1: 1})
