@@ -167,6 +167,10 @@ class TableSnapshot(Protocol):
     @property
     def protocol(self) -> dict[str, Any]: ...
     @property
+    def rules(self) -> tuple[object, ...]:
+        """All that this state prescribes to writers, in the format's own form."""
+
+    @property
     def guarded(self) -> bool:
         """True if the writer feature ``lakevilla`` is on."""
 

@@ -50,6 +50,7 @@ from lakevilla.errors import (
     LakeVillaError,
     LakeVillaWarning,
     MergeConflict,
+    UnsupportedTableFeature,
 )
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.head import Head, shown_names
@@ -91,7 +92,13 @@ from lakevilla.transaction.verbs import optimize
 from lakevilla.transaction.verbs import save as saving
 from lakevilla.transaction.verbs.abort import give_up
 from lakevilla.transaction.verbs.applying.apply import Outcome
-from lakevilla.transaction.verbs.bind import bind_to_head, take_places, touch, touch_each
+from lakevilla.transaction.verbs.bind import (
+    bind_to_head,
+    raise_if_outdated,
+    take_places,
+    touch,
+    touch_each,
+)
 from lakevilla.transaction.verbs.catalog.names import bind_if_made
 from lakevilla.transaction.verbs.read_write import (
     bind_to_own,
@@ -335,7 +342,8 @@ class Executor(Generic[Frame]):
             try:
                 shown = "" if verb == "open" else verb
                 measured = self.client.measured(shown, table, self.state.id)
-                with of(self.state.phases), self.naming_errors(verb, table), measured:
+                named = self.naming_errors(verb, table)
+                with of(self.state.phases), named, measured, self._refusing_as_of_now(table):
                     if verb and table is not None and not isinstance(table, str):
                         raise InvalidOperation(no_name(table))
                     yield
@@ -350,6 +358,17 @@ class Executor(Generic[Frame]):
     def naming_errors(self, verb: str, table: str | None) -> AbstractContextManager[None]:
         """Name, in errors raised inside, the transaction and the verb and table that failed."""
         return names.naming_errors(self.client, self.state, verb, table)
+
+    @contextmanager
+    def _refusing_as_of_now(self, table: str | None) -> Generator[None]:
+        """Turn a refusal by an outdated state of the verb's table into a conflict."""
+        try:
+            yield
+        except (InvalidOperation, UnsupportedTableFeature) as refusal:
+            if isinstance(table, str) and table in self.state.bound.meant:
+                location, _ = self.state.bound.meant[table]
+                self.run(raise_if_outdated(self.state, location, refusal))
+            raise
 
     def run(self, program: Program[T]) -> T:
         """Run a program; return what it returns, and raise what it raises."""

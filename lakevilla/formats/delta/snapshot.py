@@ -104,6 +104,10 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
         return self.definition.protocol
 
     @property
+    def rules(self) -> tuple[object, ...]:
+        return self.metadata, self.protocol, self.definition.clustering
+
+    @property
     def guarded(self) -> bool:
         return self.definition.guarded
 

@@ -134,6 +134,10 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
         return {}
 
     @property
+    def rules(self) -> tuple[object, ...]:
+        return (self.metadata,)
+
+    @property
     def guarded(self) -> bool:
         """False: Iceberg has nothing that makes other writers refuse a table."""
         return False

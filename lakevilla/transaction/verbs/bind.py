@@ -38,6 +38,7 @@ from lakevilla.sublogs.own_record import no_queues
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.places import enter, missing_places
 from lakevilla.transaction.state.parts import Working, laid_over
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState, entered
 from lakevilla.transaction.validation.checks import ask_now_and_then, refuse_dropped
 from lakevilla.transaction.validation.validate import catch_up, extend
@@ -174,6 +175,35 @@ def touch(
     yield from parallel([_open_table(txn, location, probing) for location in missing])
     if access is not None and txn.queues:
         yield from enter(txn, dict.fromkeys(wanted, access))
+
+
+def raise_if_outdated(
+    txn: TransactionState, location: str, refusal: LakeVillaError
+) -> Program[None]:
+    """Raise a conflict if a verb was refused by a state that another client has changed since.
+
+    A verb that relies on no rows takes its table as this process has read it last, which may have
+    rules that the table no longer has. Only a verb that was refused looks for the newest ones.
+    """
+    working = txn.work.tables.get(location)
+    if txn.state is not Status.OPEN or txn.bound.is_past or working is None or working.probed:
+        return
+    before = working.view.snapshot.rules
+    try:
+        yield from touch(txn, [location], probing=True)
+    except ConflictError:
+        raise
+    except LakeVillaError:
+        return  # the refusal is raised, not the error that prevents its examination
+    if txn.work.tables[location].view.snapshot.rules != before:
+        raise txn.fail(
+            ConflictError(
+                f"the schema or properties of table {location} were changed by another client, "
+                f"and transaction {txn.id} was refused by those of before: run it again",
+                table=location,
+                txn_id=txn.id,
+            )
+        ) from refusal
 
 
 def touch_each(

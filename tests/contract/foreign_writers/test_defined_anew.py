@@ -104,14 +104,17 @@ def test_columns_that_are_added_and_renamed_leave_rows_of_others_in(place: Place
         assert found == [{"id": n, "m": n, "x": None} for n in (1, 3, 77)]
 
 
-def clustered_by(root: str, column: str) -> None:
-    """Write the log entry of Spark's ALTER TABLE ... CLUSTER BY."""
+def clustered_by(root: str, *columns: str) -> None:
+    """Write the log entry of Spark's ALTER TABLE ... CLUSTER BY; by no column: BY NONE."""
     fields = json.loads(DeltaTable(f"{root}/t").schema().to_json())["fields"]
-    (metadata,) = [field["metadata"] for field in fields if field["name"] == column]
-    stored = metadata["delta.columnMapping.physicalName"]
+    stored = [
+        [field["metadata"]["delta.columnMapping.physicalName"]]
+        for field in fields
+        if field["name"] in columns
+    ]
     domain = {
         "domain": "delta.clustering",
-        "configuration": json.dumps({"clusteringColumns": [[stored]]}),
+        "configuration": json.dumps({"clusteringColumns": stored}),
         "removed": False,
     }
     actions = [
@@ -145,3 +148,62 @@ def test_a_column_whose_drop_is_decided_and_that_clusters_the_table_meanwhile_st
         lake.recover()
         assert lake.read("t").to_pylist() == rows(1).to_pylist()
         assert DeltaTable(f"{place.root}/t").schema().to_arrow().names == ["id", "n"]
+
+
+NEGATIVE = [{"id": -1, "n": -1}]
+REFUSED_BEFORE: dict[str, Callable[[lv.Transaction], object]] = {
+    "append": lambda txn: txn.append("t", NEGATIVE),
+    "overwrite": lambda txn: txn.overwrite("t", NEGATIVE),
+    "alter": lambda txn: txn.alter("t", drop_columns=["n"]),
+}
+
+
+def ruled(lake: lv.Lake, root: str, verb: str) -> None:
+    """Make a table by whose rules a verb is refused, and have another client take them away."""
+    if verb == "alter":
+        lake.create_table("t", rows(1), properties=CLUSTERS)
+        clustered_by(root, "n")
+        lake.read("t")
+        clustered_by(root)
+    else:
+        lake.create_table("t", rows(1))
+        DeltaTable(f"{root}/t").alter.add_constraint({"natural": "n > 0"})
+        lake.read("t")
+        DeltaTable(f"{root}/t").alter.drop_constraint("natural")
+
+
+@pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R | lv.Feature.I])
+@pytest.mark.parametrize("verb", REFUSED_BEFORE)
+def test_a_verb_is_not_refused_by_a_rule_that_another_client_has_taken_away(
+    place: Place, verb: str, features: lv.Feature
+) -> None:
+    with place.connect() as lake:
+        ruled(lake, place.root, verb)
+        lake.run(REFUSED_BEFORE[verb], features=features)
+        now = lake.read("t")
+        assert now.column_names == (["id"] if verb == "alter" else ["id", "n"])
+        assert (-1 in now["id"].to_pylist()) == (verb != "alter")
+
+
+def test_a_verb_without_a_rerun_that_was_refused_by_an_old_rule_is_in_conflict(
+    place: Place,
+) -> None:
+    with place.connect() as lake:
+        ruled(lake, place.root, "append")
+        with pytest.raises(lv.ConflictError, match="table t were changed by another client"):
+            lake.transaction().append("t", NEGATIVE)
+        lake.transaction().append("t", NEGATIVE)
+
+
+def test_a_verb_that_the_newest_rules_refuse_leaves_the_transaction_open(place: Place) -> None:
+    with place.connect() as lake:
+        lake.create_table("t", rows(1))
+        DeltaTable(f"{place.root}/t").alter.add_constraint({"natural": "n > 0"})
+        lake.read("t")
+        txn = lake.transaction()
+        for _ in range(2):
+            with pytest.raises(lv.InvalidOperation, match="natural"):
+                txn.append("t", NEGATIVE)
+        txn.append("t", rows(2))
+        txn.commit()
+        assert sorted(lake.read("t")["id"].to_pylist()) == [1, 2]
