@@ -186,9 +186,10 @@ def _refuse_gap(
 
 
 def leftovers(location: str, table_id: str) -> Program[Leftovers]:
-    """List a deleted table's log: it holds a table if a metadata file is another table's.
+    """List a deleted table's log: it holds a table if its newest metadata file is another table's.
 
-    All other objects were written after the data was deleted.
+    Its oldest one may also be a table's first: then a copy of the deleted table was put back. All
+    other objects were written after the data was deleted.
     """
     directory = metadata_directory(location)
     listed = yield from list_objects(directory)
@@ -198,6 +199,9 @@ def leftovers(location: str, table_id: str) -> Program[Leftovers]:
     if there:
         newest = yield from read_metadata(location, location, there[-1])
         if newest is None or newest.table_id != table_id:
+            return Leftovers(True, ())
+        oldest = yield from read_metadata(location, location, there[0])
+        if oldest is None or not oldest.get("metadata-log"):
             return Leftovers(True, ())
     return Leftovers(False, tuple(sorted(names.values())))
 

@@ -14,6 +14,7 @@ from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
     StoreError,
+    TableNotFound,
     UnsupportedTableFeature,
     VersionNotFound,
 )
@@ -27,6 +28,7 @@ from lakevilla.formats.base import (
     LogVersion,
     TableSnapshot,
 )
+from lakevilla.formats.files import file_key
 from lakevilla.formats.iceberg import log
 from lakevilla.formats.iceberg import log as past_versions
 from lakevilla.formats.iceberg.catalog.store import (
@@ -63,7 +65,7 @@ from lakevilla.formats.iceberg.snapshot import (
 )
 from lakevilla.formats.layout import NewDefinition, TableAlteration
 from lakevilla.store.base import ANY
-from lakevilla.store.effects import DeleteObject, Effect, Program, Put, parallel
+from lakevilla.store.effects import DeleteObject, Effect, Program, Put, list_objects, parallel
 
 _MANIFEST_BYTES = 256 << 20
 _METADATA_BYTES = 32 << 20
@@ -427,7 +429,24 @@ class IcebergFormat:
         return metadata_directory(location)
 
     def leftovers(self, location: str, table_id: str) -> Program[Leftovers]:
-        return (yield from log.leftovers(location, table_id))
+        found = yield from log.leftovers(location, table_id)
+        if found.written_after and (yield from self._is_whole(location)):
+            return Leftovers(True, ())
+        return found
+
+    def _is_whole(self, location: str) -> Program[bool]:
+        """Return whether all is there that the newest metadata file at a place needs.
+
+        The old metadata files of a table may have been cleaned up before it was copied. What one
+        client has written to a deleted table lacks the files of all the others.
+        """
+        try:
+            snapshot = _iceberg((yield from self.open(location, location)))
+            named = yield from named_by_current(snapshot)
+        except (TableNotFound, VersionNotFound, CorruptObject, InvalidOperation):
+            return False
+        there = {info.key for info in (yield from list_objects(location))}
+        return bool(named) and all(file_key(location, path) in there for path in named)
 
     def checkpoint_due(self, version: int, snapshot: TableSnapshot) -> bool:
         return False

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -152,6 +154,48 @@ def test_gc_leaves_what_was_just_copied_into_an_emptied_place(tmp_path: Path) ->
         (_, just_copied) = left_in(tmp_path, "t")
         lake.gc()
         assert left_in(tmp_path, "t") == [just_copied]
+
+
+def copied_away(lake: lv.Lake, tmp_path: Path) -> Path:
+    """Make a table of three commits, and return a copy of its directory."""
+    for number in range(3):
+        lake.run(lambda txn, number=number: txn.append("t", accounts(1)))
+    lake.recover()
+    return Path(shutil.copytree(tmp_path / "lake" / "t", tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_gc_leaves_a_table_that_was_put_back_where_it_was_emptied(
+    tmp_path: Path, kind: Literal["delta", "iceberg"], cleaned: bool
+) -> None:
+    with lv.connect(tmp_path / "lake", settings=lv.Settings(max_age_seconds=0)) as lake:
+        lake.create_table("t", accounts(1), format=kind)
+        copy = copied_away(lake, tmp_path)
+        if cleaned and kind == "iceberg":
+            for old in sorted(copy.glob("metadata/v*.metadata.json"))[:-1]:
+                old.unlink()
+        lake.run(lambda txn: txn.append("t", accounts(1)))
+        lake.drop_table("t", delete_data=True)
+        shutil.copytree(copy, tmp_path / "lake" / "t", dirs_exist_ok=True)
+        lake.gc()
+        lake.register("t")
+        assert lake.read("t").num_rows == 4
+
+
+def test_gc_deletes_a_version_of_an_emptied_table_that_came_late(tmp_path: Path) -> None:
+    """It may have a manifest of its own, and names those of all versions before it."""
+    with lv.connect(tmp_path / "lake") as lake:
+        lake.create_table("t", accounts(1), format="iceberg")
+        copy = copied_away(lake, tmp_path)
+        *_, newest = sorted(copy.glob("metadata/v*.metadata.json"))
+        lake.drop_table("t", delete_data=True)
+        metadata = tmp_path / "lake" / "t" / "metadata"
+        shutil.copy(newest, metadata)
+        for own in sorted(copy.glob("metadata/snap-*.avro")):
+            shutil.copy(own, metadata)
+        lake.gc()
+        assert list(metadata.iterdir()) == []
 
 
 def changes_rows(txn: lv.Transaction) -> None:
