@@ -274,7 +274,7 @@ def _refuse_younger(table: str, reached: int, newest: int) -> None:
         raise VersionNotFound(
             f"changes of table {table} were read up to global version {reached}, "
             f"and the lake is at version {newest}: it is another lake, or an older copy of it; "
-            "begin with a new checkpoint",
+            "restore the newer state, or begin with a new checkpoint",
             table=table,
         )
 

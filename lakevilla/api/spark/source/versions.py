@@ -150,12 +150,13 @@ def next_offset(
 ) -> StoredOffset:
     """Return the end of the batch after ``start``, up to ``until`` or the lake's version.
 
-    A lake that is younger than the checkpoint is refused later, by ``ranges``.
+    Spark stores the end before it asks for the rows, and then asks for this very batch until it
+    succeeds. So a lake that is younger than the checkpoint is refused here already.
 
     Raises
     ------
     VersionNotFound
-        The lake is another one than that of ``start``, or has other commits.
+        The lake is another one than that of ``start``, or younger, or has other commits.
     """
     client = opened_on(held.access, held.options.ref)
     head, begin = client.head(), Offset.of(start)
@@ -163,6 +164,7 @@ def next_offset(
     if until is None:
         chosen_of(client, head, held.options.tables)
         until = max(0 if head is None else head.sequence, held.first)
+    _refuse_younger(begin.version, until)
     if begin.lake and begin.version == until:
         return begin.as_dict()
     return client.run(in_history(head, Offset(until))).as_dict()
@@ -187,11 +189,7 @@ def ranges(
         end = Offset(held.until).as_dict()
     finish = Offset.of(end)
     since, until = begin.version, finish.version
-    if since > until:
-        raise VersionNotFound(
-            f"versions were read up to {since}, and the lake is at version {until}: it is another "
-            "lake, or an older copy of it; begin with a new checkpoint"
-        )
+    _refuse_younger(since, until)
     client = opened_on(held.access, held.options.ref)
     head = client.head()
     for offset in (begin, finish):
@@ -200,6 +198,15 @@ def ranges(
         return []
     check_kept(head, since)  # raises here, and not in a task
     return [pickle.dumps((since, until))]
+
+
+def _refuse_younger(reached: int, newest: int) -> None:
+    if reached > newest:
+        raise VersionNotFound(
+            f"versions were read up to {reached}, and the lake is at version {newest}: it is "
+            "another lake, or an older copy of it; restore the newer state, or begin with a new "
+            "checkpoint"
+        )
 
 
 def rows(held: LakeVersions, part: bytes) -> Iterator[pa.RecordBatch]:
