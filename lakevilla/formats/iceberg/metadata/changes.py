@@ -390,12 +390,27 @@ def refuse_ambiguous(definition: IcebergDefinition) -> None:
         for part in spec["fields"]:
             name = str(part["name"])
             if known.get(name, part.get("source-id")) != part.get("source-id"):
+                source, way_out = _column_of(definition, part.get("source-id"))
                 raise InvalidOperation(
                     f"table {table} would have a column {name!r} with the name of a partition "
-                    f"field ({part['transform']} of another column, in spec {spec['spec-id']}), "
-                    "which other clients refuse: choose another name for the column",
+                    f"field ({part['transform']} of {source}, in spec {spec['spec-id']}), "
+                    f"which other clients refuse: choose another name for the column{way_out}",
                     table=table,
                 )
+
+
+def _column_of(definition: IcebergDefinition, number: int | None) -> tuple[str, str]:
+    """Return the words for a partition field's source, and the way out if that column is gone."""
+    now = {other: name for name, other in full_names(definition.fields)}
+    if number in now:
+        return f"column {now[number]!r}", ""
+    names = {
+        other: name
+        for schema in definition.document.get("schemas", ())
+        for name, other in full_names(schema["fields"])
+    }
+    known = f"the earlier column {names[number]!r}" if number in names else "an earlier column"
+    return known, ", or make a new table at another path"
 
 
 def partition_fields(
