@@ -146,7 +146,7 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     planned: str = ""
     gapless: bool = False
     read_only: bool = False
-    names: dict[str, tuple[str, bool]] = {}
+    names: dict[str, tuple[str, str]] = {}
 
 
 def record_key(txn: str) -> str:

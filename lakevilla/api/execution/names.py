@@ -76,21 +76,25 @@ def resolve(
         if moved is not None:
             raise state.fail(moved)
     if not also_renamed:
-        is_registered = names.get(table, NOWHERE) != NOWHERE
-        state.bound.meant[table] = location, is_registered
+        state.bound.meant[table] = location, _called(names, table)
     return location
 
 
+def _called(names: NameMap, table: str) -> str:
+    """Return the registered name by which a table was found; ``""`` if it was by its path."""
+    known = (name for name in (table, path_of(table)) if name is not None)
+    return next((name for name in known if names.get(name, NOWHERE) != NOWHERE), "")
+
+
 def _meant_before(state: TransactionState, table: object) -> str | None:
-    """Return the table that the transaction has taken in by this name, and has not renamed."""
+    """Return the table that the transaction has taken in by this name, which it has not changed."""
     if not isinstance(table, str) or table not in state.bound.meant:
         return None
-    location, _ = state.bound.meant[table]
+    location, called = state.bound.meant[table]
     if location not in state.work.tables:
         return None
-    for one in state.work.renames:
-        if one.table == location or table in (one.old, one.new):
-            return None
+    if any({table, called or location} & {one.old, one.new} for one in state.work.renames):
+        return None
     return location
 
 

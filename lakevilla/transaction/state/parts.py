@@ -87,8 +87,9 @@ class Binding:
     paths : set of str
         Tables that its caller has named by their paths before it was bound.
     meant : dict
-        The table that each name of its caller's led to first, and whether the name is registered:
-        within the transaction it means that table. It holds for tables that were taken in.
+        The table that each name of its caller's led to first, and the registered name by which it
+        was found (``""`` if by its path): within the transaction the name means that table. It
+        holds for tables that were taken in.
     names_at : int
         The replacement of HEAD in which these names were last found to lead there.
     saw_no_lake : bool
@@ -110,7 +111,7 @@ class Binding:
     current: set[str] = field(default_factory=set)
     unconfirmed_at: int | None = None
     paths: set[str] = field(default_factory=set)
-    meant: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    meant: dict[str, tuple[str, str]] = field(default_factory=dict)
     names_at: int = -1
     saw_no_lake: bool = False
     revived: set[str] = field(default_factory=set)

@@ -89,17 +89,20 @@ def moved_name(txn: TransactionState, head: Head) -> Program[ConflictError | Non
     bound = txn.bound
     if bound.names_at == head.replacement:
         return None
-    meant = [
-        (name, place, is_registered)
-        for name, (place, is_registered) in bound.meant.items()
-        if place in txn.work.tables and not is_external(name)
-    ]
-    yield from load_names(head, {one for name, place, _ in meant for one in (name, place)})
-    for name, place, is_registered in meant:
-        now = head.names.get(name, NOWHERE)
-        if now == NOWHERE and not is_registered:
-            now = place if head.names.get(place) != NOWHERE else NOWHERE
-        if now != place:
+    # What the transaction itself has renamed counts by the name that HEAD has for it.
+    used: dict[str, tuple[str, str]] = {}
+    own: set[str] = set()
+    for one in txn.work.renames:
+        if one.old not in own:
+            used[one.old] = one.old, one.table
+        own |= {one.old, one.new}
+    for name, (place, called) in bound.meant.items():
+        if place in txn.work.tables and not is_external(name) and (called or place) not in own:
+            used[called or place] = name, place
+    yield from load_names(head, used)
+    for known, (name, place) in used.items():
+        by_path = place if known == place else NOWHERE
+        if head.names.get(known, by_path) != place:
             reason = "the name that it was read by was given to another table, or to none"
             return conflict(txn, name, reason)
     bound.names_at = head.replacement

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -311,6 +312,63 @@ def test_two_names_never_mean_one_table_because_another_client_swapped_them(
     resumed = lv.connect(tmp_path / "lake").resume(saved.id)
     with pytest.raises(lv.ConflictError, match="live: the name that it was read by was given"):
         resumed.read("next")
+
+
+@pytest.fixture
+def waiting(lake: lv.Lake) -> Callable[[], lv.Transaction]:
+    """A call begins a transaction that goes on at the newest HEAD with each further table."""
+    for name in ("a", "b", "c"):
+        lake.create_table(name, [{"id": ord(name) - ord("a")}])
+    return partial(lake.transaction, lv.Feature.R | lv.Feature.CT)
+
+
+def test_a_name_with_dots_for_slashes_is_in_conflict_only_when_it_was_given_away(
+    lake: lv.Lake, waiting: Callable[[], lv.Transaction], tmp_path: Path
+) -> None:
+    other = lv.connect(tmp_path / "lake")
+    lake.rename_table("a", "s/live")
+    with waiting() as txn:
+        assert txn.sql("SELECT id FROM s.live")["id"].to_pylist() == [0]
+        other.run(lambda other_txn: other_txn.append("b", [{"id": 2}]))
+        assert values(txn.read("b")) == [1, 2]
+    lake.register("s/kept", "c")  # its path stays a name, too
+    txn = waiting()
+    assert txn.sql("SELECT id FROM s.kept")["id"].to_pylist() == [2]
+    other.rename_table("s/kept", "s/other")
+    assert values(txn.read("b")) == [1, 2]
+    with pytest.raises(lv.ConflictError, match=r"s\.kept: the name that it was read by"):
+        txn.read("s/other")
+
+
+def test_names_that_the_transaction_itself_changes_are_no_conflict_with_another_client(
+    lake: lv.Lake, waiting: Callable[[], lv.Transaction], tmp_path: Path
+) -> None:
+    lake.rename_table("a", "live")
+    lake.rename_table("b", "next")
+    other = lv.connect(tmp_path / "lake")
+    with waiting() as txn:
+        for old, new in (("live", "old"), ("next", "live"), ("old", "next")):
+            txn.rename_table(old, new)
+        assert (values(txn.read("live")), values(txn.read("next"))) == ([1], [0])
+        other.run(lambda other_txn: other_txn.append("c", [{"id": 3}]))
+        assert values(txn.read("c")) == [2, 3]
+        txn.append("live", [{"id": 9}])
+    assert (ids(lake, "live"), ids(lake, "next")) == ([1, 9], [0])
+
+
+def test_a_rename_leaves_the_tables_other_names_as_they_were_read(
+    lake: lv.Lake, waiting: Callable[[], lv.Transaction], tmp_path: Path
+) -> None:
+    for name in ("first", "second"):
+        lake.register(name, "c")
+    other = lv.connect(tmp_path / "lake")
+    with waiting() as txn:
+        assert values(txn.read("first")) == values(txn.read("second")) == [2]
+        txn.rename_table("first", "third")
+        other.rename_table("second", "fourth")
+        other.rename_table("b", "second")
+        txn.append("second", [{"id": 9}])
+    assert (ids(lake, "third"), ids(lake, "second")) == ([2, 9], [1])
 
 
 def test_names_that_the_transaction_itself_changes_mean_what_it_says(lake: lv.Lake) -> None:
