@@ -619,13 +619,16 @@ def _where_it_began(client: LakeClient, txn_id: str) -> LakeClient:
         lake.run(load_refs(held.head))
         refs = held.head.refs.items()
         names = [name for name, one in refs if one.kind == "branch" and mark_of(one.id) == mark]
-    if len(names) != 1:
-        raise CommitOutcomeUnknown(
-            f"transaction {txn_id} was begun on a branch, and no branch of this lake is known to "
-            "have begun it: if it was deleted, what was merged is in the lake's history",
-            txn_id=txn_id,
-        )
-    return lake.on(names[0]).current()
+    if len(names) == 1:
+        with suppress(RefNotFound):  # its end was under way
+            found = lake.on(names[0]).current()
+            if mark_of(found.context.branch_id) == mark:  # and it was not made again meanwhile
+                return found
+    raise CommitOutcomeUnknown(
+        f"transaction {txn_id} was begun on a branch, and no branch of this lake is known to "
+        "have begun it: if it was deleted, what was merged is in the lake's history",
+        txn_id=txn_id,
+    )
 
 
 def resume_transaction(

@@ -16,6 +16,7 @@ import pytest
 
 import lakevilla as lv
 from bench.size.many_tables import lake_of
+from lakevilla.api.client.client import LakeClient
 from lakevilla.store.runner import Requests
 from lakevilla_testing.histories.plan import small_limits
 from tests.contract.foreign_readers import Format
@@ -606,6 +607,28 @@ def test_a_transaction_is_aborted_from_wherever_that_is_asked(lake: lv.Lake) -> 
         with pytest.raises(lv.TransactionAborted):
             txn.commit()
         assert asked.outcome(txn.id).state == begun.outcome(txn.id).state == "aborted"
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_an_outcome_is_unknown_where_its_branch_ends_while_it_is_asked_for(
+    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch, is_made_again: bool
+) -> None:
+    shop(lake, "delta")
+    lake.branch("etl")
+    txn = lake.on("etl").transaction()
+    put_in("jam", 1)(txn)
+    txn.commit()
+    found = LakeClient.on
+
+    def ended(client: LakeClient, name: str | None) -> LakeClient:
+        lake.delete_ref("etl")
+        if is_made_again:
+            lake.branch("etl")
+        return found(client, name)
+
+    monkeypatch.setattr(LakeClient, "on", ended)
+    with pytest.raises(lv.CommitOutcomeUnknown, match="no branch of this lake is known to have"):
+        lake.outcome(txn.id)
 
 
 def test_a_transaction_is_resumed_where_it_was_begun(lake: lv.Lake) -> None:
