@@ -147,6 +147,8 @@ def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
         )
     in_catalogs = [] if context.held is None else list(_in_catalogs(context))
     known = [] if context.held is None else list(_known(context))
+    if location in known:
+        return "a table was given this name since the transaction began: run it again"
     catalog, *rest = location.strip("/").replace("/", ".").split(".")
     of_lake = {name.partition(".")[0] for name in in_catalogs}
     if rest and catalog in of_lake - set(context.connected):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from lakevilla.api.client.catalogs import catalog_names, name_in_error
 from lakevilla.api.client.client import LakeClient
 from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
-from lakevilla.global_log.head import NOWHERE, Head, NameMap
+from lakevilla.global_log.head import Head, NameMap
 from lakevilla.lake.missing_tables import catalog_hint
 from lakevilla.lake.table_log import known_tail
 from lakevilla.lake.tables.dotted_names import path_of
@@ -76,14 +76,14 @@ def resolve(
         if moved is not None:
             raise state.fail(moved)
     if not also_renamed:
-        state.bound.meant[table] = location, _called(names, table)
+        state.bound.meant[table] = location, _called(names, table, location)
     return location
 
 
-def _called(names: NameMap, table: str) -> str:
-    """Return the registered name by which a table was found; ``""`` if it was by its path."""
+def _called(names: NameMap, table: str, location: str) -> str:
+    """Return the registered name by which a table was found; ``""`` if none has led to it."""
     known = (name for name in (table, path_of(table)) if name is not None)
-    return next((name for name in known if names.get(name, NOWHERE) != NOWHERE), "")
+    return next((name for name in known if names.get(name) == location), "")
 
 
 def _meant_before(state: TransactionState, table: object) -> str | None:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from typer.testing import CliRunner
 
 import lakevilla as lv
@@ -340,6 +342,21 @@ def test_a_name_with_dots_for_slashes_is_in_conflict_only_when_it_was_given_away
         txn.read("s/other")
 
 
+def test_a_name_in_a_catalog_is_not_taken_for_a_registered_one_with_slashes(
+    lake: lv.Lake, waiting: Callable[[], lv.Transaction], tmp_path: Path
+) -> None:
+    warehouse = (tmp_path / "warehouse").as_uri()
+    catalog = SqlCatalog("cat", uri=f"sqlite:///{tmp_path}/cat.db", warehouse=warehouse)
+    catalog.create_namespace("ns")
+    catalog.create_table("ns.t", pa.schema([("id", pa.int64())])).append(pa.table({"id": [5]}))
+    lake.register("cat/ns/t", "a")
+    both = lv.connect(tmp_path / "lake", catalogs={"cat": catalog})
+    txn = both.transaction(lv.Feature.R | lv.Feature.CT)
+    assert values(txn.read("cat.ns.t")) == [5]
+    lake.run(lambda other: other.append("b", [{"id": 2}]))
+    assert [values(txn.read(name)) for name in ("b", "c", "cat/ns/t")] == [[1, 2], [2], [0]]
+
+
 def test_names_that_the_transaction_itself_changes_are_no_conflict_with_another_client(
     lake: lv.Lake, waiting: Callable[[], lv.Transaction], tmp_path: Path
 ) -> None:
@@ -354,6 +371,16 @@ def test_names_that_the_transaction_itself_changes_are_no_conflict_with_another_
         assert values(txn.read("c")) == [2, 3]
         txn.append("live", [{"id": 9}])
     assert (ids(lake, "live"), ids(lake, "next")) == ([1, 9], [0])
+
+
+def test_a_name_that_is_newer_than_the_transaction_is_not_offered_in_place_of_itself(
+    lake: lv.Lake, waiting: Callable[[], lv.Transaction]
+) -> None:
+    txn = waiting()
+    assert values(txn.read("a")) == [0]
+    lake.rename_table("b", "next")
+    with pytest.raises(lv.TableNotFound, match="no table next; a table was given this name since"):
+        txn.read("next")
 
 
 def test_a_rename_leaves_the_tables_other_names_as_they_were_read(
