@@ -86,25 +86,22 @@ class Database:
                 directory = tempfile.mkdtemp(prefix="lakevilla-")
                 weakref.finalize(self, _remove, directory, os.getpid())
                 self._directory = directory
-                # Local files are in the system's cache already; a second copy here would fill the
-                # memory limit.
-                connection = _connect(
-                    self._settings,
-                    directory,
-                    self._threads,
-                    StoreFileSystem(self._data),
-                    not self.is_local,
-                )
-                # The engine's own joins name the smaller side last. DuckDB would guess 1000 rows a
-                # file and build its hash table of the larger side.
-                with translated(None):
-                    connection.execute(
-                        "SET disabled_optimizers = 'join_order,build_side_probe_side'"
-                    )
+                connection = self._made(directory)
                 # Set the owner last: until then, the connection may be that of a parent.
                 self._connection = connection
                 self._owner = os.getpid()
             return self._connection
+
+    def _made(self, directory: str) -> duckdb.DuckDBPyConnection:
+        # Local files are in the system's cache already; a second copy here would fill the memory
+        # limit.
+        files, keeps = StoreFileSystem(self._data), not self.is_local
+        connection = _connect(self._settings, directory, self._threads, files, keeps)
+        # The engine's own joins name the smaller side last. DuckDB would guess 1000 rows a file and
+        # build its hash table of the larger side.
+        with translated(None):
+            connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+        return connection
 
 
 #: DuckDB 2 takes our files for local ones, which it does not cache by itself, and reads in requests

@@ -1,0 +1,103 @@
+"""Databases of DuckDB that serve one lake after another, in a run of a few cases of each function.
+
+DuckDB takes some 15 ms of processor to make a database, most of it to list its functions, and most
+tests make one lake or more that read or write rows: that was a tenth of the contracts' time. So the
+database of a lake goes to another one when the lake is gone, or its test has ended. The next lake
+gives it its own files and directory.
+
+Databases in which SQL of users runs are locked for good, and made anew each time. So is every
+database in a run of all cases.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from lakevilla.engines.duckdb import database as module
+from lakevilla.engines.duckdb.database import Database
+from lakevilla.engines.duckdb.file_system import StoreFileSystem
+
+#: The databases of each kind that wait for a lake, at most.
+MOST_IDLE = 6
+
+Connection = duckdb.DuckDBPyConnection
+#: The limit of a database's memory, its threads, and whether it keeps what it has read.
+Kind = tuple[int, int | None, bool]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--cases") == "few":
+        config.pluginmanager.register(_Databases())
+
+
+class _Databases:
+    """The databases that no lake uses."""
+
+    def __init__(self) -> None:
+        self._make, self._cursor = Database._made, Database.cursor
+        self._connect, self._process = module._connect, os.getpid()
+        self._idle: dict[Kind, list[Connection]] = {}
+        self._cursors: weakref.WeakKeyDictionary[Connection, weakref.WeakSet[Connection]]
+        self._cursors = weakref.WeakKeyDictionary()
+        self._lent: list[tuple[weakref.ref[Database], weakref.finalize]] = []
+
+        def made(database: Database, directory: str) -> Connection:
+            return self._made(database, directory)
+
+        def cursor(database: Database, *, watched: bool = True) -> Connection:
+            opened = self._cursor(database, watched=watched)
+            self._cursors.get(database._connection, weakref.WeakSet()).add(opened)
+            return opened
+
+        Database._made, Database.cursor = made, cursor
+
+    def _made(self, database: Database, directory: str) -> Connection:
+        # A child may not use its parent's; and a test may look at how one is made.
+        if os.getpid() != self._process or module._connect is not self._connect:
+            return self._make(database, directory)
+        kind = (database._settings.memory_limit_bytes, database._threads, not database.is_local)
+        connection = self._idle_one(kind, database, directory) or self._make(database, directory)
+        self._cursors[connection] = weakref.WeakSet()
+        give_back = weakref.finalize(database, self._give_back, kind, connection)
+        give_back.atexit = False
+        self._lent.append((weakref.ref(database), give_back))
+        return connection
+
+    def _idle_one(self, kind: Kind, database: Database, directory: str) -> Connection | None:
+        idle = self._idle.setdefault(kind, [])
+        while idle:
+            connection = idle.pop()
+            try:
+                connection.execute(f"SET temp_directory = '{directory}'")
+                if kind[-1]:  # what it has read is another lake's
+                    connection.execute("SET enable_external_file_cache = false")
+                    connection.execute("SET enable_external_file_cache = true")
+            except duckdb.Error:
+                continue  # it has written there, or an error has ended it
+            connection.unregister_filesystem(StoreFileSystem.protocol)
+            connection.register_filesystem(StoreFileSystem(database._data))
+            return connection
+        return None
+
+    def _give_back(self, kind: Kind, connection: Connection) -> None:
+        idle = self._idle.setdefault(kind, [])
+        in_use = any(self._cursors.pop(connection, ()))
+        if os.getpid() == self._process and not in_use and len(idle) < MOST_IDLE:
+            idle.append(connection)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Iterator[None]:
+        """Take the databases of the test's lakes; one that a module keeps gets another."""
+        result = yield
+        while self._lent:
+            lake, give_back = self._lent.pop()
+            database = lake()
+            if database is not None:
+                database._connection = None
+            give_back()
+        return result
