@@ -32,10 +32,10 @@ Kind = tuple[int, int | None, bool]
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--cases") == "few":
-        config.pluginmanager.register(_Databases())
+        config.pluginmanager.register(Databases())
 
 
-class _Databases:
+class Databases:
     """The databases that no lake uses."""
 
     def __init__(self) -> None:
@@ -94,10 +94,13 @@ class _Databases:
     def pytest_runtest_teardown(self) -> Iterator[None]:
         """Take the databases of the test's lakes; one that a module keeps gets another."""
         result = yield
+        self.take_back()
+        return result
+
+    def take_back(self) -> None:
         while self._lent:
             lake, give_back = self._lent.pop()
             database = lake()
             if database is not None:
                 database._connection = None
             give_back()
-        return result
