@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 import lakevilla as lv
+from lakevilla.global_log import head
 from tests.support.places import Place, make_place
 
 ORDERS = pa.table(
@@ -77,6 +78,17 @@ def lake(shop: Place) -> Iterator[lv.Lake]:
             txn.append("orders", {"id": [4], "sku": ["plum"], "qty": [40]})
             txn.append("stock", {"sku": ["plum"], "left": [70]})
         yield lake
+
+
+@pytest.fixture
+def page_length(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The commits of a page: 64, but few in a small search. HEAD lists less than two pages."""
+    from tests.support.search import WHOLE  # after the options of the search are known
+
+    if not WHOLE:
+        monkeypatch.setattr(head, "PAGE_LENGTH", 4)
+        monkeypatch.setattr(head, "COMMITS_IN_HEAD", 8)
+    return head.PAGE_LENGTH
 
 
 @pytest.fixture

@@ -57,6 +57,11 @@ def write(lake: lv.Lake, *tables: str) -> None:
     lake.run(change)
 
 
+def append_often(lake: lv.Lake, count: int) -> None:
+    for _ in range(count):
+        lake.run(lambda txn: txn.append("a", [{"id": 1, "n": 1}]))
+
+
 def test_a_poll_is_one_conditional_get(lake: lv.Lake, follower: lv.Lake) -> None:
     start = newest(follower)
 
@@ -91,15 +96,13 @@ def test_a_version_is_its_commit_object_and_its_files(
 def test_the_commit_objects_of_many_versions_are_read_in_rounds(
     lake: lv.Lake, shared_place: Place
 ) -> None:
-    for _ in range(29):
-        write(lake, "a")
+    append_often(lake, 29)
     with shared_place.connect() as other:
         assert rounds(other, lambda: list(other.changes(0))) == 1 + 2
 
 
 def test_versions_of_other_tables_cost_nothing(lake: lv.Lake, shared_place: Place) -> None:
-    for _ in range(20):
-        write(lake, "a")
+    append_often(lake, 20)
     write(lake, "b")
     with shared_place.connect() as other:
         versions: list[lv.Version] = []

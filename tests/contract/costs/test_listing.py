@@ -8,6 +8,7 @@ import lakevilla as lv
 from lakevilla.global_log import leaves
 from lakevilla.store.runner import Requests
 from tests.support.places import Place
+from tests.support.search import how_many
 from tests.support.tables import accounts
 from tests.support.traces import cost, critical_path, steps
 
@@ -37,7 +38,7 @@ def test_names_are_one_get(local_place: Place, count: int) -> None:
 
 
 @pytest.mark.parametrize("in_leaves", [False, True])
-@pytest.mark.parametrize("count", [2, 40])
+@pytest.mark.parametrize("count", [2, how_many(12, whole=40)])
 def test_all_tables_are_listed_in_four_rounds(
     shared_place: Place, count: int, in_leaves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

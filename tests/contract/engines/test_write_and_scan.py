@@ -399,9 +399,9 @@ def test_files_are_cut_at_the_target_size(tmp_path: Any) -> None:
 
 
 def test_many_partitions_of_a_large_input_one_file_each(tmp_path: Any) -> None:
-    lake = Lake(str(tmp_path), settings=Settings(in_memory_file_limit_bytes=1 << 14))
-    numbers = np.random.default_rng(2).integers(0, 50, 200_000)
-    rows = pa.table({"p": numbers, "v": np.arange(200_000)})
+    lake = Lake(str(tmp_path), settings=Settings(in_memory_file_limit_bytes=1 << 12))
+    numbers = np.random.default_rng(2).integers(0, 50, 50_000)
+    rows = pa.table({"p": numbers, "v": np.arange(50_000)})
     lake.make("t", rows.slice(0, 0), partition_by=["p"])
     written = lake.append("t", rows)
     assert len(written) == 50

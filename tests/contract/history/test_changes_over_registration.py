@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 import lakevilla as lv
 from tests.support.inside import inside
 from tests.support.places import Place, make_place
+from tests.support.search import how_many
 from tests.support.stores import Closed, interrupted, is_entry
 from tests.support.tables import bag
 
@@ -119,7 +120,7 @@ def test_any_two_versions_at_which_it_was_there(place: Place, seed: int) -> None
     source = random.Random(seed)
     with made(place) as lake:
         there = [newest(lake)]
-        for _ in range(14):
+        for _ in range(how_many(8, whole=14)):
             number = source.randrange(100)
             match source.choice(["append", "update", "delete", "away", "foreign", "decided"]):
                 case "append":
@@ -159,7 +160,7 @@ def test_any_two_versions_at_which_it_was_there(place: Place, seed: int) -> None
                         place.delta("t").delete(f"id % 4 = {number % 4}")
                     lake.register("t")
             there.append(newest(lake))
-        for _ in range(12):
+        for _ in range(how_many(6, whole=12)):
             since, until = sorted(source.sample(there, 2))
             expected = bag(lake.snapshot(version=until).read("t"))
             assert replayed(lake, since, until) == expected, (since, until)

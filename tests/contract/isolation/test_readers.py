@@ -11,6 +11,7 @@ import pytest
 
 import lakevilla as lv
 from tests.support.places import Place, fill, make_place
+from tests.support.search import how_many
 
 TABLES = ("a", "b", "c")
 
@@ -78,7 +79,7 @@ def test_a_reader_of_three_tables_sees_whole_transactions_of_four_threads(
 ) -> None:
     place = make_place(kind, request)
     lake_with_counters(place)
-    commits = 2 if kind == "s3" else 4
+    commits = how_many(2, whole=2 if kind == "s3" else 4)
     with ThreadPoolExecutor(4) as pool:
         writers = [pool.submit(work, place, number, commits) for number in range(4)]
         looks = watch(place, lambda: not all(writer.done() for writer in writers))
@@ -136,7 +137,7 @@ def test_threads_of_one_lake_share_its_caches_and_nothing_else(quick_place: Plac
             return looks
 
         readers = [pool.submit(read_on) for _ in range(2)]
-        writers = [pool.submit(steps, lake, number, 4) for number in range(2)]
+        writers = [pool.submit(steps, lake, number, how_many(2, whole=4)) for number in range(2)]
         for writer in writers:
             writer.result()
         stop.set()

@@ -52,10 +52,12 @@ def test_gc_leaves_the_files_of_a_table_that_was_released_to_its_new_lake(tmp_pa
         assert sorted(owner.snapshot().read("bank")["id"].to_pylist()) == [0, 5]
 
 
-def test_gc_deletes_a_page_that_no_head_names_and_none_that_one_does(place: Place) -> None:
+def test_gc_deletes_a_page_that_no_head_names_and_none_that_one_does(
+    place: Place, page_length: int
+) -> None:
     fill(place, {"bank": accounts(1)})
     lake = place.connect()
-    for balance in range(130):
+    for balance in range(2 * page_length):
         with lake.transaction(wait="decided") as txn:
             txn.append("bank", [{"id": balance, "balance": balance}])
     lake.close()

@@ -332,11 +332,11 @@ def test_a_page_that_holds_other_commits_than_head_says_is_refused(
         assert caught.value.key == key
 
 
-def test_a_page_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+def test_a_page_in_the_place_of_another_is_refused(tmp_path: Path, page_length: int) -> None:
     place = Place(str(tmp_path / "lake"))
     place.write("t", [{"id": 1}])
     with place.connect() as lake:
-        for number in range(200):
+        for number in range(3 * page_length + 2):
             lake.register({f"other name {number}": place.uri("t")})
     older, newer = sorted((tmp_path / "lake" / "_lakevilla" / "pages").iterdir())
     body = older.read_bytes()
@@ -348,7 +348,7 @@ def test_a_page_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
         assert e.value.key == page.relative_to(place.root).as_posix()
         page.write_bytes(kept)
     with place.connect() as lake:
-        assert len(lake.history()) == 200
+        assert len(lake.history()) == 3 * page_length + 2
 
 
 def test_a_page_that_is_named_by_its_nonce_as_the_first_were_is_read(

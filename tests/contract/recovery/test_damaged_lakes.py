@@ -111,9 +111,9 @@ def test_a_missing_commit_object_is_named_and_only_its_table_is_held_up(place: P
     assert values(place.delta(TABLE).to_pyarrow_table()) == [0, 1, 10, 11, 12, 20]
 
 
-def test_a_missing_page_is_named(place: Place) -> None:
+def test_a_missing_page_is_named(place: Place, page_length: int) -> None:
     with place.connect() as lake:
-        for number in range(130):
+        for number in range(2 * page_length + 2 - len(lake.history())):
             lake.register({f"another name {number}": f"{place.root}/{TABLE}"})
     (page,) = (Path(place.root) / "_lakevilla" / "pages").iterdir()
     key = page.relative_to(place.root).as_posix()

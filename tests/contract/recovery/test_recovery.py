@@ -740,11 +740,11 @@ def test_a_lake_without_a_head_is_healthy_and_empty(shop: Place) -> None:
 
 
 def test_a_transaction_in_forgotten_history_is_expired_whatever_a_clock_says(
-    lake: lv.Lake, shop: Place
+    lake: lv.Lake, shop: Place, page_length: int
 ) -> None:
     with lake.transaction() as txn:
         both(txn)
-    for number in range(130):  # so many that HEAD no longer lists the first
+    for number in range(2 * page_length + 2):  # so many that HEAD no longer lists the first
         lake.run(load, metadata={"number": str(number)})
     undecided = lake.transaction()
     undecided.read("orders")

@@ -55,6 +55,7 @@ def commit_and_die(root: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.night
 def test_acknowledged_commits_survive_a_killed_process_without_durable_files(
     local_place: Place,
 ) -> None:
