@@ -1,4 +1,4 @@
-"""Eight threads move money between two tables; the total never changes."""
+"""Four threads move money between two tables; the total never changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def transfer(txn: lv.Transaction, source: str, target: str, payer: int, payee: i
         txn.update(target, {"balance": "balance + 1"}, where="id = :id", params={"id": payee})
 
 
-def main(root: str, transfers: int = 24) -> None:
+def main(root: str, transfers: int = 12) -> None:
     """Make two banks, let threads transfer between them, and add up."""
     with lv.connect(root) as lake:
         for bank in ("bank_x", "bank_y"):
@@ -36,7 +36,7 @@ def main(root: str, transfers: int = 24) -> None:
             payer, payee = choice.randrange(ACCOUNTS), choice.randrange(ACCOUNTS)
             lake.run(transfer, source, target, payer, payee)
 
-        with ThreadPoolExecutor(8) as pool:
+        with ThreadPoolExecutor(4) as pool:
             list(pool.map(one, range(transfers)))
 
         with lake.snapshot() as state:

@@ -52,9 +52,16 @@ def test_seconds_in_a_phase_become_means_of_the_operations_of_that_kind() -> Non
     assert measured.phases_ms() == {"read/data": pytest.approx(5.0)}
 
 
-@pytest.mark.parametrize("clients", ["threads", "processes"])
-def test_the_phases_of_a_run_are_within_its_latencies(tmp_path: Path, clients: str) -> None:
-    result = run(tmp_path, clients_as=clients)
+@pytest.mark.night
+def test_the_phases_of_a_run_are_within_its_latencies(tmp_path: Path) -> None:
+    check_phases(run(tmp_path, clients_as="threads"))
+
+
+def test_the_phases_of_clients_that_are_processes_are_within_its_latencies(tmp_path: Path) -> None:
+    check_phases(run(tmp_path, clients_as="processes"))
+
+
+def check_phases(result: Result) -> None:
     lakevilla, deltalake = result.series
     assert result.ok
     for one, wanted in (

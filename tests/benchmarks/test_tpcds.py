@@ -43,6 +43,7 @@ def test_all_systems_answer_and_are_drawn_with_what_planning_takes(tmp_path: Pat
         assert (tmp_path / f"tpcds-{plot}.svg").stat().st_size > 1000
 
 
+@pytest.mark.usefixtures("pictures")
 @pytest.mark.night
 def test_warm_queries_take_turns_and_are_held_against_duckdb(tmp_path: Path) -> None:
     result = execute(benchmark("tpcds_warm"), tmp_path, given={"queries": "90"}, seed=5, quick=True)
