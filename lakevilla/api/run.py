@@ -625,8 +625,8 @@ def _where_it_began(client: LakeClient, txn_id: str) -> LakeClient:
             if mark_of(found.context.branch_id) == mark:  # and it was not made again meanwhile
                 return found
     raise CommitOutcomeUnknown(
-        f"transaction {txn_id} was begun on a branch, and no branch of this lake is known to "
-        "have begun it: if it was deleted, what was merged is in the lake's history",
+        f"transaction {txn_id} was begun neither on this lake itself nor on any of its branches: "
+        "check the id; if its branch was deleted, what was merged is in the lake's history",
         txn_id=txn_id,
     )
 

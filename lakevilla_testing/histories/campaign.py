@@ -21,6 +21,7 @@ from lakevilla.maintenance.rebuild_head import confirm_head
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Guard
+from lakevilla.sublogs.record import created_by
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
@@ -349,6 +350,9 @@ def _finish(world: World) -> None:
     if "recreate" not in world.plan.foreign:
         _confirm(world, "operator")
         alone(world, "collector", lambda client: gc.gc(context_of(client)))
+        if any(map(created_by, simulation.store.objects)):
+            # It has noted where a transaction that was never decided was to make a table.
+            alone(world, "next collector", lambda client: gc.gc(context_of(client)))
         verdict.nothing_is_left_over(world)
     simulation.now += _VACUUM_SECONDS + 3600
     alone(world, "own vacuum", lambda client: parallel([_vacuum(client, t) for t in TABLES]))

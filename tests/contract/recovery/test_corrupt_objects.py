@@ -93,7 +93,7 @@ def exercise(place: Place, saved: str) -> list[BaseException]:
     attempt(lambda lake: lake.snapshot().read("t"))
     attempt(lambda lake: lake.snapshot().read("u"))
     attempt(lambda lake: lake.tables())
-    attempt(lambda lake: lake.outcome(saved.replace(saved[-4:], "0000")))
+    attempt(lambda lake: lake.outcome(f"{saved[:24]}{0:012}"))
     attempt(lambda lake: lake.resume(saved))
     attempt(lambda lake: lake.recover())
     attempt(lambda lake: lake.doctor())

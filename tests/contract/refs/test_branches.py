@@ -590,9 +590,9 @@ def test_outcomes_are_those_of_the_place_where_a_transaction_was_begun(lake: lv.
             with pytest.raises(lv.InvalidOperation, match="has committed as global version"):
                 asked.abort(txn.id)
     lake.delete_ref("etl")
-    with pytest.raises(lv.CommitOutcomeUnknown, match="no branch of this lake is known to have"):
+    with pytest.raises(lv.CommitOutcomeUnknown, match="nor on any of its branches: check the id"):
         lake.outcome(on_branch.id)
-    with pytest.raises(lv.InvalidOperation, match="no branch of this lake is known to have"):
+    with pytest.raises(lv.InvalidOperation, match="nor on any of its branches: check the id"):
         other.abort(on_branch.id)
 
 
@@ -627,7 +627,7 @@ def test_an_outcome_is_unknown_where_its_branch_ends_while_it_is_asked_for(
         return found(client, name)
 
     monkeypatch.setattr(LakeClient, "on", ended)
-    with pytest.raises(lv.CommitOutcomeUnknown, match="no branch of this lake is known to have"):
+    with pytest.raises(lv.CommitOutcomeUnknown, match="nor on any of its branches: check the id"):
         lake.outcome(txn.id)
 
 
