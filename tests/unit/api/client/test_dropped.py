@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from pathlib import Path
 
 import lakevilla as lv
 from lakevilla.api.client.client import LakeClient
+from tests.support.inside import inside
 
 
-def clients_of(root: Path) -> int:
-    """Count the clients of a lake that this process has not freed."""
+def client_of(lake: lv.Lake) -> weakref.ref[LakeClient]:
+    return weakref.ref(inside(lake).client)
+
+
+def is_freed(client: weakref.ref[LakeClient]) -> bool:
     gc.collect()
-    return sum(isinstance(one, LakeClient) and one.root == str(root) for one in gc.get_objects())
+    return client() is None
 
 
 def test_a_closed_lake_is_freed_with_its_threads(tmp_path: Path) -> None:
     before = threading.active_count()
     with lv.connect(tmp_path) as lake:
         lake.create_table("orders", [{"id": 1}])
-        assert clients_of(tmp_path) == 1
+        client = client_of(lake)
+        assert not is_freed(client)
     del lake
-    assert clients_of(tmp_path) == 0
+    assert is_freed(client)
     assert threading.active_count() <= before
 
 
 def test_a_lake_that_is_only_dropped_is_freed(tmp_path: Path) -> None:
     lake = lv.connect(tmp_path)
     assert lake.tables() == []
-    assert clients_of(tmp_path) == 1
+    client = client_of(lake)
+    assert not is_freed(client)
     del lake
-    assert clients_of(tmp_path) == 0
+    assert is_freed(client)
