@@ -52,7 +52,7 @@ def store_files(txn: TransactionState, location: str | None = None) -> Program[N
     if not keys:
         return
     for place in [one for one in txn.work.tables if location in (None, one)]:
-        if any(key.startswith(f"{place}/") for key in keys) and is_created_by(txn, place):
+        if is_created_by(txn, place) and any(key.startswith(f"{place}/") for key in keys):
             yield from note_created(txn, place)
     puts = [Put(key, txn.work.bodies[key], NEW) for key in keys]
     # Note the keys before the puts are sent: an interruption in between leaves
