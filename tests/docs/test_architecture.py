@@ -6,7 +6,6 @@ import ast
 import re
 import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from lakevilla.store.base import ABSENT, Refused, Stored, Token
 from lakevilla.store.effects import Put
+from tests.support.code import names_in
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "lakevilla"
@@ -45,14 +45,6 @@ def defined_in(path: Path) -> frozenset[str]:
         if isinstance(node, ast.ClassDef):
             found |= {f"{node.name}.{name}" for name in names_in(node.body)}
     return frozenset(found)
-
-
-def names_in(body: list[ast.stmt]) -> Iterator[str]:
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
 def is_there(path: str, name: str) -> bool:

@@ -37,7 +37,7 @@ def outline(source: str) -> Outline:
         if isinstance(node, ast.FunctionDef):
             functions.add(node.name)
         elif isinstance(node, ast.ClassDef):
-            classes[node.name] = classes.get(node.name, frozenset()) | set(_names(node.body))
+            classes[node.name] = classes.get(node.name, frozenset()) | set(names_in(node.body))
         elif isinstance(node, ast.AnnAssign | ast.Assign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             assigned |= {t.id for t in targets if isinstance(t, ast.Name) and t.col_offset <= 4}
@@ -48,7 +48,7 @@ def outline(source: str) -> Outline:
     return Outline(
         frozenset(functions),
         classes,
-        frozenset(_names(module.body)),
+        frozenset(names_in(module.body)),
         frozenset(assigned),
         frozenset(docstrings),
     )
@@ -64,7 +64,8 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(part.body)
 
 
-def _names(body: list[ast.stmt]) -> Iterator[str]:
+def names_in(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the names that the statements of a body define."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
