@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
-from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.base import VOIDED, Change, TableSnapshot
 from lakevilla.formats.delta.actions import encode_path
 from lakevilla.formats.delta.deletion_vectors import vector_key
+from lakevilla.formats.delta.metadata.properties import ENABLEMENT
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.files import DataFile, DeleteFile, DeletionVector, data_files, file_key
 from lakevilla.formats.iceberg.metadata.definition import TableAddress
@@ -327,7 +328,7 @@ HISTORY = frozenset(
     }
 )
 #: Properties that mark one particular table, so no other table may have them.
-_OF_ONE = ("delta.inCommitTimestampEnablement", "lakevilla.export", "lakevilla.voided")
+_OF_ONE = (ENABLEMENT, "lakevilla.export", VOIDED)
 #: An address to which no path is relative.
 _NOWHERE = TableAddress("", "memory://nowhere")
 

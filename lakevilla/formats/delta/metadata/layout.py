@@ -63,7 +63,7 @@ _CONTRACT = (
     "delta.columnMapping.",
     "delta.enableChangeDataFeed",
     "delta.appendOnly",
-    "delta.enableRowTracking",
+    TRACKS,
     VOIDED,
 )
 _SHAPE = ("id", "schemaString", "partitionColumns", "format")

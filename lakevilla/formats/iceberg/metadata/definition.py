@@ -216,9 +216,17 @@ class IcebergDefinition:
     def _keys(self) -> dict[int, dict[int, str]]:
         return partition_keys(self.document["partition-specs"])
 
+    @cached_property
+    def _types(self) -> dict[int, PartitionTypes]:
+        return {}
+
     def partition_types(self, spec_id: int) -> PartitionTypes:
         """Return the fields of a spec, as manifests of it have their values."""
-        return PartitionTypes(self.specs[spec_id], self._keys[spec_id], self.leaves, self.table)
+        found = self._types.get(spec_id)
+        if found is None:
+            spec, keys = self.specs[spec_id], self._keys[spec_id]
+            found = self._types[spec_id] = PartitionTypes(spec, keys, self.leaves, self.table)
+        return found
 
     def spec_of(self, file: DataFile) -> PartitionSpec:
         """Return the spec that a data file was partitioned by: that of its partition values' keys.
