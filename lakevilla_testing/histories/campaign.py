@@ -350,9 +350,11 @@ def _finish(world: World) -> None:
     if "recreate" not in world.plan.foreign:
         _confirm(world, "operator")
         alone(world, "collector", lambda client: gc.gc(context_of(client)))
-        if any(map(created_by, simulation.store.objects)):
-            # It has noted where a transaction that was never decided was to make a table.
-            alone(world, "next collector", lambda client: gc.gc(context_of(client)))
+        # The first notes where a transaction that was never decided was to make a table, the next
+        # deletes what lies there, and the last finds nothing there and deletes the note.
+        for name in ("next collector", "last collector"):
+            if any(map(created_by, simulation.store.objects)):
+                alone(world, name, lambda client: gc.gc(context_of(client)))
         verdict.nothing_is_left_over(world)
     simulation.now += _VACUUM_SECONDS + 3600
     alone(world, "own vacuum", lambda client: parallel([_vacuum(client, t) for t in TABLES]))
