@@ -38,7 +38,12 @@ from lakevilla.lake.frozen.branch_head import Branch, ended, has_ended, is_close
 from lakevilla.lake.frozen.frozen import Frozen
 from lakevilla.lake.frozen.states import base_of
 from lakevilla.lake.newer import refuse_older
-from lakevilla.lake.tables.overlaps import found_there, refuse_outside, refuse_place
+from lakevilla.lake.tables.overlaps import (
+    found_there,
+    refuse_outside,
+    refuse_place,
+    refuse_twins,
+)
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.location import at_home
 
@@ -113,6 +118,8 @@ def create_ref(
         new = yield from _next(context, head, at, tables, absorb, source)
         base = yield from _base(context, head, new, name, kind, at)
         base = yield from _narrowed(context, head, base, tables, source)
+        if source:
+            yield from refuse_twins(new, base, source, name)
         stored = yield from _stored(context, head, base, new.replacement)
         shown = yield from _shown(head, new, at, tables, source)
         entry = msgspec.structs.replace(stored, **shown, **described)

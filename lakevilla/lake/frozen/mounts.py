@@ -162,28 +162,7 @@ def mounted_in_base(base: Base) -> Program[dict[str, TableState]]:
     }
 
 
-def _between(
-    clones: Mapping[str, RefEntry], first: str, last: str
-) -> Program[dict[str, TableState]]:
-    found: dict[str, TableState] = {}
-    for name, entry in clones.items():
-        if name >= last or f"{name}/{HIGHEST}" < first:
-            continue
-        base = yield from load_base(entry.base)
-        there = yield from _of_base(base, entry.source)
-        moved = {f"{name}{place[len(entry.source) :]}": one for place, one in there.items()}
-        for place, state in moved.items():
-            if first <= place < last:
-                found[place] = _as_made(state, mounted_id(entry.id, place))
-    return dict(sorted(found.items()))
-
-
-def _as_made(state: TableState, table_id: str) -> TableState:
-    """Return HEAD's entry for a table that was just made of what a clone shows."""
-    return TableState(table_id, -1, format=state.format, size=state.size)
-
-
-def _of_base(base: Base, source: str) -> Program[dict[str, TableState]]:
+def tables_below(base: Base, source: str) -> Program[dict[str, TableState]]:
     """Return the tables of a base at and below a place."""
     until = f"{source}/{HIGHEST}"
     yield from fetch_leaves(base.tables, base.tables.missing_between(source, until))
@@ -194,6 +173,27 @@ def _of_base(base: Base, source: str) -> Program[dict[str, TableState]]:
         nested = yield from _between(base.clones, source, until)
     shown = {place: state for place, state in nested.items() if is_at(place, source)}
     return {place: one for place, one in {**shown, **found}.items() if not one.dropped}
+
+
+def _between(
+    clones: Mapping[str, RefEntry], first: str, last: str
+) -> Program[dict[str, TableState]]:
+    found: dict[str, TableState] = {}
+    for name, entry in clones.items():
+        if name >= last or f"{name}/{HIGHEST}" < first:
+            continue
+        base = yield from load_base(entry.base)
+        there = yield from tables_below(base, entry.source)
+        moved = {f"{name}{place[len(entry.source) :]}": one for place, one in there.items()}
+        for place, state in moved.items():
+            if first <= place < last:
+                found[place] = _as_made(state, mounted_id(entry.id, place))
+    return dict(sorted(found.items()))
+
+
+def _as_made(state: TableState, table_id: str) -> TableState:
+    """Return HEAD's entry for a table that was just made of what a clone shows."""
+    return TableState(table_id, -1, format=state.format, size=state.size)
 
 
 # -------------------- elsewhere

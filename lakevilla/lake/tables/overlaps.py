@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import HEAD_KEY, NOWHERE, Head
+from lakevilla.global_log.leaves import HIGHEST
 from lakevilla.global_log.refs import clone_around, clone_below, is_at
 from lakevilla.global_log.repo import fetch_leaves, load_names, load_tables, load_tables_below
 from lakevilla.lake.context import owner_of
-from lakevilla.lake.frozen.mounts import load_clones, mount_of, mounted_at, mounted_below, places_of
-from lakevilla.lake.tables.dotted_names import twin_in_lake
+from lakevilla.lake.frozen.mounts import (
+    load_clones,
+    mount_of,
+    mounted_at,
+    mounted_below,
+    places_of,
+    tables_below,
+)
+from lakevilla.lake.tables.dotted_names import refuse_twin, twin_in_lake
 from lakevilla.lake.tables.dropped import LOG, inner_tables, nested_tables, outer_paths, outer_table
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, list_objects, parallel
@@ -225,6 +234,23 @@ def _why_not(head: Head, source: str, to: str) -> Program[str | None]:
         what = ", which was dropped" if state.dropped else ""
         return f"{to} contains table {inner[0]}{what}: choose another place"
     return None
+
+
+def refuse_twins(head: Head, base: Base, source: str, to: str) -> Program[None]:
+    """Refuse a clone that would show a table whose dotted name means one that HEAD has already.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    dotted = f"{to.replace('/', '.')}."
+    yield from load_tables_below(head, dotted)
+    yield from fetch_leaves(head.names, head.names.missing_below(dotted))
+    last = f"{dotted}{HIGHEST}"
+    if not (head.tables.within(dotted, last) or head.names.within(dotted, last)):
+        return
+    for place in (yield from tables_below(base, source)):
+        yield from refuse_twin(head, f"{to}{place[len(source) :]}")
 
 
 def _named(head: Head, to: str) -> Program[str | None]:

@@ -77,6 +77,17 @@ def test_a_directory_is_cloned_with_all_that_is_below(shop: lv.Lake) -> None:
     assert [one.name for one in page] == ["dev/orders", "other"]
 
 
+def test_no_clone_shows_a_table_whose_name_means_another_one(shop: lv.Lake) -> None:
+    shop.create_table(f"{shop.root}/dev.eu.stock", ROWS)
+    with pytest.raises(lv.InvalidOperation, match=r"could both be meant by 'dev\.eu\.stock'"):
+        shop.clone("prod", "dev")
+    shop.register("trial.orders", "other")
+    with pytest.raises(lv.InvalidOperation, match=r"could both be meant by 'trial\.orders'"):
+        shop.clone("prod", "trial")
+    shop.clone("prod/orders", "dev/orders")
+    assert shop.sql("SELECT sum(n) AS n FROM dev.orders").to_pylist() == [{"n": 30}]
+
+
 WRITES: dict[str, tuple[Callable[[lv.Transaction], object], list[tuple[int, int]]]] = {
     "append": (lambda txn: txn.append("trial", [{"id": 3, "n": 30}]), AFTER),
     "overwrite": (lambda txn: txn.overwrite("trial", [{"id": 9, "n": 9}]), [(9, 9)]),
