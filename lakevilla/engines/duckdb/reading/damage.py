@@ -8,7 +8,7 @@ after the failure: nothing is requested where nothing fails (hazard 41).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from lakevilla.engines.duckdb.database import Database, arrow_reader
 from lakevilla.engines.duckdb.failures import doubt_of, is_lacking, is_no_text, said, translated
 from lakevilla.engines.duckdb.file_system import readable_path
 from lakevilla.engines.duckdb.reading.relation import Files, data_columns, whole_files
-from lakevilla.engines.duckdb.sqltext import quote_name, quote_text, sql_type
+from lakevilla.engines.duckdb.sqltext import name_list, quote_text, sql_type
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
 from lakevilla.formats.files import file_key
 
@@ -132,42 +132,57 @@ def _unfit(database: Database, file: Files, key: str) -> UnsupportedTableFeature
     """Return an error if a sound file has a value that the table's column can't hold.
 
     Such values are bytes that are no text, or a number that is too large. The error may also be an
-    encoding that DuckDB does not know. The file is read column by column, as the table reads it: so
-    a column is found under any name or number that the file has for it.
+    encoding that DuckDB does not know. The file is read as the table reads it: so a column is found
+    under any name or number that the file has for it.
     """
     layout = file.layout
-    for field in (layout.schema.field(place) for place in data_columns(layout)):
-        try:
-            with closing(database.cursor(watched=False)) as cursor:
-                sql = f"SELECT {quote_name(field.name)} FROM ({file.bind(cursor)})"
-                for _ in arrow_reader(cursor, sql):
-                    pass
-        except (duckdb.Error, pa.ArrowException, OSError) as error:
-            column, text = f"column {field.name} of table {layout.table}", said(error)
-            misfit = _MISFIT.search(text)
-            if misfit is not None:
-                return UnsupportedTableFeature(
-                    f"{column} has type {field.type}, and in data file {key} it is "
-                    f"{misfit['held'].lower()} with a value that does not fit "
-                    f"({misfit['why'].strip()}), which LakeVilla does not read: widen the column, "
-                    "or write the file again with a client that reads it",
-                    table=layout.table,
-                )
-            if is_lacking(text):
-                return UnsupportedTableFeature(
-                    f"{column} is stored in data file {key} as LakeVilla does not read it "
-                    f"({text.strip().splitlines()[0]}): write the file again with a client that "
-                    "reads it, by another encoding",
-                    table=layout.table,
-                )
-            if is_no_text(text):
-                return UnsupportedTableFeature(
-                    f"{column} has text that is not UTF-8 in data file {key}, which LakeVilla "
-                    "does not read: write it again with a client that reads it, as a binary column "
-                    "or as UTF-8; if it was UTF-8 once, the file was damaged since",
-                    table=layout.table,
-                )
+    fields = [layout.schema.field(place) for place in data_columns(layout)]
+    for field, text in _unread(database, file, fields):
+        column = f"column {field.name} of table {layout.table}"
+        misfit = _MISFIT.search(text)
+        if misfit is not None:
+            return UnsupportedTableFeature(
+                f"{column} has type {field.type}, and in data file {key} it is "
+                f"{misfit['held'].lower()} with a value that does not fit "
+                f"({misfit['why'].strip()}), which LakeVilla does not read: widen the column, "
+                "or write the file again with a client that reads it",
+                table=layout.table,
+            )
+        if is_lacking(text):
+            return UnsupportedTableFeature(
+                f"{column} is stored in data file {key} as LakeVilla does not read it "
+                f"({text.strip().splitlines()[0]}): write the file again with a client that "
+                "reads it, by another encoding",
+                table=layout.table,
+            )
+        if is_no_text(text):
+            return UnsupportedTableFeature(
+                f"{column} has text that is not UTF-8 in data file {key}, which LakeVilla "
+                "does not read: write it again with a client that reads it, as a binary column "
+                "or as UTF-8; if it was UTF-8 once, the file was damaged since",
+                table=layout.table,
+            )
     return None
+
+
+def _unread(
+    database: Database, file: Files, fields: Sequence[pa.Field]
+) -> Iterator[tuple[pa.Field, str]]:
+    """Yield the columns that DuckDB can't read, with what it says; the search halves them."""
+    if not fields:
+        return
+    try:
+        with closing(database.cursor(watched=False)) as cursor:
+            names = name_list(field.name for field in fields)
+            for _ in arrow_reader(cursor, f"SELECT {names} FROM ({file.bind(cursor)})"):
+                pass
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        if len(fields) == 1:
+            yield fields[0], said(error)
+            return
+        half = len(fields) // 2
+        yield from _unread(database, file, fields[:half])
+        yield from _unread(database, file, fields[half:])
 
 
 def _damage(data: DataAccess, key: str, size: int) -> str | None:
