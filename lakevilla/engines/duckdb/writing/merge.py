@@ -16,7 +16,7 @@ from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.reading.relation import FILE, ROW, Files
-from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, sql_type
+from lakevilla.engines.duckdb.sqltext import Renamed, column_of, name_list, quote_name, sql_type
 from lakevilla.engines.duckdb.writing.rewrite import HIT, Rewriter
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.errors import InvalidOperation
@@ -85,6 +85,9 @@ class _Merge:
         self._layout = rewriter.files.layout
         self._cursor: duckdb.DuckDBPyConnection = rewriter.database.cursor()
         self._schemas = {spec.source_alias: source, spec.target_alias: self._layout.schema}
+        self._source = Renamed("source", source.names)
+        self._old = Renamed("old", self._layout.schema.names)
+        self._read = Renamed("read", self._layout.schema.names)
         self.table = self._layout.table
 
     def load(self, tap: Tap) -> None:
@@ -206,12 +209,14 @@ class _Merge:
         names = name_list(self._layout.schema.names)
         hits = self._acted(self._files.only(self._hit_files()))
         updates, deletes = self._numbers(_UPDATES), self._numbers(_DELETES)
-        old = ", ".join(f"t.{quote_name(n)}" for n in self._layout.schema.names)
+        old = ", ".join(
+            f"{self._old[name]} AS {quote_name(name)}" for name in self._layout.schema.names
+        )
         parts = [
-            f"SELECT {old}, CASE WHEN s.{_CLAUSE} IN {deletes} THEN 'delete' "
-            f"ELSE 'update_preimage' END AS _change_type {hits} WHERE s.{_CLAUSE} IS NOT NULL",
+            f"SELECT {old}, CASE WHEN {_CLAUSE} IN {deletes} THEN 'delete' "
+            f"ELSE 'update_preimage' END AS _change_type {hits} WHERE {_CLAUSE} IS NOT NULL",
             f"SELECT {self._updated_columns()}, 'update_postimage' AS _change_type {hits} "
-            f"WHERE s.{_CLAUSE} IN {updates}",
+            f"WHERE {_CLAUSE} IN {updates}",
         ]
         if self._clauses("not_matched_insert"):
             parts.append(f"SELECT {names}, 'insert' AS _change_type FROM ({self._inserted()})")
@@ -219,13 +224,13 @@ class _Merge:
 
     def _rewritten(self, files: Files) -> str:
         return self._rewriter.guarded(
-            f"SELECT {self._updated_columns()}, s.{_CLAUSE} IS NOT NULL AS {HIT} "
+            f"SELECT {self._updated_columns()}, {_CLAUSE} IS NOT NULL AS {HIT} "
             f"{self._acted(files)} "
-            f"WHERE s.{_CLAUSE} IS NULL OR s.{_CLAUSE} NOT IN {self._numbers(_DELETES)}"
+            f"WHERE {_CLAUSE} IS NULL OR {_CLAUSE} NOT IN {self._numbers(_DELETES)}"
         )
 
     def _acted(self, files: Files) -> str:
-        """Return a FROM clause: rows ``t``, with the source row and clause ``s`` acting on them."""
+        """Return a FROM clause: rows, renamed, with the source row and clause acting on them."""
         chosen = ", ".join(map(str, files.chosen)) or "-1"
         # Hash tables hold the actions of these files alone, not the whole source.
         acting = (
@@ -233,36 +238,39 @@ class _Merge:
             f"FROM source AS s RIGHT JOIN (SELECT * FROM actions WHERE file IN ({chosen})) AS a "
             f"ON s.{_SOURCE} = a.source"
         )
+        columns = f"{self._old.of('t')}, {self._read.of('t')}, {self._source.of('s')}"
         return (
+            f"FROM (SELECT {columns}, s.{_CLAUSE} AS {_CLAUSE} "
             f"FROM ({files.bind(self._cursor)}) AS t LEFT JOIN ({acting}) AS s "
-            f"ON s.{FILE} = t.{FILE} AND s.{ROW} = t.{ROW}"
+            f"ON s.{FILE} = t.{FILE} AND s.{ROW} = t.{ROW})"
         )
 
     def _updated_columns(self) -> str:
         return ", ".join(
-            self._cases(name, f"s.{_CLAUSE}", _UPDATES, otherwise=f"t.{quote_name(name)}")
+            self._cases(name, _UPDATES, otherwise=self._old[name])
             for name in self._layout.schema.names
         )
 
     def _inserted(self) -> str:
         columns = ", ".join(
-            self._cases(name, f"s.{_CLAUSE}", ("not_matched_insert",), otherwise="NULL")
+            self._cases(name, ("not_matched_insert",), otherwise="NULL")
             for name in self._layout.schema.names
         )
+        choice = self._choice("not_matched_insert")
         return (
             f"SELECT {columns}, true AS {HIT} FROM ("
-            f"SELECT s.*, {self._choice('not_matched_insert')} AS {_CLAUSE} FROM source AS s "
-            f"ANTI JOIN pairs AS p ON p.source = s.{_SOURCE}) AS s WHERE s.{_CLAUSE} IS NOT NULL"
+            f"SELECT {self._source.of('s')}, {choice} AS {_CLAUSE} FROM source AS s "
+            f"ANTI JOIN pairs AS p ON p.source = s.{_SOURCE}) WHERE {_CLAUSE} IS NOT NULL"
         )
 
-    def _cases(self, name: str, clause: str, kinds: tuple[str, ...], *, otherwise: str) -> str:
+    def _cases(self, name: str, kinds: tuple[str, ...], *, otherwise: str) -> str:
         kind = sql_type(self._layout.schema.field(name).type)
         branches = " ".join(
-            f"WHEN {number} THEN CAST({self._sql(c.assignments[name])} AS {kind})"
+            f"WHEN {number} THEN CAST({self._assigned(c.assignments[name])} AS {kind})"
             for number, c in enumerate(self._spec.clauses)
             if c.kind in kinds and name in c.assignments
         )
-        value = f"CASE {clause} {branches} ELSE {otherwise} END" if branches else otherwise
+        value = f"CASE {_CLAUSE} {branches} ELSE {otherwise} END" if branches else otherwise
         return f"CAST({value} AS {kind}) AS {quote_name(name)}"
 
     def _choice(self, prefix: str) -> str:
@@ -290,7 +298,18 @@ class _Merge:
             ]
 
     def _sql(self, expression: Expr) -> str:
+        """Return an expression over the two sides, ``s`` and ``t``."""
+
         def column(path: tuple[str, ...], table: str | None) -> str:
             return column_of("s" if table == self._spec.source_alias else "t", path)
+
+        return to_duckdb(expression, self._schemas, column=column)
+
+    def _assigned(self, expression: Expr) -> str:
+        """Return an expression over the columns as they are renamed."""
+
+        def column(path: tuple[str, ...], table: str | None) -> str:
+            side = self._source if table == self._spec.source_alias else self._read
+            return side.field(path)
 
         return to_duckdb(expression, self._schemas, column=column)

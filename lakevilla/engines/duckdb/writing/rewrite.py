@@ -14,7 +14,7 @@ from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.constants import PartitionKey
 from lakevilla.engines.duckdb.reading.relation import FILE, Files
-from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, sql_type
+from lakevilla.engines.duckdb.sqltext import Renamed, column_of, name_list, quote_name, sql_type
 from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal
@@ -58,36 +58,38 @@ class Rewriter:
         matched = self.matched(cursor, where, condition)
         if not matched:
             return Rewrite()
+        old, read = Renamed("old", schema.names), Renamed("read", schema.names)
+
+        def assigned(value: Expr) -> str:
+            return to_duckdb(value, schema, column=lambda path, table: read.field(path))
+
         new = {
-            column: f"CAST({expression_sql(value, schema, 't')} "
-            f"AS {sql_type(schema.field(column).type)})"
+            column: f"CAST({assigned(value)} AS {sql_type(schema.field(column).type)})"
             for column, value in assignments.items()
         }
         moves = not partition_columns(self.files.layout).isdisjoint(new)
 
         def hits(files: Files) -> str:
             return (
-                f"SELECT t.*, coalesce(({condition}), false) AS {HIT} "
+                f"SELECT {old.of('t')}, {read.of('t')}, coalesce(({condition}), false) AS {HIT} "
                 f"FROM ({files.bind(cursor)}) AS t"
             )
 
         def rewritten(files: Files) -> str:
             columns = ", ".join(
-                f"CASE WHEN t.{HIT} THEN {new[name]} ELSE t.{quote_name(name)} END "
-                f"AS {quote_name(name)}"
+                f"CASE WHEN {HIT} THEN {new[name]} ELSE {old[name]} END AS {quote_name(name)}"
                 if name in new
-                else f"t.{quote_name(name)}"
+                else f"{old[name]} AS {quote_name(name)}"
                 for name in schema.names
             )
-            return self.guarded(f"SELECT {columns}, t.{HIT} FROM ({hits(files)}) AS t")
+            return self.guarded(f"SELECT {columns}, {HIT} FROM ({hits(files)})")
 
         def changed(files: Files) -> str:
-            before = name_list(schema.names)
+            before = ", ".join(f"{old[name]} AS {quote_name(name)}" for name in schema.names)
             after = ", ".join(
-                f"{new[name]} AS {quote_name(name)}" if name in new else f"t.{quote_name(name)}"
-                for name in schema.names
+                f"{new.get(name, old[name])} AS {quote_name(name)}" for name in schema.names
             )
-            rows = f"FROM ({hits(files)}) AS t WHERE t.{HIT}"
+            rows = f"FROM ({hits(files)}) WHERE {HIT}"
             return (
                 f"SELECT {before}, 'update_preimage' AS _change_type {rows} UNION ALL "
                 f"SELECT {after}, 'update_postimage' AS _change_type {rows}"
