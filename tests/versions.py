@@ -1,4 +1,4 @@
-"""Tests of rows with other versions of what LakeVilla stands on: ``make versions COLUMN=newest``.
+"""Tests of rows with other versions of LakeVilla's dependencies: ``make versions COLUMN=newest``.
 
 A column is an environment of its own below ``.cache``. ``newest`` has of each dependency the
 newest version that ``pyproject.toml`` allows, ``oldest`` the one that its lower bound names; the
@@ -73,7 +73,7 @@ def at_its_lowest(requirement: str) -> str:
 
 
 def installed(column: str, requirements: list[str]) -> Path:
-    """The Python of the column's environment, which is made anew where it is of other versions."""
+    """The Python of the column's environment, which is created again where its versions differ."""
     directory = ROOT / ".cache" / "versions" / column
     python, stamp = directory / "bin" / "python", directory / "installed"
     pinned = "\n".join([sys.version, *requirements])

@@ -144,8 +144,8 @@ def _check_asked(name: str, at: At, absorb: Sequence[str] | None, source: str) -
     check_name(name)
     if at is not None and absorb is not None:
         raise InvalidOperation(
-            "absorb includes the commits of other clients up to now, and at names an older state: "
-            "leave one of them out"
+            "`absorb` includes the commits of other clients up to now, and `at` names an older "
+            "state: leave one of them out"
         )
 
 

@@ -118,7 +118,7 @@ def _stored(context: Context, name: str, known: RefEntry, base: Base) -> Program
     ) -> Program[LeftAsIs[RefEntry | None] | Next[RefEntry | None]]:
         held, entry = yield from _the_same(name, known, held, entry)
         if entry.base.hash in tried:
-            return LeftAsIs(None)  # an answer was lost
+            return LeftAsIs(None)  # it was stored, and the answer lost
         if entry.base != known.base:
             return LeftAsIs(entry)
         new = following(context, held)

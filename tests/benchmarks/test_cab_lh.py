@@ -135,7 +135,9 @@ def test_a_row_that_a_query_does_not_see_is_found(
 def test_a_write_that_is_lost_is_found(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Acknowledged, and never there; a lost delete leaves the orders that were moved twice."""
+    """The verb is acknowledged and does nothing; a lost delete leaves the moved orders in both
+    tables.
+    """
     monkeypatch.setattr(lv.Transaction, verb, lambda txn, *args, **options: None)
     result = run(tmp_path)
     assert result.checks == {ANSWERS: True, TABLES: False, ORDERS: verb != "delete"}

@@ -1,4 +1,6 @@
-"""Peers: what each can do, what is told of those that are not here, and what counts as rows."""
+"""Peers of the benchmark: their abilities, the report on those that are not installed, and the
+count of rows.
+"""
 
 from __future__ import annotations
 

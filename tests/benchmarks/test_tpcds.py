@@ -26,7 +26,7 @@ def run(directory: Path, **given: str) -> Result:
 
 
 @pytest.mark.night
-def test_all_systems_answer_and_are_drawn_with_what_planning_takes(tmp_path: Path) -> None:
+def test_all_systems_answer_and_the_chart_has_their_planning_time(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.checks == {ANSWERED: True}, [one.deaths for one in result.series]
     assert [(one.system, one.params["run"], one.n) for one in result.series] == [
@@ -45,7 +45,7 @@ def test_all_systems_answer_and_are_drawn_with_what_planning_takes(tmp_path: Pat
 
 @pytest.mark.usefixtures("pictures")
 @pytest.mark.night
-def test_warm_queries_take_turns_and_are_held_against_duckdb(tmp_path: Path) -> None:
+def test_warm_queries_take_turns_and_are_compared_with_duckdb(tmp_path: Path) -> None:
     result = execute(benchmark("tpcds_warm"), tmp_path, given={"queries": "90"}, seed=5, quick=True)
     assert result.checks == {ANSWERED: True}, [one.deaths for one in result.series]
     assert [(one.system, one.params["query"]) for one in result.series] == [

@@ -24,7 +24,7 @@ def read_by_others(
 ) -> dict[str, pa.Table]:
     """All rows, by deltalake or pyiceberg, and by DuckDB's extension for the format.
 
-    deltalake's reader by Arrow knows no mapping of columns: then DuckDB alone is asked.
+    deltalake's reader by Arrow knows no mapping of columns: then DuckDB alone reads.
     """
     if format == "delta":
         found = _by_duckdb(f"delta_scan('{path}')")

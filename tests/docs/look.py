@@ -4,7 +4,7 @@
 
 A headless Chromium opens each page at two widths. Faults are links and anchors that lead nowhere,
 pictures that don't load, what a page asks of other hosts, errors of its scripts, and what is wider
-than the screen. Ends with 1 if there is anything to tell. It drives the Chromium that is installed
+than the screen. It exits with 1 if it has found anything. It drives the Chromium that is installed
 (Debian: chromium), or the one that CHROMIUM names.
 """
 

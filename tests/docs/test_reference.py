@@ -1,4 +1,4 @@
-"""Each public name is in the reference, tells what it takes and raises, and has an example."""
+"""Each public name is in the reference, documents its parameters and errors, and has an example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eight writers over eight tables, and deltalake among them: nobody sees half a transaction."""
+"""Eight writers over eight tables, and deltalake among them: no reader sees half a transaction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def transfer(txn: lv.Transaction, token: str, pair: list[str]) -> None:
 
 
 def write(place: Place, writer: int, stop: Stop | threading.Event) -> list[str]:
-    """Transfers until told to stop, at least one; the tokens of those that were acknowledged."""
+    """Transfer until the stop event is set, at least once; return the tokens of acknowledged
+    transfers.
+    """
     source = random.Random(writer)
     done = []
     with place.connect() as lake:

@@ -31,7 +31,9 @@ def feed(lake: lv.Lake, version: int) -> Counter[tuple[str, int, int]]:
 
 
 @pytest.mark.parametrize("features", [lv.Feature.R, lv.Feature.R | lv.Feature.I], ids=str)
-def test_an_update_and_an_append_are_told_row_by_row(lake: lv.Lake, features: lv.Feature) -> None:
+def test_an_update_and_an_append_are_reported_row_by_row(
+    lake: lv.Lake, features: lv.Feature
+) -> None:
     with lake.transaction(features) as txn:
         txn.update("c", {"v": "v + 10"}, "k = 1")
         txn.append("c", [{"k": 4, "v": 4}])
@@ -42,7 +44,7 @@ def test_an_update_and_an_append_are_told_row_by_row(lake: lv.Lake, features: lv
     }
 
 
-def test_an_overwrite_of_some_rows_is_told_row_by_row(lake: lv.Lake) -> None:
+def test_an_overwrite_of_some_rows_is_reported_row_by_row(lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         txn.overwrite("c", [{"k": 3, "v": 30}], where="k >= 3")
     assert feed(lake, 1) == {("delete", 3, 3): 1, ("insert", 3, 30): 1}

@@ -78,7 +78,7 @@ def test_an_example_prints_what_it_says(name: str) -> None:
 
 @pytest.mark.night
 @pytest.mark.parametrize("name", ON_S3)
-def test_an_example_makes_a_bucket_that_others_find_as_it_says(
+def test_an_example_makes_a_bucket_that_other_clients_find_as_it_says(
     name: str, s3_server: S3Server
 ) -> None:
     bucket = f"made-{secrets.token_hex(4)}"
@@ -132,7 +132,7 @@ def test_the_readme_runs_as_pasted_in_an_empty_directory(
     checked(tmp_path / "warehouse")
 
 
-def test_the_readme_runs_on_tables_of_others_that_are_there_already(
+def test_the_readme_runs_on_tables_of_other_clients_that_are_there_already(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They enter the lake at their first commit, and were not in it before."""

@@ -1,4 +1,4 @@
-"""A table's own past, held against what deltalake and pyiceberg read of the same version."""
+"""A table's own past, compared with what deltalake and pyiceberg read of the same version."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def renamed(rows: pa.Table) -> pa.Table:
 
 
 def test_the_versions_of_a_table_in_a_catalog_are_followed_beyond_one_log(tmp_path: Path) -> None:
-    """Its metadata files have names that nobody can guess: each is named by a later one."""
+    """Its metadata files have names that can't be guessed: each is named by a later one."""
     properties = {
         "type": "sql",
         "uri": f"sqlite:///{tmp_path}/catalog.db",

@@ -25,7 +25,9 @@ TABLES = ("north", "south")
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
-def test_the_bank_adds_up_whoever_works_on_it(kind: str, request: pytest.FixtureRequest) -> None:
+def test_the_bank_adds_up_while_deltalake_writes_too(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     place = make_place(kind, request)
     fill(place, {table: accounts(ROWS) for table in TABLES})
     with place.connect() as lake:

@@ -1,4 +1,4 @@
-"""What the library finds by a predicate, held against the rows as they were written.
+"""Rows that the library finds by a predicate, compared with the rows as they were written.
 
 The rule of errors: where the predicate raises for no row, nothing raises, and exactly the
 rows for which it is true are found. Where it raises for some rows, either the statement
@@ -33,7 +33,7 @@ try:
 except ModuleNotFoundError:  # where versions of all else are tried (tests/versions.py)
 
     class PySparkException(Exception):  # type: ignore[no-redef]
-        """Raised by nobody."""
+        """An error that nothing raises."""
 
 
 RAISED = "raised"

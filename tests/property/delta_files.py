@@ -83,7 +83,7 @@ class DeltaWriter:
         return set(keys) <= {key for _, own in self.files.values() for key in own}
 
     def forget(self, keys: Sequence[int]) -> None:
-        """Files that had these rows were rewritten by somebody else."""
+        """Files that had these rows were rewritten by another client."""
         for name, (_, own) in list(self.files.items()):
             if not set(own).isdisjoint(keys):
                 del self.files[name]

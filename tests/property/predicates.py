@@ -177,7 +177,7 @@ class Predicates:
         return Part(f"{{}} {self.rng.choice(_COMPARE)} {{}}", pair, boolean=True)
 
     def later(self, leaf: Leaf) -> Part:
-        """A moment months later, at and beside and between what rows have then."""
+        """A timestamp months later, at, next to and between those of the rows."""
         rng = self.rng
         unit, count = rng.choice([("month", 1), ("month", 1), ("month", 13), ("year", 1)])
         sign = "-" if count == 13 and rng.random() < 0.3 else "+"
@@ -379,7 +379,7 @@ def _written(value: Any) -> str | None:
 
 
 def may_fold(expr: Expr) -> bool:
-    """Whether some row's value may be told without looking at all parts of the expression."""
+    """Whether some row's value may be known without evaluating all parts of the expression."""
     from lakevilla.sql.expressions.tree import children
 
     if isinstance(expr, Literal) and expr.value is None:

@@ -1,4 +1,4 @@
-"""One seed: a table and its predicates, checked; a failure made smaller and told."""
+"""One seed: a table and its predicates, checked; a failure made smaller and reported."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class StoppedClock:
 
 
 class Asked(AssertionError):
-    """A program has asked for more than it was to."""
+    """A program has requested more than the test allows."""
 
     def __init__(self, effect: Effect) -> None:
         super().__init__(f"it asks for {effect}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def copy_lake(made: Path, root: Path) -> str:
-    """Copy a lake that nobody has open as if it had been made at ``root``, which HEAD names.
+    """Copy a lake that no client has open as if it had been made at ``root``, which HEAD names.
 
     Its tables are Delta tables below its root, whose files name no place.
     """

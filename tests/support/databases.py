@@ -5,7 +5,7 @@ tests make one lake or more that read or write rows: that was a tenth of the con
 database of a lake goes to another one when the lake is gone, or its test has ended. The next lake
 gives it its own files and directory.
 
-Databases in which SQL of users runs are locked for good, and made anew each time. So is every
+Databases that run SQL of users are locked for good, and created again each time. So is every
 database in a run of all cases.
 """
 

@@ -162,7 +162,7 @@ class Lake:
 
 
 class Names:
-    """New names for files; another process makes others."""
+    """New names for files; each process has different ones."""
 
     def __init__(self) -> None:
         self._made = itertools.count()

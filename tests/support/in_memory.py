@@ -1,7 +1,7 @@
 """Keep the files of a run in memory, where the system has room for them.
 
 A local store syncs each file that it writes, and a disk takes milliseconds for that: a third of the
-time of the contracts. A run that is told where to write, by pytest's ``--basetemp``, writes there.
+time of the contracts. A run with pytest's ``--basetemp`` writes there.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Inside:
 
     @property
     def clock(self) -> Clock:
-        """The clock that the client tells ages by."""
+        """The clock by which the client computes ages."""
         return self.client.context.clock
 
     @clock.setter

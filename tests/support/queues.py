@@ -1,4 +1,4 @@
-"""What tests of queues look at: markers and records in the store, and what waiters are told."""
+"""Views for tests of queues: markers and records in the store, and the events of waiters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PATIENCE_SECONDS = 60.0
 
 
 def tickets(lake: lv.Lake, table: str) -> list[int]:
-    """The numbers of the markers that lie at a table."""
+    """The numbers of the markers at a table."""
     return [one.number for one in inside(lake).run(list_markers(table))]
 
 
@@ -76,7 +76,7 @@ class Told:
             return [event for event in self.events if event.kind == kind]
 
     def wait(self, kind: str, is_it: Callable[[lv.Event], bool] = lambda event: True) -> lv.Event:
-        """The first event of a kind; blocks until it is told."""
+        """Return the first event of a kind; wait until there is one."""
         found: list[lv.Event] = []
 
         def told() -> bool:

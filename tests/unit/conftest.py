@@ -1,4 +1,4 @@
-"""Unit tests need neither Java nor a server: whoever has them elsewhere has none here."""
+"""Unit tests need neither Java nor a server: fixtures with these are not available here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a run lie in memory where there is room, and go with it."""
+"""The files of a run are in memory where there is room, and are deleted with it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_unknown_fields_that_are_nested_too_deeply_are_malformed() -> None:
         decoder.decode(f'{{"rows": 1, "other": {nested(200_000)}}}')
 
 
-def test_a_file_whose_statistics_are_nested_too_deeply_tells_no_count() -> None:
+def test_a_file_whose_statistics_are_nested_too_deeply_has_no_count() -> None:
     assert rows_in(f'{{"numRecords":1,"minValues":{objects(200_000)}}}') is None
 
 

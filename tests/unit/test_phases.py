@@ -1,4 +1,6 @@
-"""Phases: whose the time is where blocks nest or overlap; and nobody pays who does not listen."""
+"""Phases: the owner of the time where blocks nest or overlap; without a listener they cost
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def test_freeing_next_to_publishing_has_the_time_that_is_left_over(
     ]
 
 
-def test_a_stream_is_one_span_without_the_time_of_who_reads_it(
+def test_a_stream_is_one_span_without_the_time_of_its_reader(
     clock: StoppedClock, spans: list[Span], phases: Phases
 ) -> None:
     def batches() -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""The list of tests in quarantine: its form, and what becomes of a test that it names."""
+"""The list of tests in quarantine: its form, and the outcome of a test that it names."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _is_catalogs(state: TableState | None) -> bool:
 
 
 def name_in_error(error: LakeVillaError, names: Mapping[str, str]) -> None:
-    """Have an error name a catalog's table by its name."""
+    """Replace a table's location in an error by its name in a catalog."""
     for location, name in names.items():
         if error.table in (location, name):
             error.message = _renamed(error.message, location, name)

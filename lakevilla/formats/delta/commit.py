@@ -137,10 +137,11 @@ def _in_commit_timestamp(snapshot: DeltaSnapshot, timestamp_ms: int) -> int:
 def _with_enablement(
     before: DeltaDefinition, after: DeltaDefinition, number: int, stamp: int
 ) -> dict[str, Any]:
-    """Return the metadata, which records where in-commit timestamps begin, if not with the table.
+    """Return the metadata with the version from which on entries have in-commit timestamps.
 
-    The log alone knows that. The metadata may be of a change that was made before the entry which
-    switched them on, of an earlier state of the table, or of another table.
+    It is left out if they began with the table. The log alone knows that version: ``after`` may
+    have its metadata from before the entry that switched them on, from an earlier state of the
+    table, or from another table.
     """
     recorded: Mapping[str, str] = {}
     if after.in_commit_timestamps and before.in_commit_timestamps:

@@ -212,7 +212,7 @@ _IN_A_LEAF = 200
 
 @dataclass(frozen=True, slots=True)
 class ListedName:
-    """A table in a list: the list is in the order of ``key``, and continues after it."""
+    """A table in a list in the order of ``key``; the next page begins after the last ``key``."""
 
     key: str
     name: str

@@ -46,7 +46,7 @@ def may_read_without_place(txn: TransactionState) -> bool:
 def is_due_for_places(txn: TransactionState) -> bool:
     """Return whether another thread should take the places of its reads, between two verbs.
 
-    It should not do so for one whose commit was tried: its places are given back from then on.
+    It should not if a commit was tried: from then on the transaction has given its places back.
     """
     return (
         txn.state is Status.OPEN

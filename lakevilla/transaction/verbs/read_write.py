@@ -472,7 +472,8 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     if making is not None:
         yield from _make(txn, making)
     if is_direct(operation):
-        yield from refuse_direct(txn, location, verb)  # bound by now, it knows HEAD
+        # The transaction is bound by now, so the context has a HEAD to check.
+        yield from refuse_direct(txn, location, verb)
     working = txn.work.tables[location]
     if not isinstance(operation, Create | Drop):
         _check_there(txn, location, verb)

@@ -1,4 +1,4 @@
-"""What people write by mistake in their first hours, and what they are told: ``mistakes.txt``.
+"""Mistakes of the first hours, and the errors that they get: ``mistakes.txt``.
 
 Each is one readable line of a public error class, without another error behind it, and
 leaves the lake as it was, byte by byte.
@@ -53,7 +53,7 @@ class Mistake:
 
 
 def mistakes() -> list[Mistake]:
-    """The page: ``>>>`` begins what is written, and the next line is what is told."""
+    """The page: a line with ``>>>`` is the user's input, and the next line is the error."""
     found = re.findall(r"^>>> (.*)\n((?!>>>).*)$", PAGE.read_text(), re.MULTILINE)
     return [Mistake(written, message) for written, message in found]
 
@@ -120,7 +120,7 @@ AT_HAND: dict[str, object] = {
 
 
 class Desk:
-    """A lake, another one, and what a user has at hand."""
+    """A lake, another one, and data that a user would have."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory

@@ -1,4 +1,5 @@
-"""Every argument of every method, given what it is not: told by name, and without an effect.
+"""Wrong values for every argument of every method: the error names the argument, and nothing is
+done.
 
 Python's own signature refuses what is misspelt or missing (``TypeError``); everything else is
 an error of LakeVilla's. What happens to be valid may succeed.
@@ -326,7 +327,7 @@ def lake(root: Path) -> Iterator[lv.Lake]:
 
 
 def state(root: Path) -> dict[str, tuple[int, int]]:
-    """What lies on the store, and when it was written."""
+    """The objects in the store, with the times of their writes."""
     found = {}
     for directory, _, files in os.walk(root):
         for name in files:

@@ -236,7 +236,9 @@ def test_a_table_of_another_lake_is_refused_until_that_lake_lets_it_go(
     assert other.seen("t") == [{"id": 1}, {"id": 2}]
 
 
-def test_an_unregistered_table_stays_readable_by_others_and_can_come_back(place: Place) -> None:
+def test_an_unregistered_table_stays_readable_by_other_clients_and_can_come_back(
+    place: Place,
+) -> None:
     with place.connect() as lake:
         lake.create_table("t", {"id": [1]})
         lake.unregister("t")

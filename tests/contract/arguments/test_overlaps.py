@@ -1,4 +1,6 @@
-"""Where a new table may lie: a VACUUM of one must not delete the files of another (note 22)."""
+"""Directories of new tables: a VACUUM of one table must not delete the files of another
+(note 22).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def test_a_table_is_made_where_one_lay_whose_data_was_deleted(lake: lv.Lake) -> 
     lake.create_table("sales", ROWS)
 
 
-def test_a_table_is_not_made_around_or_within_a_table_of_others(
+def test_a_table_is_not_made_around_or_within_a_table_of_other_clients(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     write_deltalake(str(tmp_path / "hr/people"), pa.table({"a": [1]}))
@@ -58,7 +60,9 @@ def test_a_table_is_not_made_around_or_within_a_table_of_others(
     assert lake.snapshot().read("hr/teams").num_rows == 2
 
 
-def test_a_table_is_not_made_among_the_files_of_others(lake: lv.Lake, tmp_path: Path) -> None:
+def test_a_table_is_not_made_among_the_files_of_other_clients(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
     (tmp_path / "raw/2024").mkdir(parents=True)
     pq.write_table(pa.table({"a": [1]}), tmp_path / "raw/2024/part-0.PARQUET")
     with pytest.raises(lv.InvalidOperation, match=r"raw/2024/part-0\.PARQUET"):

@@ -27,7 +27,7 @@ def lake(tmp_path: Path) -> Iterator[lv.Lake]:
         yield lake
 
 
-def test_hazard_42_append_only_as_a_bool_keeps_others_from_deleting_rows(
+def test_hazard_42_append_only_as_a_bool_keeps_other_clients_from_deleting_rows(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     lake.create_table("made", [{"id": 1}], properties={"delta.appendOnly": True})

@@ -99,7 +99,9 @@ def test_reprs_and_html_show_the_main_facts_of_each_object(lake: lv.Lake) -> Non
 
 
 def test_a_size_is_shown_as_far_as_it_is_known(lake: lv.Lake) -> None:
-    """A row that is deleted by a vector counts no more; an Iceberg table's summary tells."""
+    """A row that is deleted by a vector counts no more; an Iceberg table's summary has the
+    number.
+    """
     lake.create_table("ice", [{"id": i} for i in range(5)], format="iceberg")
     assert "5 rows, 1 file, " in lake.table("ice")._repr_html_()
     orders = lake.table("sales/orders")

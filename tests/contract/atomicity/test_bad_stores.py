@@ -192,7 +192,7 @@ def test_a_key_without_its_secret_is_reported_as_missing_it() -> None:
 
 
 @pytest.mark.night
-def test_the_command_line_tells_it_in_one_line() -> None:
+def test_the_command_line_reports_an_unreachable_store_in_one_line() -> None:
     with answering(200, "OK") as endpoint:
         pass
     given = [part for key, value in options(endpoint).items() for part in ("-o", f"{key}={value}")]

@@ -53,7 +53,9 @@ def heads_in(lake: lv.Lake) -> list[str]:
 
 
 @pytest.mark.parametrize("flaw", ["match refused", "match ignored"])
-def test_the_probe_tells_and_all_is_safe_without_replacing(behind: Open, flaw: Flaw) -> None:
+def test_the_probe_finds_stores_that_can_not_replace_and_the_lake_is_safe_there(
+    behind: Open, flaw: Flaw
+) -> None:
     place, gateway = behind(flaw)
     events: list[lv.Event] = []
     with place.connect(settings=QUICK, on_event=events.append) as lake:

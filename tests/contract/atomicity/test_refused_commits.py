@@ -1,4 +1,4 @@
-"""What a commit is told when the store turns its commit point down, or does not answer."""
+"""Commits whose commit point the store refuses or does not answer: the error that they raise."""
 
 from __future__ import annotations
 

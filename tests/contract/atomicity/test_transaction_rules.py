@@ -390,7 +390,7 @@ def test_metadata_reaches_each_tables_history(lake: lv.Lake, shop: Place) -> Non
         assert entry["txnId"] == txn.id
 
 
-def test_events_and_the_logger_tell_the_same_with_the_transactions_id(
+def test_events_and_the_logger_have_the_same_texts_with_the_transactions_id(
     shop: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     events: list[lv.Event] = []

@@ -216,7 +216,7 @@ def test_the_information_schema_is_of_the_lakes_tables(lake: lv.Lake) -> None:
     assert [row["schema_name"] for row in schemata] == ["hr", "main", "sales"]
 
 
-def test_columns_have_the_types_that_duckdb_tells_of_them(lake: lv.Lake) -> None:
+def test_columns_have_the_types_that_duckdb_reports(lake: lv.Lake) -> None:
     columns = """[{'k': 1::TINYINT, 'two words': ['x']}] AS nested, MAP {'a': 1.5::FLOAT} AS named,
         1.20::DECIMAL(9, 2) AS price, DATE '2026-01-01' AS day, TIMESTAMP '2026-01-01' AS wall,
         TIMESTAMPTZ '2026-01-01' AS moment, 'x'::BLOB AS bytes, 1::SMALLINT AS small"""

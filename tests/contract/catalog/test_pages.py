@@ -1,4 +1,4 @@
-"""The tables of a lake a page at a time, whoever commits in between."""
+"""Pages of a lake's tables, while other clients commit between two pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HEAD tells how large each table is, whoever has committed and in whatever way."""
+"""HEAD has the size of each table, after commits of every kind and by every client."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def known_size(lake: lv.Lake, table: str) -> Size:
 
 
 def true(lake: lv.Lake, table: str) -> Size:
-    """By the list of files of the state that HEAD tells, and no newer one."""
+    """The size by the list of files of the state in HEAD, and of no newer one."""
     context, head = inside(lake).context, head_of(lake)
     tail = inside(lake).run(open_tail(context, table))
     view = inside(lake).run(build_view(context, head, table, tail, accept_hidden=False))
@@ -185,7 +185,9 @@ def test_a_table_that_joins_with_a_checkpoint_gets_its_size_by_a_vacuum(local_pl
         assert known_size(lake, "t").rows == 3
 
 
-def test_removals_of_others_without_statistics_leave_the_rows_untold(local_place: Place) -> None:
+def test_removals_of_other_clients_without_statistics_leave_the_number_of_rows_unknown(
+    local_place: Place,
+) -> None:
     with local_place.connect() as lake:
         lake.create_table("t", rows(0, 1))
         local_place.delta("t").create_checkpoint()
@@ -227,7 +229,7 @@ def test_a_dropped_table_has_no_size(quick_place: Place) -> None:
         assert head_of(lake).tables["t"].size is None
 
 
-def test_an_adopted_copy_counts_what_others_have_done_to_it(
+def test_an_adopted_copy_counts_what_other_clients_have_done_to_it(
     local_place: Place, tmp_path: Path
 ) -> None:
     with local_place.connect() as lake:

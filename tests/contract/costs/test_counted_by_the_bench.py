@@ -1,4 +1,4 @@
-"""The benchmark of requests counts what a store is really asked, over HTTP, and every byte.
+"""The benchmark of requests counts each HTTP request to the store, and every byte.
 
 Bytes that are written have bounds of 10%: rows are Parquet files of the installed pyarrow.
 """

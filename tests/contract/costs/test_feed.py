@@ -148,7 +148,9 @@ def test_absorbing_costs_a_get_for_each_log_and_a_put_if_there_is_a_foreign_comm
     assert [entry.kind for entry in lake.history(2)] == ["foreign", "foreign"]
 
 
-def test_a_feed_in_a_lake_of_many_tables_touches_what_it_tells(tmp_path: Path) -> None:
+def test_a_feed_in_a_lake_of_many_tables_reads_only_the_tables_that_it_reports(
+    tmp_path: Path,
+) -> None:
     """Leaves of the tables that were written, and no others."""
     with lake_of(20_000, str(tmp_path / "many"), commits=1) as lake:
         names = real_tables(20_000)

@@ -1,4 +1,4 @@
-"""A lake of so many tables that HEAD lists leaves: what is asked for, kept, and noticed."""
+"""A lake of so many tables that HEAD lists leaves: its requests, its memory, and its conflicts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COUNT = 300
 
 @pytest.fixture
 def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few hundred tables lie in leaves as a hundred thousand do."""
+    """A few hundred tables are stored in leaves as a hundred thousand are."""
     monkeypatch.setattr(leaves, "INLINE_BYTES", 2000)
     monkeypatch.setattr(leaves, "LEAF_BYTES", 2000)
 

@@ -1,4 +1,4 @@
-"""What is told of a transaction's time: all of it, by phase, to who listens.
+"""The phases of a transaction: listeners get all of its time.
 
 Time is virtual: requests alone take any, each as long as one of S3. So what the phases have
 together is the time of the transaction to the last digit, or a request lies outside of them.

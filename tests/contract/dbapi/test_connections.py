@@ -206,7 +206,7 @@ def test_a_statement_that_is_refused_leaves_the_transaction_as_it_was(
 def test_a_statement_that_is_refused_fails_the_transaction_if_the_connection_says_so(
     lake: lv.Lake,
 ) -> None:
-    """A tool that commits after an error then commits nothing, and is told."""
+    """A tool that commits after an error commits nothing, and gets an error."""
     with dbapi.connect(lake, fail_on_error=True) as connection:
         cursor = connection.cursor().execute(TAKE)
         with pytest.raises(dbapi.DataError):

@@ -305,7 +305,9 @@ def test_a_file_that_is_not_there_is_reported_by_its_key(lake: Lake) -> None:
 
 
 def test_a_file_that_was_written_again_in_its_place_is_read_again(lake: Lake) -> None:
-    """No client may do that. If its log tells, by size or time, no cache has the older bytes."""
+    """No client may do that. If its log shows the change, by size or time, no cache returns the
+    older bytes.
+    """
     table = lake.input("customers")
     path = next(Path(lake.root, "customers").glob("*.parquet"))
     assert answer(lake, "SELECT max(c) AS c FROM t", t=table) == [{"c": 2}]

@@ -1,4 +1,4 @@
-"""A data file that is gone, or stored in a way of its own, is told by its name; no other is."""
+"""A data file that is missing or can't be decoded is named in the error; no other file is."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def test_tasks_of_a_spark_job_find_the_same_rows(spark: SparkSession, tmp_path: 
     assert rewrite.rows_deleted == 3
 
 
-def test_our_files_tell_nothing_of_columns_with_nan(tmp_path: Path) -> None:
+def test_our_files_have_no_statistics_of_columns_with_nan(tmp_path: Path) -> None:
     """Other readers, Spark's among them, take their statistics for all that is there."""
     lake = Lake(str(tmp_path))
     data = pa.table(

@@ -195,7 +195,7 @@ def test_constraints_hold_for_merged_rows(lake: Lake) -> None:
     assert lake.files() == files
 
 
-def test_merge_change_files_tell_what_happened(lake: Lake) -> None:
+def test_change_files_of_a_merge_have_the_rows_that_changed(lake: Lake) -> None:
     lake.make(
         "t",
         pa.table({"k": [1, 2, 3], "v": ["a", "b", "c"]}),

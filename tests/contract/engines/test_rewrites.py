@@ -140,7 +140,7 @@ def test_constraints_hold_for_changed_rows(lake: Lake) -> None:
     assert lake.update("t", {"qty": "qty + 1"}, "true").rows_updated == 2
 
 
-def test_change_files_tell_what_happened(lake: Lake) -> None:
+def test_change_files_have_the_rows_that_changed(lake: Lake) -> None:
     configuration = {"delta.enableChangeDataFeed": "true"}
     rows = pa.table({"id": [1, 2, 3], "qty": [1, 2, 3], "p": ["x", "x", "y"]})
     lake.make("t", rows, partition_by=["p"], configuration=configuration)

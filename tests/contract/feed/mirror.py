@@ -25,7 +25,7 @@ def rows_of(table: pa.Table) -> Counter[Row]:
 
 
 def state_at(lake: lv.Lake, version: int | None = None) -> dict[str, Counter[Row]]:
-    """All tables of the lake at a version, by where they lie."""
+    """All tables of the lake at a version, by location."""
     with lake.snapshot(version) as state:
         return {one.uri: rows_of(state.read(name)) for name, one in state.versions.items()}
 
@@ -73,5 +73,5 @@ class Mirror:
 
 
 def check(lake: lv.Lake, mirror: Mirror) -> None:
-    """The copy is the lake at the version that was told last."""
+    """The copy equals the lake at the version that was reported last."""
     assert mirror.tables == state_at(lake, mirror.version), mirror.version

@@ -39,7 +39,7 @@ def write(lake: lv.Lake, writer: int) -> None:
 
 
 def in_full(version: lv.Version) -> None:
-    """A version's rows are those of the transactions that its metadata tells of, in each table."""
+    """A version's rows are those of the transactions that its metadata names, in each table."""
     numbers = [set(rows["id"].to_pylist()) for rows in version.tables.values()]
     if version.kind == "transaction" and version.metadata:
         assert len(numbers) >= 2

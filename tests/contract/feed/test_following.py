@@ -125,7 +125,9 @@ def test_other_clients_commits_are_taken_in_by_the_follower_itself(
 def test_absorbing_leaves_what_makes_a_decided_commit_unfit_to_its_replay(
     local_place: Place,
 ) -> None:
-    """Nothing is lost or told twice: the follower takes in what fits, publishing the rest."""
+    """Nothing is lost or reported twice: the follower absorbs foreign commits while it publishes
+    the others.
+    """
     with local_place.connect() as lake, local_place.connect() as other:
         lake.create_table("bank", [{"id": 0, "balance": 1}])
         with unpublished(lake), lake.transaction() as txn:

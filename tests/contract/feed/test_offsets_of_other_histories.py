@@ -92,7 +92,9 @@ def test_another_lake_at_the_same_root_is_refused(root: Path, what: str) -> None
 
 
 @pytest.mark.parametrize("how", ["made again", "rebased"])
-def test_a_branch_that_begins_anew_is_refused(root: Path, what: str, how: str) -> None:
+def test_a_stream_of_a_branch_that_was_made_again_or_rebased_is_refused(
+    root: Path, what: str, how: str
+) -> None:
     with lv.connect(root) as lake:
         lake.branch("etl")
         append(root, 2, 3, ref="etl")

@@ -247,7 +247,7 @@ def test_net_is_one_difference(lake: lv.Lake) -> None:
     check(lake, Mirror(2, state_at(lake, 2)).apply_all([whole]))
 
 
-def test_a_change_data_feed_tells_updates_and_a_net_difference_does_not(local_place: Place) -> None:
+def test_a_change_data_feed_has_updates_and_a_net_difference_has_none(local_place: Place) -> None:
     with local_place.connect() as lake:
         lake.create_table("a", [{"id": 1, "n": 0}, {"id": 2, "n": 0}], properties=FEED)
         lake.run(lambda txn: txn.update("a", {"n": "1"}, where="id = 1"))
@@ -304,7 +304,7 @@ def test_a_lake_that_is_not_there_yet_has_no_versions(shared_place: Place) -> No
         assert not lake.exists()
 
 
-def test_a_copied_lake_tells_what_came_since_it_was_adopted(
+def test_a_copied_lake_reports_changes_since_its_adoption(
     local_place: Place, tmp_path: Path
 ) -> None:
     with local_place.connect() as lake:

@@ -88,7 +88,7 @@ def test_a_row_that_breaks_a_constraint_which_is_decided_makes_that_void(place: 
         lake.run(lambda txn: txn.append("t", rows(78)))
 
 
-def test_columns_that_are_added_and_renamed_leave_rows_of_others_in(place: Place) -> None:
+def test_added_and_renamed_columns_keep_the_rows_of_other_clients(place: Place) -> None:
     with place.connect() as lake, place.connect() as foreign:
         lake.create_table("t", rows(1), properties={"delta.columnMapping.mode": "name"})
         foreign.run(lambda txn: txn.append("t", rows(3)), features=lv.Feature.NONE)

@@ -249,7 +249,7 @@ def test_a_table_deleted_under_a_decided_commit_voids_it_there_and_the_lake_goes
     assert sorted(everywhere(place, "other")) == [0, 8, 9]
 
 
-def test_a_table_made_anew_under_a_decided_commit_is_not_touched_by_it(place: Place) -> None:
+def test_a_table_made_again_under_a_decided_commit_is_not_touched_by_it(place: Place) -> None:
     decide_and_leave(place)
     shutil.rmtree(place.uri("bank"))
     for number in range(4):

@@ -337,7 +337,9 @@ def test_several_foreign_commits_in_a_row_are_all_kept(
 def test_a_foreign_commit_on_one_of_two_tables_does_not_tear_them(
     place: Place, change: Change
 ) -> None:
-    """A reader that saw the one with the foreign commit sees the other as of the same moment."""
+    """A reader that saw the table with the foreign commit reads the other table in the same
+    state.
+    """
     with place.connect() as lake, place.connect() as other:
         bound = lake.transaction(read_only=True)
         assert sorted(bound.read("other")["id"].to_pylist()) == [0]

@@ -34,7 +34,7 @@ def ids(table: Path) -> list[int]:
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("entries", [1, OLD, OLD + 1, OLD + 2])
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R], ids=["log entry", "HEAD"])
-def test_an_append_leaves_no_gap_in_a_log_that_others_made_again(
+def test_an_append_leaves_no_gap_in_a_log_that_other_clients_made_again(
     tmp_path: Path, entries: int, features: lv.Feature
 ) -> None:
     table = tmp_path / "t"
@@ -51,7 +51,7 @@ def test_an_append_leaves_no_gap_in_a_log_that_others_made_again(
 
 
 @pytest.mark.parametrize("entries", [1, OLD + 1])
-def test_a_table_of_the_lake_that_others_made_again_is_refused_until_it_is_registered(
+def test_a_table_of_the_lake_that_other_clients_made_again_is_refused_until_it_is_registered(
     tmp_path: Path, entries: int
 ) -> None:
     table = tmp_path / "t"

@@ -1,4 +1,4 @@
-"""Rows that another client says it has only moved, and that did change for who had read them."""
+"""Rows that another client calls moved, and that have changed for a transaction that read them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def add_anew(place: Place) -> None:
     (log / f"{len(entries):020}.json").write_text(text)
 
 
-def test_rows_that_come_back_with_a_voided_commit_conflict_with_who_did_not_see_them(
+def test_rows_that_come_back_with_a_voided_commit_conflict_with_a_read_that_missed_them(
     place: Place,
 ) -> None:
     decide(place, "12 / share = 12")
@@ -74,7 +74,7 @@ def test_rows_that_come_back_with_a_voided_commit_conflict_with_who_did_not_see_
             txn.commit()
 
 
-def test_rows_appended_and_then_named_again_conflict_with_who_did_not_see_them(
+def test_rows_appended_and_then_named_again_conflict_with_a_read_that_missed_them(
     place: Place,
 ) -> None:
     with place.connect() as lake:

@@ -1,4 +1,6 @@
-"""Decided commits that another client's commit made unfit: replayed once, by anybody, and told."""
+"""Decided commits that another client's commit made unfit: any client replays them, once, and they
+are reported.
+"""
 
 from __future__ import annotations
 

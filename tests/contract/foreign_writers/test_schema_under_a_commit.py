@@ -1,4 +1,4 @@
-"""Another client changes what a table is, at each moment of a transaction that writes it."""
+"""Another client changes a table's schema, at each request of a transaction that writes it."""
 
 from __future__ import annotations
 
@@ -221,7 +221,9 @@ def test_a_table_made_append_only_by_another_client(plain: Place, moment: Moment
 def test_a_feature_required_by_another_client_is_never_written_past(
     plain: Place, moment: Moment
 ) -> None:
-    """Who does not know the feature must not write: a decided commit waits for one who does."""
+    """A client that does not know the feature must not write: a decided commit waits for one that
+    does.
+    """
     error = moment(plain, lambda: require(plain, "yonder"))
     log = len(entries(plain))
     assert log == 3, "an entry was written to a table whose writers must know yonder"

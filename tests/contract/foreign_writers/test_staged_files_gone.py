@@ -17,7 +17,7 @@ def data_files(place: Place) -> set[Path]:
 @pytest.mark.parametrize(
     "features", [lv.Feature.R, lv.Feature.R | lv.Feature.I], ids=["by entry", "through HEAD"]
 )
-def test_a_file_that_was_cleaned_up_before_the_commit_is_told_and_not_committed(
+def test_a_file_that_was_cleaned_up_before_the_commit_is_reported_and_not_committed(
     shared_place: Place, features: lv.Feature
 ) -> None:
     # After an hour clean-up is thought of; here it is at once.

@@ -93,7 +93,7 @@ def test_changes_are_reported_commit_by_commit(anywhere: Place) -> None:
     ]
 
 
-def test_a_change_data_feed_is_told_as_deltalake_tells_it(place: Place) -> None:
+def test_a_change_data_feed_has_the_rows_that_deltalake_reports(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1, 2, 3), properties=FEED, partition_by="tag")
         with lake.transaction() as txn:
@@ -376,7 +376,7 @@ def test_rows_of_any_type_are_compared(place: Place) -> None:
         }
 
 
-def test_a_deletion_vector_tells_the_rows_that_went(place: Place) -> None:
+def test_a_deletion_vector_shows_which_rows_were_deleted(place: Place) -> None:
     make_bank(place)
     with place.connect() as lake:
         with lake.transaction() as txn:

@@ -104,7 +104,7 @@ def test_changes_take_any_version_to_any_later_one_over_reconciles(place: Place,
     assert "reconcile" in check(place, source)
 
 
-def test_an_optimize_by_another_client_that_is_reconciled_tells_the_decided_rows_alone(
+def test_changes_over_a_reconciled_optimize_of_another_client_are_the_decided_rows_alone(
     place: Place,
 ) -> None:
     start(place)

@@ -1,4 +1,4 @@
-"""The past of a lake: snapshots of global versions, and what is told of its commits."""
+"""The past of a lake: snapshots of global versions, and the list of its commits."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ def test_an_error_for_a_missing_version_says_once_that_it_is_not_kept(place: Pla
         assert told.value.message.count("request") == 1
 
 
-def test_a_copied_lake_tells_its_past_from_its_adoption_on(place: Place, tmp_path: Path) -> None:
+def test_a_copied_lake_shows_its_past_since_its_adoption(place: Place, tmp_path: Path) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1))
         with lake.transaction() as txn:
@@ -409,7 +409,7 @@ def test_a_copied_lake_tells_its_past_from_its_adoption_on(place: Place, tmp_pat
 # -------------------------------------------------------------------- history
 
 
-def test_history_tells_what_each_commit_was(place: Place, tmp_path: Path) -> None:
+def test_history_describes_each_commit(place: Place, tmp_path: Path) -> None:
     place.write("a", rows(1, 2))
     elsewhere = Place(str(tmp_path / "elsewhere"))
     elsewhere.write("b", rows(5))
@@ -499,7 +499,7 @@ def run(*arguments: str, status: int = 0) -> Any:
     return json.loads(result.stdout) if result.stdout else json.loads(result.stderr)
 
 
-def test_the_command_line_tells_the_past(place: Place) -> None:
+def test_the_command_line_shows_the_past(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1))
         with lake.transaction(metadata={"job": "nightly"}) as txn:

@@ -154,7 +154,7 @@ def test_a_table_whose_creation_is_not_published_has_no_version(local_place: Pla
             table.read(version=0)
 
 
-def test_a_commit_that_others_made_unfit_is_in_no_version_as_it_was_first(
+def test_a_commit_that_other_clients_made_unfit_is_in_no_version_as_it_was_first(
     local_place: Place,
 ) -> None:
     local_place.write("bank", accounts(3))
@@ -207,7 +207,9 @@ def test_a_time_stands_for_the_newest_version_by_then(local_place: Place) -> Non
             table.read(timestamp=at(-1))
 
 
-def test_in_commit_timestamps_tell_where_the_table_has_them(local_place: Place) -> None:
+def test_in_commit_timestamps_date_the_versions_of_a_table_that_has_them(
+    local_place: Place,
+) -> None:
     local_place.write("a", rows(0))
     local_place.write("a", rows(1))
     with local_place.connect() as lake:
@@ -232,7 +234,7 @@ def test_in_commit_timestamps_tell_where_the_table_has_them(local_place: Place) 
 # -------------------------------------------------------------------- what is removed
 
 
-def test_a_log_that_was_cleaned_up_tells_what_is_left(local_place: Place) -> None:
+def test_a_log_that_was_cleaned_up_shows_the_versions_that_are_left(local_place: Place) -> None:
     local_place.write("a", rows(0), configuration={"delta.logRetentionDuration": "interval 0 days"})
     for number in range(1, 8):
         local_place.write("a", rows(number))
@@ -257,7 +259,7 @@ def test_a_log_that_was_cleaned_up_tells_what_is_left(local_place: Place) -> Non
         assert contents(local_place.root) == before
 
 
-def test_a_version_whose_file_was_vacuumed_tells_from_which_on_it_is_not_needed(
+def test_the_error_for_a_vacuumed_version_names_the_first_version_without_its_file(
     shared_place: Place,
 ) -> None:
     with shared_place.connect() as lake:

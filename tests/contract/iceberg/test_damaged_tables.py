@@ -41,7 +41,7 @@ def ids(lake: lv.Lake) -> list[int]:
 
 
 def refuses(place: Place, error: type[Exception], match: str) -> None:
-    """A new client can neither read nor write the table, is told why, and writes nothing."""
+    """A new client can neither read nor write the table, gets the reason, and writes nothing."""
     with place.connect() as other:
         with pytest.raises(error, match=match):
             other.snapshot().read("t")

@@ -73,7 +73,7 @@ def version(place: Place) -> int:
 
 
 def objects(place: Place) -> set[str]:
-    """Data files, manifests and their lists, as they lie there."""
+    """Data files, manifests and their lists that are stored."""
     root = Path(place.uri("t"))
     return {
         path.relative_to(root).as_posix()
@@ -228,7 +228,7 @@ def test_a_retention_below_the_tables_is_refused(place: Place, lake: lv.Lake, ho
     assert kept(place) == before
 
 
-def test_files_of_others_that_are_at_work_have_a_day_whatever_the_table_says(
+def test_files_of_other_clients_that_are_at_work_have_a_day_whatever_the_table_says(
     place: Place, lake: lv.Lake
 ) -> None:
     with lake.transaction() as txn:
@@ -460,7 +460,9 @@ def dies_before_version(lake: lv.Lake) -> None:
         txn.update("t", {"v": "7"}, where="true")
 
 
-def test_another_clients_tag_in_the_last_moment_is_seen(place: Place, lake: lv.Lake) -> None:
+def test_a_tag_that_another_client_sets_right_before_the_expiry_is_seen(
+    place: Place, lake: lv.Lake
+) -> None:
     table = foreign(place)
     first = table.snapshots()[0].snapshot_id
 

@@ -1,4 +1,6 @@
-"""The hint that other readers begin with, when whoever was to write it has not, or too late."""
+"""The version hint of other readers, if the client that should write it has died, or writes it too
+late.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def own(place: Place, **options: Any) -> Table:
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_manifests_as_others_write_them(place: Place, odd: str) -> None:
+def test_manifests_of_other_clients_are_read(place: Place, odd: str) -> None:
     """They are read, and the table is written as any other."""
     file = File("a.parquet", ROWS, entry={"x": "?"}, says={"y": 7, "z": {"a": 1}, "w": ["b"]})
     own(place, **ODD[odd]).add(file, q=True).write()
@@ -245,7 +245,7 @@ LOWEST, BELOW = Decimal("-9999999.99"), Decimal("-10000000.00")
     ],
     ids=["a digit more", "a digit more, as bytes", "another scale", "decimal as bytes", "text"],
 )
-def test_partition_values_as_others_spell_them(
+def test_partition_values_are_read_as_other_clients_spell_them(
     place: Place, kind: str, avro: Any, partition: bytes, by: str, value: Any, typed: Any
 ) -> None:
     """They stay what they are where their manifest is replaced, or merged with others."""
@@ -316,7 +316,7 @@ def test_an_older_file_of_unknown_age(place: Place) -> None:
     refused(place, lv.CorruptObject, r"does not say when .*a\.parquet was added")
 
 
-def test_an_older_file_whose_age_its_manifest_tells(place: Place) -> None:
+def test_a_file_that_takes_its_age_from_its_manifest_is_read(place: Place) -> None:
     older = File("a.parquet", ROWS, entry={"status": 0})
     own(place).add(older, sequence=3, min_sequence_number=3).write()
     with place.connect() as lake:
@@ -327,7 +327,9 @@ def test_an_older_file_whose_age_its_manifest_tells(place: Place) -> None:
 @pytest.mark.parametrize("name", ["00001-0c9e2b4a", "00001-0c9e2b4a.metadata.json"])
 @pytest.mark.parametrize("numbered", [True, False])
 def test_the_directory_of_a_table_in_a_catalog(place: Place, name: str, numbered: bool) -> None:
-    """It is told from a damaged table, and from one that the catalog has taken over."""
+    """The error differs from those for a damaged table and for one that the catalog has
+    taken over.
+    """
     told = own(place).add(File("a.parquet", ROWS))
     told.write("v1.metadata.json" if numbered else "00001-0c9e2b4a.metadata.json")
     (told.directory / "metadata" / "version-hint.text").write_text(name)

@@ -107,7 +107,9 @@ def test_delete_files_of_other_formats_are_refused(place: Place, content: int, f
 def test_bounds_are_kept_unless_the_metrics_mode_is_none_and_rows_are_always_found(
     place: Place, mode: str
 ) -> None:
-    """Whatever the table wants told of its values, by LakeVilla too: the same rows are found."""
+    """Whatever statistics a table's properties request, in LakeVilla's files too: the same rows are
+    found.
+    """
     properties = {"write.metadata.metrics.default": mode}
     told = own(place, column(2, "v", "string"), properties=properties)
     rows = of_ids(pa.table({"k": pa.array([1], pa.int32()), "v": ["apple"]}), {"k": 1, "v": 2})

@@ -1,4 +1,4 @@
-"""What is told of an Iceberg table."""
+"""Descriptions of Iceberg tables."""
 
 from __future__ import annotations
 

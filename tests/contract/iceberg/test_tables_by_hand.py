@@ -137,7 +137,7 @@ def test_names_that_differ_only_by_case_are_refused(place: Place, fields: list[A
 
 
 def test_a_dropped_column_whose_name_differs_by_case(place: Place) -> None:
-    """The file still has it: the ids tell which of the two the table reads."""
+    """The file still has it: the ids decide which of the two columns the table reads."""
     twins = pa.table([pa.array([1, 2], INT), pa.array([3, 4], INT)], names=["A", "a"])
     own = table(place, [column(2, "a", "int")])
     own.add(File("a.parquet", of_ids(twins, {"A": 1, "a": 2}))).write()

@@ -82,7 +82,9 @@ for verb in (
 )
 
 
-def test_an_iceberg_table_of_others_is_no_empty_directory_without_pyiceberg(tmp_path: Path) -> None:
+def test_an_iceberg_table_of_other_clients_is_no_empty_directory_without_pyiceberg(
+    tmp_path: Path,
+) -> None:
     catalog = ObjectStoreCatalog("tests", warehouse=str(tmp_path))
     catalog.create_table(("theirs",), pa.schema([("id", pa.int64())]))
     *opened, created = run(tmp_path, "hidden", REFUSED)

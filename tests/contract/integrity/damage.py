@@ -15,7 +15,7 @@ from tests.support.stores import listed
 
 
 class Objects:
-    """What lies in a lake, past any client of it."""
+    """The objects of a lake, read and damaged without a client."""
 
     def __init__(self, place: Place) -> None:
         self.store: AnyStore = inside(place.connect()).store
@@ -33,7 +33,7 @@ class Objects:
 
     @contextmanager
     def holding(self, key: str, body: bytes) -> Iterator[None]:
-        """A block in which an object has another body."""
+        """Replace an object's body within the block."""
         before = self.body(key)
         assert body != before, "this would be no damage"
         self.write(key, body)

@@ -217,7 +217,7 @@ def test_head_that_is_cut_is_found_and_one_that_says_something_else_is_not(
         assert local_place.connect().verify().ok
 
 
-def test_head_that_was_set_back_is_found_by_who_has_seen_a_newer_one_and_by_the_doctor(
+def test_a_head_that_was_set_back_is_found_by_clients_that_saw_a_newer_one_and_by_the_doctor(
     local_place: Place,
 ) -> None:
     lake = filled(local_place)
@@ -262,7 +262,7 @@ CHANGES: dict[str, tuple[bool, Callable[[Any], object]]] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_log_entry_is_found_to_be_another_as_far_as_files_tell(
+def test_a_log_entry_that_was_exchanged_is_found_if_its_files_show_it(
     local_place: Place, what: str
 ) -> None:
     filled(local_place)
@@ -288,7 +288,7 @@ def test_a_log_entry_or_a_checkpoint_that_is_cut_is_found(local_place: Place) ->
         assert {one.table for one in found(local_place.connect().verify())} == {"t"}
 
 
-def test_files_of_others_are_found_to_be_cut_and_not_to_have_a_flipped_bit(
+def test_files_of_other_clients_are_found_to_be_cut_and_not_to_have_a_flipped_bit(
     shared_place: Place,
 ) -> None:
     rows = pa.table({"id": list(range(1000)), "text": ["x"] * 1000})

@@ -63,7 +63,7 @@ def swap_back(txn: lv.Transaction) -> None:
 
 
 @pytest.mark.parametrize("verb", ["update", "delete", "overwrite"])
-def test_a_write_after_the_names_were_swapped_meets_what_others_added(
+def test_a_write_after_the_names_were_swapped_conflicts_with_rows_of_other_clients(
     bank: Place, verb: str
 ) -> None:
     with bank.connect() as lake, bank.connect() as rival:
@@ -80,7 +80,7 @@ def test_a_write_after_the_names_were_swapped_meets_what_others_added(
     assert rows(bank) == [*left, {"x": 1, "a": 10}, {"x": 2, "a": 20}]
 
 
-def test_a_read_after_the_names_were_swapped_is_outdated_by_what_others_added(
+def test_a_read_after_the_names_were_swapped_is_outdated_by_what_other_clients_added(
     bank: Place,
 ) -> None:
     with bank.connect() as lake, bank.connect() as rival:
@@ -117,7 +117,7 @@ def test_a_new_column_is_read_and_filled_concurrently_with_other_transactions(ba
     assert {(row["a"], row["c"]) for row in rows(bank)} == {(1, 100), (2, None), (3, None)}
 
 
-def test_a_new_column_is_filled_in_rows_that_others_add(bank: Place) -> None:
+def test_a_new_column_is_filled_in_rows_that_other_clients_add(bank: Place) -> None:
     with bank.connect() as lake, bank.connect() as rival:
         with lake.transaction() as txn:
             txn.alter(TABLE, add_columns=pa.schema([("c", WHOLE)]))
@@ -249,7 +249,7 @@ def renamed_by_another(place: Place, renames: list[dict[str, str]], *, foreign: 
 
 @pytest.mark.parametrize("foreign", [False, True], ids=["ours", "foreign"])
 @pytest.mark.parametrize("case", OVERTAKEN)
-def test_a_rename_is_not_undone_by_who_has_not_seen_it(
+def test_a_rename_is_not_undone_by_a_transaction_that_has_not_seen_it(
     bank: Place, case: str, foreign: bool
 ) -> None:
     change, renames = OVERTAKEN[case]
@@ -447,7 +447,7 @@ def test_a_decided_commit_follows_the_columns_that_another_client_has_renamed(
 
 
 @pytest.mark.parametrize("case", [case for case in OVERTAKEN if case != "made nullable"])
-def test_a_decided_change_of_the_schema_that_a_rename_overtook_is_void_and_told(
+def test_a_decided_change_of_the_schema_that_a_rename_overtook_is_void_and_reported(
     bank: Place, case: str
 ) -> None:
     change, renames = OVERTAKEN[case]
@@ -496,7 +496,9 @@ def test_a_commit_decided_on_top_of_a_voided_column_finds_no_other_column(bank: 
     assert rows(bank) == [{"a": 1, "d": None}, {"a": 2, "d": None}]
 
 
-def test_a_transaction_that_saw_a_new_column_before_it_was_settled(bank: Place) -> None:
+def test_a_transaction_that_saw_a_pending_new_column_conflicts_once_that_is_reconciled(
+    bank: Place,
+) -> None:
     """A reconcile gave the column another id, and its old one to nobody or to another's column."""
     decided(bank, fill_a_new_column)
     with bank.connect() as lake:
@@ -510,7 +512,7 @@ def test_a_transaction_that_saw_a_new_column_before_it_was_settled(bank: Place) 
     assert [row["d"] for row in rows(bank)] == [None, None]
 
 
-def test_stored_operations_tell_which_fields_they_mean(bank: Place) -> None:
+def test_stored_operations_name_the_fields_of_their_columns(bank: Place) -> None:
     """The store holds, beside each name, what a helper needs to find the column again."""
     txn_id = decided(bank, lambda txn: txn.update(TABLE, {"b": 1}, where="a = 1"))
     with bank.connect() as lake:

@@ -19,14 +19,14 @@ def balances(lake: lv.Lake, table: str = "bank") -> dict[int, int]:
 
 
 def leave(txn: lv.Transaction, doctor: int) -> None:
-    """Go off call if somebody else is on."""
+    """Go off call if another doctor is on."""
     others = txn.read("doctors", where=f"id <> {doctor}")["on"].to_pylist()
     assert sum(others) > 0
     txn.update("doctors", {"on": 0}, where=f"id = {doctor}")
 
 
 def both_leave(place: Place, **options: Any) -> list[int]:
-    """Two doctors leave at once; who is on call afterwards."""
+    """Let two doctors leave at once, and return those that are on call afterwards."""
     fill(place, {"doctors": ON_CALL})
     with place.connect() as lake, place.connect() as other:
         first, second = lake.transaction(**options), other.transaction(**options)

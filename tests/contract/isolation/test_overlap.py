@@ -166,10 +166,10 @@ def test_an_operation_whose_file_went_is_done_again_on_the_newest_state(
 
 
 @pytest.mark.parametrize("told", ["summary", "commit object"])
-def test_files_that_the_transaction_moves_are_held_against_what_went(
+def test_files_that_the_transaction_moves_are_compared_with_removed_files(
     local_place: Place, lake: lv.Lake, told: str
 ) -> None:
-    """An optimize asks for no row: the files that it takes away tell of the conflict."""
+    """An optimize reads no row: the files that it removes show the conflict."""
 
     def rival() -> None:
         with local_place.connect() as other:

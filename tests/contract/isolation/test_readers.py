@@ -110,7 +110,7 @@ def test_a_reader_of_three_tables_sees_whole_transactions_of_four_processes(
         assert [row["n"] for row in rows] == [4] * 4, "every other client sees them too"
 
 
-def test_a_bound_transaction_does_not_move_with_what_others_commit(place: Place) -> None:
+def test_a_bound_transaction_does_not_move_with_what_other_clients_commit(place: Place) -> None:
     lake_with_counters(place)
     with place.connect() as lake, place.connect() as other:
         bound = lake.transaction(read_only=True)

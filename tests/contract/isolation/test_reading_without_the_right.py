@@ -66,7 +66,7 @@ def states(lake: lv.Lake) -> Iterator[dict[str, list[int]]]:
         yield {t: [row["balance"] for row in told if row["t"] == t] for t in TABLES}
 
 
-def test_a_decided_unpublished_transaction_is_seen_whole_by_who_may_only_read(
+def test_a_decided_unpublished_transaction_is_seen_whole_by_a_client_that_may_only_read(
     places: tuple[Place, Place, Proxy],
 ) -> None:
     writer, reader, proxy = places

@@ -138,7 +138,7 @@ FIRST_USES: dict[str, Callable[[lv.Transaction], object]] = {
 
 @pytest.mark.parametrize("length", [0, 2])
 @pytest.mark.parametrize("use", FIRST_USES)
-def test_a_new_table_is_first_used_by_who_has_seen_a_newer_head_and_not_its_leaf(
+def test_a_table_made_again_is_first_used_with_a_newer_head_and_without_its_leaf(
     place: Place, use: str, length: int
 ) -> None:
     maker, other = place.connect(), place.connect()

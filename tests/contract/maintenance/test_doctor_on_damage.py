@@ -1,4 +1,4 @@
-"""What the doctor tells of damaged and missing leaves and commit objects: it never raises."""
+"""The doctor reports damaged and missing leaves and commit objects: it never raises."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def test_a_client_that_knows_an_older_drop_checks_again_before_it_refuses(
 
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R | lv.Feature.I], ids=str)
-def test_a_log_that_goes_is_missed_by_who_writes_on(
+def test_a_deleted_log_fails_the_next_writes_to_the_table(
     place: Place, other: lv.Lake, clock: Clock, features: lv.Feature
 ) -> None:
     """Another client deletes the directory, and HEAD knows only that the table was published."""

@@ -1,4 +1,4 @@
-"""What ``gc`` deletes of the lake, and what it leaves for whoever still needs it."""
+"""Objects that ``gc`` deletes, and those that it keeps because a client may still need them."""
 
 from __future__ import annotations
 

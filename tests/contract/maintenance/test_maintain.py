@@ -125,7 +125,7 @@ def test_the_checkpoint_of_a_client_that_wrote_none_is_written(tmp_path: Path) -
     assert deltalake.DeltaTable(where).to_pyarrow_table().num_rows == 26
 
 
-def test_the_doctor_says_who_did_it_and_when(tmp_path: Path) -> None:
+def test_the_doctor_says_which_client_did_it_and_when(tmp_path: Path) -> None:
     with lv.connect(str(tmp_path)) as lake:
         lake.create_table("t", [{"id": 1}])
         assert not [one for one in lake.doctor().findings if one.kind == "upkeep"]

@@ -1,4 +1,4 @@
-"""CREATE OR REPLACE TABLE of a name whose table was dropped: begun anew in its place."""
+"""CREATE OR REPLACE TABLE of a name whose table was dropped: a new table at the same path."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_reads_of_a_table_before_its_replacement_conflict(session: Session) -> N
     assert tables(session) == ["t", "u"]
 
 
-def test_the_feed_tells_of_the_new_rows_alone(session: Session) -> None:
+def test_the_feed_has_the_new_rows_alone(session: Session) -> None:
     lake = session._lake
     dropped = lake.snapshot().version
     assert dropped is not None

@@ -1,4 +1,6 @@
-"""The name of a table whose data was deleted: when it can be used again, and what lies there."""
+"""The name of a table whose data was deleted: the time until it can be used again, and the objects
+left there.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +164,7 @@ def test_objects_written_after_a_drop_are_reported_by_doctor_refused_by_register
     assert values(place.connect().snapshot().read("t")) == [5]
 
 
-def test_objects_written_after_a_drop_that_nobody_has_cleaned_up_are_deleted_by_who_creates(
+def test_objects_written_after_a_drop_are_deleted_when_the_table_is_created_again(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     stray(place, lake)

@@ -34,7 +34,7 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
-    """A directory of somebody who has nothing to do with the lake."""
+    """A directory of a user that does not use the lake."""
     docs = tmp_path / "docs"
     (docs / "sub").mkdir(parents=True)
     (docs / "a.txt").write_text("precious")
@@ -58,7 +58,7 @@ def files_below(directory: Path) -> list[str]:
 
 
 def plant(place: Place, location: str, **state: Any) -> None:
-    """Write a table into HEAD as somebody with the right to write it could."""
+    """Write a table into HEAD, as an attacker with the right to write could."""
     path = Path(place.root, "_lakevilla/HEAD.json")
     head = json.loads(path.read_text())
     head["tables"][location] = {"table_id": "x", "published": 0, **state}

@@ -1,4 +1,4 @@
-"""Several tables told together: what is wrong with one does not hide the others."""
+"""Reports on several tables at once: a fault of one table does not hide the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture
 def far(place: Place, tmp_path: Path) -> Path:
-    """A lake of ``a``, ``b`` and the external table ``far``, which lies here."""
+    """A lake of ``a``, ``b`` and the external table ``far``, which is stored at the
+    returned path.
+    """
     elsewhere = Place(str(tmp_path / "elsewhere"))
     elsewhere.write("t", [{"id": 1}])
     with place.connect() as lake:

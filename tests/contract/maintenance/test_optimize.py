@@ -299,7 +299,7 @@ def done_file(place: Place, version: int | None) -> str:
     return str(info["txnId"])
 
 
-def test_a_table_with_a_change_data_feed_tells_of_no_change(place: Place) -> None:
+def test_optimize_adds_nothing_to_a_change_data_feed(place: Place) -> None:
     with place.connect() as lake:
         feed = {"delta.enableChangeDataFeed": "true"}
         lake.create_table("t", accounts(2), properties=feed)

@@ -96,7 +96,7 @@ def test_no_transaction_is_in_conflict_with_an_optimize(
 
 
 def place_expected(work: Work) -> list[dict[str, int]]:
-    """What the work makes of the rows where nobody disturbs it."""
+    """The rows after the work, if no other client disturbs it."""
     settings = lv.Settings(reuse_after_seconds=0)
     with lv.connect(f"memory://alone-{id(work)}", settings=settings) as lake:
         lake.create_table("t", [{"id": i, "balance": 100} for i in range(40)])

@@ -1,4 +1,4 @@
-"""What a vacuum deletes, and what it keeps for whoever may still need it."""
+"""Files that a vacuum deletes, and those that it keeps because a client may still need them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_retention_below_the_tables_is_refused_as_deltalake_does(
 
 
 @pytest.mark.parametrize("by", ["lakevilla", "deltalake"])
-def test_removals_that_only_a_checkpoint_tells_of_are_kept_for_the_retention(
+def test_removals_that_only_a_checkpoint_has_are_kept_for_the_retention(
     place: Place, lake: lv.Lake, by: str
 ) -> None:
     with lake.transaction() as txn:

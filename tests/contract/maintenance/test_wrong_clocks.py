@@ -1,4 +1,4 @@
-"""A machine whose clock is days wrong cleans up: the store tells it what is old."""
+"""Clean-up by a machine whose clock is days wrong: the store's time decides what is old."""
 
 from __future__ import annotations
 

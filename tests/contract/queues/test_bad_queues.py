@@ -1,4 +1,6 @@
-"""Whatever lies in a queue: no transaction is stopped by it, and none sees a parser's traceback."""
+"""Strange objects in a queue: no transaction is stopped by them, and none sees a parser's
+traceback.
+"""
 
 from __future__ import annotations
 
@@ -209,7 +211,7 @@ def test_a_ring_of_dead_transactions_is_no_deadlock(lake: lv.Lake) -> None:
 
 
 class Shifted(SystemClock):
-    """A clock that tells another year; it runs as fast as others do."""
+    """A clock that shows another year; it runs as fast as others do."""
 
     def __init__(self, now: float) -> None:
         self._offset = now - super().now()
@@ -292,7 +294,7 @@ def test_a_transaction_whose_own_record_is_damaged_gets_an_error(lake: lv.Lake) 
     assert records(lake) == [record_key(YEAR_2100)]
 
 
-def test_a_place_that_somebody_deletes_is_taken_again(place: Place) -> None:
+def test_a_place_whose_marker_is_deleted_is_taken_again(place: Place) -> None:
     quick = lv.Settings(wait_poll_seconds=0.02, wait_poll_cap_seconds=0.05)
     with (
         place.connect(settings=quick) as one,

@@ -124,7 +124,7 @@ def test_an_end_that_comes_while_the_place_is_being_taken_waits_and_leaves_no_ma
 
 
 @pytest.mark.usefixtures("never")
-def test_a_transaction_that_has_ended_is_not_placed_any_more(
+def test_a_transaction_that_has_ended_takes_no_place_any_more(
     local_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank(local_place)

@@ -1,4 +1,4 @@
-"""Operations that are put off behind others: what they do is what they would have done at once.
+"""Deferred operations behind other transactions: they do what they would have done at once.
 
 Where who is ahead is the point, real rivals stand in the queue; where any choice
 of tables must do, the queue says what the test plans.
@@ -54,7 +54,7 @@ def behind(lake: lv.Lake, *tables: str, **options: Any) -> lv.Transaction:
 
 
 def put_off(txn: lv.Transaction) -> list[str]:
-    """What is put off, by kind of operation."""
+    """The kinds of the operations that are deferred."""
     return [type(d.operation).__name__ for d in executor(txn).state.work.done if d.deferred]
 
 
@@ -101,7 +101,7 @@ VERBS: dict[str, Callable[[lv.Transaction], Any]] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_put_off_does_what_it_would_have_done_at_once(lake: lv.Lake, verb: str) -> None:
+def test_a_verb_with_defer_does_what_it_would_have_done_at_once(lake: lv.Lake, verb: str) -> None:
     at_once = lake.transaction()
     expected = VERBS[verb](at_once)
     expected_counts, expected_rows = counts(expected), in_order(at_once.read("bank"))
@@ -117,9 +117,7 @@ def test_a_verb_put_off_does_what_it_would_have_done_at_once(lake: lv.Lake, verb
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_put_off_is_performed_when_its_counts_are_looked_at(
-    lake: lv.Lake, verb: str
-) -> None:
+def test_a_verb_with_defer_is_performed_when_its_counts_are_read(lake: lv.Lake, verb: str) -> None:
     txn = behind(lake, "bank")
     result = VERBS[verb](txn)
     before = put_off(txn)
@@ -388,7 +386,9 @@ def test_a_commit_that_came_between_is_no_conflict_for_what_was_deferred(
         assert "redo" not in kinds(events)
 
 
-def test_rows_read_before_are_held_against_what_came_between(quick_place: Place) -> None:
+def test_rows_read_before_a_deferred_update_conflict_with_commits_in_between(
+    quick_place: Place,
+) -> None:
     fill(quick_place, {"bank": accounts(4)})
     with quick_place.connect() as lake:
         txn = behind(lake, "bank")
@@ -555,7 +555,7 @@ def test_a_shift_leaves_what_the_caller_has_read_and_what_that_was_made_from(
     assert rows(lake)[:2] == [{"id": 0, "balance": 1}, {"id": 1, "balance": 2}]
 
 
-def test_a_shift_leaves_what_a_new_constraint_was_held_against(
+def test_operations_before_a_new_constraint_are_not_deferred_by_a_shift(
     request: pytest.FixtureRequest, lake: lv.Lake
 ) -> None:
     skip_iceberg(request)

@@ -92,7 +92,7 @@ def test_a_client_that_sleeps_past_its_lease_loses_its_place_and_nothing_else(
         assert left_over(lake, "x") == []
 
 
-def test_a_client_that_wakes_behind_others_waits_for_them(
+def test_a_client_that_wakes_behind_other_transactions_waits_for_them(
     place: Place, lake: lv.Lake, told: Told
 ) -> None:
     woken = Told()

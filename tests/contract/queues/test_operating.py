@@ -44,7 +44,7 @@ LONG = lv.Settings(wait_poll_seconds=0.02, wait_poll_cap_seconds=0.05)
 
 @pytest.fixture
 def operator(shop: Place) -> Iterator[lv.Lake]:
-    """Somebody who comes to look, with caches of his own."""
+    """An operator's client, with caches of its own."""
     with shop.connect() as lake, lake.transaction() as txn:
         txn.append("orders", {"id": [4], "sku": ["plum"], "qty": [40]})
         txn.append("stock", {"sku": ["plum"], "left": [70]})
@@ -60,7 +60,7 @@ def begin(lake: lv.Lake, *tables: str) -> lv.Transaction:
 
 
 def died(place: Place, *tables: str, settings: lv.Settings = SHORT) -> lv.Transaction:
-    """A transaction whose client is gone: nobody renews or ends it."""
+    """A transaction whose client is gone: no process renews or ends it."""
     client = place.connect(settings=settings)
     txn = begin(client, *tables)
     client.close()
@@ -117,7 +117,7 @@ def found(report: lv.Report, kind: str) -> list[lv.Finding]:
 # -- transactions ----------------------------------------------------------------
 
 
-def test_transactions_are_told_with_whom_they_wait_for(shop: Place, operator: lv.Lake) -> None:
+def test_transactions_lists_those_that_each_waits_for(shop: Place, operator: lv.Lake) -> None:
     assert operator.transactions() == []
     told = Told()
     before = datetime.now(UTC) - timedelta(seconds=1)
@@ -158,7 +158,7 @@ def test_a_saved_transaction_is_one_that_can_be_resumed(shop: Place, operator: l
 
 
 def fence_alone(lake: lv.Lake, txn_id: str) -> None:
-    """Make sure that it can't commit; whoever did this died before it deleted the record."""
+    """Fence the transaction, as a client would that died before it deleted the record."""
     assert inside(lake).run(fence(inside(lake).context, txn_id)) is None
 
 
@@ -248,7 +248,9 @@ def ring(place: Place, *members: str) -> None:
             write(place, marker_key(table, number), body)
 
 
-def test_the_doctor_shows_who_waits_in_a_ring(shop: Place, operator: lv.Lake) -> None:
+def test_the_doctor_shows_the_transactions_that_wait_in_a_cycle(
+    shop: Place, operator: lv.Lake
+) -> None:
     members = [uuid7(10_000 + number, number) for number in range(3)]
     ring(shop, *members)
     report = operator.doctor()
@@ -289,7 +291,7 @@ def test_the_doctor_names_what_can_not_be_read(shop: Place, operator: lv.Lake) -
     assert operator.transactions() == []
 
 
-def test_the_doctor_hints_at_those_who_are_silent(shop: Place, operator: lv.Lake) -> None:
+def test_the_doctor_hints_at_owners_that_are_silent(shop: Place, operator: lv.Lake) -> None:
     dead = died(shop)
     report = operator.doctor()
     while not found(report, "silent"):

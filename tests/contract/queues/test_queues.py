@@ -462,7 +462,7 @@ def test_without_isolation_each_table_is_the_newest_when_first_used_and_stays_as
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_with_isolation_all_tables_are_of_one_moment(place: Place, read_only: bool) -> None:
+def test_all_tables_are_read_in_one_state_with_isolation(place: Place, read_only: bool) -> None:
     bank(place)
     with place.connect() as lake, place.connect() as other:
         with lake.transaction(R | CT | I, read_only=read_only) as txn:
@@ -511,7 +511,7 @@ def test_own_writes_are_read(memory_place: Place, features: str) -> None:
 )
 @pytest.mark.parametrize("way", ["redone", "run again"])
 @pytest.mark.night
-def test_no_update_is_lost_whoever_meets_whom(
+def test_no_update_is_lost_for_each_pair_of_features(
     memory_place: Place, mix: tuple[str, str], way: str
 ) -> None:
     every = {**QUEUED, "R|I": R | I}

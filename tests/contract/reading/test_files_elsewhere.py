@@ -30,7 +30,7 @@ def private_file(directory: Path, name: str = "private file.parquet") -> Path:
 
 
 def add_to_log(table: Path, path: str, size: int, **more: Any) -> None:
-    """Let a table's log name a file, as whoever may write the log can."""
+    """Let a table's log name a file, as any client that may write the log can."""
     logs = sorted((table / "_delta_log").glob("*.json"))
     add = {
         "path": path,
@@ -128,7 +128,7 @@ def test_operations_that_need_no_row_of_an_outside_file_continue(table: Path) ->
         assert lake.read("t").num_rows == 1
 
 
-def test_changes_by_others_that_name_files_elsewhere_are_not_read(tmp_path: Path) -> None:
+def test_changes_by_other_clients_that_name_files_elsewhere_are_not_read(tmp_path: Path) -> None:
     with lv.connect(tmp_path / "lake") as lake:
         lake.create_table("t", OWN)
         before = lake.snapshot().version
@@ -215,7 +215,7 @@ def test_clones_of_a_table_elsewhere_need_no_word(tmp_path: Path) -> None:
     writer.tag("v1")
 
     def seen(name: str, ref: str = "main") -> list[str]:
-        """What somebody sees who has just come."""
+        """The rows that a new client reads."""
         found: list[str] = lv.connect(tmp_path / "lake").on(ref).read(name)["n"].to_pylist()
         return sorted(found)
 
@@ -234,7 +234,7 @@ def test_an_export_is_read_by_its_lake_and_elsewhere_with_leave(tmp_path: Path) 
     assert allowed.read(f"{tmp_path}/out").num_rows == 1
 
 
-def test_verify_tells_of_a_file_elsewhere_and_goes_on(table: Path) -> None:
+def test_verify_reports_a_file_elsewhere_and_goes_on(table: Path) -> None:
     with lv.connect(table.parent) as lake:
         lake.register("t")
         lake.create_table("u", OWN)

@@ -1,4 +1,4 @@
-"""SQL reads and writes the lake's tables alone, whoever runs it and by whatever statement."""
+"""SQL reads and writes the lake's tables alone, by whatever statement."""
 
 from __future__ import annotations
 

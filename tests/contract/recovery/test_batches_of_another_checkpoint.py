@@ -174,7 +174,7 @@ def test_a_pair_that_is_no_batch_asks_for_no_checkpoint(quick_place: Place, writ
 
 
 @pytest.mark.parametrize("then", [time_passes, history_goes, head_is_lost])
-def test_a_batch_that_its_checkpoint_has_planned_anew_is_no_repetition(
+def test_a_batch_that_its_checkpoint_has_planned_again_is_no_repetition(
     shared_place: Place, write: Write, then: Callable[[Place], lv.Lake]
 ) -> None:
     with shared_place.connect() as lake:

@@ -371,7 +371,7 @@ def test_a_page_that_is_named_by_its_nonce_as_the_first_were_is_read(
         assert len(lake.history()) == head["sequence"]
 
 
-def test_the_doctor_tells_of_a_broken_head_instead_of_raising(
+def test_the_doctor_reports_a_broken_head_instead_of_raising(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
     _, objects = spoiled
@@ -535,7 +535,7 @@ def test_a_commit_object_that_is_missing_is_reported_and_does_not_stop_gc(
     ],
     ids=["missing", "broken", "another's"],
 )
-def test_the_doctor_tells_of_a_table_that_another_lake_may_take(
+def test_the_doctor_reports_a_table_that_another_lake_may_take(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, body: bytes | None, told: str
 ) -> None:
     _, objects = spoiled

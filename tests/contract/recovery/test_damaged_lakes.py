@@ -1,4 +1,4 @@
-"""A lake that somebody has meddled with by hand: told by key and table, and nothing is lost."""
+"""A lake that was changed by hand: errors name key and table, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_head_set_back_between_validation_and_decision_is_not_replaced(place: 
     assert values(place.delta("other").to_pyarrow_table()) == [0, 1]
 
 
-def test_the_doctor_tells_by_the_logs_of_a_head_that_was_set_back(place: Place) -> None:
+def test_the_doctor_finds_by_the_logs_that_head_was_set_back(place: Place) -> None:
     client, _ = set_back(place, grown=0)
     client.close()
     told = findings(place)

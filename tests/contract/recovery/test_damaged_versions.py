@@ -1,4 +1,4 @@
-"""A table's own metadata, damaged or gone: the newest is told, an old one does no harm."""
+"""A table's own metadata, damaged or missing: the newest is reported, an old one does no harm."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def newest(place: Place, pattern: str) -> Path:
 
 @pytest.mark.parametrize("damage", [Path.unlink, cut, zeroed])
 @pytest.mark.parametrize("pattern", ["t/metadata/snap-*.avro", "t/metadata/*-m0.avro"])
-def test_the_doctor_tells_a_table_whose_manifests_are_lost(
+def test_the_doctor_reports_a_table_whose_manifests_are_lost(
     request: pytest.FixtureRequest, damage: Callable[[Path], object], pattern: str
 ) -> None:
     place = lake_of(request, "iceberg")
@@ -99,7 +99,7 @@ def test_an_old_version_that_is_damaged_does_no_more_harm_than_one_cleaned_up(
         ("iceberg", "t/metadata/v4.metadata.json"),
     ],
 )
-def test_recover_tells_of_a_table_that_cannot_be_read_as_the_doctor_does(
+def test_recover_reports_a_table_that_cannot_be_read_as_the_doctor_does(
     request: pytest.FixtureRequest, kind: str, pattern: str
 ) -> None:
     place = lake_of(request, kind)
@@ -116,7 +116,7 @@ def test_recover_tells_of_a_table_that_cannot_be_read_as_the_doctor_does(
     assert shown.exit_code == 1
 
 
-def test_recover_tells_of_a_table_that_another_client_has_deleted(
+def test_recover_reports_a_table_that_another_client_has_deleted(
     request: pytest.FixtureRequest,
 ) -> None:
     place = lake_of(request, "local")

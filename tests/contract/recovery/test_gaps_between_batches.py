@@ -230,7 +230,7 @@ def test_a_batch_that_is_run_again_is_counted(
 
 
 def history_is_forgotten(place: Place) -> lv.Lake:
-    """Nobody can ask HEAD any more what became of the key's last use."""
+    """HEAD no longer shows how the key's last use ended."""
     (stored,) = Path(place.root, "_lakevilla", "keys").glob("*.json")
     record = msgspec.json.decode(stored.read_bytes())
     stored.write_bytes(msgspec.json.encode({**record, "sequence": -1}))

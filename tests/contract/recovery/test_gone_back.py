@@ -273,7 +273,7 @@ def test_a_lake_without_its_directory_is_no_new_one(place: Place) -> None:
         assert lake.doctor().ok
 
 
-def test_tables_of_others_below_a_root_are_no_lake_that_was(one_place: Place) -> None:
+def test_tables_of_other_clients_below_a_root_are_no_sign_of_a_lost_lake(one_place: Place) -> None:
     with lv.connect(f"{one_place.root}/inner") as other:
         other.create_table("a", [{"id": 1}])
     with one_place.connect() as lake:

@@ -64,7 +64,9 @@ def goes_on(place: Place) -> None:
         assert txn.result.versions["bank"] is not None
 
 
-def test_recover_makes_it_void_and_tells_and_what_is_behind_it_goes_on(place: Place) -> None:
+def test_recover_voids_the_lost_commit_and_reports_it_and_later_commits_are_published(
+    place: Place,
+) -> None:
     with place.connect() as lake:
         lost, found = left(lake)
     found.unlink()

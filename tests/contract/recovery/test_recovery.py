@@ -305,7 +305,7 @@ def test_the_outcome_of_what_nobody_knows_is_aborted_and_stays_so(lake: lv.Lake)
 # -------------------------------------------------------------------- recovery
 
 
-def test_a_decided_transaction_of_a_dead_client_is_published_by_whoever_recovers(
+def test_a_decided_transaction_of_a_dead_client_is_published_by_a_recovery(
     lake: lv.Lake, shop: Place
 ) -> None:
     txn_id = dies(shop, is_entry("stock"), both)
@@ -509,7 +509,7 @@ def test_a_client_whose_clock_is_behind_the_floor_takes_an_id_above_it(
     assert lake.outcome(txn.id).state == "committed"
 
 
-def test_a_client_whose_clock_is_ahead_fences_nobody_who_commits_later(
+def test_a_client_whose_clock_is_ahead_fences_no_transaction_that_commits_later(
     lake: lv.Lake, shop: Place
 ) -> None:
     shifted(shop, 10 * 24 * 3600.0).gc()
@@ -712,7 +712,7 @@ def test_a_copied_lake_is_read_only_until_it_is_adopted(
     assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5, 7]
 
 
-def test_the_doctor_tells_of_a_table_that_others_have_deleted_or_made_again(
+def test_the_doctor_reports_a_table_that_other_clients_have_deleted_or_made_again(
     lake: lv.Lake, shop: Place
 ) -> None:
     shutil.rmtree(Path(shop.root) / "stock")

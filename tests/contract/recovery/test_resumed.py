@@ -60,7 +60,7 @@ def test_a_saved_transaction_that_is_aborted_leaves_nothing(tmp_path: Path) -> N
             lake.resume(txn.id)
 
 
-def test_the_files_of_a_resumed_transaction_outlive_the_abort_of_who_saved_it(
+def test_the_files_of_a_resumed_transaction_outlive_the_abort_by_its_first_owner(
     tmp_path: Path,
 ) -> None:
     stored = lv.Settings(in_memory_file_limit_bytes=0)

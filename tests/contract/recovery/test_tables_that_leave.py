@@ -1,4 +1,4 @@
-"""Tables with commits to be published that are dropped or let go, and come back."""
+"""Tables with pending commits that are dropped or unregistered, and registered again."""
 
 from __future__ import annotations
 

@@ -141,8 +141,8 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others(
         ({"absorb": "a"}, "absorb is a list of names"),
         ({"absorb": [7]}, "absorb"),
         ({"absorb": ["nothing"]}, "absorb: no table name of the lake matches 'nothing'"),
-        ({"absorb": ["a"], "at": 1}, "absorb includes the commits of other clients up to now"),
-        ({"absorb": [], "at": 1}, "absorb includes the commits of other clients up to now"),
+        ({"absorb": ["a"], "at": 1}, "`absorb` includes the commits of other clients up to now"),
+        ({"absorb": [], "at": 1}, "`absorb` includes the commits of other clients up to now"),
     ],
 )
 def test_invalid_values_of_absorb_are_refused(

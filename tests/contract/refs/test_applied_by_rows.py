@@ -121,7 +121,7 @@ def test_deltalake_rewrites_beneath(lake: lv.Lake) -> None:
     assert stock(lake) == {"jam": 5, "oil": 5, "tea": 7, "zen": 5}
 
 
-def test_a_table_with_a_change_data_feed_tells_the_rows(lake: lv.Lake) -> None:
+def test_a_revert_writes_its_rows_to_the_change_data_feed(lake: lv.Lake) -> None:
     shop(lake, properties={"delta.enableChangeDataFeed": "true"})
     second = change(lake, "jam", 6)
     change(lake, "tea", 7)
@@ -146,7 +146,7 @@ def test_a_table_with_a_change_data_feed_tells_the_rows(lake: lv.Lake) -> None:
         ([{"sku": "x", "qty": 5}], "qty", "two rows have 5"),
     ],
 )
-def test_keys_that_tell_no_rows_apart_are_refused(
+def test_keys_that_identify_no_rows_are_refused(
     lake: lv.Lake, rows: list[Any], keys: str, words: str
 ) -> None:
     shop(lake)

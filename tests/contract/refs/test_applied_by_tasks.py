@@ -168,7 +168,7 @@ def test_a_merge_by_keys_comes_to_the_same_end(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_rows_that_nothing_tells_apart_come_to_the_same_end(
+def test_indistinguishable_rows_are_merged_to_the_same_result(
     by_tasks: Any, by_one: lv.Lake, kind: Format, seed: int
 ) -> None:
     for lake in (by_tasks, by_one):
@@ -205,7 +205,7 @@ def test_the_sign_of_a_zero_is_a_change(by_tasks: Any, by_one: lv.Lake, kind: Fo
     ("keys", "why"),
     [("p", "two rows have 'a'"), ("id", "a row has NULL in it"), ("tags", "identify no rows")],
 )
-def test_keys_that_tell_no_rows_apart_are_refused_and_leave_nothing(
+def test_keys_that_identify_no_rows_are_refused_and_leave_nothing(
     by_tasks: Any, by_one: lv.Lake, kind: Format, keys: str, why: str
 ) -> None:
     rows = {"id": [1, 2, None], "p": ["a", "a", "b"], "tags": [["a"], [], None], "n": [1, 2, 3]}

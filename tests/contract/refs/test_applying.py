@@ -159,7 +159,7 @@ def test_the_schema_comes_back_too(lake: lv.Lake, kind: Format) -> None:
     ]
 
 
-def test_a_commit_is_reverted_though_others_have_added_a_column(
+def test_a_commit_is_reverted_though_other_clients_have_added_a_column(
     lake: lv.Lake, kind: Format
 ) -> None:
     shop(lake, kind)
@@ -308,7 +308,7 @@ def test_deltalake_vacuums_between_rollbacks_and_harms_nothing(lake: lv.Lake) ->
     assert state(lake)["stock"] == [{"qty": 4, "sku": "tea"}]
 
 
-def test_a_diff_tells_tables_and_rows(lake: lv.Lake, kind: Format) -> None:
+def test_a_diff_reports_tables_and_rows(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     sell(lake)
     lake.create_table("later", [{"n": 1}], format=kind)
@@ -497,7 +497,7 @@ def test_no_data_is_copied_and_requests_do_not_grow(lake: lv.Lake, rows: int) ->
 def test_a_lake_of_many_tables_costs_what_the_tables_in_question_cost(
     tmp_path: Path, count: int
 ) -> None:
-    """No leaf is read but those in which these tables lie."""
+    """No leaf is read but those that have these tables."""
     with lake_of(count, str(tmp_path / "lake"), commits=3) as lake:
         version = lake.history(1)[0].version
         lake.revert(version)  # a first one opens what it needs

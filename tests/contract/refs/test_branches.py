@@ -1,4 +1,4 @@
-"""Branches: the lake's tables, written where nobody else sees it."""
+"""Branches: the lake's tables, written where no other client sees it."""
 
 from __future__ import annotations
 

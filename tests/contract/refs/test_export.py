@@ -68,7 +68,7 @@ def by_polars(uri: str, kind: Format) -> pa.Table:
 @pytest.mark.parametrize(
     ("kind", "copies"), [("delta", True), ("iceberg", True), ("iceberg", False)]
 )
-def test_a_branch_is_read_by_others(lake: lv.Lake, kind: Format, copies: bool) -> None:
+def test_a_branch_is_read_by_other_clients(lake: lv.Lake, kind: Format, copies: bool) -> None:
     lake.create_table("stock", ROWS, format=kind, partition_by="shop")
     lake.branch("etl")
     etl = lake.on("etl")

@@ -272,7 +272,7 @@ def test_refs_that_can_not_be_kept_are_refused(lake: lv.Lake) -> None:
 
 @pytest.mark.parametrize("merged", [False, True], ids=["not merged", "merged before"])
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_a_branch_that_is_kept_goes_on_whatever_others_clean_up(
+def test_a_branch_that_is_kept_goes_on_whatever_other_clients_clean_up(
     lake: lv.Lake, format: str, merged: bool
 ) -> None:
     shop(lake, format=format)

@@ -153,7 +153,9 @@ def test_a_client_that_knows_main_as_protected_can_write_after_that_is_lifted(
         assert in_stock(lake) == ["jam", "tea"]
 
 
-def test_a_saved_transaction_is_held_against_it_too(lake: lv.Lake, local_place: Place) -> None:
+def test_a_saved_transaction_is_refused_on_a_protected_main_too(
+    lake: lv.Lake, local_place: Place
+) -> None:
     lake.protect_main(on=False)
     with local_place.connect() as other:
         txn = other.transaction()

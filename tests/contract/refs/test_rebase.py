@@ -207,7 +207,7 @@ def test_a_branch_of_some_tables_stays_one_of_these(lake: lv.Lake, kind: Format)
         assert stock(lake.on(name))["rum"] == 3
 
 
-def test_a_branch_of_a_branch_stands_on_the_lake_with_what_was_done_on_it(lake: lv.Lake) -> None:
+def test_a_branch_of_a_branch_is_based_on_the_lake_with_the_commits_of_both(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     lake.branch("next", at="etl")
@@ -343,7 +343,9 @@ def test_a_branch_of_a_copied_lake_is_written_once_it_was_rebased(
     assert stock(local_place.connect().on("etl")) == {"tea": 5, "rum": 3}
 
 
-def test_a_missing_table_tells_how_it_comes_to_the_branch(lake: lv.Lake, kind: Format) -> None:
+def test_the_error_for_a_missing_table_says_how_it_gets_onto_the_branch(
+    lake: lv.Lake, kind: Format
+) -> None:
     etl = lake.on("etl")
     lake.create_table("visits", [{"a": 1}], format=kind)
     with pytest.raises(lv.TableNotFound, match=r"`rebase\('etl'\)` on the lake adds tables"):

@@ -79,7 +79,7 @@ def test_other_rows_of_the_table_that_was_read_may_change(lake: lv.Lake) -> None
     assert (on_call(lake, 1), on_call(lake, 2)) == (1, 1)
 
 
-def test_rows_that_others_have_only_moved_were_not_changed(lake: lv.Lake) -> None:
+def test_rows_that_other_clients_have_only_moved_were_not_changed(lake: lv.Lake) -> None:
     etl = lake.on("a")
     leaves(etl, "alice", "bob")
     lake.run(lambda txn: txn.append("bob", [{"day": 3, "on_call": True}]))

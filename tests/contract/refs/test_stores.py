@@ -1,4 +1,6 @@
-"""Tags wherever a lake may lie, and over what a dead client has left."""
+"""Tags and rebases on each kind of store, over commits of a dead client and tables outside the
+root.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags: a state of all tables that has a name, and stays whoever cleans up."""
+"""Tags: a state of all tables that has a name, and that no clean-up removes."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_tags_are_found_again_when_head_is_lost(lake: lv.Lake) -> None:
         assert quantities(again.on("closing")) == [5]
 
 
-def test_the_doctor_tells_of_a_base_that_is_damaged_or_missing(lake: lv.Lake) -> None:
+def test_the_doctor_reports_a_base_that_is_damaged_or_missing(lake: lv.Lake) -> None:
     shop(lake)
     lake.tag("closing")
     assert lake.doctor().ok

@@ -1,4 +1,4 @@
-"""What data may be handed over, and what becomes of it (design, section 12)."""
+"""Data that callers may pass, and the rows that are stored of it (design, section 12)."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_two_source_rows_are_shown_whole_whatever_their_columns_are_called(lake:
             merge.execute()
 
 
-def test_upsert_names_all_columns_of_the_table_to_who_misspells_one(lake: lv.Lake) -> None:
+def test_the_error_of_upsert_for_an_unknown_column_names_all_columns(lake: lv.Lake) -> None:
     for data in ({"id": [1], "quantity": [7]}, {"id": [9], "sku": ["fig"], "shelf": ["A"]}):
         with lake.transaction() as txn, pytest.raises(lv.InvalidOperation) as caught:
             txn.upsert("orders", data, "id")

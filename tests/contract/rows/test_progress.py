@@ -1,4 +1,4 @@
-"""Verbs that take long tell how far they are, where somebody listens; short ones don't."""
+"""Verbs that take long report their progress to listeners; short ones don't."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def batches(count: int, pause: Callable[[int], None] = lambda number: None) -> p
     return pa.RecordBatchReader.from_batches(SCHEMA, made())
 
 
-def test_a_verb_tells_while_it_runs_and_when_it_is_done(lake: lv.Lake, ear: Ear) -> None:
+def test_a_verb_reports_progress_while_it_runs_and_when_it_is_done(lake: lv.Lake, ear: Ear) -> None:
     lake.create_table("t", SCHEMA)
 
     def pause(number: int) -> None:
@@ -117,7 +117,7 @@ def test_files_are_reported_as_they_are_written(
     assert counts[-1] > 1
 
 
-def test_each_verb_that_may_take_long_tells(lake: lv.Lake, ear: Ear) -> None:
+def test_each_verb_that_may_take_long_reports_progress(lake: lv.Lake, ear: Ear) -> None:
     lake.create_table("t", batches(2))
     with lake.transaction() as txn:
         txn.update("t", {"id": "id + 1"}, where="true")
@@ -153,7 +153,7 @@ def test_a_verb_that_fails_is_reported_to_its_end(lake: lv.Lake, ear: Ear) -> No
     assert ear.last("append").detail["state"] == "failed"
 
 
-def test_a_short_verb_tells_nothing(
+def test_a_short_verb_reports_no_progress(
     lake: lv.Lake, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "AFTER_SECONDS", 3600.0)
@@ -179,7 +179,7 @@ def test_a_listener_that_raises_harms_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_a_forked_child_tells_by_itself(lake: lv.Lake, ear: Ear) -> None:
+def test_a_forked_child_reports_its_own_progress(lake: lv.Lake, ear: Ear) -> None:
     lake.create_table("t", SCHEMA)
     teller: Progress = inside(lake).client._progress
     teller._lock.acquire()  # as another thread may hold it at the moment of the fork

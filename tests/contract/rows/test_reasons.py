@@ -1,4 +1,4 @@
-"""``InvalidOperation.reason`` tells programs apart what a person reads in the message."""
+"""``InvalidOperation.reason`` gives programs the case that a person reads in the message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WRONG: dict[str, tuple[str | None, Callable[[lv.Transaction], object]]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_an_invalid_operation_tells_its_reason(quick_place: Place, what: str) -> None:
+def test_an_invalid_operation_has_its_reason(quick_place: Place, what: str) -> None:
     reason, run = WRONG[what]
     lake = quick_place.connect()
     lake.create_table("t", COLUMNS)

@@ -1,4 +1,4 @@
-"""Overwrites with ``reuse_by``: the rows of a plain one, and no file made anew that need not be."""
+"""Overwrites with ``reuse_by``: the rows of a plain one, and no file written again without need."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_several_columns_are_one_key(lake: lv.Lake) -> None:
 
 
 def test_few_rows_at_a_time_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits to be written lies in private files beyond that, and these end with the verb."""
+    """Above that limit rows wait in private files, which are deleted with the verb."""
     rows = accounts(3000, name=lambda n: f"name {n}")
     settings = lv.Settings(in_memory_file_limit_bytes=2000)
     spilled = []
@@ -568,7 +568,7 @@ def test_keys_that_do_not_fit_the_table(lake: lv.Lake, options: Any, said: str) 
         ({"id": 0, "balance": 2.0, "kind": "b"}, "two rows have the key id=0"),
     ],
 )
-def test_keys_that_tell_no_row_from_another(
+def test_keys_that_identify_no_row_are_refused(
     lake: lv.Lake, kind: str, by: list[str], bad: dict[str, object], said: str
 ) -> None:
     rows = accounts(400, kind=lambda n: "b")

@@ -86,7 +86,7 @@ def test_text_that_is_not_utf8_is_refused_by_its_column(
 
 
 @pytest.mark.parametrize("annotated", [True, False])
-def test_a_file_of_others_with_text_that_is_not_utf8_is_reported(
+def test_a_file_of_other_clients_with_text_that_is_not_utf8_is_reported(
     tmp_path: Path, annotated: bool
 ) -> None:
     """Spark writes such text for ``cast(X'ff61' as string)``: the file is as it was written."""

@@ -30,7 +30,7 @@ BEYOND: dict[str, pa.Array] = {
 
 
 @pytest.mark.parametrize("kind", BEYOND)
-def test_a_moment_that_is_handed_over(shop: Place, kind: str) -> None:
+def test_a_given_timestamp_beyond_the_years_is_refused(shop: Place, kind: str) -> None:
     data = pa.table({"id": [1], "v": BEYOND[kind]})
     with shop.connect() as lake:
         lake.create_table("t", data.schema)
@@ -62,7 +62,7 @@ def test_a_datetime_of_a_zone_in_which_it_is_another_year(shop: Place) -> None:
             lake.run(lambda txn: txn.append("t", [{"id": 1, "v": late}]))
 
 
-def test_the_first_and_the_last_moment_are_stored(shop: Place) -> None:
+def test_the_first_and_the_last_timestamp_are_stored(shop: Place) -> None:
     rows = pa.table(
         {
             "z": pa.array([TOO_EARLY + 1, TOO_LATE - 1, None], ZONED),
@@ -77,7 +77,7 @@ def test_the_first_and_the_last_moment_are_stored(shop: Place) -> None:
         assert found.cast(rows.schema) == rows
 
 
-def test_moments_out_of_range_are_ignored_where_null_covers_them(shop: Place) -> None:
+def test_timestamps_out_of_range_are_ignored_where_null_covers_them(shop: Place) -> None:
     hidden = pa.array(np.array([TOO_LATE, 0]), mask=np.array([True, False])).cast(PLAIN)
     inner = pa.array(np.array([TOO_LATE, 0])).cast(PLAIN)
     covered = pa.StructArray.from_arrays([inner], ["a"], mask=pa.array([True, False]))

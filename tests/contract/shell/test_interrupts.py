@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: what the shell says of the statement is what the store knows of it."""
+"""Ctrl-C at any time: the shell reports the statement's outcome as it is in the store."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def test_in_a_transaction_the_statement_has_changed_nothing_and_the_rest_goes_on
     assert is_there(root)
 
 
-def test_a_query_that_is_interrupted_leaves_nothing_to_tell(root: str) -> None:
+def test_an_interrupted_query_prints_nothing_else(root: str) -> None:
     assert interrupted(root, (), "SELECT * FROM stock", "data", 0) in ("", "interrupted")
 
 
 @pytest.mark.parametrize("write", [True, False])
-def test_a_script_ends_and_tells_what_was_committed_and_what_was_rolled_back(
+def test_a_script_that_ends_reports_what_was_committed_and_what_was_rolled_back(
     root: str, capsys: pytest.CaptureFixture[str], write: bool
 ) -> None:
     pressed = Interrupting()

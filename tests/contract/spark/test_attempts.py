@@ -106,7 +106,7 @@ def test_gc_deletes_files_that_no_report_names_and_later_those_of_a_late_attempt
             assert cleaner.doctor().ok
 
 
-def test_a_task_tells_no_secret_in_its_text() -> None:
+def test_the_text_of_a_task_shows_no_secret() -> None:
     secret = {"aws_secret_access_key": "hush"}
     task = WriteTask(LakeAddress("s3://lake", secret, Settings()), None, NAMES, Names())  # type: ignore[arg-type]
     assert "hush" not in repr(task)

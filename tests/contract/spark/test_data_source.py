@@ -79,7 +79,7 @@ class Source:
         return in_order(self.read(table, **options).toArrow())
 
     def by_transaction(self, table: str, how: str) -> Rows:
-        """The rows as a Spark lake's ``read`` tells them, by one of its two readers."""
+        """The rows that a Spark lake's ``read`` returns, by one of its two readers."""
         lake = lv.connect(self.place.root, spark=self.spark, spark_reader=how)  # type: ignore[arg-type]
         with lake.transaction(read_only=True) as txn:
             frame: Any = txn.read(table)
@@ -112,7 +112,7 @@ def shown(rows: Rows) -> list[str]:
 
 @pytest.mark.connector("delta")
 @pytest.mark.parametrize("table", MAKE)
-def test_all_readers_tell_equal_rows(source: Source, table: str) -> None:
+def test_all_readers_return_equal_rows(source: Source, table: str) -> None:
     for statement in MAKE[table]:
         text = statement.replace("{t}", f"delta.`{source.place.uri(table)}`")
         source.spark.sql(text.replace("{{}}", "{}"))
@@ -271,7 +271,7 @@ def test_a_frame_that_is_joined_with_itself_has_the_rows_of_both_sides(
     assert [row[0] for row in left.collect()] == [1]
 
 
-def test_lakes_of_one_session_are_read_with_their_own_options_and_no_plan_tells_them(
+def test_lakes_of_one_session_are_read_with_their_own_options_and_no_plan_shows_these(
     spark: SparkSession, s3_server: S3Server, s3_root: str, tmp_path: Path
 ) -> None:
     key, secret = "AKIALOOKSLIKEAKEY", "wJalrXUtnFEMIbPxRfiCYLOOKSSECRET"

@@ -1,4 +1,6 @@
-"""What a PySpark user gets wrong is told by name, before a job begins where that is possible."""
+"""Mistakes of PySpark users: the error names the mistake, before a job begins where that is
+possible.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``spark.readStream.format("lakevilla")``: the changes of a table, each told once."""
+"""``spark.readStream.format("lakevilla")``: the changes of a table, each reported once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Stream:
         self.batches.append(in_order(batch.toArrow()))
 
     def run(self, **options: object) -> list[Rows]:
-        """Run until all is told, and stop; the batches since."""
+        """Run until all changes are reported, and stop; return the batches since."""
         given = {"startingVersion": 1, **options}
         writer = self.frame(**given).writeStream.foreachBatch(self.keep)
         query = writer.option("checkpointLocation", str(self.checkpoint)).start()
@@ -219,7 +219,7 @@ def test_a_column_that_is_added_ends_the_query_and_is_reported_after_a_restart(
 
 
 def test_a_range_from_before_a_column_was_added_is_returned_with_null(stream: Stream) -> None:
-    """What a checkpoint has planned is told in the columns that the query has now."""
+    """Changes that a checkpoint has planned are reported in the columns that the query has now."""
     stream.run()
     with stream.place.connect() as lake:
         lake.run(lambda txn: txn.append("bank", rows(5)))

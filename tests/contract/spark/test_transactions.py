@@ -253,7 +253,7 @@ def test_columns_may_have_any_name_that_a_table_takes(spark: SparkSession, lake:
         assert txn.read("odd", ["a.b", "e f"], where='"a.b" = 1').count() == 2
 
 
-def test_columns_are_checked_whoever_reads_them(spark: SparkSession, lake: Any) -> None:
+def test_columns_are_checked_by_each_reader(spark: SparkSession, lake: Any) -> None:
     lake.create_table("bank", accounts(spark))
     python = lv.connect(lake.root, spark=spark, spark_reader="python")
     for one in (lake, python):

@@ -150,7 +150,7 @@ def test_a_key_of_every_type_finds_its_rows_and_no_others(beside: Beside, lake: 
 @BY_DELTA
 @pytest.mark.seam
 @pytest.mark.night
-def test_moments_are_one_instant_in_each_session_zone(beside: Beside, lake: Any) -> None:
+def test_a_timestamp_is_one_instant_in_each_session_zone(beside: Beside, lake: Any) -> None:
     spark = beside.spark
     local = "TIMESTAMP '2024-03-09 23:30:00' AS at, TIMESTAMP_NTZ '2024-03-09 23:30:00' AS wall"
     lake.create_table("t", spark.sql(f"SELECT 1L AS k, {local}"))

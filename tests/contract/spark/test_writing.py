@@ -47,7 +47,7 @@ class Sink:
         return in_order(self.lake.snapshot().read(table))
 
     def files(self) -> set[str]:
-        """Data files that lie there, whoever knows them."""
+        """All data files that are stored there, named by a log or not."""
         root = Path(self.place.root)
         return {str(path.relative_to(root)) for path in root.rglob("*.parquet")}
 

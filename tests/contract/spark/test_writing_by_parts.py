@@ -299,7 +299,7 @@ def test_an_overwrite_by_no_rows_leaves_none(place: Place, lake: lv.Lake) -> Non
     assert ids(lake) == []
 
 
-def test_an_overwrite_replaces_what_others_have_added_meanwhile(
+def test_an_overwrite_replaces_what_other_clients_have_added_meanwhile(
     place: Place, lake: lv.Lake
 ) -> None:
     job = Job(place, overwrite=True)
@@ -582,7 +582,7 @@ def test_foreach_batch_and_the_sink_share_their_numbers(place: Place, lake: lv.L
 
 
 def notes(place: Place) -> list[str]:
-    """Who has said that he creates a table."""
+    """The transactions with a note that they create a table."""
     found = Path(place.root, "_lakevilla", "txns").rglob("*")
     return [path.name for path in found if path.is_file() and path.name != TIME_NAME]
 

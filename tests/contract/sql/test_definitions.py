@@ -1,4 +1,4 @@
-"""Tables made, changed and told of by SQL."""
+"""Tables created, altered and described by SQL."""
 
 from __future__ import annotations
 
@@ -347,7 +347,7 @@ def test_unsupported_statements_are_refused_with_what_is_supported(
     assert session.transaction is None
 
 
-def test_a_table_of_a_query_is_made_again_of_what_others_have_committed(session: Session) -> None:
+def test_a_table_from_a_query_is_redone_on_commits_of_other_clients(session: Session) -> None:
     session.sql("CREATE TABLE t (k STRING, n BIGINT); INSERT INTO t VALUES ('a', 1)")
     session.sql("BEGIN; CREATE TABLE sales.u AS SELECT k, count(*) AS n FROM t GROUP BY k")
     session._lake.session().sql("INSERT INTO t VALUES ('a', 2)")
@@ -376,7 +376,7 @@ def test_a_table_that_can_not_be_made_as_said_is_not_made(session: Session, text
 @pytest.mark.parametrize(
     "spelled", ["DETAIL t", "EXTENDED t", "TABLE EXTENDED t", "EXTENDED TABLE t", "TABLE DETAIL t"]
 )
-def test_describe_tells_more_however_it_is_spelled(spelled: str) -> None:
+def test_describe_extended_shows_more_however_it_is_spelled(spelled: str) -> None:
     session = lv.connect("memory://").session()
     session.sql("CREATE TABLE t (id BIGINT, CONSTRAINT positive CHECK (id > 0))")
     detail = {row["name"]: row["value"] for row in rows(session, f"DESCRIBE {spelled}")}

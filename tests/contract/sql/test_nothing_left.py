@@ -1,4 +1,4 @@
-"""Whoever only looks where no lake is, at a mistyped root, leaves nothing there."""
+"""A client that only reads at a mistyped root, where no lake is, writes nothing there."""
 
 from __future__ import annotations
 

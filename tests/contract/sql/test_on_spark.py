@@ -73,7 +73,7 @@ def test_rows_and_tables_are_replaced_by_what_is_there(session: Any) -> None:
     assert rows(session, "SELECT * FROM t") == []
 
 
-def test_rows_are_changed_by_the_moments_that_a_select_shows(session: Any) -> None:
+def test_rows_are_changed_by_the_timestamps_that_a_select_shows(session: Any) -> None:
     """The session is in Los Angeles; conditions are in UTC where rows are changed."""
     session.sql("CREATE TABLE e AS SELECT id, TIMESTAMP '2024-01-01 00:00:00Z' "
                 "+ make_dt_interval(0, CAST(id AS INT)) AS at FROM t")  # fmt: skip

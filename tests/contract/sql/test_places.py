@@ -1,4 +1,4 @@
-"""Where a text can't be read is told in the text that its author has before him."""
+"""The error for a text that can't be parsed gives the place in the author's own text."""
 
 from __future__ import annotations
 

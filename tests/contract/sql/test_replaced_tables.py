@@ -124,7 +124,7 @@ def test_a_table_that_is_dropped_and_created_in_one_transaction_is_replaced(
     assert [row["name"] for row in rows(session, "DESCRIBE w")] == ["b"]
 
 
-def test_rows_that_others_append_meanwhile_go_too(session: Session) -> None:
+def test_rows_that_other_clients_append_meanwhile_go_too(session: Session) -> None:
     session.sql("BEGIN; CREATE OR REPLACE TABLE t (id BIGINT, k STRING)")
     session._lake.session().sql("INSERT INTO t VALUES (3, 'c')")
     session.sql("COMMIT")

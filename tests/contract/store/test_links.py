@@ -1,4 +1,6 @@
-"""Links and pipes in a local lake's directories: nothing outside is reached, nobody waits."""
+"""Links and pipes in a local lake's directories: nothing outside is reached, and no client
+waits.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.fixture
 def documents(tmp_path: Path) -> Path:
-    """Old files of somebody else's, of which one looks like a table's."""
+    """Old files of another user, of which one looks like a table's."""
     documents = tmp_path / "documents"
     documents.mkdir()
     old = time.time() - 30 * 86400

@@ -1,4 +1,4 @@
-"""A power cut at any moment: what was acknowledged is there, all else is whole or absent."""
+"""A power cut at any time: what was acknowledged is there, all else is whole or absent."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def no_names_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def entries_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log entries have their names before their bytes are on the disk, as if nobody looked."""
+    """Log entries get their names before their bytes are on the disk."""
     put = local.LocalStore.put
 
     def put_in_place(self: local.LocalStore, key: str, body: bytes, condition: Condition) -> object:

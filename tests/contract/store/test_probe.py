@@ -88,8 +88,8 @@ def test_a_store_that_creates_and_does_not_replace_is_reported_as_one(ids: Ids, 
 
 
 @pytest.mark.parametrize("flaw", ["match times out", "match throttled", "match never holds"])
-def test_a_bad_moment_says_nothing_of_what_a_store_can_do(ids: Ids, flaw: str) -> None:
-    """Else a lake would be made, or refused, by what one request met."""
+def test_a_passing_fault_decides_nothing_about_what_a_store_can_do(ids: Ids, flaw: str) -> None:
+    """Else the outcome of one request would decide whether a lake is made or refused."""
     store = Unsafe(flaw)
     settings = Settings(retry_limit=2, retry_base_seconds=0.001)
     with pytest.raises(StoreError):

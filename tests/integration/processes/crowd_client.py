@@ -1,6 +1,6 @@
-"""A client that writes to one table as fast as it can, until it is killed or told to stop.
+"""A client that writes to one table as fast as it can, until it is killed or stopped.
 
-It tells of each row, or change of its row, before it asks for the commit and after that was made.
+It prints each row, or change of its row, before it calls ``commit`` and after that has returned.
 It is run as a script, by older revisions of the library too. Its last argument is by how many
 seconds the library's wall clock is off there; requests are signed by the right time.
 """

@@ -1,4 +1,4 @@
-"""Real processes that write to one table at once, and what they tell of each row.
+"""Real processes that write to one table at once, and print each row.
 
 A process of another revision of the library is one more client: it runs the same script, with that
 revision's modules before these.
@@ -60,7 +60,7 @@ def revision(name: str, directory: Path) -> Path:
 
 
 class CrowdClient:
-    """A process with ``crowd_client`` in it, and what it has told.
+    """A process that runs ``crowd_client``, and what it has printed.
 
     ``library`` is where it has the library from; None: from where the test has it. ``off`` is by
     how many seconds its clock is.
@@ -154,7 +154,8 @@ class Crowd:
         clocks: Sequence[float] = (0.0,),
         kills: bool = True,
     ) -> None:
-        """A client for each of ``libraries``; who is killed is followed by one of the same.
+        """A client for each of ``libraries``; one that is killed is replaced by another of the same
+        library.
 
         What they do, and by how much their clocks are off, goes round.
         """
@@ -183,7 +184,7 @@ class Crowd:
         return client
 
     def numbers(self, what: str, *libraries: Path | None) -> list[int]:
-        """What those with one of these libraries have told; all, where none is given."""
+        """The lines of the clients with one of these libraries; of all, where none is given."""
         some = [one for one in self.everyone if not libraries or one.library in libraries]
         return [number for one in some for number in one.numbers(what)]
 

@@ -82,7 +82,7 @@ def test_writers_whose_clocks_are_an_hour_apart(
 
 
 def test_clients_of_before_the_inbox_are_refused_by_name(server: S3Server, tmp_path: Path) -> None:
-    """HEAD tells how large tables are, which they would drop: so they can't be in a crowd."""
+    """HEAD has the sizes of tables, which they would drop: so they can't be in a crowd."""
     old = revision(BEFORE_THE_INBOX, tmp_path)
     assert not (old / "lakevilla" / "inbox").exists()
     crowd = Crowd(place_for(server, "delta"), tmp_path)

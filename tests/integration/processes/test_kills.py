@@ -103,7 +103,7 @@ class Bank:
 
 
 def check_whole(place: Bank, ledger: dict[int, tuple[int, bool | None]]) -> set[int]:
-    """All four tables tell of the same transfers; nothing acknowledged is missing.
+    """All four tables have the same transfers; nothing acknowledged is missing.
 
     ``ledger``: amount of each transfer, and whether it is known to have (not) been committed.
     """

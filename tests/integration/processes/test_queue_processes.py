@@ -51,7 +51,7 @@ class Client:
         return began
 
     def told(self, *names: str) -> dict[str, Any]:
-        """The next line that tells one of ``names``."""
+        """The next line with one of ``names``."""
         assert self._process.stdout is not None
         while True:
             line = self._process.stdout.readline()

@@ -1,4 +1,5 @@
-"""A driver on Spark Connect whose streams begin anew: ``python new_checkpoint.py ROOT CHECKPOINT``.
+"""A driver on Spark Connect whose streams begin again: ``python new_checkpoint.py ROOT
+CHECKPOINT``.
 
 It prints what one batch is told from its checkpoint, from it again, from an older copy of it, which
 plans the batch anew, and from a new one.

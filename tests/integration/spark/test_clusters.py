@@ -85,7 +85,7 @@ def needed(name: str, found: dict[str, None] | None = None) -> list[str]:
 
 
 def copy_distribution(name: str, site: Path) -> None:
-    """An installed distribution, as it lies in this environment."""
+    """An installed distribution of this environment."""
     files = distribution(name).files or []
     for file in files:
         source = Path(str(file.locate()))

@@ -68,7 +68,7 @@ def said(schema: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_field_metadata_is_kept_and_others_see_it(tmp_path: Path, way: str) -> None:
+def test_field_metadata_is_kept_and_other_clients_see_it(tmp_path: Path, way: str) -> None:
     with lv.connect(str(tmp_path)) as lake:
         WAYS[way](lake)
         assert said(lake.table("t").schema) == said(ALL)

@@ -117,7 +117,7 @@ def test_a_guarded_table_is_read_by_all_and_written_by_no_other(tables: Tables) 
     ],
     ids=lambda p: next(iter(p)),
 )
-def test_tables_with_a_feature_on_are_read_by_others(
+def test_tables_with_a_feature_on_are_read_by_other_clients(
     tables: Tables, properties: dict[str, str]
 ) -> None:
     # pyarrow, through which deltalake reads here, does not know these features.
@@ -135,7 +135,7 @@ def test_tables_with_a_feature_on_are_read_by_others(
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_mapped_columns_are_read_by_others(tables: Tables, mode: str) -> None:
+def test_mapped_columns_are_read_by_other_clients(tables: Tables, mode: str) -> None:
     schema = pa.schema([("id", pa.int64()), ("row", pa.struct([("a b", pa.string())]))])
     state = tables.create(schema, properties={"delta.columnMapping.mode": mode})
     physical = state.layout.physical
@@ -173,7 +173,7 @@ def test_a_deletion_vector_is_read_as_duckdb_reads_it(tables: Tables) -> None:
     assert tables.files(tables.open()).column("dv_id").to_pylist() == [vector.id]
 
 
-def test_altered_tables_are_read_by_others(tables: Tables) -> None:
+def test_altered_tables_are_read_by_other_clients(tables: Tables) -> None:
     state = history(tables, 3)
     change = tables.format.alter(
         state,

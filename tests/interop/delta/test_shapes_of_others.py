@@ -206,7 +206,7 @@ def _(table: Handmade) -> None:
 
 @shape("dates of Spark's legacy calendar", with_("d", dt.date(1000, 1, 6), dt.date(1900, 1, 1)))
 def _(table: Handmade) -> None:
-    """As they lie in the file: Spark alone shifts those before 15 October 1582."""
+    """The values as the file has them: Spark alone shifts those before 15 October 1582."""
     rows = pa.table({"id": [1, 2], "d": [dt.date(1000, 1, 6), dt.date(1900, 1, 1)]})
     said = {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""}
     table.data("f.parquet", rows.replace_schema_metadata(said))

@@ -166,7 +166,7 @@ class Beside:
         return Path(self.root, table)
 
     def name(self, table: str = "t") -> str:
-        """What Spark SQL calls a table of the lake."""
+        """Return the name of a table of the lake in Spark SQL."""
         return f"ice.{self.namespace}.{table.replace('/', '.')}"
 
     def versions(self, table: str = "t") -> list[int]:

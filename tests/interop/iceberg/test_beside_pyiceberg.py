@@ -183,7 +183,7 @@ def test_two_writers_at_once_lose_nothing(beside: Beside) -> None:
         assert lake.doctor().ok
 
 
-def test_the_lake_tells_of_pyicebergs_commits(beside: Beside) -> None:
+def test_the_lake_sees_pyicebergs_commits(beside: Beside) -> None:
     with beside.connect() as lake:
         lake.create_table("t", some(k1="a"), format="iceberg")
         before = lake.table("t").version

@@ -12,7 +12,7 @@ DAYS = 3 * 24 * 3600
 
 
 def age(root: str) -> None:
-    """All files are old enough for whoever looks for orphans."""
+    """All files are old enough for a removal of orphans."""
     for path in Path(root).rglob("*.parquet"):
         then = path.stat().st_mtime - DAYS
         os.utime(path, (then, then))

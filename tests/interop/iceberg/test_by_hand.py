@@ -151,7 +151,7 @@ METADATA: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("shape", METADATA)
-def test_metadata_as_others_write_it(
+def test_metadata_of_other_clients_is_read(
     tmp_path: Path, duck: duckdb.DuckDBPyConnection, shape: str
 ) -> None:
     own = table(tmp_path, column(1, "k", "int"))

@@ -189,7 +189,7 @@ def test_a_property_that_is_set_beneath_a_commit_costs_it_nothing(place: Place) 
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
 def test_a_rollback_beneath_a_commit_is_kept(place: Place, features: lv.Feature) -> None:
-    """It makes no snapshot: only what the main branch is at tells the catalog of it."""
+    """It makes no snapshot: only the state of the main branch shows it to the catalog."""
     first = place.table().current_snapshot().snapshot_id
     place.append([(3, 30)])
 
@@ -407,7 +407,7 @@ def test_a_table_that_is_replaced_gets_its_partitions_and_no_sort_order(place: P
     assert added == {table.spec().spec_id}
 
 
-def test_a_registered_name_serves_whoever_has_the_catalog(place: Place) -> None:
+def test_a_registered_name_serves_each_client_that_has_the_catalog(place: Place) -> None:
     with place.connect() as lake:
         lake.register("orders", place.orders)
     with place.connect() as lake:
@@ -671,7 +671,7 @@ def test_a_commit_of_unknown_outcome_is_made_once(
 
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
-def test_a_commit_whose_answer_is_lost_and_that_others_follow_is_made_once(
+def test_a_commit_whose_answer_is_lost_and_that_other_transactions_follow_is_made_once(
     rest: Place, features: lv.Feature
 ) -> None:
     gateway = rest.gateway

@@ -1,4 +1,4 @@
-"""New data files lie in the table's sort order, and say so only if they do."""
+"""New data files are in the table's sort order, and say so only if they are."""
 
 from __future__ import annotations
 

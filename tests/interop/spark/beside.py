@@ -32,7 +32,7 @@ class Beside:
         return self.place.uri(table)
 
     def name(self, table: str) -> str:
-        """What Spark SQL calls a table of the lake."""
+        """Return the name of a table of the lake in Spark SQL."""
         return f"delta.`{self.path(table)}`"
 
     def sql(self, statement: str, table: str = "bank", **tables: str) -> list[Row]:

@@ -252,7 +252,7 @@ def test_a_table_that_spark_replaces_under_a_decided_commit_voids_it_there_and_i
 
 
 def test_spark_sees_one_table_ahead_of_another_until_both_are_published(bank: Beside) -> None:
-    """Readers of single tables have no moment in common; the lake's snapshot tells the versions."""
+    """Readers of single tables share no state; the lake's snapshot gives the versions."""
     seen: list[pa.Table] = []
     versions: list[dict[str, int | None]] = []
 

@@ -129,7 +129,7 @@ def test_a_mapped_and_partitioned_table_with_vectors_is_changed_by_both(beside: 
 # -- numbers and times that the log keeps --------------------------------------------------
 
 
-def test_row_ids_are_used_once_whoever_writes(beside: Beside) -> None:
+def test_row_ids_are_used_once_with_writers_of_each_kind(beside: Beside) -> None:
     """Rows that LakeVilla rewrites get new ids, and its commits say so; all others keep theirs."""
     with filled(beside, enableRowTracking="true") as lake:
 

@@ -77,7 +77,9 @@ def test_commits_survive_vacuum_checkpoint_optimize_and_overwrite_by_spark(
 def test_a_long_transaction_whose_files_spark_vacuumed_fails_and_commits_nothing(
     at_once: Beside,
 ) -> None:
-    """A vacuum without retention takes what no log tells of, as it would from Delta's writers."""
+    """A vacuum without retention deletes files that no log names, as it would those of Delta's
+    writers.
+    """
     bank = at_once
     with bank.connect(settings=lv.Settings(checked_tip_seconds=0.001)) as lake:
         txn = lake.transaction()

@@ -157,7 +157,7 @@ ROWS = pa.Table.from_pylist([USUAL, LARGEST, SMALLEST, ODD, MORE, NOTHING], sche
 
 
 def in_utc(kind: pa.DataType) -> pa.DataType:
-    """The type with every moment in UTC: Spark tells them in its session's zone."""
+    """The type with every timestamp in UTC: Spark returns them in its session's zone."""
     if pa.types.is_timestamp(kind) and kind.tz:
         return MOMENT
     if pa.types.is_list(kind):
@@ -250,7 +250,7 @@ LITERALS = {
 OURS = {**LITERALS, "wall": "TIMESTAMP '1969-12-31 23:59:59.999999'"}
 
 
-def test_predicates_find_the_same_rows_whoever_wrote_the_statistics(beside: Beside) -> None:
+def test_predicates_find_the_same_rows_with_the_statistics_of_each_writer(beside: Beside) -> None:
     """Each row is a file of its own, so that statistics decide which are looked at."""
     with beside.connect() as lake:
         for number in range(len(ROWS)):

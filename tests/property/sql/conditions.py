@@ -150,7 +150,7 @@ class Conditions:
         return one(draws)()
 
     def instant(self, depth: int) -> str:
-        """A text that may be a date or a moment."""
+        """A text that may be a date or a timestamp."""
         one = self._random.choice
         if depth <= 0:
             return one(

@@ -47,7 +47,7 @@ class Writer:
         return text, text + options
 
     def create_or_replace(self) -> str:
-        """A table that is there, made anew of the rows of one, which may be the same."""
+        """A replacement of an existing table by the rows of one, which may be the same."""
         table, source = self._table(), self._table()
         others = self._some(self.tables[source])
         rows = f"FROM {source} WHERE {self.condition(source, source)}"

@@ -90,7 +90,7 @@ def _plain(found: pa.Table) -> list[Any]:
 
 
 def _comparable(scalar: pa.Scalar) -> Any:
-    """Numbers by their worth, and moments in UTC, whatever the type is."""
+    """Numbers by their value, and timestamps in UTC, whatever the type is."""
     try:
         value = scalar.as_py()
     except (OverflowError, ValueError):

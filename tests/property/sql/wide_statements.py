@@ -1,4 +1,4 @@
-"""Statements over tables with nested types, moments and odd texts, some parts left to DuckDB."""
+"""Statements over tables with nested types, timestamps and odd texts, some parts left to DuckDB."""
 
 from __future__ import annotations
 

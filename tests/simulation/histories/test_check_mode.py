@@ -37,7 +37,7 @@ RI = (Feature.R | Feature.I,)
 
 
 class Prompt:
-    """Nobody waits long: one of the four oldest requests is next, and takes at most 20 ms."""
+    """No request waits long: one of the four oldest is next, and takes at most 20 ms."""
 
     def __init__(self, source):
         self._random = source
@@ -103,7 +103,7 @@ def test_every_invariant_holds_while_writes_land_in_time(first):
 
 
 def test_a_single_client_loses_nothing_though_its_writes_are_slow():
-    """Nobody is there to be overwritten: it may stand still anywhere, and come back."""
+    """No other client's write can be overwritten: this one may pause anywhere, and go on."""
     rates = {Fault.PAUSE: 0.02, Fault.APPLIED_CUT: 0.05}
     fired = Counter()
     for seed in range(how_many(2, whole=60)):
@@ -174,7 +174,7 @@ def in_head(simulation):
 
 
 def test_a_replacement_of_head_that_lands_late_loses_a_commit_unnoticed():
-    """Why it is best effort: both are told that they have committed, and one is gone."""
+    """The reason that it is best effort: both commits are acknowledged, and one is lost."""
     number = head_put(race(checked=True)[0])
     simulation, slow, quick = race(checked=True, paused_at=number)
     assert simulation.fired[Fault.PAUSE] == 1

@@ -44,7 +44,9 @@ class Run:
         return run_now(self.simulation.store, program)
 
     def play(self, transactions, order):
-        """``order`` names who makes the next step; after its last one a transaction commits."""
+        """``order`` names the transaction of each step; after its last step a transaction
+        commits.
+        """
         left = {number: list(steps) for number, steps in enumerate(transactions)}
         for number in order:
             self.steps += 1
@@ -156,7 +158,9 @@ def test_no_transaction_meets_an_anomaly_that_its_own_level_rules_out(source):
 @settings(max_examples=how_many(8, whole=150), deadline=None)
 @given(seeds, st.sampled_from([0, 1]), st.sampled_from(["serializable", "snapshot"]))
 def test_a_commit_admitted_by_the_rules_is_admitted_by_precise_validation(source, rival, isolation):
-    """At slack 0; the other one is the same in both runs, so what comes between is too."""
+    """The first transaction has slack 0; the other is the same in both runs, so the commits in
+    between are, too.
+    """
     script = interleaving(source, 2)
 
     def played(validation):
@@ -216,7 +220,7 @@ def test_a_redo_never_joins_what_was_read_before_with_what_came_since():
     assert run.anomalies() == []
 
 
-def test_tables_opened_after_another_commit_are_of_the_moment_of_the_first_read():
+def test_tables_opened_after_another_commit_show_the_state_of_the_first_read():
     script = [
         [("push", "a", 0), ("push", "b", 0)],
         [("read", "a", 0), ("read", "b", 0), ("push", "c", 0)],

@@ -17,7 +17,7 @@ PAIRS -= {meeting(None, None)}
 
 
 @pytest.mark.timeout(600)
-def test_every_invariant_holds_whoever_meets_whom_on_a_table():
+def test_every_invariant_holds_for_each_pair_of_levels_on_a_table():
     met, levels = Counter(), set()
     for seed in range(SEEDS):
         outcome = campaign.run(seed, plan=draw_mix(seed))

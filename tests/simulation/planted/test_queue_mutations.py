@@ -9,8 +9,8 @@ from tests.support.simulated.commits import RCT, RCTI
 
 #: For each planted bug the tests that must fail with it, as functions of nothing.
 CATCHERS = {
-    "appends_pass_everybody": lambda: queues.test_an_append_lets_those_go_first_who_have_a_place(
-        RCTI
+    "appends_pass_everybody": lambda: (
+        queues.test_an_append_waits_for_transactions_that_have_a_place(RCTI)
     ),
     "both_give_way": lambda: [
         queues.test_in_a_ring_of_waits_the_youngest_gives_way_and_all_commit(3, seed, RCTI)
@@ -23,7 +23,7 @@ CATCHERS = {
         for seed in range(4)
     ],
     "edges_written_after_reading": (
-        queues.test_edges_are_written_before_the_records_of_others_are_read
+        queues.test_edges_are_written_before_the_records_of_other_transactions_are_read
     ),
     "failed_is_not_renewed": lambda: (
         queues.test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(RCTI)

@@ -46,7 +46,9 @@ def two_transfers(features, faults, schedule):
 
 
 def check(simulation):
-    """Whoever lived has committed; whoever died has wholly, or not at all; no place is left."""
+    """Clients that live have committed; clients that died have wholly, or not at all; no place is
+    left.
+    """
     store = simulation.store
     alone(simulation, recover, "other")
     invariants.every_marker_ends(store, TABLES)
@@ -119,7 +121,7 @@ def test_two_that_cross_both_commit_in_every_interleaving(features):
 
 
 @QUEUED
-def test_of_two_that_cross_one_survives_every_crash_of_the_other(features):
+def test_a_transfer_survives_every_crash_of_one_that_crosses_it(features):
     """At each of its requests, in four ways; ``make soak``: in all of those interleavings."""
     limit = how_many(1, whole=5, soak=EVERY)
     build = partial(two_transfers, features)

@@ -46,7 +46,7 @@ assert sum(crowd[2] for crowd in CROWDS) == 5000
 
 
 class QuickStore(RandomSchedule):
-    """Whoever is ready is equally likely to be next; a request takes some milliseconds."""
+    """Each client that is ready is equally likely to be next; a request takes some milliseconds."""
 
     def latency_seconds(self):
         return 0.001 + 0.008 * self._random.random()

@@ -77,7 +77,7 @@ def increment_body(table="a", amount=1):
 
 
 def set_from_read(table="a", amount=1, *, pause=0.0):
-    """Adds to what it has read itself: were another's update lost, the sum would tell."""
+    """Add to what it has read itself: were another client's update lost, the sum would show it."""
 
     def body(txn):
         seen = yield from read(txn, table, "id = 0")
@@ -418,7 +418,7 @@ def test_places_of_dead_owners_are_given_up_after_one_lease_and_not_one_each(fea
     assert settled(simulation)["a"][0] == 101
 
 
-def test_edges_are_written_before_the_records_of_others_are_read():
+def test_edges_are_written_before_the_records_of_other_transactions_are_read():
     simulation = lake()
     holder = Process(simulation, two_steps_of("a", "b"), "holder").until("HEAD.json")
     waiter = Process(simulation, increment("a", 1, RCTI), "waiter")
@@ -586,7 +586,7 @@ def test_scenario_11_of_two_queued_that_read_what_the_other_appends_to_one_is_re
 
 
 @QUEUED
-def test_an_append_lets_those_go_first_who_have_a_place(features):
+def test_an_append_waits_for_transactions_that_have_a_place(features):
     simulation = lake()
     order = []
 
@@ -614,7 +614,9 @@ def test_an_append_lets_those_go_first_who_have_a_place(features):
 
 @QUEUED
 def test_a_marker_that_lands_before_its_record_is_waited_for(features):
-    """They go in one round, so whoever looks in between must look once more (note 25)."""
+    """They are written in one round, so a client that lists in between must list once more (note
+    25).
+    """
     simulation = lake()
     first = Process(simulation, increment("a", 1, features), "first").until("_lakevilla/txns/")
     assert markers_at(simulation, "a") == [1]

@@ -1,4 +1,4 @@
-"""Markers that their owner does not know of: nobody waits for them for long."""
+"""Markers that their owner does not know of: no transaction waits for them for long."""
 
 import pytest
 
@@ -12,7 +12,7 @@ TABLES = ("a", "b", "c")
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_deadlock_over_a_place_that_whoever_resumed_does_not_know_is_broken(seed):
+def test_a_deadlock_over_a_place_that_the_resumed_transaction_does_not_know_is_broken(seed):
     simulation = lake(tables=TABLES, seed=seed)
 
     def begun(client):

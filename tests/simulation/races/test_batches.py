@@ -1,4 +1,4 @@
-"""Batches of two checkpoints under one name: one is committed, the other is told so (note 46).
+"""Batches of two checkpoints under one name: one is committed, the other is refused (note 46).
 
 So it is of two plans of one batch, one by an older copy of the checkpoint (note 48).
 """
@@ -67,7 +67,7 @@ def batch(checkpoint, planned, amount, attempts=3):
 
 
 def writes(form):
-    """How many writes a batch makes that nobody disturbs."""
+    """The number of writes of a batch that no other client disturbs."""
     process, count = Process(made(form), batch(*ONE, 1)), 0
     while not process.done:
         count += isinstance(process.next, Put)
@@ -77,7 +77,7 @@ def writes(form):
 
 
 def outcomes(form, until, goes_on, other):
-    """What two are told that bring batch 0, the first of which stops before a write."""
+    """The outcomes of two clients that bring batch 0, the first of which stops before a write."""
     simulation = made(form)
     first = Process(simulation, batch(*ONE, 1), "first")
     for _ in range(until):
@@ -97,7 +97,7 @@ def outcomes(form, until, goes_on, other):
 @pytest.mark.parametrize("form", ["replaced", "log"])
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_batches_of_two_checkpoints(form, goes_on, other):
-    """Wherever the first is stopped: the rows of one are there, and the other is told so."""
+    """Wherever the first is stopped: the rows of one are there, and the other is refused."""
     seen = set()
     for until in range(writes(form)):
         first, second, again, added = outcomes(form, until, goes_on, other)

@@ -47,7 +47,7 @@ def entry_of(kind):
 
 
 def tried(program, *, after):
-    """Run a program whose first commit is told nothing, then ``after(txn)``: its result."""
+    """Run a program whose first commit gets no answer, then ``after(txn)``; return its result."""
 
     def owner(client, features=Feature.R):
         txn = begin(client, features)
@@ -73,12 +73,14 @@ def in_doubt(simulation, after, *, word, lands):
 
 
 def asks_head(request):
-    """Before an entry is sent again HEAD is asked whether the table was dropped (note 50)."""
+    """Before an entry is sent again, HEAD is read to see whether the table was dropped
+    (note 50).
+    """
     return isinstance(request, Get) and HEAD in request.key
 
 
 def followed_and_again(txn):
-    """Somebody in the process follows the log, then its owner commits again."""
+    """Another thread of the process follows the log, then its owner commits again."""
     yield from refresh(txn.context, "a")
     result = yield from commit(txn)
     return result.versions

@@ -32,7 +32,7 @@ def by_entry(client):
 
 
 def of_both(features, *, writes):
-    """Reads ``b`` and ``a``; and then stops, for who wants to go on with it later."""
+    """Read ``b`` and ``a``, and then stop, so that the test can go on with it later."""
 
     def program(client):
         txn = begin(client, features)

@@ -1,4 +1,4 @@
-"""A stream whose lake goes back is told so, and no other is (note 49)."""
+"""A stream whose lake was set back is refused, and no other is (note 49)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def stopped(simulation, number, writes):
 def stream_with_a_stop(form, at, writes, wakes):
     """All batches, each acknowledged. False if the first driver ends before it is stopped.
 
-    Whoever is stopped in batch ``at`` goes on when ``wakes`` others have ended, or never.
+    The run that is stopped in batch ``at`` goes on when ``wakes`` others have ended, or never.
     """
     simulation = made(form)
     for number in range(at):
@@ -163,7 +163,7 @@ def go_back(form):
 
 
 @pytest.mark.parametrize("form", ["replaced", "log"])
-def test_a_lake_that_goes_back_is_told(form):
+def test_a_lake_that_was_set_back_is_reported(form):
     assert go_back(form) > len(AMOUNTS)
 
 

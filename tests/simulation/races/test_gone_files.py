@@ -1,4 +1,6 @@
-"""Decided commits whose files somebody cleans up: kept, or void and told (note 19; hazard 38)."""
+"""Decided commits whose files another client deletes: kept, or void and reported (note 19; hazard
+38).
+"""
 
 import pyarrow as pa
 import pytest
@@ -229,7 +231,7 @@ def test_an_update_of_a_file_of_the_table_that_is_gone_is_void_and_reported():
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_files_that_a_commit_has_read_may_be_cleaned_up_before_its_replay(kind):
-    """Then nobody can tell whether its reads still hold: told so, and nothing waits."""
+    """Then it is unknown whether its reads still hold: that is reported, and nothing waits."""
     simulation = made(kind)
 
     def reads_and_appends(client):

@@ -44,7 +44,7 @@ THREADS = 4
 
 
 def uploaded(context, txn):
-    """Steps 2 and 3 of a commit; the candidate that would go to the lane."""
+    """Run steps 2 and 3 of a commit; return the candidate for the commit group."""
     sealed = yield from seal_commit(txn)
     yield from upload(txn, sealed)
     context.keep_commit(sealed.digest, sealed.commit)
@@ -409,7 +409,7 @@ def _asking(txn_id):
 
 
 def test_an_interrupted_leader_s_replacement_is_settled_before_its_members_are_refused():
-    """Its replacement may land late; whoever is in it must not be told no by then."""
+    """Its replacement may land late; no transaction in it may have been refused by then."""
     simulation = lake()
     client = simulation_client(simulation, "threads")
     context = context_of(client)
@@ -440,7 +440,7 @@ def test_an_interrupted_leader_s_replacement_is_settled_before_its_members_are_r
 def test_an_error_in_examining_one_transaction_is_raised_to_it_and_the_rest_continue(
     place, monkeypatch
 ):
-    """Whoever leads; an error that nobody has thought of is no reason to fail for others."""
+    """An unforeseen error in one transaction fails no other one, whichever of them leads."""
     for seed in range(5):
         _breaks_one(place, seed, monkeypatch)
 

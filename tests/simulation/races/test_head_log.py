@@ -323,7 +323,7 @@ def test_a_lost_answer_at_any_request_commits_once(form, fault):
 
 @FORMS
 @pytest.mark.parametrize("landing", ["now", "later", "never"])
-def test_a_client_that_dies_at_any_request_commits_once_with_whoever_comes_next(form, landing):
+def test_a_client_that_dies_at_any_request_commits_once_with_the_next_client(form, landing):
     """With the answer to its replacement of HEAD lost, too; the key is all that is left of it."""
     ended = Counter()
     for number in range(1, requests_of_a_transfer(form) + 1):
@@ -343,7 +343,7 @@ def test_a_client_that_dies_at_any_request_commits_once_with_whoever_comes_next(
 @FORMS
 @pytest.mark.parametrize("lands", [True, False])
 def test_an_outcome_without_an_answer_for_long_is_settled_by_head_in_the_end(form, lands):
-    """Retries and read-backs fail too: the outcome is unknown, until somebody can ask."""
+    """Retries and read-backs fail too: the outcome is unknown, until a client can read again."""
     fault = Fault.APPLIED_CUT if lands else Fault.REFUSED_503
     told = Counter()
     for number in range(1, requests_of_a_transfer(form) + 1):

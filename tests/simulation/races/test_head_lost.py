@@ -44,7 +44,7 @@ def lost_beneath(request, *, late, tables, iceberg=()):
 
 @pytest.mark.parametrize("iceberg", [(), TABLES], ids=["delta", "iceberg"])
 @pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
-def test_a_transfer_is_there_whole_or_told_and_others_go_on(late, iceberg):
+def test_a_transfer_is_stored_whole_or_reported_and_other_transactions_go_on(late, iceberg):
     request, moved, told, refused = 0, 0, 0, 0
     while (found := lost_beneath(request, late=late, tables=TABLES, iceberg=iceberg)) is not None:
         request += how_many(3, whole=1)

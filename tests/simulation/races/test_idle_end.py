@@ -45,7 +45,7 @@ GAPS = [(0.0, IDLE_SECONDS), (IDLE_SECONDS, 0.0), (0.5, 0.9), (0.0, 2.0)]
 
 
 class SimulatedTurns:
-    """``Turns`` of strands: who finds it taken looks again."""
+    """``Turns`` of strands: a strand that finds it taken tries again."""
 
     def __init__(self):
         self._is_taken = False
@@ -91,13 +91,13 @@ class Executor:
 
 
 def _looked_after(idle):
-    """Look when it is due, and a moment later again where a verb goes on."""
+    """Check when it is due, and shortly after again where a verb goes on."""
     while (yield from idle.renew()):
         yield from sleep(max(0.01, idle._used_at + IDLE_SECONDS - idle._looked))
 
 
 def heard(program):
-    """A program whose outcome is noted as what its caller was told: its client has more strands."""
+    """Run a program and note the outcome that its caller gets: its client has more strands."""
 
     def run(client):
         client.heard = yield from program(client)
@@ -129,7 +129,9 @@ def owner(client, gaps=(0.0, IDLE_SECONDS)):
 
 
 def in_doubt(client):
-    """An owner whose commit gets no answer, and who asks again after longer than it may be idle."""
+    """An owner whose commit gets no answer, and which calls it again after longer than it may be
+    idle.
+    """
     txn = begin(client)
     executor = Executor(client, txn, is_watched=False)
     idle = IdleEnd(executor, IDLE_SECONDS)
@@ -156,7 +158,7 @@ def beside_another(faults, schedule, program=owner):
 
 
 def check(simulation: Simulation):
-    """What its caller was told is what happened, in both tables, and all files are there."""
+    """The outcome that its caller got is true for both tables, and all files are there."""
     store = simulation.store
     alone(simulation, recover, "recovers")
     invariants.every_table_is_readable(store, TABLES)

@@ -67,7 +67,9 @@ def two_processes(faults: Any, schedule: Any, iceberg: tuple[str, ...] = ()) -> 
 
 
 def check(simulation: Simulation) -> None:
-    """Each row is in both tables or in none, once; who was told so is there; nothing is left."""
+    """Each row is in both tables or in none, once; acknowledged rows are there; no proposal is
+    left.
+    """
     alone(simulation, recover, "other")
     found = {
         table: sorted(row["id"] for row in table_rows(simulation.store, table) if row["id"] > 100)
@@ -87,7 +89,7 @@ def check(simulation: Simulation) -> None:
 
 
 def check_and_collect(simulation: Simulation) -> None:
-    """The same; and once HEAD has moved on, gc leaves no proposal and no file of nobody."""
+    """The same; and once HEAD has moved on, gc leaves no proposal and no file without an owner."""
     check(simulation)
     for number in range(5):
         alone(simulation, _touch, f"mover {number}")
@@ -231,7 +233,7 @@ def _balances(simulation: Simulation) -> dict[tuple[str, int], int]:
 
 
 def check_skew(simulation: Simulation) -> None:
-    """One of the two at most; and who was told so."""
+    """At most one of the two has committed, and it is the one that was acknowledged."""
     found = _balances(simulation)
     results = {client.name: client.result for client in simulation.clients}
     off = {name: found[table, 10] for name, table in (("one", "a"), ("two", "b"))}

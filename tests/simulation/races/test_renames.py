@@ -127,7 +127,7 @@ def settled(simulation):
 
 
 @pytest.mark.parametrize("other", [transfer, foreign, recover], ids=["rows", "foreign", "recover"])
-def test_a_rename_goes_with_whatever_others_do_to_the_rows(other):
+def test_a_rename_goes_with_whatever_other_clients_do_to_the_rows(other):
     for simulation, process, said in every_point(other):
         assert process.finish() == "renamed"
         assert names_of(simulation) == {"a": NOWHERE, "new": "a"}

@@ -79,7 +79,7 @@ def one_update(amount, table="a", number=0, features=RI):
 # ------------------------------------------------------------------ 1
 
 
-def test_delayed_head_replacement_lands_after_its_client_was_told_that_it_is_unknown():
+def test_delayed_head_replacement_lands_after_its_client_got_an_unknown_outcome():
     simulation = lake()
     ids = []
 
@@ -349,7 +349,7 @@ def test_file_that_restore_brings_back_counts_as_gone():
     assert restored_after_it_was_reconciled() == {0: 105, 1: 100}
 
 
-def test_last_entry_alone_does_not_tell_what_is_unfit():
+def test_the_last_entry_alone_does_not_show_what_is_unfit():
     with PLANTED["unfit_by_last_entry"].plant():
         try:
             found = restored_after_it_was_reconciled()
@@ -390,7 +390,7 @@ def clean(simulation):
     alone(simulation, program, "cleaner")
 
 
-def test_writer_whose_tip_was_cleaned_up_lists_the_log_anew():
+def test_a_writer_whose_tip_was_cleaned_up_lists_the_log_again():
     simulation = lake()
     process = Process(simulation, one_update(5, features=Feature.NONE)).until("a/lv-l")
     clean(simulation)
@@ -641,7 +641,9 @@ def test_tip_of_before_a_suspend_is_not_relied_on():
 
 
 def test_a_state_whose_pending_commit_is_forgotten_is_not_returned_without_it():
-    """The entry that publishes it holds a later one as well, so the log tells no such state."""
+    """The entry that publishes it holds a later commit as well, so no version of the log is that
+    state.
+    """
     simulation = lake(settings=Settings(outcome_retention_seconds=600.0))
 
     def adds(table, number):

@@ -1,4 +1,4 @@
-"""Rollbacks and what else is applied, beside writers and those who clean up."""
+"""Rollbacks, reverts and cherry-picks, concurrently with writers and clean-ups."""
 
 import contextlib
 from functools import partial
@@ -146,7 +146,7 @@ def test_a_clean_up_concurrent_with_a_rollback_may_die_anywhere(other):
 
 @LAKES
 def test_a_rollback_takes_back_what_was_appended_meanwhile(iceberg):
-    """Rows that nobody has removed: only that all rows count as read tells of them."""
+    """Rows that no client has removed: they conflict only because all rows count as read."""
     simulation = of_four_versions(iceberg)
     owner = Process(simulation, rolls_back, "owner").until("_lakevilla/HEAD.json")
     alone(simulation, appends, "other")
@@ -189,7 +189,7 @@ def test_two_clients_that_take_back_the_same_commit_take_it_back_once(iceberg):
 
 @LAKES
 def test_two_clients_that_do_the_same_again_do_it_once(iceberg):
-    """It only adds files, so nothing that either removes tells the other one."""
+    """It only adds files, so no removal shows either one the other."""
     simulation = lake(iceberg=iceberg)
     alone(simulation, appends, "appender")
     alone(simulation, lambda client: rolls_back(client, 1), "back")

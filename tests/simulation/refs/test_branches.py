@@ -1,4 +1,4 @@
-"""Branches beside those who write, clean up and delete them: interleavings, and every crash.
+"""Branches concurrently with writers, clean-ups and their deletion: interleavings, and every crash.
 
 Each rule of docs/design/0031-branches.md that is left out is a planted bug that one of these finds.
 """
@@ -43,7 +43,9 @@ def a_branch(iceberg, faults=None, schedule=None):
 
 
 def committed(simulation, *names):
-    """How many of these clients were told so. One that died told nobody."""
+    """The number of these clients whose commit was acknowledged. A client that died got no
+    acknowledgement.
+    """
     found = results(simulation)
     return sum(found.get(name) == "committed" for name in names)
 
@@ -77,7 +79,7 @@ def test_two_commit_on_a_branch_in_any_order(iceberg):
 
 
 def squashing(faults, schedule):
-    """Two who commit where each commit squashes what is there."""
+    """Two clients that commit to a branch whose commits are squashed at each commit."""
     simulation = a_branch((), faults, schedule)
     assert alone(simulation, adds(), "second") == "committed"
     simulation.add("one", appends(7))
@@ -99,7 +101,7 @@ def test_two_commit_in_any_order_where_each_squashes(monkeypatch):
 
 @LAKES
 @pytest.mark.parametrize("other", [vacuums, collects, updates])
-def test_a_commit_on_a_branch_stays_whoever_works_on_the_lake(other, iceberg):
+def test_a_commit_on_a_branch_stays_while_other_clients_work_on_the_lake(other, iceberg):
     def build(faults, schedule):
         simulation = a_branch(iceberg, faults, schedule)
         simulation.now += 10 * DAY
@@ -166,7 +168,9 @@ def test_a_branch_is_there_or_not_wherever_its_maker_dies():
 
 @LAKES
 def test_a_commit_that_is_acknowledged_came_before_the_end_of_its_branch(iceberg):
-    """The branch is closed first, so whoever lets go of it knows all that was acknowledged."""
+    """The branch is closed first, so the client that removes its entry knows all that was
+    acknowledged.
+    """
 
     def build(faults, schedule):
         simulation = a_branch(iceberg, faults, schedule)
@@ -184,7 +188,7 @@ def test_a_commit_that_is_acknowledged_came_before_the_end_of_its_branch(iceberg
 
 
 def commits_after_the_end(simulation):
-    """How often the branch's HEAD was replaced once the lake had let go of it."""
+    """The number of replacements of the branch's HEAD after the lake had removed its entry."""
     count, was_there, ended = 0, False, False
     for mutation in simulation.store.journal:
         if mutation.after is None:
@@ -290,7 +294,7 @@ def test_a_commit_whose_answer_is_lost_is_found_in_a_branch_that_was_closed_sinc
     assert writer.finish() == "committed"
 
 
-def test_of_a_commit_whose_answer_is_lost_nobody_can_tell_once_its_branch_is_swept():
+def test_a_commit_whose_answer_is_lost_has_an_unknown_outcome_once_its_branch_is_swept():
     simulation = a_branch(())
     writer = Process(simulation, adds(), "writer").until(f"{_life(simulation)}/HEAD.json")
     writer.lose()
@@ -348,7 +352,9 @@ def test_an_epoch_that_gc_has_listed_and_that_lands_later_is_another_one():
 
 
 def test_commits_of_a_branch_are_not_taken_for_those_of_the_lake_that_have_their_numbers():
-    """Where a log is cleaned up, a state is told by what of it was published since."""
+    """Where a log is cleaned up, a state is known by those of its commits that were published
+    since.
+    """
     simulation = a_branch(())
     alone(simulation, makes("closing", ("ref", "etl"), kind="tag"), "tagger")
     alone(simulation, updates, "other")
@@ -441,7 +447,7 @@ RULES = {
     "vacuum_knows_no_epochs": finds_what_gc_has_swept,
     "samelife": test_an_epoch_that_gc_has_listed_and_that_lands_later_is_another_one,
     "createlost": test_a_branch_that_was_made_and_deleted_before_its_maker_heard_was_made,
-    "goneno": test_of_a_commit_whose_answer_is_lost_nobody_can_tell_once_its_branch_is_swept,
+    "goneno": test_a_commit_whose_answer_is_lost_has_an_unknown_outcome_once_its_branch_is_swept,
     "tagged_commits_go_with_their_branch": (test_a_tag_of_a_branch_stays_when_the_branch_is_gone),
     "nameagain": test_a_deletion_whose_answer_is_lost_leaves_a_branch_of_its_name_made_since,
 }

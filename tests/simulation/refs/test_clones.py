@@ -1,4 +1,5 @@
-"""Clones beside those who write, end them, clean up and make tables: interleavings and crashes.
+"""Clones concurrently with writers, their deletion, clean-ups and creations of tables:
+interleavings and crashes.
 
 Afterwards all that is too old goes, again and again, and each side shows what was committed there
 (docs/design/0039-clones.md).
@@ -38,7 +39,7 @@ SHARES = pytest.mark.parametrize("share", range(12))
 
 
 def answers(program):
-    """A client that runs a program of its context: what it is told, or the kind of the error."""
+    """A client that runs a program of its context: its result, or the kind of the error."""
 
     def run(client):
         try:
@@ -185,7 +186,7 @@ BEFORE = {0: 110, 1: 100}
     ],
     ids=["other rows", "the same row", "an append", "two appends"],
 )
-def test_two_who_write_first_both_count(one, other, expected, iceberg):
+def test_two_concurrent_first_writes_to_a_clone_both_count(one, other, expected, iceberg):
     def build(faults, schedule):
         simulation = cloned(iceberg, faults, schedule)
         simulation.add("one", one)
@@ -204,7 +205,7 @@ def test_two_who_write_first_both_count(one, other, expected, iceberg):
 
 @LAKES
 @pytest.mark.parametrize("other", [updates, vacuums, collects])
-def test_a_clone_shows_what_its_source_was_whoever_is_faster(other, iceberg):
+def test_a_clone_shows_the_state_of_its_source_in_each_order_of_the_requests(other, iceberg):
     def build(faults, schedule):
         simulation = of_one_commit(iceberg, faults, schedule)
         simulation.add("cloner", clones())
@@ -229,7 +230,7 @@ def test_a_clone_shows_what_its_source_was_whoever_is_faster(other, iceberg):
     ("write", "needs_it"), [(adds(1, "k"), False), (adds(1, "b", "k"), False), (appends(9), True)]
 )
 def test_a_write_to_a_clone_and_its_end_are_ordered_one_after_the_other(write, needs_it):
-    """An update writes the table's one file anew, which then needs nothing of the source."""
+    """An update rewrites the table's one file, which then needs nothing of the source."""
 
     def build(faults, schedule):
         simulation = cloned((), faults, schedule)
@@ -452,8 +453,8 @@ RARE = {
     "cloned_under_the_same_name": (
         test_a_read_of_a_clone_conflicts_with_another_clone_made_in_its_place
     ),
-    "clones_hold_nothing": lambda: test_a_clone_shows_what_its_source_was_whoever_is_faster(
-        updates, ()
+    "clones_hold_nothing": lambda: (
+        test_a_clone_shows_the_state_of_its_source_in_each_order_of_the_requests(updates, ())
     ),
     "clones_in_tags_forgotten": test_a_tag_shows_what_a_clone_did_when_that_has_ended,
     "created_under_a_clone": lambda: test_of_a_clone_and_a_table_at_one_place_one_is_there(

@@ -1,4 +1,5 @@
-"""Keeping a tag beside those who write, clean up and delete it: interleavings, and every crash.
+"""Keeping a tag concurrently with writers, clean-ups and its deletion: interleavings, and every
+crash.
 
 Afterwards other clients clean up all that the tables do not need, logs too, and the tag reads as
 before (docs/design/0037-upkeep.md).

@@ -1,4 +1,5 @@
-"""Keeping a branch beside those who write, merge, rebase, delete and clean up; and every crash.
+"""Keeping a branch concurrently with writes, merges, rebases, deletions and clean-ups; and every
+crash.
 
 Afterwards other clients clean up all that the tables do not need, logs too, and the branch has each
 of its rows once, and can be merged (docs/design/0037-upkeep.md).

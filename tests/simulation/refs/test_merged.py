@@ -1,4 +1,5 @@
-"""Merges beside those who write, clean up and delete: each row of the branch comes once, or not.
+"""Merges concurrently with writers, clean-ups and deletions: each row of the branch comes once, or
+not.
 
 Rules of docs/design/0031-branches.md that are left out are planted bugs that one of these finds.
 """
@@ -84,7 +85,7 @@ def all_is_merged(simulation, *expected):
 
 @LAKES
 @pytest.mark.parametrize("other", [merges, updates, vacuums, collects, appends(8)])
-def test_each_row_comes_once_whoever_is_faster(other, iceberg):
+def test_each_merged_row_comes_once_in_each_order_of_the_requests(other, iceberg):
     is_writer = other not in (merges, updates, vacuums, collects)
 
     def build(faults, schedule):
@@ -268,7 +269,7 @@ def with_a_key(*others):
 
 
 def key_commits_once(simulation):
-    """Whoever comes last finds it done."""
+    """The last client finds it done."""
     kinds = {"merged", "committed", "conflict", "merge_conflict", "already_committed", None}
     assert set(results(simulation).values()) <= kinds, results(simulation)
     simulation.now += 3600
@@ -278,7 +279,7 @@ def key_commits_once(simulation):
     assert ids(simulation)[50] == 1, results(simulation)
 
 
-def test_a_key_commits_once_on_the_lake_whoever_is_faster():
+def test_a_key_commits_once_on_the_lake_in_each_order_of_the_requests():
     build = with_a_key(loads("lake"))
     assert interleavings(build, key_commits_once, limit=2 * SCHEDULES) == 2 * SCHEDULES
 
@@ -294,8 +295,8 @@ RULES = {
     "branch_reads_held_once": (
         test_a_serializable_merge_precedes_changes_of_what_its_branch_read_or_is_refused
     ),
-    "keys_left_on_the_branch": test_a_key_commits_once_on_the_lake_whoever_is_faster,
-    "merged_keys_not_bound": test_a_key_commits_once_on_the_lake_whoever_is_faster,
+    "keys_left_on_the_branch": test_a_key_commits_once_on_the_lake_in_each_order_of_the_requests,
+    "merged_keys_not_bound": test_a_key_commits_once_on_the_lake_in_each_order_of_the_requests,
     "syncback": test_a_merge_that_was_overtaken_does_not_set_back_what_is_merged,
 }
 

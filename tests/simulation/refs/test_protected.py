@@ -32,7 +32,7 @@ SCHEDULES = how_many(3, whole=25, soak=300)
 
 
 def answered(work):
-    """A client that is told "done", or the kind of the error."""
+    """A client that returns "done", or the kind of the error."""
 
     def program(client):
         try:

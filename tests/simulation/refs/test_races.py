@@ -1,4 +1,4 @@
-"""Refs beside those who clean up: all interleavings up to a bound, and every crash.
+"""Refs concurrently with clean-ups: all interleavings up to a bound, and every crash.
 
 Each rule that is left out is a planted bug that one of these finds, or the histories do.
 """
@@ -100,7 +100,7 @@ def tag_beside(at, other, iceberg, faults, schedule):
 @LAKES
 @pytest.mark.parametrize("at", [None, ("version", 1)], ids=["now", "older"])
 @pytest.mark.parametrize("other", [vacuums, collects, updates])
-def test_a_tag_keeps_its_state_whoever_is_faster(at, other, iceberg):
+def test_a_tag_keeps_its_state_in_each_order_of_the_requests(at, other, iceberg):
     runs = interleavings(partial(tag_beside, at, other, iceberg), is_kept, limit=SCHEDULES)
     assert runs == SCHEDULES
 

@@ -1,4 +1,5 @@
-"""Rebases beside those who write, merge, delete and clean up: interleavings, crashes, lost answers.
+"""Rebases concurrently with writes, merges, deletions and clean-ups: interleavings, crashes, lost
+answers.
 
 Each rule of docs/design/0034-rebase.md that is left out is a planted bug that one of these finds.
 """
@@ -58,7 +59,7 @@ def results(simulation):
 
 
 def kinds(simulation):
-    """What its clients were told, without what they were given."""
+    """The outcomes of its clients, without their results."""
     return {name: r if isinstance(r, str) else None for name, r in results(simulation).items()}
 
 
@@ -85,7 +86,9 @@ def lives_left(simulation):
 
 
 def is_whole(simulation, *rows, balance=110):
-    """The branch stands on the lake with each of its rows once, and stays so; then it is merged."""
+    """The branch is based on the lake with each of its rows once, and stays so; then it is
+    merged.
+    """
     sweep(simulation)
     last = alone(simulation, rebases(), f"last {simulation.now}")
     assert not isinstance(last, str), (last, results(simulation))
@@ -100,7 +103,7 @@ def is_whole(simulation, *rows, balance=110):
 
 @LAKES
 @pytest.mark.parametrize("other", [rebases(), updates, merges, vacuums, collects, appends(8)])
-def test_a_branch_is_whole_whoever_is_faster(other, iceberg):
+def test_a_rebased_branch_is_whole_in_each_order_of_the_requests(other, iceberg):
     def build(faults, schedule):
         simulation = a_branch(iceberg, faults, schedule)
         simulation.now += 10 * DAY

@@ -33,7 +33,9 @@ KEYS = {"a": ("id",)}
 
 
 def again(attempt):
-    """A client that tries anew where others were quicker; "done", or the kind of the error."""
+    """A client that tries again where other clients were quicker; "done", or the kind of
+    the error.
+    """
 
     def program(client):
         for _ in range(10):
@@ -93,7 +95,7 @@ def balance(simulation):
 
 
 def keeps_the_sum(simulation):
-    """Whoever is through has taken one, and who has met a conflict none."""
+    """A client that has committed has taken one, and a client with a conflict none."""
     found = results(simulation)
     assert set(found.values()) <= {"done", "merge_conflict"}, found
     assert balance(simulation) == 100 - sum(one == "done" for one in found.values()), found
@@ -101,7 +103,7 @@ def keeps_the_sum(simulation):
 
 @LAKES
 @pytest.mark.parametrize("other", [takes, merges("more")])
-def test_a_merge_takes_no_subtraction_of_others_for_its_own(other, iceberg):
+def test_a_merge_takes_no_subtraction_of_other_clients_for_its_own(other, iceberg):
     def build(faults, schedule):
         simulation = two_branches(iceberg, faults, schedule)
         simulation.add("one", merges("etl"))
@@ -138,7 +140,7 @@ def test_a_merge_after_a_rebase_settled_as_ours_undoes_no_subtraction_of_the_lak
 
 
 def test_an_equal_update_of_another_client_in_a_replay_makes_the_merge_void():
-    """Decided, and not published: who replays it can't take the other's subtraction for it."""
+    """Decided, and not published: a replay can't take the other client's subtraction for it."""
     simulation = two_branches()
     owner = Process(simulation, merges("etl"), "owner").until("a/_delta_log")
 
@@ -220,16 +222,16 @@ def an_append_beside_a_revert(faults, schedule):
     return simulation
 
 
-def test_a_revert_of_a_column_hides_no_value_that_others_write_to_it():
+def test_a_revert_of_a_column_hides_no_value_of_another_client():
     runs = interleavings(an_append_beside_a_revert, hides_nothing, limit=SCHEDULES)
     assert runs == SCHEDULES
 
 
 RULES = {
     "equal_changes_kept": partial(
-        test_a_merge_takes_no_subtraction_of_others_for_its_own, merges("more"), ()
+        test_a_merge_takes_no_subtraction_of_other_clients_for_its_own, merges("more"), ()
     ),
-    "values_in_dropped_columns": test_a_revert_of_a_column_hides_no_value_that_others_write_to_it,
+    "values_in_dropped_columns": test_a_revert_of_a_column_hides_no_value_of_another_client,
 }
 
 

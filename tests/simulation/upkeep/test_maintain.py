@@ -52,7 +52,7 @@ def adds(number):
 
 
 def leaves_files(client):
-    """Somebody who dies with what he has uploaded."""
+    """A client that dies after its uploads."""
     txn = begin(client)
     yield from add_to(txn, "b", 1)
     yield from upload(txn, (yield from seal_commit(txn)))
@@ -82,7 +82,7 @@ ROWS = {"a": {0: 100, 1: 100, 2: 1, 3: 1, 4: 1}, "b": {0: 100, 1: 100}}
 
 
 def is_whole(simulation):
-    """What was committed is there, all of it can be read, and nobody finds anything wrong."""
+    """What was committed is there and can be read, and no check finds a fault."""
     assert balances(simulation) == ROWS
     simulation.now += 10 * DAY
     alone(simulation, maintains, "last")

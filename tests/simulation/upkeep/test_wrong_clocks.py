@@ -1,4 +1,4 @@
-"""Clocks that are days wrong: whoever cleans up goes by the store's (docs/design/0054)."""
+"""Clocks that are days wrong: clean-ups go by the store's time (docs/design/0054)."""
 
 import pyarrow as pa
 import pytest
@@ -62,7 +62,7 @@ def open_transaction(simulation, features, between, offset=0.0):
 @FORMATS
 @pytest.mark.parametrize("features", [Feature.R, Feature.NONE, RI], ids=["R", "NONE", "HEAD"])
 @pytest.mark.parametrize("offset", [AHEAD, BEHIND], ids=["ahead", "behind"])
-def test_a_cleaner_whose_clock_is_wrong_takes_nothing_from_who_is_at_work(
+def test_a_cleaner_whose_clock_is_wrong_deletes_nothing_of_a_running_transaction(
     iceberg, features, offset
 ):
     simulation = lake(iceberg=iceberg)
@@ -88,7 +88,7 @@ def test_files_of_a_writer_whose_clock_is_behind_stay_where_nothing_is_retained(
 
 
 def pays(key):
-    """One more payment, with an idempotency key: nobody must make it twice."""
+    """One more payment, with an idempotency key: it must not be made twice."""
 
     def program(client):
         txn = begin(client, key=KeyUse(key, None))

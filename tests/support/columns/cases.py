@@ -1,6 +1,6 @@
 """Rows with edges of every type, and Columns over them: of a classic session or of Connect.
 
-``written`` are those that somebody would write, ``drawn`` nest them as no one would.
+``written`` are expressions as users write them, ``drawn`` nest these in ways that no user would.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A lake of two tables, and who cleans up there."""
+"""A lake of two tables, and the clients that clean up there."""
 
 from __future__ import annotations
 

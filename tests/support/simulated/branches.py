@@ -39,7 +39,7 @@ def makes(name="etl", at=None, kind="branch"):
 
 
 def on_branch(client, name, work):
-    """What ``work(context)`` gives, which runs at the branch's home; of a tag it is told too."""
+    """The result of ``work(context)``, which runs at the branch's home; it gets the tag as well."""
     context = context_of(client)
     found = yield from open_ref(context, name)
     if isinstance(found, Frozen):

@@ -83,7 +83,7 @@ class MemoryLake:
 
     @property
     def head(self) -> Head:
-        """HEAD as somebody new finds it."""
+        """HEAD as a new client finds it."""
         held = self.peer().run_head()
         assert held is not None
         return held
@@ -110,7 +110,7 @@ class MemoryLake:
         return sorted(key for key in self.store.objects if key.startswith(prefix))
 
     def recover(self) -> Report:
-        """Somebody new finishes what others have left."""
+        """Let a new client finish what others have left."""
         peer = self.peer()
         return peer.run(recover(peer.context))
 
@@ -198,7 +198,7 @@ class Peer:
     # -- its programs ------------------------------------------------------------
 
     def run(self, program: Program[T]) -> T:
-        """Run a program to its end; nobody else moves meanwhile."""
+        """Run a program to its end; no other client moves meanwhile."""
         answer: Any = None
         failure: Exception | None = None
         while True:

@@ -1,4 +1,6 @@
-"""Who writes the lake, and cleans up there, beside what a test of refs is about."""
+"""Clients that write the lake and clean up there, concurrently with the subject of a test
+of refs.
+"""
 
 import pytest
 
@@ -49,7 +51,7 @@ def keeps(name):
 
 
 def vacuums(client, tables=("a",)):
-    """Without any retention: what it may not delete is told by HEAD alone."""
+    """Vacuum without any retention: HEAD alone protects files from deletion."""
     for table in tables:
         yield from vacuum.vacuum(
             context_of(client),
@@ -65,7 +67,7 @@ def collects(client):
 
 
 def confirms(client):
-    """An operator has looked: a client has died with all stored, and HEAD is right."""
+    """Confirm HEAD as an operator would: a client has died with all stored, and HEAD is right."""
     return confirm_head(context_of(client))
 
 
@@ -104,5 +106,5 @@ def sweep(simulation, times=1):
 
 
 def results(simulation):
-    """What each client was told, by its name."""
+    """The outcome of each client, by its name."""
     return {client.name: client.result for client in simulation.clients}

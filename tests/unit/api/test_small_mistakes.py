@@ -1,4 +1,4 @@
-"""What people typed, and were told something that did not help."""
+"""Mistakes that users made, and for which the error did not help."""
 
 from __future__ import annotations
 

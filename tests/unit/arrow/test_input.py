@@ -567,7 +567,7 @@ def test_encoded_views_are_decoded_at_every_depth(
     assert one(maps, pa.map_(pa.string(), stored)) == expected
 
 
-def test_a_moment_is_a_day_at_midnight_alone() -> None:
+def test_a_timestamp_is_a_day_at_midnight_alone() -> None:
     days = [date(1969, 12, 31), None, date(2024, 2, 29)]
     instants = pa.array(days, pa.date32()).cast(pa.timestamp("us"))
     for unit in ("s", "ms", "us", "ns"):

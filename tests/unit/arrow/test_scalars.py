@@ -149,7 +149,7 @@ def test_values_that_would_lose_something_or_are_no_values_are_refused_by_name(v
         datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12))),
     ],
 )
-def test_a_moment_beyond_the_years_in_utc_is_refused_by_its_name(moment: datetime) -> None:
+def test_a_timestamp_beyond_the_years_in_utc_is_refused_by_its_name(moment: datetime) -> None:
     for value in (moment, [moment]):
         with pytest.raises(
             lv.InvalidOperation, match=r"parameter :p is .*beyond the years 1 to 9999"

@@ -31,7 +31,7 @@ def of_storage(kind: Any, values: list[Any]) -> pa.Table:
 
 
 class Degrees(pa.ExtensionType):
-    """A type of somebody's own."""
+    """An extension type of a user."""
 
     def __init__(self) -> None:
         super().__init__(pa.float64(), "somebody.degrees")
@@ -45,7 +45,7 @@ class Degrees(pa.ExtensionType):
 
 
 def noted(name: str) -> pa.Table:
-    """As a file has it whose type nobody here knows."""
+    """The column as a file has it whose type no reader here knows."""
     field = pa.field("v", pa.int64(), metadata={"ARROW:extension:name": name})
     return pa.table([pa.array([1])], pa.schema([field]))
 

@@ -110,10 +110,8 @@ def test_operations_arrive_at_the_rate_that_was_asked_for(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("as_", ["threads", "processes"])
-def test_a_client_with_times_of_its_own_begins_its_operations_then(
-    as_: str, tmp_path: Path
-) -> None:
-    """An operation that is over before its time waits, whatever rate is asked for."""
+def test_a_client_with_given_times_begins_its_operations_at_these(as_: str, tmp_path: Path) -> None:
+    """An operation that is over before its time waits, whatever the requested rate is."""
     early = Client(Steps(2), arrives=[0.0, 0.4])
     late = Client(Steps(2, lasts=0.3), arrives=[0.0, 0.1])
     waited = run_clients(Opens(tmp_path), [early], Manner(as_, rate=1000.0))

@@ -51,7 +51,7 @@ def result(name: str, *all_: Series, profile: str = "zero", began: str = "2026-0
 # -- targets -------------------------------------------------------------------------
 
 
-def test_a_target_is_held_against_the_median_of_the_repeats() -> None:
+def test_a_target_is_compared_with_the_median_of_the_repeats() -> None:
     one = target("requests of an append", 3, [2, 3, 7])
     assert (one.measured, one.least, one.most, one.met) == (3, 2, 7, True)
     assert not target("requests of an append", 2.5, [2, 3, 7]).met

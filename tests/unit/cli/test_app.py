@@ -301,7 +301,7 @@ def test_values_that_json_lacks_become_text() -> None:
     }
 
 
-def test_optimize_and_vacuum_tell_what_they_did(root: str) -> None:
+def test_optimize_and_vacuum_report_what_they_did(root: str) -> None:
     run("sql", root, "INSERT INTO stock SELECT 'nut', 3", "--write")
     done = run("optimize", root, "stock")
     assert (done["files_removed"], done["files_added"]) == (2, 1)

@@ -1,4 +1,4 @@
-"""A command that goes on hears that it is to end, at whatever moment it is told."""
+"""A running command gets the signal to end, at whatever time that is sent."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ for number in range(2000):
 """
 
 
-def test_a_handler_may_ask_at_any_moment_of_a_wait() -> None:
+def test_a_signal_handler_may_ask_at_any_time_during_a_wait() -> None:
     command = [sys.executable, "-c", ASKED_AT_ANY_MOMENT]
     assert subprocess.run(command, timeout=120).returncode == 0
 

@@ -214,7 +214,7 @@ def test_another_version_given_with_a_tag_is_refused(root: str, options: tuple[s
         assert "tag 'closing' is global version 2 alone" in error["message"]
 
 
-def test_the_time_of_a_ref_is_one_that_others_can_read(root: str) -> None:
+def test_the_time_of_a_ref_can_be_read_by_other_clients(root: str) -> None:
     created = run("refs", root)[0]["created"]
     assert datetime.fromisoformat(created).tzinfo is not None
 
@@ -317,7 +317,7 @@ def test_refs_fit_a_terminal_of_80_columns(root: str, monkeypatch: pytest.Monkey
     assert [line.split()[0] for line in lines] == ["closing", "nightly-2026-11-25"]  # none is cut
 
 
-def test_refs_tell_how_much_of_a_branch_is_merged(root: str) -> None:
+def test_refs_show_how_much_of_a_branch_is_merged(root: str) -> None:
     run("branch", root, "etl")
     run("sql", root, "UPDATE stock SET qty = 9", "--write", "--on", "etl")
     run("merge", root, "etl")

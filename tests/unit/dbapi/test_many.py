@@ -1,4 +1,4 @@
-"""Many sets of parameters: which statements take them together, and what becomes of the values."""
+"""Many sets of parameters: statements that take them together, and the values that are stored."""
 
 from __future__ import annotations
 

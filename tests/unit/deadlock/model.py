@@ -26,7 +26,7 @@ def youngest_gives_way(me: str, records: Mapping[str, TxnRecord]) -> frozenset[E
 
 
 class Queues:
-    """All tables' tickets, all records, and who has done what."""
+    """All tables' tickets, all records, and the steps of each client."""
 
     def __init__(self, plans: Mapping[str, Plan], decide: Decide = youngest_gives_way) -> None:
         self.decide = decide

@@ -1,4 +1,4 @@
-"""In a cycle of waits the youngest gives way: nobody else asks anything of the store."""
+"""In a cycle of waits the youngest gives way: no other transaction sends a request."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_the_elder_of_two_that_cross_stays(txn: TransactionState) -> None:
     assert outcome(giving_way(txn, crossed(txn, YOUNGER))) is False
 
 
-def test_the_younger_lists_the_queue_in_which_others_wait_behind_it(txn: TransactionState) -> None:
+def test_the_younger_lists_the_queue_in_which_other_transactions_wait_behind_it(
+    txn: TransactionState,
+) -> None:
     asked = first_asked(giving_way(txn, crossed(txn, OLDER)))
     assert asked == List("t/_lakevilla/markers")
 

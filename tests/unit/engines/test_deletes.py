@@ -1,4 +1,4 @@
-"""What a vector says is held against what the table says of its file."""
+"""The contents of a deletion vector are compared with the table's entry of its file."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def test_a_vector_that_deletes_more_rows_than_its_file_has_is_refused(tables: Ta
     assert (caught.value.table, caught.value.key) == ("t", "t/a.parquet")
 
 
-def test_a_vector_of_iceberg_is_held_against_its_data_file(tables: Tables) -> None:
+def test_a_deletion_vector_of_iceberg_is_checked_against_the_rows_of_its_data_file(
+    tables: Tables,
+) -> None:
     bitmap = _bitmap()
     body = len(bitmap).to_bytes(4, "big") + bitmap + zlib.crc32(bitmap).to_bytes(4, "big")
     (tables.root / "t").mkdir()

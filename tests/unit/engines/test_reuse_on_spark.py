@@ -1,4 +1,4 @@
-"""What the Spark engine refuses, before a session is asked for anything."""
+"""Requests that the Spark engine refuses, before it uses a session."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size
 
 
 @given(TEXT)
-def test_a_ceiling_is_short_and_not_below_its_text(text: str) -> None:
+def test_the_upper_bound_of_a_text_is_short_and_not_below_it(text: str) -> None:
     ceiling = string_ceiling(text)
     short = len(ceiling) <= STRING_PREFIX_LENGTH
     assert short or set(text[:STRING_PREFIX_LENGTH]) == {"\U0010ffff"}

@@ -50,7 +50,7 @@ def test_a_removal_without_a_size_leaves_the_files():
     assert growth_by_others(Change(removes=(RemovedFile("a"),))) == Size(-1, None, None)
 
 
-def test_an_entry_that_repeats_files_with_other_statistics_tells_nothing():
+def test_an_entry_that_repeats_files_with_other_statistics_leaves_the_growth_unknown():
     again = DataFile("a", 100, 0, stats=STATS, data_change=False)
     assert growth_by_others(Change(adds=(again,))) == UNKNOWN
     moved = Change(adds=(again,), removes=(removal(BARE, data_change=False),))

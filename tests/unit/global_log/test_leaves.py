@@ -211,7 +211,7 @@ def test_wide_commits_leave_head_before_it_grows_large():
     assert 2 < pages < 20
 
 
-def test_one_commit_that_is_wider_than_the_limit_leaves_once_others_follow():
+def test_one_commit_that_is_wider_than_the_limit_leaves_head_once_other_commits_follow():
     head = empty_head("lake", "root", "0", 1)
     head = successor(head, nonce="1", now_ms=1, commits=[wide(1, 5000)])
     assert not overfull(head), "the last commit tells what time HEAD is of"

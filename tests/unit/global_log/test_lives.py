@@ -1,4 +1,4 @@
-"""The summaries in HEAD tell which tables came into the lake and went out of it, and when."""
+"""The summaries in HEAD show which tables came into the lake and went out of it, and when."""
 
 from __future__ import annotations
 

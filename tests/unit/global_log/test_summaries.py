@@ -104,7 +104,7 @@ def test_a_summary_survives_the_store() -> None:
     removes=st.integers(0, 60),
     allowance=st.integers(0, SUMMARY_BYTES),
 )
-def test_a_summary_tells_of_every_file_and_keeps_to_its_room(
+def test_a_summary_covers_every_file_within_its_size_limit(
     adds: list[tuple[int, str, int]], removes: int, allowance: int
 ) -> None:
     files = [

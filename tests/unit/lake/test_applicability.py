@@ -74,7 +74,7 @@ def test_ones_own_entries_make_nothing_unfit(context: Context) -> None:
     assert unfit(context, head, change, change) is None
 
 
-def test_files_are_asked_for_once_they_are_so_old_that_others_may_clean_them_up(
+def test_files_are_checked_once_they_are_so_old_that_other_clients_may_delete_them(
     context: Context, clock: by_hand.StoppedClock
 ) -> None:
     head = pending(context, 1)
@@ -88,7 +88,7 @@ def test_files_are_asked_for_once_they_are_so_old_that_others_may_clean_them_up(
         assert outcome(first_unfit(context, head, "t", tail, refs, parts), answer) == index
 
 
-def test_a_new_property_is_no_matter_to_who_has_read_the_state_before_it_nor_to_who_can_not(
+def test_a_new_property_does_not_concern_readers_of_the_state_before_it(
     context: Context,
 ) -> None:
     """Another client's clean-up may take that state away at any time: then two would differ."""
@@ -112,7 +112,7 @@ def test_a_new_property_is_no_matter_to_who_has_read_the_state_before_it_nor_to_
 def test_fitness_is_judged_by_the_state_where_entries_are_gone(
     context: Context, asks: bool
 ) -> None:
-    """The columns may have changed in one that nobody can read any more."""
+    """The columns may have changed in an entry that can't be read any more."""
     head = pending(context)
     before = context.tails["t"]
     name = "delta.appendOnly" if asks else "x"
@@ -127,7 +127,7 @@ def test_fitness_is_judged_by_the_state_where_entries_are_gone(
     assert found == (0 if asks else None)
 
 
-def test_behind_a_change_of_columns_that_is_yet_to_come_the_state_does_not_tell(
+def test_the_state_does_not_show_whether_a_commit_behind_a_pending_change_of_columns_fits(
     context: Context,
 ) -> None:
     head = pending(context)
@@ -156,7 +156,7 @@ def test_a_log_that_was_made_again_is_lost(context: Context, table_id: str, lost
 
 
 def test_a_commit_is_unfit_once_another_client_has_added_its_file(context: Context) -> None:
-    """One that brings a file back: an entry tells it, and so does the state that it led to."""
+    """An entry that brings a file back shows that, and so does the state that it led to."""
     head = pending(context)
     after = by_hand.with_entry(context, context.tails["t"], Change(adds=(NEW,)))
     refs, parts = head.tables["t"].pending[:1], [TablePart("one", Change(adds=(NEW,)))]

@@ -1,4 +1,4 @@
-"""Commit objects at hand take no more memory than the budget says."""
+"""Cached commit objects take no more memory than the budget says."""
 
 from __future__ import annotations
 

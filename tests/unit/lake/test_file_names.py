@@ -44,7 +44,7 @@ def test_files_made_next_to_data_files_have_an_owner_too(path: str) -> None:
         f"_delta_log/lv-h-{TXN}-ab.json",
     ],
 )
-def test_files_of_others_have_no_owner_here(path: str) -> None:
+def test_files_of_other_clients_have_no_owner_here(path: str) -> None:
     assert owner_of(path) is None
 
 

@@ -1,4 +1,6 @@
-"""A lane: one works for all, and whoever fails leaves it to the next."""
+"""A commit group: one member works for all, and a leader that fails leaves the work to the next
+one.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,7 @@ def test_threads_that_ask_for_one_name_get_one_group() -> None:
 
 
 class _Struck(dict[Any, Any]):
-    """Answers whose giver is struck by Ctrl-C right after he has let go of the lock."""
+    """Answers whose sender gets Ctrl-C right after it has released the lock."""
 
     passes = 0
 

@@ -1,4 +1,4 @@
-"""Whether what came between touches the rows that somebody relied on."""
+"""Verdicts on whether commits in between touch the rows that a transaction relied on."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ NEW = data_file("new", 5, 5)
         (rewritten(LOW, data_file("moved", 0, 9, data_change=False)), "id = 5", Verdict.CHANGED),
     ],
 )
-def test_files_alone_tell_a_verdict(change: Change, where: str | None, verdict: Verdict) -> None:
+def test_a_verdict_follows_from_files_alone(
+    change: Change, where: str | None, verdict: Verdict
+) -> None:
     assert judged(change, where) is verdict
 
 

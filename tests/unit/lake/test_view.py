@@ -127,7 +127,9 @@ def test_a_table_that_was_dropped_or_made_again_is_not_shown(context: Context) -
 def test_a_pending_commit_is_not_laid_over_cleaned_up_entries_that_changed_its_files(
     context: Context,
 ) -> None:
-    """HEAD would show rows twice, and take in what others did with no commit that tells of it."""
+    """HEAD would show rows twice, and have changes of other clients without a commit that names
+    them.
+    """
     head = decided(context, Change(adds=(OURS,)), rewritten(OLD, OURS))
     theirs(context, rewritten(OLD, THEIRS))
     tail = context.tails["t"]

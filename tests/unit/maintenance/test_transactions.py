@@ -1,4 +1,4 @@
-"""What there is to tell of transactions by their records alone."""
+"""The list of transactions, by their records alone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_saved_transaction_counts_as_running_until_its_lease_is_over(
     assert (info.state, info.tables, info.waits_for) == ("saved", ("a",), ())
 
 
-def test_once_it_has_committed_its_record_tells_no_other_state(
+def test_a_record_that_was_left_behind_does_not_hide_its_commit(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)
@@ -82,7 +82,9 @@ def test_a_record_that_can_not_be_read_hides_no_other(lake: MemoryLake, peer: Pe
     assert set(records.records) == {whole}
 
 
-def test_the_record_of_another_is_not_believed(lake: MemoryLake, peer: Peer) -> None:
+def test_a_record_with_the_id_of_another_transaction_is_ignored(
+    lake: MemoryLake, peer: Peer
+) -> None:
     mine, theirs = saved(peer), saved(lake.peer())
     body = lake.store.get(record_key(theirs)).body
     lake.store.apply(Put(record_key(mine), body, ANY))

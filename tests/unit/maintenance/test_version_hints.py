@@ -24,7 +24,7 @@ def peer(lake: MemoryLake) -> Peer:
 
 
 def behind(lake: MemoryLake) -> bytes:
-    """Set the hint back as one that died before it; what it should say."""
+    """Set the hint back, as after a writer that died before it; return what it should say."""
     right = lake.store.get(HINT).body
     lake.store.apply(Put(HINT, b"1", ANY))
     return bytes(right)

@@ -1,4 +1,4 @@
-"""Who goes first: by markers, read by hand, and by reservations."""
+"""The transactions ahead: by markers, read by hand, and by reservations."""
 
 from __future__ import annotations
 

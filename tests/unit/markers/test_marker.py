@@ -1,4 +1,4 @@
-"""Markers are read without trusting a byte of what lies under their names."""
+"""Markers are read without trusting a byte of the objects with such names."""
 
 from __future__ import annotations
 

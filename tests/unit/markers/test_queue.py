@@ -1,4 +1,4 @@
-"""The life of a ticket: the table, its diagram, and who goes before whom."""
+"""The life of a ticket: the table of states, its diagram, and the order of tickets."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def present(number: int, txn: str, access: str) -> tuple[Listed, Marker]:
     return Listed(number, Token(f'"{number}"')), marker
 
 
-def test_ahead_are_lower_tickets_of_others_that_do_not_pass() -> None:
+def test_lower_tickets_of_other_transactions_are_ahead_unless_they_pass() -> None:
     there = [
         present(9, OTHER, "write"),
         present(4, OTHER, "append"),

@@ -248,7 +248,7 @@ UNPLEASANT = {
 }
 
 
-def test_all_who_place_at_once_get_tickets_of_their_own_whatever_fails() -> None:
+def test_transactions_that_take_places_at_once_get_different_tickets_whatever_fails() -> None:
     fired: Counter[Fault] = Counter()
     left_behind = 0
     for seed in range(how_many(70, whole=200)):
@@ -294,8 +294,8 @@ def placed_at_once(seed: int, clients: int) -> tuple[dict[str, Placed], Simulati
     return placed, simulation
 
 
-def test_without_faults_each_knows_all_who_are_before_it() -> None:
-    """Everyone lists an empty queue first, so whoever is lower was met on the way."""
+def test_each_transaction_knows_all_that_are_ahead_of_it_without_faults() -> None:
+    """Each transaction lists an empty queue first, so it has seen all lower tickets on the way."""
     for seed in range(20):
         simulation = Simulation(seed)
         placed: list[Placed] = []

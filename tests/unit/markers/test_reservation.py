@@ -1,4 +1,4 @@
-"""Whom HEAD's reservations let go first."""
+"""Reservations in HEAD: the transactions that go first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ahead(txn: TransactionState, head: Head | None) -> list[tuple[str, str]]:
     return [(one.txn, "".join(one.tables)) for one in reserved_ahead(txn, head)]
 
 
-def test_only_what_is_written_waits_for_who_has_reserved_it(txn: TransactionState) -> None:
+def test_only_writes_wait_for_the_reservation_of_a_table(txn: TransactionState) -> None:
     reserved = head(("x", "ab"), ("y", "c"))
     by_hand.read(txn, table="b")
     assert ahead(txn, reserved) == [], "a read can't invalidate them"

@@ -1,4 +1,6 @@
-"""Of whom nothing is to be waited for: told from records, tokens and one's own clock."""
+"""Dead and ended transactions, for which none waits: known by records, tokens and the waiter's
+own clock.
+"""
 
 from __future__ import annotations
 

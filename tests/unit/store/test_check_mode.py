@@ -191,7 +191,7 @@ def test_nothing_new_costs_one_request() -> None:
 
 
 class Prompt:
-    """Nobody waits long: one of the two oldest requests is next, and takes at most 20 ms."""
+    """No request waits long: one of the two oldest is next, and takes at most 20 ms."""
 
     def __init__(self, source: random.Random) -> None:
         self._random = source

@@ -1,4 +1,4 @@
-"""Which objects beyond a root are read, told from their names alone."""
+"""The objects outside a root that may be read, decided by their names alone."""
 
 from __future__ import annotations
 

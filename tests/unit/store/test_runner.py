@@ -317,8 +317,8 @@ def test_ctrl_c_ends_all_parts_and_lets_them_clean_up(parts: int) -> None:
 
 
 @pytest.mark.parametrize("in_pool", [True, False])
-def test_ctrl_c_at_any_moment_never_hangs(in_pool: bool, tmp_path: Path) -> None:
-    """The signal is sent at many different moments of one wide, nested, busy program."""
+def test_ctrl_c_at_any_time_never_hangs(in_pool: bool, tmp_path: Path) -> None:
+    """The signal is sent at many different times during one wide, nested, busy program."""
 
     def leaf(n: int) -> Program[None]:
         yield from parallel([Get(f"{n}"), read(f"{n}/x")])

@@ -46,7 +46,7 @@ def test_a_stale_one_that_wakes_is_alive_again(leases: Leases) -> None:
     assert not leases.is_stale("a", 41.0)
 
 
-def test_the_version_tells_where_there_is_one(leases: Leases) -> None:
+def test_the_version_of_an_object_decides_where_there_is_one(leases: Leases) -> None:
     leases.observe("a", Token("e", "7"), LEASE, 0.0)
     assert not leases.observe("a", Token("e", "8"), LEASE, 30.0), "equal bytes, written again"
     assert leases.observe("a", Token("other", "8"), LEASE, 60.0)

@@ -236,7 +236,7 @@ class DeltaDefinition:
     def _parse(self, name: str, sql: str | None, text: str) -> Constraint:
         try:
             if sql is None:
-                raise InvalidOperation("it is not written as the protocol has it")
+                raise InvalidOperation("it does not have the form that the Delta protocol requires")
             expression = bind(parse_constraint(sql), self._schema)
             return Constraint(name, expression, sql)
         except LakeVillaError as error:

@@ -159,7 +159,8 @@ def _propose(
         return True  # one has left: the other candidates begin again
     group.proposal = proposal
     group.key, body = seal_proposal(proposal)
-    with suppress(StoreError):  # it may be stored: HEAD shows that, or this process leads
+    # After an error it may be stored all the same: HEAD shows that, or this process leads.
+    with suppress(StoreError):
         yield from propose(group.key, body)
     return True
 
@@ -326,7 +327,7 @@ def _move(context: Context, last: int) -> Program[None]:
 
 
 #: The longest time for which a lost race may delay a commit: about two replacements of HEAD on S3.
-#: A commit that waits longer loses to those that arrive meanwhile, and they are not fewer then.
+#: A longer wait does not help: other commits arrive meanwhile, and as many compete after it.
 _LONGEST_BACK_OFF_SECONDS = 0.15
 
 

@@ -1,4 +1,4 @@
-"""Values that one side writes to a column which the other side has let go are never hidden."""
+"""Values that one side writes to a column which the other side has dropped are never hidden."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def test_a_commit_that_is_taken_back_twice_is_taken_back_once(lake: lv.Lake) -> 
     assert balances(lake) == [99, 100, 100]
 
 
-def test_a_revert_takes_no_addition_of_others_for_its_own(lake: lv.Lake) -> None:
+def test_a_revert_takes_no_addition_of_other_clients_for_its_own(lake: lv.Lake) -> None:
     by_update(lake)
     version = newest(lake)
     lake.run(lambda txn: txn.update("t", {"bal": "bal + 1"}, where="id = 0"))

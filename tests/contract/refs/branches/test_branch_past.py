@@ -224,7 +224,9 @@ def test_a_version_that_there_is_not_is_refused_by_name(
     assert [ref.name for ref in lake.refs("tag")] == ["closing"]
 
 
-def test_a_state_of_a_branch_tells_no_changes_of_the_lakes(lake: lv.Lake, kind: Format) -> None:
+def test_a_state_of_a_branch_refuses_to_show_changes_of_the_lake(
+    lake: lv.Lake, kind: Format
+) -> None:
     """Its number is the branch's: among the lake's it means another state."""
     with_a_life(lake.on("etl"), kind)
     for number in range(10, 18):

@@ -143,7 +143,7 @@ def test_a_read_of_a_clone_is_validated_against_concurrent_writes_to_it(shop: lv
     txn.commit()
 
 
-def test_of_two_who_write_first_the_second_goes_on_from_the_first(shop: lv.Lake) -> None:
+def test_later_first_writes_to_a_clone_continue_from_the_first_one(shop: lv.Lake) -> None:
     shop.clone("other", "trial")
     first, second, third = (shop.transaction() for _ in range(3))
     first.append("trial", [{"id": 3, "n": 30}])
@@ -404,7 +404,7 @@ def test_odd_places_are_refused_by_name(shop: lv.Lake) -> None:
     assert rows(shop, "dev/free") == BEFORE
 
 
-def test_files_of_others_at_the_place_are_refused(shop: lv.Lake) -> None:
+def test_files_of_other_clients_at_the_place_are_refused(shop: lv.Lake) -> None:
     place = Path(shop.root) / "taken"
     place.mkdir()
     (place / "some.parquet").write_bytes(b"")

@@ -154,9 +154,7 @@ def test_a_field_that_came_meanwhile_is_kept_by_a_merge_that_is_done_again(
     assert rows(lake, kind)[0]["s"] == {**KEPT[0]["s"], "c": "late"}
 
 
-def test_a_field_that_came_meanwhile_is_kept_by_an_update_that_is_done_again(
-    lake: lv.Lake, kind: str
-) -> None:
+def test_a_redone_update_keeps_a_field_that_was_added_meanwhile(lake: lv.Lake, kind: str) -> None:
     with lake.transaction() as txn:
         txn.update("t", {"s.a": "s.a + 1"}, "k = 1")
         with lake.transaction() as other:
@@ -165,7 +163,7 @@ def test_a_field_that_came_meanwhile_is_kept_by_an_update_that_is_done_again(
     assert rows(lake, kind)[0]["s"] == {"a": 2, "b": "x", "t": {"u": 5}, "c": "late"}
 
 
-def test_two_who_set_different_fields_of_a_row_both_come_in(lake: lv.Lake, kind: str) -> None:
+def test_two_updates_of_different_fields_of_a_row_both_commit(lake: lv.Lake, kind: str) -> None:
     with lake.transaction() as txn:
         txn.update("t", {"s.a": 8}, "k = 1")
         with lake.transaction() as other:

@@ -157,7 +157,7 @@ def test_a_row_that_is_matched_keeps_the_fields_that_the_data_lack(
 
 
 @VERBS
-def test_the_same_fields_of_two_who_did_not_know_of_each_other_are_one(
+def test_the_same_field_added_by_two_concurrent_transactions_is_one_field(
     lake: lv.Lake, kind: str, verb: Verb
 ) -> None:
     if verb is overwrite:

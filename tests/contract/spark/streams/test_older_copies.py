@@ -105,7 +105,7 @@ def stream(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) 
     made.lake.close()
 
 
-def test_a_batch_that_an_older_copy_plans_anew_is_refused(stream: Stream) -> None:
+def test_a_batch_that_an_older_copy_plans_again_is_refused(stream: Stream) -> None:
     stream.arrive(0)
     stream.run()
     shutil.copytree(stream.directory / "copying", stream.directory / "backup")
@@ -141,7 +141,7 @@ def test_a_checkpoint_that_was_moved_as_a_whole_goes_on(stream: Stream) -> None:
     assert stream.ids() == [0, 1, 2, 3]
 
 
-def test_a_lake_that_went_back_behind_its_stream_is_told(stream: Stream) -> None:
+def test_a_lake_that_was_set_back_behind_its_stream_is_reported(stream: Stream) -> None:
     lake, older, newer = (stream.directory / name for name in ("lake", "older", "newer"))
     stream.arrive(0)
     stream.run()

@@ -86,7 +86,7 @@ def test_a_batch_that_was_planned_again_is_refused_and_leaves_no_file(
 def test_of_a_checkpoint_that_is_not_found_nothing_is_known(
     checkpoint: Checkpoint, lake: lv.Lake, what: str
 ) -> None:
-    """As before: a number that comes again is taken for the same batch."""
+    """Without the checkpoint a number that comes again is taken for the same batch."""
     metadata = checkpoint.directory / "metadata"
     if what == "not there":
         metadata.unlink()

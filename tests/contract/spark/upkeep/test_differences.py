@@ -1,4 +1,4 @@
-"""What two states of a table differ in is told by tasks, as the embedded engine tells it."""
+"""Differences between two states of a table: tasks find the same as the embedded engine."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def work(lake: lv.Lake, kind: Any) -> None:
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.seam
 @pytest.mark.night
-def test_versions_tell_the_rows_that_they_tell_elsewhere(
+def test_versions_have_the_rows_that_they_have_without_spark(
     spark: SparkSession, lake: Any, other: lv.Lake, kind: Any
 ) -> None:
     work(other, kind)

@@ -131,7 +131,7 @@ def test_the_rows_are_those_of_the_embedded_engine(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_two_rows_for_one_are_refused_and_leave_nothing(
+def test_two_source_rows_for_one_target_row_are_refused_and_leave_no_file(
     spark: SparkSession, lake: Any, jobs: list[str], go: Any, way: str
 ) -> None:
     make(lake, "delta")

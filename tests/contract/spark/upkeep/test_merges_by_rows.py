@@ -91,7 +91,7 @@ def test_a_merge_by_keys_is_that_of_the_embedded_engine(
     assert by_spark.verify().ok
 
 
-def test_keys_that_do_not_tell_rows_apart_are_refused(
+def test_keys_that_do_not_identify_rows_are_refused(
     by_spark: Any, jobs: list[str], spark: SparkSession
 ) -> None:
     history(spark, by_spark.root, "iceberg")
@@ -107,7 +107,7 @@ def test_keys_that_do_not_tell_rows_apart_are_refused(
     assert not list(Path(by_spark.root).rglob("source-*"))
 
 
-def test_rows_that_nothing_tells_apart_are_merged_by_tasks(
+def test_indistinguishable_rows_are_merged_by_tasks(
     by_spark: Any, embedded: lv.Lake, jobs: list[str]
 ) -> None:
     made = pa.table({"n": [1, 1, 2, None], "x": [0.0, -0.0, math.nan, None]})

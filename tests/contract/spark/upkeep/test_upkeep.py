@@ -69,7 +69,7 @@ def test_a_new_constraint_is_checked_by_tasks(lake: Any, other: lv.Lake, jobs: l
 
 
 @pytest.mark.parametrize("kind", ["delta", "delta with its feed", "iceberg"])
-def test_changes_are_those_that_the_embedded_engine_tells(
+def test_changes_are_those_that_the_embedded_engine_returns(
     lake: Any, other: lv.Lake, jobs: list[str], kind: str
 ) -> None:
     feed = {"delta.enableChangeDataFeed": "true"} if "feed" in kind else {}
@@ -112,7 +112,7 @@ def test_changes_whose_files_are_gone_are_reported_when_they_are_requested(
         now.changes("t", first)
 
 
-def test_verify_is_done_by_tasks_and_tells_what_is_wrong(
+def test_verify_is_done_by_tasks_and_reports_what_is_wrong(
     lake: Any, other: lv.Lake, jobs: list[str]
 ) -> None:
     for name in ("t", "u"):

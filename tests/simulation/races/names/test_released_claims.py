@@ -1,4 +1,6 @@
-"""A table is let go while clients of its lake take it in, and other lakes claim it (note 51)."""
+"""A table is unregistered while clients of its lake register it, and other lakes claim it (note
+51).
+"""
 
 import pytest
 
@@ -95,7 +97,7 @@ def owner(simulation):
 
 
 def no_two_lakes_have_it(simulation, theirs):
-    """``theirs``: another lake was told that it has the table."""
+    """``theirs``: another lake's registration of the table was acknowledged."""
     named, own, live = owner(simulation)
     assert not (theirs and live), "two lakes have it"
     if theirs:

@@ -79,7 +79,7 @@ def drop(client):
 
 
 def changed_and_dropped(client):
-    """A decided commit that nobody has published, and the drop behind it."""
+    """A decided commit that no client has published, and the drop behind it."""
     txn = begin(client)
     yield from add_to(txn, "a", 5)
     yield from commit(txn, publish=False)
@@ -166,7 +166,7 @@ def every_point(other, format, before=drop, tables=TABLES):
 
 
 def settled(simulation, *, there=True):
-    """Everybody reads what HEAD tells, and nothing is left to do."""
+    """Every client reads the state of HEAD, and nothing is left to do."""
     alone(simulation, recover, "recoverer")
     tables = TABLES if there else ("b",)
     invariants.every_table_is_readable(simulation.store, tables)

@@ -1,4 +1,4 @@
-"""The heartbeat renews who lives, and forgets who has ended."""
+"""The heartbeat renews live transactions, and forgets those that have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction that somebody of this process holds open is not taken for dead."""
+"""A transaction that a client of this process has open is not taken for dead."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_a_lease_that_the_store_is_fast_enough_for() -> None:
     assert checked(1.0, [0.03] * 5) == 5
 
 
-def test_one_slow_answer_of_five_tells_nothing() -> None:
+def test_one_slow_answer_of_five_is_ignored() -> None:
     assert checked(1.0, [9.0, *[0.03] * 4]) == 5
 
 

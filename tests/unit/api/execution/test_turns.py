@@ -58,7 +58,7 @@ def test_a_verb_waits_for_a_save() -> None:
     assert order == ["saved", "verb"]
 
 
-def test_verbs_that_follow_each_other_closely_leave_a_save_its_moment(
+def test_verbs_that_follow_each_other_closely_leave_time_for_a_save(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A fair chance is not enough: the thread of the verbs takes a plain lock again at once."""

@@ -1,4 +1,4 @@
-"""Queries of which Spark is asked no row, such as EXPLAIN: a transaction has not read them.
+"""Queries that return no row, such as EXPLAIN: they count as no read of the transaction.
 
 The session stands for Spark's: no frame is computed.
 """

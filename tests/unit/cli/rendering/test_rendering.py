@@ -80,7 +80,7 @@ def test_a_terminal_without_lines_and_dots_gets_letters() -> None:
         "\n".join(lines_of(frame, form, Look(40, ascii=True))).encode("ascii")
 
 
-def test_csv_is_read_back_by_others_and_tells_null_from_an_empty_text() -> None:
+def test_csv_is_read_back_by_other_readers_with_null_and_an_empty_text_distinct() -> None:
     texts = ["plain", 'a "quote"', "a,b", "two\nlines", "", None, " "]
     frame = pa.table({"t": texts, "n": range(7)})
     written = "\n".join(lines_of(frame, "csv")) + "\n"

@@ -1,4 +1,4 @@
-"""The history: where it lies, who may read it, and what is not in it."""
+"""The history file: its path, its permissions, and the statements that are left out."""
 
 from __future__ import annotations
 

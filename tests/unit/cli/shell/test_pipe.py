@@ -1,4 +1,4 @@
-"""The shell without a terminal: a script comes in, and what it tells goes out."""
+"""The shell without a terminal: a script on stdin, its results on stdout."""
 
 from __future__ import annotations
 

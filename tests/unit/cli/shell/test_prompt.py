@@ -100,7 +100,7 @@ def test_prompt_raises_keyboard_interrupt_on_ctrl_c_and_eof_on_ctrl_d(
         typed(desk, key)
 
 
-def test_the_prompt_tells_the_ref_and_the_transaction(desk: Desk) -> None:
+def test_the_prompt_shows_the_ref_and_the_transaction(desk: Desk) -> None:
     desk.lake.branch("etl")
     assert desk.prompt == "warehouse=> "
     desk.session.sql("BEGIN")

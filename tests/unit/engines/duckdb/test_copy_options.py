@@ -1,4 +1,4 @@
-"""What a COPY is told of a file: a dictionary where values come back, and no search for one."""
+"""The options of a COPY: a dictionary for values that repeat, and no search for one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's database is made once, whoever asks for it first."""
+"""The engine's database is created once, by the first thread that needs it."""
 
 from __future__ import annotations
 

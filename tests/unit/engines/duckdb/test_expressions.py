@@ -246,7 +246,7 @@ def test_a_struct_field_raises_for_the_rows_asked_for_alone() -> None:
      ("2024-01-01 12:00:00+24:00", "timestamp"), ("2024-01-01 12:00:00+02:60", "timestamp"),
      ("0001-01-01 00:00:00+02:00", "timestamp"), ("9999-12-31 23:00:00-05:00", "timestamp")],
 )  # fmt: skip
-def test_a_text_of_no_moment_raises(text: str, type_: str) -> None:
+def test_a_text_that_is_no_date_or_timestamp_raises(text: str, type_: str) -> None:
     schema = pa.schema([("t", pa.string())])
     tree = bind(parse_expression(f"cast(t as {type_})"), schema, predicate=False)
     connection = duckdb.connect()

@@ -82,7 +82,7 @@ def test_text_with_a_collation_is_refused(nested: bool) -> None:
         arrow_types(columns, "t")
 
 
-def test_moments_are_those_of_utc_and_what_spark_notes_of_fields_is_left_out() -> None:
+def test_timestamps_are_in_utc_and_sparks_metadata_of_fields_is_left_out() -> None:
     noted = StructField("x", TimestampType(), metadata={"comment": "in Spark alone"})
     columns = [
         StructField("at", TimestampType(), metadata={"comment": "in Spark alone"}),

@@ -53,7 +53,7 @@ def test_of_several_it_is_the_one_that_is_named_so() -> None:
     assert checkpoint_of(batch(("a", ""), ("b", "orders")), "orders", {}) == "b"
 
 
-def test_if_nobody_can_tell_the_batch_is_refused() -> None:
+def test_a_batch_of_an_unknown_checkpoint_is_refused() -> None:
     for queries in ([("a", ""), ("b", "")], []):
         with pytest.raises(lv.InvalidOperation, match=r"\.queryName\('orders'\)"):
             checkpoint_of(batch(*queries), "orders", {})
@@ -117,7 +117,9 @@ def plan(offsets: str, of: str = "a") -> dict[str, bytes]:
 
 
 def planned_of(checkpoint: dict[str, bytes] | None) -> Any:
-    """What the lake is told of batch 4 of a function that knows where its checkpoint is."""
+    """The data that the lake gets of batch 4 of a function that knows the place of its
+    checkpoint.
+    """
     options: list[Any] = []
     function = BatchFunction(
         lambda _, given: options.append(given),
@@ -131,7 +133,7 @@ def planned_of(checkpoint: dict[str, bytes] | None) -> Any:
     return options[0]["batch"][1]
 
 
-def test_a_function_that_knows_its_checkpoint_tells_what_a_batch_is() -> None:
+def test_a_function_that_knows_its_checkpoint_identifies_a_batch_by_its_plan() -> None:
     assert planned_of(plan("5")) == planned_of(plan("5")) != planned_of(plan("7"))
 
 
@@ -141,7 +143,7 @@ def test_a_location_that_is_not_the_checkpoint_s_is_refused() -> None:
             planned_of(wrong)
 
 
-def test_a_spark_that_cannot_be_asked_for_its_queries_tells_nothing() -> None:
+def test_a_spark_that_does_not_show_its_queries_identifies_no_batch() -> None:
     """As a vendor's may be: then a batch is known by its number, as before."""
 
     class Classic(Session):
@@ -186,7 +188,7 @@ def test_a_batch_ends_if_a_file_of_its_checkpoint_cannot_be_read_now() -> None:
                 digest_of_plan(read, "a", "orders", 4)
 
 
-def test_a_spark_that_forbids_its_files_tells_nothing() -> None:
+def test_a_spark_that_forbids_its_files_identifies_no_batch() -> None:
     def forbidden(name: str) -> bytes | None:
         raise Py4JError("Py4JSecurityException: exists is not whitelisted")
 

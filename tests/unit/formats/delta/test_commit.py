@@ -30,7 +30,7 @@ def only(actions: list[Any], name: str) -> list[Any]:
     return [action[name] for action in actions if name in action]
 
 
-def test_commit_info_comes_first_and_says_who_and_why(tables: Tables) -> None:
+def test_commit_info_comes_first_and_has_the_transaction_and_its_operation(tables: Tables) -> None:
     state = tables.create(SCHEMA)
     actions = rendered(
         tables,

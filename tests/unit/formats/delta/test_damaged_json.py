@@ -203,7 +203,7 @@ def test_a_mapped_column_that_says_not_where_it_is_stored_is_reported(
 def test_a_partition_column_that_is_none_is_reported(
     tables: Tables, named: str, reported: str
 ) -> None:
-    """Rows of another column were told by its values."""
+    """Rows were found by another column's values."""
     fields = [field("id"), field("s", {"type": "struct", "fields": [field("a")]})]
     tables.write_entry(0, protocol(), metadata(fields, [named]))
     with pytest.raises(CorruptObject, match=f"partitioned by '{named}', {reported}"):

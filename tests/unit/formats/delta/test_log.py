@@ -94,7 +94,7 @@ def test_a_version_that_was_cleaned_up_is_refused(tables: Tables) -> None:
 
 
 def test_a_version_above_an_old_checkpoint_that_clean_up_left_is_refused(tables: Tables) -> None:
-    """A checkpoint that somebody wrote late is younger than the entries above it."""
+    """A checkpoint that was written late is younger than the entries above it."""
     snapshot = written(tables, 3)
     oldest = snapshot.version
     tables.run(tables.format.checkpoint(snapshot))
@@ -350,7 +350,9 @@ def test_a_malformed_checkpoint_is_named(tables: Tables, damage: str) -> None:
 
 
 @pytest.mark.parametrize("entries_are_there", [True, False])
-def test_advice_on_a_malformed_checkpoint_is_true(tables: Tables, entries_are_there: bool) -> None:
+def test_the_advice_in_the_error_for_a_malformed_checkpoint_is_right(
+    tables: Tables, entries_are_there: bool
+) -> None:
     """To remove it helps if the log below is there; else it would take the table's last copy."""
     state = written(tables, 12)
     file = tables.log() / f"{10:020}.checkpoint.parquet"

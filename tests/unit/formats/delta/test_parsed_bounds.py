@@ -26,7 +26,7 @@ SCHEMA = pa.schema([("at", UTC_MOMENT), ("s", pa.struct([("at", UTC_MOMENT)])), 
 
 
 def checkpointed(tables: Tables, *instants: str) -> None:
-    """A table with a file for each moment, at which all its rows are; version 1."""
+    """A table with a file for each timestamp, which all its rows have; version 1."""
     state = tables.create(SCHEMA, properties=PROPERTIES)
     files = []
     for instant in instants:
@@ -73,7 +73,7 @@ def test_bounds_of_96_bits_go_on_as_times_in_utc(tables: Tables) -> None:
 
 @pytest.mark.parametrize("unit", ["ms", "us", "96 bits"])
 def test_bounds_beyond_the_year_9999_are_none(tables: Tables, unit: str) -> None:
-    """No row has such a time, and whoever wrote it meant another: the file is looked into."""
+    """No row has such a time, and its writer meant another: the file is read."""
     checkpointed(tables, "9999-12-31T00:00:00.000Z")
     path = checkpoint(tables, 1)
     table = pq.read_table(path)

@@ -42,7 +42,7 @@ def test_a_version_needs_all_entries_since_a_checkpoint(tables: Tables) -> None:
 
 
 def test_each_version_is_later_than_the_one_before(tables: Tables) -> None:
-    """As Delta has it: the clocks of stores tell seconds, and may go back."""
+    """As Delta has it: the clocks of stores have seconds, and may go back."""
     newest = logged(tables, 0, 7, 7, 5, 9)
     assert kept(tables, newest) == pytest.approx({4: 9, 3: 7.002, 2: 7.001, 1: 7, 0: 0}, abs=1e-4)
     assert [by(tables, newest, at) for at in (-1, 0, 6, 7, 7.001, 8, 99)] == [
@@ -50,7 +50,7 @@ def test_each_version_is_later_than_the_one_before(tables: Tables) -> None:
     ]  # fmt: skip
 
 
-def test_in_commit_timestamps_tell_from_the_version_on_that_began_them(tables: Tables) -> None:
+def test_in_commit_timestamps_count_from_the_version_that_began_them(tables: Tables) -> None:
     feature = ("inCommitTimestamp",)
     tables.write_entry(0, protocol(writer=feature), metadata(), add("f0.parquet"))
     since = {

@@ -80,7 +80,7 @@ def test_application_versions_are_followed(tables: Tables) -> None:
     assert tables.open().application_version("lake") == 7
 
 
-def test_a_state_with_changes_laid_over_is_no_cached_tip(tables: Tables) -> None:
+def test_a_state_with_pending_changes_is_no_cached_tip(tables: Tables) -> None:
     base = tables.create(SCHEMA)
     above = base.apply(Change(adds=(data_file("ghost"),)))
     assert tables.paths(tables.open(cached=above)) == []

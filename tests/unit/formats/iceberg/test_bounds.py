@@ -112,7 +112,7 @@ def test_a_partition_value_comes_back_as_it_was(kind: str, data: st.DataObject) 
         assert math.copysign(1, again) == math.copysign(1, value)
 
 
-def test_a_moment_before_the_first_year_is_no_bound() -> None:
+def test_a_timestamp_before_the_first_year_is_no_bound() -> None:
     leaves = {5: LeafField(5, ("5",), "timestamp", False)}
     raw = (-(2**62)).to_bytes(8, "little", signed=True)
     assert json.loads(statistics_of(1, {}, {5: raw}, {5: raw}, leaves))["minValues"] == {}
@@ -137,7 +137,7 @@ def test_a_moment_before_the_first_year_is_no_bound() -> None:
         ("timestamp_ns", struct.pack("<i", 18_993), None),
     ],
 )
-def test_a_bound_is_of_the_type_that_its_length_tells(kind: str, raw: bytes, meant: Any) -> None:
+def test_a_bound_has_the_type_that_its_length_shows(kind: str, raw: bytes, meant: Any) -> None:
     """A promoted column's bounds stay as they were written; others bound nothing."""
     said = statistics_of(1, {}, {1: raw}, {1: raw}, {1: LeafField(1, ("c",), kind, False)})
     assert json.loads(said)["minValues"] == ({} if meant is None else {"c": meant})

@@ -194,7 +194,9 @@ def test_a_commit_in_head_or_in_the_same_group_is_not_taken_again(lake: MemoryLa
     assert reason(again, one) == "it is committed"
 
 
-def test_another_metadata_in_between_leaves_it_and_other_rows_do_not(lake: MemoryLake) -> None:
+def test_a_proposal_is_not_included_after_a_change_of_metadata_and_is_after_other_rows(
+    lake: MemoryLake,
+) -> None:
     one = proposal(lake, 7)
     other = lake.peer()
     adding = other.begin()

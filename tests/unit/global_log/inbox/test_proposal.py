@@ -1,4 +1,6 @@
-"""Proposals as objects of the store: what their names tell, and what is not believed."""
+"""Proposals as objects of the store: the contents of their names, and the objects that are
+ignored.
+"""
 
 from __future__ import annotations
 

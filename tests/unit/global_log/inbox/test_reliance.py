@@ -224,7 +224,7 @@ def stripped(one: Proposal, **changes: Any) -> Proposal:
     return replace(one, commits=(replace(commit, relies=relies if changes else {}),))
 
 
-def test_without_what_it_takes_to_tell_it_is_left(lake: MemoryLake) -> None:
+def test_a_proposal_whose_reads_can_not_be_compared_is_not_included(lake: MemoryLake) -> None:
     one = reading(lake, "id = 10")
     assert "does not state" in (reason(lake.head, stripped(one)) or "")
     head = do(lake, update(20))
@@ -326,7 +326,9 @@ def something(peer: Peer, random: Random, number: int) -> TransactionState:
 
 @pytest.mark.parametrize("seed", range(how_many(15, whole=60)))
 def test_a_group_is_what_its_commits_are_one_by_one(seed: int) -> None:
-    """Whoever is taken would have been admitted, behind those before it, with nothing to redo."""
+    """A proposal that is included would have been admitted, behind those before it, with nothing to
+    redo.
+    """
     random = Random(seed)
     lake = furnished(("b",) if seed % 3 == 0 else ())
     owners: list[tuple[Peer, Candidate, Proposal]] = []

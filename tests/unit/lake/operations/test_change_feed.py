@@ -1,4 +1,4 @@
-"""An entry's change files tell all of its changes, or there are none."""
+"""An entry's change files have all of its changes, or there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What applying a difference to a state comes to, told from lists of files alone."""
+"""The result of applying a difference to a state, computed from lists of files alone."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_file_that_is_to_go_and_was_rewritten_has_its_rows_compared() -> None:
         applied(msgspec.structs.replace(operation, exact=True), state(A))
 
 
-def test_rows_that_others_have_deleted_do_not_come_back() -> None:
+def test_rows_that_other_clients_have_deleted_do_not_come_back() -> None:
     operation = between(state(A), state(A, B))
     ours = state(A, file("b", "their rows"))
     with pytest.raises(MergeConflict, match=r"rows of file b.parquet"):
@@ -106,7 +106,9 @@ def test_metadata_follows_where_ours_is_as_before() -> None:
     assert applied(operation, state(A, columns="nm")) == (set(), set())
 
 
-def test_files_are_right_where_others_have_added_a_column_and_not_where_one_is_another() -> None:
+def test_files_are_right_where_other_clients_have_added_a_column_and_not_where_one_is_another() -> (
+    None
+):
     operation = between(state(A), state(A, B))
     assert applied(operation, state(A, columns="nm")) == (set(), {"b.parquet"})
     strict = state(A).apply(_required(state(A)))

@@ -1,4 +1,4 @@
-"""How a transaction ended: once told, the answer never changes."""
+"""The outcome of a transaction: once returned, it never changes."""
 
 from __future__ import annotations
 

@@ -57,7 +57,9 @@ def test_twice_is_once(lake: MemoryLake, peer: Peer) -> None:
     assert peer.asked_for(Put) == other.asked_for(Put) == []
 
 
-def test_two_who_publish_at_the_same_time_make_one_entry(lake: MemoryLake, peer: Peer) -> None:
+def test_two_clients_that_publish_at_the_same_time_make_one_entry(
+    lake: MemoryLake, peer: Peer
+) -> None:
     lake.peer().decide("a", 7)
     head = peer.run_head()
     assert head is not None
@@ -91,7 +93,7 @@ def test_publishing_goes_on_behind_an_entry_of_another_client(lake: MemoryLake, 
 def test_commits_that_touch_one_file_go_in_entries_of_their_own(
     lake: MemoryLake, peer: Peer
 ) -> None:
-    """Composed into one entry nobody could tell what the first has done."""
+    """Composed into one entry, the log would not show what the first commit has done."""
     for amount in (1, 2):
         other = lake.peer()
         txn = other.begin()
@@ -117,7 +119,9 @@ def test_time_that_runs_out_leaves_the_rest_to_the_next_client(
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_one_of_a_process_publishes_for_all_who_wait(lake: MemoryLake, peer: Peer) -> None:
+def test_one_transaction_of_a_process_publishes_for_all_that_wait(
+    lake: MemoryLake, peer: Peer
+) -> None:
     lake.peer().decide("a", 7)
     head = peer.run_head()
     assert head is not None

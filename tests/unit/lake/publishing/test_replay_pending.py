@@ -77,7 +77,7 @@ def test_operations_of_an_unfit_commit_are_replayed_on_the_foreign_state(
     assert lake.rows("a") == {0: 1005, 1: 1000}
 
 
-def test_of_two_who_reconcile_one_does_and_the_other_finds_nothing_unfit(
+def test_the_slower_of_two_reconcilers_takes_over_the_result_of_the_first(
     lake: MemoryLake, peer: Peer
 ) -> None:
     update_decided(lake)
@@ -185,7 +185,7 @@ def constrained(client: Client) -> Program[bool]:
 def test_a_base_that_is_cleaned_up_keeps_nothing_from_being_replayed(
     lake: MemoryLake, peer: Peer, others: list[Callable[[Client], Program[bool]]]
 ) -> None:
-    """Rows that were appended fit, as the commit itself tells; what was read counts as changed."""
+    """Rows that were appended fit, as the commit itself shows; what was read counts as changed."""
     txn = update_decided(lake, reads=True)
     lake.peer().decide("a", 7)
     cleaned_up(lake, *others)
@@ -196,7 +196,7 @@ def test_a_base_that_is_cleaned_up_keeps_nothing_from_being_replayed(
     assert lake.rows("a") == {0: 1005, 1: 1000, 7: 0}
 
 
-def test_rows_for_which_a_cleaned_up_log_can_not_tell_that_they_fit_are_void(
+def test_rows_that_a_cleaned_up_log_can_not_show_to_fit_are_void(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = lake.peer().decide("a", 7)
@@ -219,10 +219,10 @@ def test_a_property_behind_a_log_that_was_cleaned_up_makes_nothing_unfit(
     assert lake.rows("a") == {0: 105, 1: 100}
 
 
-def test_clean_up_of_ours_takes_nothing_in_that_a_cleaned_up_log_can_not_tell(
+def test_gc_absorbs_no_entry_that_a_cleaned_up_log_no_longer_has(
     lake: MemoryLake, peer: Peer
 ) -> None:
-    """The past would be told with rows that others wrote later."""
+    """The past would be shown with rows that other clients wrote later."""
     update_decided(lake)
     rewritten(lake)  # days before, so that this entry is cleaned up too
     cleaned_up(lake, described)
@@ -290,7 +290,7 @@ def test_head_never_names_an_object_that_may_not_be_there(lake: MemoryLake, peer
 def test_a_commit_whose_object_was_deleted_is_void_only_once_an_entry_stands_against_it(
     lake: MemoryLake, peer: Peer
 ) -> None:
-    """Somebody may have it in memory, and be about to publish it."""
+    """A client may have it in memory, and be about to publish it."""
     holder = lake.peer()
     txn = holder.decide("a", 7)
     (ref,) = lake.head.tables["a"].pending

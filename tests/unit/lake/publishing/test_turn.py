@@ -42,7 +42,7 @@ def head_of(lake: MemoryLake) -> Head:
 
 
 def publishing(peer: Peer, txn: TransactionState | None, head: Head) -> Program[Published]:
-    """What ``peer`` does to have the table published; without ``txn`` nobody is waited for."""
+    """What ``peer`` does to have the table published; without ``txn`` no owner is waited for."""
     ours = frozenset() if txn is None else frozenset([txn.id])
     found = yield from publish_once(peer.context, head, "a", ours)
     assert isinstance(found, Published), found
@@ -57,7 +57,7 @@ def to_its_pause(process: Any) -> Any:
 
 
 def to_its_end(process: Any) -> tuple[Published, list[Any]]:
-    """Its result, and what it has asked of the store meanwhile."""
+    """Its result, and its requests to the store meanwhile."""
     asked = []
     while not process.done:
         asked.append(process.step()[0])
@@ -96,7 +96,7 @@ def test_a_commit_whose_owner_has_died_is_published_after_some_checks(lake: Memo
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_an_owner_who_had_time_enough_is_not_waited_for(lake: MemoryLake) -> None:
+def test_an_owner_that_had_time_enough_is_not_waited_for(lake: MemoryLake) -> None:
     decided(lake, 7)
     lake.pass_by(5.0)
     second, its = decided(lake, 8)

@@ -86,7 +86,9 @@ def test_names_are_noted_for_the_day_that_head_is_lost(lake: MemoryLake) -> None
     assert found.aliases == tuple(lake.head.names)
 
 
-def test_of_two_who_note_names_nobody_sets_the_claim_back(lake: MemoryLake, peer: Peer) -> None:
+def test_a_slow_client_does_not_overwrite_newer_names_in_a_claim(
+    lake: MemoryLake, peer: Peer
+) -> None:
     named(lake, "orders")
     owner = claim(lake)
     assert owner is not None

@@ -92,7 +92,7 @@ def test_with_its_last_name_it_goes_and_is_published_first(lake: MemoryLake, pee
     assert peer.run(claim_of("a")) is None
 
 
-def test_of_two_who_take_the_last_two_names_one_takes_the_table_out(
+def test_two_clients_that_remove_the_last_two_names_unregister_the_table(
     lake: MemoryLake, peer: Peer
 ) -> None:
     registered(peer, a="a")

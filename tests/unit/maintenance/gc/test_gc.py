@@ -1,4 +1,4 @@
-"""Cleaning up: HEAD moves past who will not come back, and then what he has left goes."""
+"""Garbage collection: HEAD fences dead transactions, and then their objects are deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def peer(lake: MemoryLake) -> Peer:
 
 
 def left_behind(lake: MemoryLake) -> tuple[list[str], Peer, object]:
-    """What somebody has uploaded who then stopped, and he himself."""
+    """The objects that a client has uploaded before it stopped, and the client."""
     before = set(lake.keys(""))
     slow = lake.peer()
     txn = slow.appending("a", 7)
@@ -31,7 +31,7 @@ def left_behind(lake: MemoryLake) -> tuple[list[str], Peer, object]:
 
 
 def go_on(lake: MemoryLake, number: int = 8) -> None:
-    """A commit after that: who was decided by then is in HEAD."""
+    """A commit after that: transactions that were decided by then are in HEAD."""
     other = lake.peer()
     other.commit(other.appending("a", number))
 
@@ -102,7 +102,7 @@ def test_gc_deletes_nothing_where_head_can_not_be_moved(lake: MemoryLake, peer: 
     assert peer.asked_for(DeleteObject) == []
 
 
-def test_a_dry_run_tells_the_same_and_writes_nothing(lake: MemoryLake, peer: Peer) -> None:
+def test_a_dry_run_reports_the_same_and_writes_nothing(lake: MemoryLake, peer: Peer) -> None:
     left_behind(lake)
     grow_old(lake)
     before, objects = lake.head, lake.keys("")
@@ -124,7 +124,9 @@ def test_decided_commits_that_are_not_published_yet_keep_all_they_need(
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_the_records_of_those_who_are_too_old_go(lake: MemoryLake, peer: Peer) -> None:
+def test_the_record_of_a_transaction_that_is_too_old_is_deleted(
+    lake: MemoryLake, peer: Peer
+) -> None:
     owner = lake.peer()
     txn = owner.appending("a", 7)
     owner.run(save(txn))

@@ -1,4 +1,4 @@
-"""The upkeep of a lake: what is due, who does it, and what it asks of the store."""
+"""The upkeep of a lake: due tasks, the maintainer that does them, and its requests."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_with_no_time_nothing_begins(lake: MemoryLake) -> None:
 
 
 def held(lake: MemoryLake, task: str = "gc") -> tuple[Peer, Lease]:
-    """Somebody who is at work on a task."""
+    """A maintainer that works on a task."""
     peer = lake.peer()
     found = peer.run(take(peer.context, task, "somebody", peer.run(look(task))))
     assert found is not None

@@ -280,7 +280,7 @@ def test_substitution() -> None:
 
 
 @pytest.mark.parametrize("sql", ["a[0].x", "get(a, 0).x.y", "m['k'].x", "s.a[1].x = 1"])
-def test_a_field_of_an_element_would_not_follow_a_rename(sql: str) -> None:
+def test_a_field_of_an_element_is_refused_because_it_would_not_follow_a_rename(sql: str) -> None:
     with pytest.raises(InvalidOperation, match="when that is renamed"):
         parse_expression(sql)
 

@@ -323,7 +323,7 @@ def test_a_file_that_nobody_knows_yet_is_written_in_its_place(
 def test_leftovers_of_an_attempt_at_a_new_key_are_replaced_at_once(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And never cut short in its place: somebody may know it, if that attempt was not the last."""
+    """And never cut short in its place: a client may know it, if that attempt was not the last."""
     (tmp_path / "k").write_bytes(b"half of it")
     before = (tmp_path / "k").open("rb")
     token_of(store.put("k", b"whole", NEW))
@@ -350,7 +350,7 @@ def test_a_new_file_that_could_not_be_written_is_gone(
 def test_an_attempt_that_could_not_begin_leaves_what_is_there(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file at its key may be whole: what an earlier attempt was not told of."""
+    """The file at its key may be whole: an earlier attempt may have stored it without an answer."""
     (tmp_path / "k").write_bytes(b"whole")
 
     def exhausted(*arguments: object) -> int:

@@ -13,7 +13,7 @@ from lakevilla.store.location import Location, parse_location
 
 
 class Recorder:
-    """A backend that remembers paths and lists all it has, whatever was asked to be left out."""
+    """A backend that remembers paths and lists all it has, even what a request leaves out."""
 
     def __init__(self, location: Location) -> None:
         self.location = location

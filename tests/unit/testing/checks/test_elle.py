@@ -373,7 +373,7 @@ def renamed(one, shift):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_transactions_that_overlap_may_take_effect_in_any_order(seed):
-    """Each at a moment of its own between its beginning and its end: linearizable."""
+    """Each takes effect at one time between its beginning and its end: linearizable."""
     source = random.Random(seed)
     state = {"x": (), "y": ()}
     made = []

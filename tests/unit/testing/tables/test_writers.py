@@ -1,4 +1,4 @@
-"""The simulated foreign clients of both formats, and their readers, held against real ones."""
+"""The simulated foreign clients of both formats, and their readers, compared with real ones."""
 
 import json
 

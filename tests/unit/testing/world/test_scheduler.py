@@ -267,7 +267,7 @@ def test_content_tags_repeat_with_the_content():
     assert len(set(client.result)) == 3
 
 
-def test_trace_tells_a_request_a_line():
+def test_trace_prints_one_line_a_request():
     simulation, _ = run_alone(lambda client: increment(client, 1))
     assert len(simulation.trace) == 2
     assert "get" in str(simulation.trace[0])

@@ -1,4 +1,4 @@
-"""A commit that was tried before, and of which nobody has told what became of it."""
+"""A commit that was tried before, and whose outcome its client does not know."""
 
 from __future__ import annotations
 

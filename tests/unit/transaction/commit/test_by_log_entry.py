@@ -1,4 +1,4 @@
-"""The commit of one table by its own log entry: what becomes of each way that its create ends."""
+"""The commit of one table by its own log entry: the outcome for each way that its create ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOST = Unknown("the connection was cut")
 
 @pytest.fixture
 def lake() -> MemoryLake:
-    """Without a HEAD: nothing of it is asked for here."""
+    """A context without a HEAD: nothing of HEAD is requested here."""
     return MemoryLake(warm=False)
 
 
@@ -193,7 +193,7 @@ def test_files_that_take_longer_than_a_number_is_trusted_have_it_searched_for_ag
 def test_an_entry_that_took_longer_than_a_number_is_trusted_counts_as_the_newest_alone(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
-    """Clean-up may have taken the number away meanwhile: then nobody sees what is there."""
+    """Clean-up may have removed the number meanwhile: then no reader sees the entry."""
 
     def late() -> object:
         lake.pass_by(peer.context.settings.trusted_tip_seconds + 1)

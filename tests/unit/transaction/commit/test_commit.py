@@ -40,7 +40,9 @@ def test_nothing_written_asks_nothing(peer: Peer) -> None:
     assert (result.versions, result.global_version) == ({}, None)
 
 
-def test_a_reader_is_of_the_version_that_it_has_read(lake: MemoryLake, peer: Peer) -> None:
+def test_the_commit_of_a_reader_has_the_global_version_that_it_has_read(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.begin()
     peer.read(txn, "a")
     before = lake.head

@@ -1,4 +1,4 @@
-"""Step 2: what a transaction did, table by table, under a name that tells its bytes."""
+"""Step 2: what a transaction did, table by table, under a name that has the hash of its bytes."""
 
 from __future__ import annotations
 

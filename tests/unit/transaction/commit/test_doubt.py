@@ -76,7 +76,7 @@ def test_an_outcome_is_unknown_where_another_process_may_have_committed_too(
     assert txn.state is Status.OPEN
 
 
-def test_a_failed_one_keeps_the_error_that_tells_more(txn: TransactionState) -> None:
+def test_a_failed_transaction_keeps_the_more_precise_error(txn: TransactionState) -> None:
     first = txn.fail(lv.ConflictError("lost"))
     found = doubtful(txn, first)
     assert txn.ending.failure is found

@@ -1,4 +1,4 @@
-"""Steps 6 and 7: what was decided goes into logs; nothing that is met there undoes it."""
+"""Steps 6 and 7: what was decided is written into logs; nothing that is found there undoes it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_record_that_can_not_be_deleted_fails_nobody(peer: Peer) -> None:
     assert peer.run(publish_decided(txn, found)).versions == {"a": 2, "b": 2}
 
 
-def test_rows_that_were_read_and_changed_by_others_before_it_was_published_are_reported(
+def test_rows_that_were_read_and_changed_by_other_clients_before_it_was_published_are_reported(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.begin()

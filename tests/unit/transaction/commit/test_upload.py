@@ -1,4 +1,6 @@
-"""Step 3: all that a commit names is stored, and all that may speak against it asked, in one go."""
+"""Step 3: all that a commit names is stored, and all that may prevent it is requested, in one
+round.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,7 @@ def test_entries_of_other_clients_are_seen_during_the_upload(lake: MemoryLake, p
     assert peer.context.tails["a"].tip == lake.version("a")
 
 
-def test_a_commit_of_the_lake_above_all_that_head_tells_asks_for_a_newer_head(
+def test_a_commit_of_the_lake_that_head_does_not_know_makes_the_upload_request_head(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)

@@ -1,4 +1,4 @@
-"""Places are taken once, by who asked for queues, and all of them are given back."""
+"""Places are taken once, by transactions with Feature.CT, and all of them are given back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def context() -> Context:
 
 
 def answered(program: object, *, listed: tuple[ObjectInfo, ...] = ()) -> list[object]:
-    """Run a program to its end; what it asked for, in order, as a store would answer it."""
+    """Run a program to its end against an empty store; return its requests, in order."""
     asked: list[object] = []
 
     def run(part: object, answer: object = None) -> object:

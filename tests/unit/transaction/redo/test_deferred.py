@@ -1,4 +1,4 @@
-"""Operations that are put off behind others, and put off again when one gives way."""
+"""Operations that are deferred behind other transactions, and again after giving way."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def context() -> Context:
 
 @pytest.fixture
 def txn(context: Context) -> TransactionState:
-    """Others go first on ``t``, and nobody on ``u``."""
+    """Other transactions are ahead on ``t``, and none on ``u``."""
     txn = by_hand.begun(context, "t", "u", features=Feature.CT | Feature.I)
     txn.claims.queue = Queue(
         [
@@ -52,7 +52,7 @@ def put_off(txn: TransactionState, operation: Operation) -> bool:
     return outcome(is_deferred(txn, operation))
 
 
-def test_only_what_others_go_before_is_deferred(txn: TransactionState) -> None:
+def test_only_an_operation_behind_other_transactions_is_deferred(txn: TransactionState) -> None:
     assert put_off(txn, delete("t"))
     assert not put_off(txn, delete("u"))
 

@@ -74,7 +74,7 @@ def test_files_are_its_own_to_delete_until_its_commit_point_was_tried(
     assert ending.is_in_doubt is in_doubt
 
 
-def test_only_what_lost_to_others_is_run_again() -> None:
+def test_only_a_transaction_that_lost_to_another_one_is_run_again() -> None:
     assert Ending(status=Status.FAILED, failure=ConflictError("others came first")).may_run_again
     assert not Ending(status=Status.FAILED, failure=TransactionAborted("by another")).may_run_again
     assert not Ending().may_run_again

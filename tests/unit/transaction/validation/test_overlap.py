@@ -62,7 +62,7 @@ def after(head: Head, change: Change, *, told: bool = True) -> Head:
 
 
 def cleared(txn: TransactionState, head: Head) -> bool:
-    """As far as it is told without a request."""
+    """The verdict as far as it is known without a request."""
     return outcome(is_cleared(txn, head, "t", txn.context.tails["t"]))
 
 
@@ -107,7 +107,7 @@ def test_a_read_makes_an_append_rely_on_rows(txn: TransactionState) -> None:
     ("came", "passed"),
     [(data_file("far", 100, 109), True), (data_file("near", 0, 5), False)],
 )
-def test_rows_that_came_are_held_against_what_was_asked_for(
+def test_added_rows_are_compared_with_the_predicate_of_a_read(
     txn: TransactionState, head: Head, came: DataFile, passed: bool
 ) -> None:
     by_hand.read(txn, "id < 10")
@@ -117,7 +117,7 @@ def test_rows_that_came_are_held_against_what_was_asked_for(
 
 
 @pytest.mark.parametrize(("gone", "passed"), [(HIGH, True), (LOW, False)])
-def test_files_that_went_are_held_against_those_that_could_match(
+def test_removed_files_are_compared_with_files_that_could_match(
     txn: TransactionState, head: Head, gone: DataFile, passed: bool
 ) -> None:
     by_hand.read(txn, "id < 10")

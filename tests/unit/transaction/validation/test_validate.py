@@ -1,4 +1,4 @@
-"""What a transaction relied on, held against what came: driven by hand, over values."""
+"""What a transaction relied on, compared with later commits: driven by hand, over values."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_table_that_head_means_another_by_is_reported_without_a_read_of_its_lo
     assert "it was dropped or replaced, and created again" in found.conflict.message
 
 
-def test_under_snapshot_isolation_what_changes_rows_reads_them_all_the_same(
+def test_an_update_is_redone_for_new_rows_under_snapshot_isolation_too(
     context: Context,
 ) -> None:
     txn = by_hand.begun(context, isolation="snapshot", features=Feature.I)

@@ -31,7 +31,7 @@ def told(txn: TransactionState, head: Head | None) -> tuple[Versions, Rule | Non
     return outcome(firing(txn, head, new, tail))
 
 
-def test_without_head_each_entry_of_others_is_a_version(context: Context) -> None:
+def test_without_head_each_entry_of_other_clients_is_a_version(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.read(txn)
     assert told(txn, None) == (Versions(read=0, hidden=0, log=None, write=1, written=1), None)

@@ -55,7 +55,7 @@ def test_a_place_that_is_not_its_own_is_refused(
     assert lake.head == before
 
 
-def test_of_two_who_make_one_table_the_second_is_refused(lake: MemoryLake) -> None:
+def test_the_second_of_two_creations_of_one_table_is_refused(lake: MemoryLake) -> None:
     first, second = lake.peer(), lake.peer()
     one, other = creating(first, "c"), creating(second, "c")
     first.commit(one)

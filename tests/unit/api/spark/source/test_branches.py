@@ -1,4 +1,4 @@
-"""What the data source tells of a branch: its rows, changes and versions, as tasks read them."""
+"""The data source on a branch: rows, changes and versions, as tasks read them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_an_offset_names_what_is_known_of_its_history() -> None:
 
 
 def test_a_commit_that_is_not_kept_is_not_compared() -> None:
-    """A quiet lake whose history has expired is the same lake."""
+    """A lake without new commits whose history has expired is the same lake."""
     kept_then = Offset(7, lake="ours", commit="01a2")
     assert Offset.of(kept_then.as_dict()) == kept_then
     assert result(refuse_other_history(HEAD, kept_then, "changes")) is None

@@ -1,4 +1,4 @@
-"""The options of the data source: what they mean, and what is told of those that mean nothing."""
+"""The options of the data source: their meaning, and the errors for unknown ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of a writer: what they mean, and what is told of those that mean nothing."""
+"""The options of a writer: their meaning, and the errors for unknown ones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Proposals that are not what they should be: they are left, and stop neither leader nor owner.
 
-Each time one process waits with a proposal, somebody spoils that, and another process leads. Then
+One process waits with a proposal, the test damages that, and another process leads. Then
 its owner goes on, and commits without it.
 """
 
@@ -163,7 +163,9 @@ def test_a_proposal_that_is_too_large_is_not_read(lake: MemoryLake) -> None:
 
 
 def test_ten_thousand_that_say_nothing_hide_others_and_stop_nobody(lake: MemoryLake) -> None:
-    """As many as one replacement may take are read; whoever is behind them leads himself."""
+    """As many as one replacement may take are read; a proposal behind them is committed by its
+    owner.
+    """
     owner = proposing(lake.peer(), 7)
     number = lake.head.replacement
     for at in range(10_000):
@@ -197,7 +199,7 @@ def commit_object_of(lake: MemoryLake) -> str:
     return f"_lakevilla/commits/{one.txn}-{one.digest}.json"
 
 
-def test_a_commit_object_that_is_gone_is_published_by_whoever_has_read_the_proposal(
+def test_a_commit_whose_object_is_gone_is_published_by_a_client_that_has_read_its_proposal(
     lake: MemoryLake,
 ) -> None:
     owner = proposing(lake.peer(), 7)

@@ -1,6 +1,7 @@
-"""Commits in a crowd: proposed, taken along by others, led by oneself, and never told no too early.
+"""Commits in a crowd: proposed, included by other clients, led by their owner, and never refused
+too early.
 
-Here one process is a crowd, so whoever commits proposes first.
+Here one process is a crowd, so each commit is proposed first.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def lake() -> MemoryLake:
 
 
 def proposing(peer: Peer, *ids: int, table: str = "a") -> Any:
-    """The commit of a process, up to the moment when it has proposed."""
+    """The commit of a process, run until it has proposed."""
     return proposed(peer, peer.appending(table, *ids))
 
 
@@ -62,7 +63,7 @@ def proposed(peer: Peer, txn: TransactionState) -> Any:
 
 
 def leading(process: Any) -> Any:
-    """The same, up to the moment when it replaces HEAD for all."""
+    """The same, run until it replaces HEAD for all."""
     return process.until(HEAD)
 
 
@@ -248,7 +249,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def refusing(peer: Peer, strict: set[str]) -> Any:
-    """Its owner's commit, up to the moment when by his own judgement it does not fit any more."""
+    """Its owner's commit, run until its own validation finds that it does not fit any more."""
     txn = peer.appending("a", 7)
     strict.add(txn.id)
     process = proposed(peer, txn)
@@ -304,7 +305,7 @@ def test_commits_that_can_not_be_proposed_race_as_before(lake: MemoryLake, optio
 
 
 def test_a_commit_that_brings_back_files_is_not_proposed(lake: MemoryLake) -> None:
-    """Only its owner looks, at each HEAD that he replaces, whether these are kept."""
+    """Only its owner checks, at each HEAD that it replaces, whether these are kept."""
     peer = lake.peer()
     before = lake.head.sequence
     adding = peer.begin()
@@ -492,7 +493,7 @@ def test_a_head_that_is_rebuilt_begins_with_an_empty_inbox(lake: MemoryLake) -> 
 # ------------------------------------------------------------- found long after it was taken
 
 
-def test_found_behind_later_commits_it_gets_its_version(lake: MemoryLake) -> None:
+def test_a_commit_that_is_found_behind_later_commits_gets_its_version(lake: MemoryLake) -> None:
     one = proposing(lake.peer(), 7)
     leading(proposing(lake.peer(), 8)).finish()
     leading(proposing(lake.peer(), 9)).finish()
@@ -521,7 +522,7 @@ def test_a_proposal_that_a_clean_up_may_have_reached_is_not_taken(lake: MemoryLa
     assert lake.ids("a") == [0, 1]
 
 
-def test_a_damaged_leaf_of_anothers_table_stops_no_leader() -> None:
+def test_a_damaged_leaf_of_another_members_table_stops_no_leader() -> None:
     with small_limits(True, crowded=True):
         lake = MemoryLake("a", "b", "c", "d", "e", "f")
         proposing(lake.peer(), 7, table="f")

@@ -1,4 +1,6 @@
-"""Transactions of one process that wait for HEAD: who leads works for all, and each is answered."""
+"""Transactions of one process that wait for HEAD: the leader works for all, and each gets an
+answer.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def candidates(peer: Peer, *ids: int) -> list[Candidate]:
 
 
 def at_the_door(peer: Peer, some: list[Candidate]) -> list[Any]:
-    """Their programs: the first is about to replace HEAD, the others wait."""
+    """Run the commits of these candidates: the first is about to replace HEAD, the others wait."""
     return [peer.steps(commit_together(one)) for one in some]
 
 

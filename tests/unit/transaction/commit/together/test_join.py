@@ -1,4 +1,6 @@
-"""The successor of a HEAD: each who fits, held against those before it in the same replacement."""
+"""The successor of a HEAD: each candidate is compared with those before it in the same
+replacement.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def adding(peer: Peer, table: str, amount: int) -> Candidate:
     return peer.candidate(txn)
 
 
-def test_all_who_fit_go_in_one_replacement_in_their_order(lake: MemoryLake, peer: Peer) -> None:
+def test_all_transactions_that_fit_commit_in_one_replacement_in_their_order(
+    lake: MemoryLake, peer: Peer
+) -> None:
     first, second, third = [peer.candidate(peer.appending("a", n)) for n in (7, 8, 9)]
     base = lake.head
     found = joined(peer, first, second, third)
@@ -109,7 +113,9 @@ def test_an_error_in_examining_one_commit_fails_that_commit_alone(peer: Peer) ->
 
 
 def test_no_table_is_written_down_under_the_id_of_another(lake: MemoryLake, peer: Peer) -> None:
-    """Validation tells so too; with the other's id in HEAD its rows would be nobody's."""
+    """Validation finds this too; with the other table's id in HEAD its rows would belong to no
+    table.
+    """
     txn = peer.candidate(peer.appending("a", 7)).txn
     head, tails = lake.head, {"a": peer.context.tails["a"]}
 
