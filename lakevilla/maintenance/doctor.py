@@ -66,12 +66,12 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
     reports = yield from parallel([_table(context, head, location) for location in locations])
     findings.extend(finding for some in reports for finding in some)
     lost = {finding.table for finding in findings if finding.kind == "table_lost"}
-    there = [location for location in locations if location not in lost]
+    existing = [location for location in locations if location not in lost]
     found = yield from report_queues(context, head)
     findings.extend(found.findings)
     findings.extend((yield from _history(context, head)))
     known = {finding.key for finding in findings if finding.key is not None}
-    findings.extend((yield from look_at_objects(context, head, there, known)))
+    findings.extend((yield from look_at_objects(context, head, existing, known)))
     findings.extend((yield from report_emptied(context, head)))
     findings.extend((yield from look_at_refs(context, head)))
     findings.extend((yield from look_at_upkeep()))
@@ -79,12 +79,12 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
         reported = {(finding.table, finding.kind, finding.key) for finding in findings}
         states = [AtHead(head), *(yield from states_of_refs(head))]
         kept = yield from tables_of(states[1:])
-        places = [*there, *(place for place in kept if place not in locations)]
+        places = [*existing, *(place for place in kept if place not in locations)]
         # The ends of the files alone: ``verify`` reports what is wrong in the middle of them.
-        looked = yield from look_at_files(context, states, places, files, Depth(0, 1))
+        checked = yield from look_at_files(context, states, places, files, Depth(0, 1))
         findings.extend(
             finding
-            for finding in looked.findings
+            for finding in checked.findings
             if (finding.table, finding.kind, finding.key) not in reported
         )
         findings = without_idle_risks(findings)

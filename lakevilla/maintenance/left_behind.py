@@ -111,20 +111,20 @@ def look_for() -> Program[LeftBehind]:
     for info in listed:
         for txn in _ID.findall(info.key):
             left.meet_id(txn)
-    of = {
+    by_prefix = {
         prefix: [info for info in listed if info.key.startswith(f"{prefix}/")]
         for prefix in PREFIXES
     }
-    left.heads = sorted(_numbers(of[HEADS_PREFIX]))
-    numbered = [*of[LEAVES_PREFIX], *of[BASES_PREFIX], *of[RECENT_PREFIX]]
+    left.heads = sorted(_numbers(by_prefix[HEADS_PREFIX]))
+    numbered = [*by_prefix[LEAVES_PREFIX], *by_prefix[BASES_PREFIX], *by_prefix[RECENT_PREFIX]]
     numbered += [info for info in listed if info.key.startswith((INBOX_PREFIX, HOMES_PREFIX))]
-    left.has_remains = any(of.values())
+    left.has_remains = any(by_prefix.values())
     left.made = max([*_numbers(numbered), *left.heads, 0])
-    yield from _read_pages(left, of[PAGES_PREFIX])
-    yield from _read_leaves(left, of[LEAVES_PREFIX])
-    yield from _read_commits(left, of[COMMITS_PREFIX])
-    yield from _read_keys(left, of[KEYS_PREFIX])
-    yield from _read_bases(left, of[BASES_PREFIX])
+    yield from _read_pages(left, by_prefix[PAGES_PREFIX])
+    yield from _read_leaves(left, by_prefix[LEAVES_PREFIX])
+    yield from _read_commits(left, by_prefix[COMMITS_PREFIX])
+    yield from _read_keys(left, by_prefix[KEYS_PREFIX])
+    yield from _read_bases(left, by_prefix[BASES_PREFIX])
     for head in (yield from recent_heads()):
         left.lakes.update((head.lake_id, *head.former))
     within = [info.key.removesuffix(_CLAIM) for info in listed if info.key.endswith(_CLAIM)]
@@ -342,11 +342,14 @@ def _as_known(known: RefEntry | None, found: RefEntry) -> RefEntry | None:
     if found.kind != "branch":
         # Only HEAD names the directory in which `keep` has stored what a tag or clone has.
         # A tag or clone that was kept since has a newer base, of the same state.
-        was, now = known.base, found.base
-        same = (was.sequence, was.timestamp_ms) == (now.sequence, now.timestamp_ms)
+        old_base, new_base = known.base, found.base
+        same = (old_base.sequence, old_base.timestamp_ms) == (
+            new_base.sequence,
+            new_base.timestamp_ms,
+        )
         if not same or known.source != found.source:
             return None
-        return msgspec.structs.replace(known, base=now)
+        return msgspec.structs.replace(known, base=new_base)
     if known.base == found.base and known.epoch == found.epoch:
         return msgspec.structs.replace(known, epochs=found.epochs, synced=found.synced)
     if known.id == found.id:

@@ -299,7 +299,7 @@ def _nothing_to_rebuild() -> InvalidOperation:
 def _restored_log(context: Context, left: LeftBehind, condition: Condition) -> Program[Report]:
     """Write number 0 of a log again. The newest number exists, and is the lake's HEAD unchanged."""
     if left.heads != list(range(1, len(left.heads) + 1)):
-        missing = next(n for n, there in enumerate(left.heads, 1) if n != there)
+        missing = next(n for n, present in enumerate(left.heads, 1) if n != present)
         key = entry_key(HEADS_PREFIX, missing)
         raise CorruptObject(
             f"{key} is missing although later ones exist: restore it from a copy, then rebuild "
@@ -586,12 +586,12 @@ def _published_up_to(left: LeftBehind, tail: Tail) -> int:
 def _settle_keys(context: Context, left: LeftBehind, rebuilt: _Rebuilt) -> Program[None]:
     """Record in keys' objects that their last use committed, where a log or a page says so."""
     published = set().union(*rebuilt.published.values()) | left.decided.keys()
-    for name, held in left.keys:
-        record = held.record
+    for name, last in left.keys:
+        record = last.record
         done = record.txn in published or _is_applied(rebuilt, record)
         if not done or (record.committed is not None and record.committed == record.version):
             continue
-        yield from _settle(context, name, held)
+        yield from _settle(context, name, last)
 
 
 def _is_applied(rebuilt: _Rebuilt, record: KeyRecord) -> bool:
@@ -602,11 +602,11 @@ def _is_applied(rebuilt: _Rebuilt, record: KeyRecord) -> bool:
     return any(version is not None and version >= record.version for version in versions)
 
 
-def _settle(context: Context, name: str, held: HeldKey) -> Program[None]:
-    committed = 0 if held.record.version is None else held.record.version
-    record = msgspec.structs.replace(held.record, nonce=context.ids.nonce(), committed=committed)
+def _settle(context: Context, name: str, last: HeldKey) -> Program[None]:
+    committed = 0 if last.record.version is None else last.record.version
+    record = msgspec.structs.replace(last.record, nonce=context.ids.nonce(), committed=committed)
     # Refused: a new use has read the old record, and found the same.
-    yield from put_key(name, held, record)
+    yield from put_key(name, last, record)
 
 
 def _confirmation(head: Head, what: str) -> Finding:

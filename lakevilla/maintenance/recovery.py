@@ -88,7 +88,7 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
         # A replacement of HEAD that was under way when its client died may have been stored since.
         held = yield from context.head()
         if held is not None:
-            findings += yield from _publish(context, held.head, of=swept.stale)
+            findings += yield from _publish(context, held.head, only=swept.stale)
     ok = True
     held = yield from context.head()
     if held is not None:
@@ -149,14 +149,14 @@ def abort(context: Context, txn_id: str) -> Program[None]:
 
 
 def _publish(
-    context: Context, head: Head, of: Container[str] | None = None
+    context: Context, head: Head, only: Container[str] | None = None
 ) -> Program[list[Finding]]:
-    """Publish pending commits; with ``of`` only of tables with commits of these transactions."""
+    """Publish pending commits; with ``only`` only of tables with commits of these transactions."""
     yield from fetch_sound(head)
     locations = [
         location
         for location, state in head.tables.cached().items()
-        if any(of is None or ref.txn in of for ref in state.pending)
+        if any(only is None or ref.txn in only for ref in state.pending)
     ]
     found = yield from parallel([_recover_table(context, head, location) for location in locations])
     return [finding for some in found for finding in some]

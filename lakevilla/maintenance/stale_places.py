@@ -56,30 +56,30 @@ def give_up_places(context: Context, head: Head, owner: str) -> Program[Swept]:
     swept.findings.extend((yield from _left_alone(context, head, places)))
     for table, error in places.failed.items():
         swept.findings.append(Finding("error", error.kind, error.message, table=table))
-    held = [
+    held_places = [
         _Held(table, listed, marker.txn if isinstance(marker, Marker) else None)
         for table, markers in places.markers.items()
         for listed, marker in markers
         if not (isinstance(marker, Unreadable) and marker.newer)
     ]
     swept.findings.extend(_newer(places))
-    holders = {one.txn for one in held if one.txn is not None}
+    holders = {one.txn for one in held_places if one.txn is not None}
     holders |= {reservation.txn for reservation in head.reserved}
     ended = {txn for txn in holders if txn not in places.records.listed or head.is_fenced(txn)}
-    void = [one for one in held if one.txn in ended]
+    void = [one for one in held_places if one.txn in ended]
     yield from free([(one.table, one.listed.number) for one in void])
     swept.findings.extend(_freed(void, "void", "of transactions that have ended"))
-    held = [one for one in held if one.txn not in ended]
+    held_places = [one for one in held_places if one.txn not in ended]
 
     records = places.records.records
     own = {txn for txn, record in records.items() if owner and record.owner == owner}
     watched = {txn: places.records.listed[txn] for txn in holders - ended - own}
     # Markers never change: an unreadable one that still exists after a lease is old.
-    damaged = any(one.txn is None for one in held)
+    damaged = any(one.txn is None for one in held_places)
     dead, ended_since, silent = yield from _watch(context, watched, records, waits=damaged)
     swept.stale.update(dead)
     over = {None, *dead, *ended_since}
-    given_up = yield from _delete([one for one in held if one.txn in over])
+    given_up = yield from _delete([one for one in held_places if one.txn in over])
     for kind, txns, whose in (
         ("stale", dead, "of transactions that have shown no sign of life for their lease"),
         ("void", ended_since, "of transactions that have ended"),
@@ -184,18 +184,18 @@ def _watch(
                 del open_[txn]  # alive
 
 
-def _delete(held: Collection[_Held]) -> Program[list[_Held]]:
+def _delete(places: Collection[_Held]) -> Program[list[_Held]]:
     """Delete markers that were seen a while ago; return those that were deleted.
 
     They are listed again: meanwhile a number may have been freed and taken by another transaction.
     """
     tables: dict[str, list[Listed]] = {}
-    for one in held:
+    for one in places:
         tables.setdefault(one.table, []).append(one.listed)
     left = yield from parallel([still_there(table, seen) for table, seen in tables.items()])
-    there = {(table, number) for table, some in zip(tables, left, strict=True) for number in some}
-    yield from free(sorted(there))
-    return [one for one in held if (one.table, one.listed.number) in there]
+    present = {(table, number) for table, some in zip(tables, left, strict=True) for number in some}
+    yield from free(sorted(present))
+    return [one for one in places if (one.table, one.listed.number) in present]
 
 
 def _newer(places: Places) -> Iterable[Finding]:
@@ -207,23 +207,23 @@ def _newer(places: Places) -> Iterable[Finding]:
                 yield Finding("warning", marker.error.kind, message, table=table, key=key)
 
 
-def _freed(held: Iterable[_Held], kind: str, whose: str) -> Iterable[Finding]:
+def _freed(freed: Iterable[_Held], kind: str, owners: str) -> Iterable[Finding]:
     """Yield one finding for each table, which names some of the transactions."""
     tables: dict[str, list[_Held]] = {}
-    for one in held:
+    for one in freed:
         tables.setdefault(one.table, []).append(one)
-    for table, some in sorted(tables.items()):
-        txns = sorted({one.txn for one in some if one.txn is not None})
+    for table, of_table in sorted(tables.items()):
+        txns = sorted({one.txn for one in of_table if one.txn is not None})
         named = ", ".join(txns[:_NAMED])
         more = f" and {len(txns) - _NAMED} more" if len(txns) > _NAMED else ""
-        places = "1 place" if len(some) == 1 else f"{len(some)} places"
+        places = "1 place" if len(of_table) == 1 else f"{len(of_table)} places"
         about = f": {named}{more}" if txns else ""
         yield Finding(
             "note",
             kind,
-            f"{places} in the queue of table {table}, {whose}, "
-            f"{'was' if len(some) == 1 else 'were'} released{about}",
+            f"{places} in the queue of table {table}, {owners}, "
+            f"{'was' if len(of_table) == 1 else 'were'} released{about}",
             table=table,
             txn_id=txns[0] if len(txns) == 1 else None,
-            key=marker_key(table, some[0].listed.number) if len(some) == 1 else None,
+            key=marker_key(table, of_table[0].listed.number) if len(of_table) == 1 else None,
         )

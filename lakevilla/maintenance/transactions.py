@@ -147,7 +147,7 @@ def describe(context: Context, head: Head, records: Records) -> Program[dict[str
         elif record.sublog and context.clock.now() - seen > lease_of(context, record):
             state = "saved"
         tables = {*record.tables, *(ticket.table for ticket in record.tickets)}
-        tables |= {table for who, table in _reserved(head) if who == txn}
+        tables |= {table for owner, table in _reserved(head) if owner == txn}
         tables |= {edge.table for edge in edges if txn in (edge.holder, edge.waiter)}
         infos[txn] = TransactionInfo(
             txn,

@@ -101,7 +101,7 @@ def vacuum(
     if not dry_run:
         yield from refuse_older_head(context, f"vacuum of table {location}", [location])
     is_checked = not dry_run and (yield from _refuse_anothers(context, location))
-    asked = None if dry_run else (yield from ask_time(context, f"{location}/_lakevilla"))
+    request = None if dry_run else (yield from ask_time(context, f"{location}/_lakevilla"))
     listed = yield from list_objects(location)
     records = yield from list_objects(TXNS_PREFIX)
     head, view = yield from _newest(context, location)
@@ -120,7 +120,7 @@ def vacuum(
     if enforce_retention and wanted < least:
         raise _too_short(location, wanted, least, table_format.file_retention_source)
     table_format.check_cleanable(view.snapshot, (info.key for info in listed))
-    now = context.clock.now() if asked is None else (yield from shown_time(asked, listed))
+    now = context.clock.now() if request is None else (yield from shown_time(request, listed))
     before = now - wanted
     since = min([before, *_began(head, records)])
     times = int(since * 1000), int(now * 1000)
@@ -143,10 +143,10 @@ def vacuum(
     is_forgotten = since < now - least
     named |= yield from _named(context, location, view, states, times[0], is_forgotten)
     ages = Ages(before, now - context.settings.max_age_seconds)
-    doomed = yield from _doomed(context, head, view, listed, named, ages)
+    to_delete = yield from _doomed(context, head, view, listed, named, ages)
     if not dry_run:
-        yield from _delete(context, location, doomed)
-    return sorted(info.key[len(location) + 1 :] for info in doomed)
+        yield from _delete(context, location, to_delete)
+    return sorted(info.key[len(location) + 1 :] for info in to_delete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +213,15 @@ def _doomed(
     nested = nested_tables(location, [info.key for info in listed], head)
     old = [info for info in listed if info.modified_seconds < ages.retained]
     rest = yield from _not_named(location, old, named, {info.key for info in listed}, head)
-    may = [info for info in rest if table_format.may_name(info.key[len(location) + 1 :])]
-    unnamed = [info for info in may if not is_within(info.key, nested)]
-    doomed = yield from _unowned(head, location, unnamed, ages)
+    table_files = [info for info in rest if table_format.may_name(info.key[len(location) + 1 :])]
+    unnamed = [info for info in table_files if not is_within(info.key, nested)]
+    to_delete = yield from _unowned(head, location, unnamed, ages)
     if view.placement.overlay:
         # Another client may be about to publish the pending commits, and to name them.
-        doomed = [info for info in doomed if not _MANIFEST.fullmatch(info.key, len(location) + 1)]
-    return doomed
+        to_delete = [
+            info for info in to_delete if not _MANIFEST.fullmatch(info.key, len(location) + 1)
+        ]
+    return to_delete
 
 
 def _kept_by_refs(context: Context, head: Head | None, location: str) -> Program[KeptByRefs]:
@@ -301,13 +303,13 @@ def _not_named(
     location: str,
     files: Iterable[ObjectInfo],
     named: set[str],
-    there: set[str],
+    listed: set[str],
     head: Head | None,
 ) -> Program[list[ObjectInfo]]:
     """Return the files of the table that no state of it names."""
     epochs = yield from BranchEpochs.of(head)
     # A file that is named and not listed may still be stored here, under another spelling.
-    bases = {key.rsplit("/", 1)[-1] for key in named - there}
+    bases = {key.rsplit("/", 1)[-1] for key in named - listed}
     return [
         info
         for info in files
@@ -318,17 +320,17 @@ def _not_named(
     ]
 
 
-def _delete(context: Context, location: str, doomed: Sequence[ObjectInfo]) -> Program[None]:
-    for start in range(0, len(doomed), _AT_ONCE):
-        some = doomed[start : start + _AT_ONCE]
-        yield from parallel([delete(info.key) for info in some])
-    size = sum(info.size for info in doomed)
+def _delete(context: Context, location: str, files: Sequence[ObjectInfo]) -> Program[None]:
+    for start in range(0, len(files), _AT_ONCE):
+        batch = files[start : start + _AT_ONCE]
+        yield from parallel([delete(info.key) for info in batch])
+    size = sum(info.size for info in files)
     context.notify(
         Event(
             "vacuum",
             None,
-            f"vacuum deleted {len(doomed)} files of table {location} ({size} bytes)",
-            {"table": location, "files": len(doomed), "bytes": size},
+            f"vacuum deleted {len(files)} files of table {location} ({size} bytes)",
+            {"table": location, "files": len(files), "bytes": size},
         )
     )
 
@@ -414,18 +416,18 @@ def _unowned(
         for info in files
     }
     through_head = {owner[1] for owner in owners.values() if owner is not None and owner[0] == "h"}
-    over: set[str] = set()
+    ended: set[str] = set()
     if head is not None:
-        over = {txn for txn in through_head if head.is_fenced(txn)}
-        undecided = through_head - over
+        ended = {txn for txn in through_head if head.is_fenced(txn)}
+        undecided = through_head - ended
         if undecided:
             commits = (yield from commits_since(head, head.history_start)) or ()
-            over |= {commit.txn for commit in commits if commit.hash}
+            ended |= {commit.txn for commit in commits if commit.hash}
     kept = []
     for info in files:
         owner = owners[info.key]
         if owner is None or (
-            owner[1] in over
+            owner[1] in ended
             if owner[0] == "h"
             else max(started_at(owner[1]), info.modified_seconds) < ages.open
         ):

@@ -62,31 +62,33 @@ def garbage(
     if kept is None:  # another gc is at work: it determines the owners of the commit objects
         kept, commits = head.commits, []
     epochs = yield from BranchEpochs.of(head)
-    doomed: list[str] = []
+    to_delete: list[str] = []
     for location, files in listed.data.items():
-        doomed.extend((yield from _orphans(context, head, epochs, bases, location, files)))
+        to_delete.extend((yield from _orphans(context, head, epochs, bases, location, files)))
     old_commits = yield from _old_commits(head, bases, kept, commits)
     if not dry_run:
         yield from _note_never_made(head, kept, commits, set(old_commits))
-    doomed.extend(old_commits)
+    to_delete.extend(old_commits)
     sources = yield from _sources(context, head)
     # Where a pending commit can't be read, it may need any of them.
     for key, txn in listed.records if sources is not None else ():
-        over = head.is_fenced(txn) or find_commit(kept, txn) is not None
-        if over and key not in (sources or ()):
-            doomed.append(key)
-    doomed.extend(old_pages)
-    doomed.extend(key for key in listed.proposals if _is_over(key, head))
-    doomed.extend(_old_bases(head, {ref.key for ref in by_ref}, listed.bases))
+        has_ended = head.is_fenced(txn) or find_commit(kept, txn) is not None
+        if has_ended and key not in (sources or ()):
+            to_delete.append(key)
+    to_delete.extend(old_pages)
+    to_delete.extend(key for key in listed.proposals if _is_over(key, head))
+    to_delete.extend(_old_bases(head, {ref.key for ref in by_ref}, listed.bases))
     needed = named_leaves(head, bases)
     dead = yield from _dead_branches(epochs, listed)
     # While the HEAD of a dead branch is there, so is what that names.
     named = needed.union(*(branch.leaves for branch in dead.values()))
-    doomed.extend((yield from unreferenced_leaves(context, head, named, listed, dry_run=dry_run)))
+    to_delete.extend(
+        (yield from unreferenced_leaves(context, head, named, listed, dry_run=dry_run))
+    )
     ended = listed.ended | {commit.txn for commit in kept if commit.kind == "transaction"}
-    doomed.extend((yield from _void_markers(head, listed.markers, ended)))
+    to_delete.extend((yield from _void_markers(head, listed.markers, ended)))
     of_branches = yield from left_of_branches(context, head, bases, needed, dead, listed.held_back)
-    return [[*doomed, *of_branches[0]], *of_branches[1:]]
+    return [[*to_delete, *of_branches[0]], *of_branches[1:]]
 
 
 def _is_over(key: str, head: Head) -> bool:
@@ -243,14 +245,14 @@ def _void_markers(
 
     They are listed once more: a number that was freed since may be another transaction's by now.
     """
-    doomed: dict[str, list[Listed]] = {}
+    to_delete: dict[str, list[Listed]] = {}
     for table, listed, marker in markers:
         if marker.txn in ended or head.is_fenced(marker.txn):
-            doomed.setdefault(table, []).append(listed)
-    left = yield from parallel([still_there(table, some) for table, some in doomed.items()])
+            to_delete.setdefault(table, []).append(listed)
+    left = yield from parallel([still_there(table, some) for table, some in to_delete.items()])
     return [
         marker_key(table, number)
-        for table, numbers in zip(doomed, left, strict=True)
+        for table, numbers in zip(to_delete, left, strict=True)
         for number in numbers
     ]
 
@@ -280,13 +282,13 @@ class _DeadBranch:
 
 def _dead_branches(epochs: BranchEpochs, listed: Listing) -> Program[dict[str, _DeadBranch]]:
     """Return the dead epochs of which anything was listed; note those that can't be read."""
-    of: dict[str, list[str]] = {}
+    by_epoch: dict[str, list[str]] = {}
     for key in listed.of_branches:
         epoch = key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]
         if epochs.is_dead(epoch):
-            of.setdefault(epoch, []).append(key)
+            by_epoch.setdefault(epoch, []).append(key)
     dead = {}
-    for epoch, keys in sorted(of.items()):
+    for epoch, keys in sorted(by_epoch.items()):
         held, is_known = None, True
         try:
             held = yield from at_home(epoch, load_head())
@@ -371,7 +373,7 @@ def _files(
     """
     if held is None:
         return [], False
-    doomed: list[str] = []
+    to_delete: list[str] = []
     kept = False
     for location, state in held.head.tables.items():
         if location in head.tables:
@@ -383,8 +385,8 @@ def _files(
         needed = yield from kept_by(context, bases, location)
         keys = {info.key for info in listed}
         kept = kept or bool(needed.lost) or bool(keys & needed.keys)
-        doomed += [] if needed.lost else sorted(keys - needed.keys)
-    return doomed, kept
+        to_delete += [] if needed.lost else sorted(keys - needed.keys)
+    return to_delete, kept
 
 
 # -------------------- unreferenced leaves
@@ -427,8 +429,8 @@ def unreferenced_leaves(
         yield from put(now.key, encode(now), ABSENT)
     if ruling is None:
         return []
-    doomed = [key for key in fallen if _is_unreferenced(key, ruling)]
-    return doomed + [mark.key for mark in marks if mark.replacement < ruling.replacement]
+    to_delete = [key for key in fallen if _is_unreferenced(key, ruling)]
+    return to_delete + [mark.key for mark in marks if mark.replacement < ruling.replacement]
 
 
 def _mark(context: Context, head: Head, named: Iterable[str], now: float) -> LeafMark:

@@ -58,17 +58,17 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     head = yield from fence(context, held.head, listed, dry_run=dry_run)
     yield from load_tables(head)
     first, *later = yield from garbage(context, head, listed, dry_run=dry_run)
-    doomed = [key for some in (first, *later) for key in some]
+    deleted = [key for keys in (first, *later) for key in keys]
     now_ms = int(listed.now * 1000)
     emptied = yield from clean_emptied(context, head, now_ms, dry_run=dry_run)
     if not dry_run:
         yield from parallel([delete(key) for key in [*first, *too_old(listed.recent)]])
-        for some in later:
-            yield from parallel([delete(key) for key in some])
-        context.notify(Event("gc", None, f"gc deleted {len(doomed)} objects"))
+        for keys in later:
+            yield from parallel([delete(key) for key in keys])
+        context.notify(Event("gc", None, f"gc deleted {len(deleted)} objects"))
     word = "would be" if dry_run else "was"
     findings = [
-        *(Finding("note", "garbage", f"{key} {word} deleted", key=key) for key in doomed),
+        *(Finding("note", "garbage", f"{key} {word} deleted", key=key) for key in deleted),
         *emptied,
         *_unreserved(held.head, head, word),
         *_left_alone(listed, damaged),

@@ -92,8 +92,8 @@ class Listing:
 def look(context: Context, head: Head, *, dry_run: bool) -> Program[Listing]:
     """List and read the objects that a HEAD and its concurrent clients have left."""
     unreadable = yield from _unreadable(context, head)
-    asked = None if dry_run else (yield from ask_time(context, TXNS_PREFIX))
-    listed = yield from _list(context, head, unreadable, asked)
+    request = None if dry_run else (yield from ask_time(context, TXNS_PREFIX))
+    listed = yield from _list(context, head, unreadable, request)
     listed.markers = yield from _markers(context, listed.tickets)
     # Requested after markers and HEAD were read: a transaction that is named there has created its
     # record before, so one that has no record now has ended.
@@ -151,7 +151,7 @@ def _list(
     context: Context,
     head: Head,
     unreadable: dict[str, LakeVillaError],
-    asked: TimeAsked | None,
+    request: TimeRequest | None,
 ) -> Program[Listing]:
     listed = Listing(context.clock.now(), head.sequence, unreadable)
     locations = yield from _locations(context, head, listed)
@@ -169,15 +169,15 @@ def _list(
             *[list_objects(location) for location in locations],
         ]
     )
-    if asked is not None:
-        listed.now = yield from shown_time(asked, results[1])
+    if request is not None:
+        listed.now = yield from shown_time(request, results[1])
     _add_commits(listed, results[0])
     notes = [(info.key, *note) for info in results[1] if (note := created_by(info.key))]
     # ``note_created`` writes no note for an external place: a note that names one is not followed.
     notes = [note for note in notes if not (note[2] in head.tables or is_external(note[2]))]
     yield from _list_created(head, listed, notes)
-    still = {(location, txn) for location, files in listed.data.items() for _, txn in files}
-    held_up = {key for key, txn, location in notes if (location, txn) in still}
+    present = {(location, txn) for location, files in listed.data.items() for _, txn in files}
+    held_up = {key for key, txn, location in notes if (location, txn) in present}
     for info in results[1]:
         # A note stays until nothing is found at the place that it names.
         if (found := _RECORD.fullmatch(info.key)) is not None and info.key not in held_up:
@@ -292,9 +292,9 @@ def _markers(
 
 
 def _without_record(txns: Collection[str]) -> Program[set[str]]:
-    asked = sorted(txn for txn in txns if is_txn_id(txn))
-    infos = yield from parallel([object_info(record_key(txn)) for txn in asked])
-    return {txn for txn, info in zip(asked, infos, strict=True) if isinstance(info, Missing)}
+    known = sorted(txn for txn in txns if is_txn_id(txn))
+    infos = yield from parallel([object_info(record_key(txn)) for txn in known])
+    return {txn for txn, info in zip(known, infos, strict=True) if isinstance(info, Missing)}
 
 
 def named_pages(head: Head) -> Program[set[str]]:
@@ -331,25 +331,25 @@ _BODY = b'{"note":"its time of writing tells a clean-up the time of the store"}\
 
 
 @dataclass(frozen=True, slots=True)
-class TimeAsked:
+class TimeRequest:
     """An object that was just written, and the time of that by the client's own clock."""
 
     key: str
     own_seconds: float
 
 
-def ask_time(context: Context, directory: str) -> Program[TimeAsked]:
+def ask_time(context: Context, directory: str) -> Program[TimeRequest]:
     """Write the object of a directory; a LIST of it after this shows the time.
 
     Safe while other clients do the same: the object then has a later time, and still none ahead of
     the store's clock.
     """
-    asked = TimeAsked(f"{directory}/{TIME_NAME}", context.clock.now())
-    yield from put(asked.key, _BODY, ANY)
-    return asked
+    request = TimeRequest(f"{directory}/{TIME_NAME}", context.clock.now())
+    yield from put(request.key, _BODY, ANY)
+    return request
 
 
-def shown_time(asked: TimeAsked, listed: Iterable[ObjectInfo]) -> Program[float]:
+def shown_time(request: TimeRequest, listed: Iterable[ObjectInfo]) -> Program[float]:
     """Return seconds since the epoch by the store's clock, which had reached them when queried.
 
     A list that is behind has an older time, or none: then rather less is deleted by it.
@@ -360,13 +360,13 @@ def shown_time(asked: TimeAsked, listed: Iterable[ObjectInfo]) -> Program[float]
         The object is gone.
     """
     info: ObjectInfo | Missing | None
-    info = next((one for one in listed if one.key == asked.key), None)
+    info = next((one for one in listed if one.key == request.key), None)
     if info is None:
-        info = yield from stat(asked.key)
+        info = yield from stat(request.key)
     if isinstance(info, Missing):
         raise StoreError(
-            f"{asked.key} was deleted while a clean-up read the store's time from it: nothing was "
-            "deleted, run it again"
+            f"{request.key} was deleted while a clean-up read the store's time from it: nothing "
+            "was deleted, run it again"
         )
-    written, own = info.modified_seconds, asked.own_seconds
+    written, own = info.modified_seconds, request.own_seconds
     return own if abs(own - written) <= TOLERANCE_SECONDS else written

@@ -133,11 +133,11 @@ class _Run:
 
     def _may_begin(self, name: str) -> Program[bool]:
         """Return whether HEAD may be relied on: each task advances it, or deletes by it."""
-        ask = refuse_in_doubt if TASKS[name].goes_on else refuse_older_head
-        if ask in self.asked:
+        check = refuse_in_doubt if TASKS[name].goes_on else refuse_older_head
+        if check in self.asked:
             return True
         try:
-            yield from ask(self.context, "maintain")
+            yield from check(self.context, "maintain")
         except ConflictError as error:
             self._note(name, f"left for the next run: {error.message}")
             return False
@@ -146,7 +146,7 @@ class _Run:
                 self.findings.append(Finding("error", error.kind, error.message, key=error.key))
             self.ok = False
             return False
-        self.asked |= {ask, refuse_older_head}
+        self.asked |= {check, refuse_older_head}
         return True
 
     def watch(self, name: str) -> Program[None]:

@@ -205,15 +205,15 @@ def is_due(small: pa.Table, rules: UpkeepRules, now_ms: int) -> bool:
     """Return whether a partition has enough small files, or two of which one is old enough."""
     if rules.small_files is None or small.num_rows < 2:
         return False
-    of: dict[object, list[int]] = {}
+    by_partition: dict[object, list[int]] = {}
     values = small["partition_values"].to_pylist()
     for value, made_ms in zip(values, small["modification_time"].to_pylist(), strict=True):
-        of.setdefault(tuple(sorted(value or ())), []).append(made_ms)
+        by_partition.setdefault(tuple(sorted(value or ())), []).append(made_ms)
     old_ms = None if rules.days is None else now_ms - rules.days * DAY_SECONDS * 1000
     return any(
         len(times) >= rules.small_files
         or (old_ms is not None and len(times) > 1 and min(times) <= old_ms)
-        for times in of.values()
+        for times in by_partition.values()
     )
 
 

@@ -129,28 +129,28 @@ def look_at_files(
     depth: Depth,
 ) -> Program[Looked]:
     """Check every data file that the states have of these tables, each once."""
-    looked = Looked()
+    checked = Looked()
     drawn = _Drawn(depth, int(context.clock.now()) // _DAY_SECONDS)
     at_once = _AT_ONCE * context.engine.spreads
     rest = list(locations)
     while rest:
-        some, rest = rest[:_TABLES_AT_ONCE], rest[_TABLES_AT_ONCE:]
-        opened = yield from parallel([_opened(context, states, one) for one in some])
-        there: list[_State] = []
+        batch_of_tables, rest = rest[:_TABLES_AT_ONCE], rest[_TABLES_AT_ONCE:]
+        opened = yield from parallel([_opened(context, states, one) for one in batch_of_tables])
+        read: list[_State] = []
         for found, wrong in opened:
-            there += found
-            looked.findings += wrong
+            read += found
+            checked.findings += wrong
         batch: list[_File] = []
-        for file in (file for state in there for file in state.each()):
+        for file in (file for state in read for file in state.each()):
             batch.append(file)
             if len(batch) == at_once:
-                yield from _look(context, batch, drawn, looked)
+                yield from _look(context, batch, drawn, checked)
                 batch = []
-        yield from _look(context, batch, drawn, looked)
-        for state in there:
-            looked.findings += yield from _deletes(read_deletes, state)
-    looked.findings = list(_each_once(looked.findings))
-    return looked
+        yield from _look(context, batch, drawn, checked)
+        for state in read:
+            checked.findings += yield from _deletes(read_deletes, state)
+    checked.findings = list(_each_once(checked.findings))
+    return checked
 
 
 def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -223,27 +223,29 @@ class _Drawn:
         return number < share * 2**32
 
 
-def _look(context: Context, files: Sequence[_File], drawn: _Drawn, looked: Looked) -> Program[None]:
-    asked = [_asked(file, drawn) for file in files]
-    portions = in_portions(asked)
+def _look(
+    context: Context, files: Sequence[_File], drawn: _Drawn, checked: Looked
+) -> Program[None]:
+    checks = [_check_of(file, drawn) for file in files]
+    portions = in_portions(checks)
     outcomes = yield from context.engine.spread(look_into, portions)
-    looked.compared += sum(one.how == "hash" for one in asked)
-    looked.by_footer += sum(one.how == "footer" for one in asked)
-    looked.by_size += sum(one.how == "size" for one in asked)
-    looked.without_hash += sum(file.hash is None for file in files)
-    note(files=len(files), bytes=sum(one.size for one in asked if one.how == "hash"))
+    checked.compared += sum(one.how == "hash" for one in checks)
+    checked.by_footer += sum(one.how == "footer" for one in checks)
+    checked.by_size += sum(one.how == "size" for one in checks)
+    checked.without_hash += sum(file.hash is None for file in files)
+    note(files=len(files), bytes=sum(one.size for one in checks if one.how == "hash"))
     for file, wrong in zip(files, chain.from_iterable(outcomes), strict=True):
         if wrong is None:
             continue
         if wrong.is_missing and not (yield from _is_named(context, file)):
             continue
-        looked.findings.append(_finding(file, wrong))
+        checked.findings.append(_finding(file, wrong))
 
 
-def _asked(file: _File, drawn: _Drawn) -> AskedFile:
+def _check_of(file: _File, drawn: _Drawn) -> FileCheck:
     table = file.state.layout.table
     how: How = "hash" if drawn.compares(file) else "footer" if drawn.reads_footer(file) else "size"
-    return AskedFile(file.key, file.size, file.rows, file.hash, table, how)
+    return FileCheck(file.key, file.size, file.rows, file.hash, table, how)
 
 
 def _is_named(context: Context, file: _File) -> Program[bool]:
@@ -281,8 +283,10 @@ def _lost(table: str, message: str) -> Finding:
 
 def _deletes(read_deletes: ReadDeletes, state: _State) -> Program[list[Finding]]:
     """Return what is wrong with the deletes of rows of the files of a state."""
-    held = pc.or_(state.files["deletion_vector"].is_valid(), state.files["deletes"].is_valid())
-    files = state.files.filter(held)
+    has_deletes = pc.or_(
+        state.files["deletion_vector"].is_valid(), state.files["deletes"].is_valid()
+    )
+    files = state.files.filter(has_deletes)
     findings: list[Finding] = []
     for part in files.to_batches(max_chunksize=_AT_ONCE):
         rows = pa.Table.from_batches([part])
@@ -334,7 +338,7 @@ _MOST_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class AskedFile:
+class FileCheck:
     """A file, what is known of it, and how closely to check it; ``rows`` may not be known."""
 
     key: str
@@ -345,9 +349,9 @@ class AskedFile:
     how: How
 
 
-def in_portions(files: Iterable[AskedFile]) -> list[list[AskedFile]]:
+def in_portions(files: Iterable[FileCheck]) -> list[list[FileCheck]]:
     """Return the files in order, in portions of about as much work."""
-    portions: list[list[AskedFile]] = []
+    portions: list[list[FileCheck]] = []
     size = _MOST_BYTES
     for file in files:
         if size >= _MOST_BYTES or len(portions[-1]) >= _MOST_FILES:
@@ -358,7 +362,7 @@ def in_portions(files: Iterable[AskedFile]) -> list[list[AskedFile]]:
     return portions
 
 
-def look_into(files: Sequence[AskedFile]) -> Program[list[Damage | None]]:
+def look_into(files: Sequence[FileCheck]) -> Program[list[Damage | None]]:
     """Return what is wrong with each of the files."""
     try:
         return (yield from _look_into(files))
@@ -371,7 +375,7 @@ def look_into(files: Sequence[AskedFile]) -> Program[list[Damage | None]]:
     return found
 
 
-def _look_into(files: Sequence[AskedFile]) -> Program[list[Damage | None]]:
+def _look_into(files: Sequence[FileCheck]) -> Program[list[Damage | None]]:
     whole = [file for file in files if file.how == "hash"]
     others = [file for file in files if file.how != "hash"]
     hashed = [HashedFile(one.key, one.size, one.hash or "", one.table) for one in whole]
@@ -381,7 +385,7 @@ def _look_into(files: Sequence[AskedFile]) -> Program[list[Damage | None]]:
     return [wrong[file] for file in files]
 
 
-def _look_at_end(file: AskedFile) -> Program[Damage | None]:
+def _look_at_end(file: FileCheck) -> Program[Damage | None]:
     info = yield from object_info(file.key)
     if isinstance(info, Missing):
         return Damage("is missing although the table names it", is_missing=True)

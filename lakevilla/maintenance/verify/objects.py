@@ -47,8 +47,8 @@ def look_at_named_objects(context: Context, head: Head) -> Program[list[Finding]
         # A missing object that another client has released meanwhile is no error.
         held = yield from context.head()
         if held is not None and held.head.replacement != head.replacement:
-            still, _ = yield from _all_named(held.head)
-            absent &= {one.key for one in still}
+            still_named, _ = yield from _all_named(held.head)
+            absent &= {one.key for one in still_named}
             found = [f for f in found if f.kind != "missing_object" or f.key in absent]
     return [*findings, *found]
 
@@ -58,8 +58,8 @@ def _all_named(head: Head) -> Program[tuple[list[_Named], list[Finding]]]:
     named: dict[str, _Named] = {}
     findings: list[Finding] = []
 
-    def take(some: Iterable[_Named]) -> None:
-        named.update((one.key, one) for one in some)
+    def take(found: Iterable[_Named]) -> None:
+        named.update((one.key, one) for one in found)
 
     yield from fetch_sound(head)  # damage is reported with the leaf itself
     take((yield from _named_by(head, findings)))

@@ -62,10 +62,10 @@ def verify(
         states = [AtHead(head), *(yield from states_of_refs(head))]
     chosen = yield from chosen_places(head, (yield from tables_of(states)), tables)
     depth = Depth(hashes=sample, footers=sample)
-    looked = yield from look_at_files(context, states, chosen, read_deletes, depth)
-    findings = without_idle_risks(_each_once([*findings, *looked.findings]))
+    checked = yield from look_at_files(context, states, chosen, read_deletes, depth)
+    findings = without_idle_risks(_each_once([*findings, *checked.findings]))
     ok = all(finding.severity == "note" for finding in findings)
-    return Report(ok, (*findings, _summary(looked, len(chosen))))
+    return Report(ok, (*findings, _summary(checked, len(chosen))))
 
 
 def states_of_refs(head: Head) -> Program[list[LakeState]]:
@@ -111,21 +111,21 @@ def _each_once(findings: Sequence[Finding]) -> list[Finding]:
     return list(found.values())
 
 
-def _summary(looked: Looked, tables: int) -> Finding:
+def _summary(checked: Looked, tables: int) -> Finding:
     parts = [
-        f"{count:,} {how}"
-        for count, how in (
-            (looked.compared, "compared with the hash that was stored when they were written"),
-            (looked.by_footer, "by size and footer"),
-            (looked.by_size, "by size alone"),
+        f"{count:,} {comparison}"
+        for count, comparison in (
+            (checked.compared, "compared with the hash that was stored when they were written"),
+            (checked.by_footer, "by size and footer"),
+            (checked.by_size, "by size alone"),
         )
         if count
     ]
-    shown = f"{_count(looked.files, 'data file')} of {_count(tables, 'table')}"
+    shown = f"{_count(checked.files, 'data file')} of {_count(tables, 'table')}"
     shown += f": {', '.join(parts)}" if parts else ""
-    if looked.without_hash:
+    if checked.without_hash:
         shown += (
-            f"; {looked.without_hash:,} have no known hash, so damage in the middle of these is "
+            f"; {checked.without_hash:,} have no known hash, so damage in the middle of these is "
             "not found (other clients, or hash_files=False, or an Iceberg commit that is not kept "
             "any more)"
         )
