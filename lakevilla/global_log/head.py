@@ -430,8 +430,8 @@ def first_head(
 def with_refs(new: Head, refs: Mapping[str, RefEntry | None]) -> Head:
     """Return a HEAD that is about to be stored, with changed refs; None removes a ref."""
     has_clone = any(entry is not None and entry.kind == "clone" for entry in refs.values())
-    asked = FORMAT_WITH_CLONES if has_clone else FORMAT_WITH_REFS
-    return msgspec.structs.replace(new, format=max(new.format, asked), refs=new.refs.updated(refs))
+    needed = FORMAT_WITH_CLONES if has_clone else FORMAT_WITH_REFS
+    return msgspec.structs.replace(new, format=max(new.format, needed), refs=new.refs.updated(refs))
 
 
 def with_policy(new: Head, policy: Policy) -> Head:

@@ -123,16 +123,16 @@ def load_key_object(name: str) -> Program[HeldKey | None]:
     return HeldKey(record, found.token, number)
 
 
-def put_key(name: str, held: HeldKey | None, record: KeyRecord) -> Program[PutOutcome]:
-    """Create a key's object, or the successor of ``held`` if that is still the last use.
+def put_key(name: str, last: HeldKey | None, record: KeyRecord) -> Program[PutOutcome]:
+    """Create a key's object, or the successor of ``last`` if that is still the last use.
 
     In a log the write is refused as surely as a replacement is: the next number is taken for ever.
     """
-    if held is None:
+    if last is None:
         return (yield from put(name, bound(record), ABSENT))
-    if not held.record.as_log:
-        return (yield from put(name, bound(record), Match(held.token)))
-    key = entry_key(_log_of(name), held.number + 1)
+    if not last.record.as_log:
+        return (yield from put(name, bound(record), Match(last.token)))
+    key = entry_key(_log_of(name), last.number + 1)
     return (yield from put(key, bound(msgspec.structs.replace(record, as_log=True)), ABSENT))
 
 

@@ -97,8 +97,8 @@ def fires(
     update is in both, and is checked against all three rules. Snapshot isolation checks no read. A
     table that the global version log lacks has no version there to differ from.
     """
-    held = reads and isolation != "snapshot"
-    if held and r1_outdated_read(versions.read, versions.hidden, slack):
+    must_hold = reads and isolation != "snapshot"
+    if must_hold and r1_outdated_read(versions.read, versions.hidden, slack):
         return Rule.R1
     if not writes:
         return None
@@ -126,13 +126,13 @@ def known_of(added: Added) -> Known:
     return added.partition_values, statistics_text(added)
 
 
-def may_hold(layout: Layout, asked: Sequence[Expr | None], added: Iterable[Known]) -> bool:
+def may_hold(layout: Layout, predicates: Sequence[Expr | None], added: Iterable[Known]) -> bool:
     """Return whether one of the files may hold a row that was queried; None queries all rows."""
     files = list(added)
-    if not files or not asked:
+    if not files or not predicates:
         return False
-    here = [as_of(where, layout) for where in asked]
-    if None in here:
+    bound = [as_of(where, layout) for where in predicates]
+    if None in bound:
         return True
     values = [list(partition_values.items()) for partition_values, _ in files]
     table = pa.table(
@@ -142,5 +142,5 @@ def may_hold(layout: Layout, asked: Sequence[Expr | None], added: Iterable[Known
         }
     )
     return any(
-        pc.any(may_match(table, layout, where)).as_py() for where in here if where is not None
+        pc.any(may_match(table, layout, where)).as_py() for where in bound if where is not None
     )

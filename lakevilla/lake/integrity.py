@@ -77,10 +77,10 @@ def with_tags(
     named = None if state is None else state.refreshed
     found = None if named is None else (yield from _object(context, named))
     operations = () if found is None else found.operations
-    mine = [one for one in operations if isinstance(one, Refresh) and one.table == location]
-    if not mine:
+    refreshes = [one for one in operations if isinstance(one, Refresh) and one.table == location]
+    if not refreshes:
         return list(files)
-    tags = {file.ref: file.tags for file in (*mine[-1].files, *mine[-1].kept)}
+    tags = {file.ref: file.tags for file in (*refreshes[-1].files, *refreshes[-1].kept)}
     return [msgspec.structs.replace(f, tags=f.tags or tags.get(f.ref)) for f in files]
 
 

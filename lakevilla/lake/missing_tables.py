@@ -90,12 +90,12 @@ def wrong_root(context: Context, names: Sequence[str]) -> Program[str | None]:
         )
     if names or context.held is not None or parent.endswith("/") or not parent:
         return None
-    beside = yield from names_in(parent)
-    if f"{own}/" in beside:
+    siblings = yield from names_in(parent)
+    if f"{own}/" in siblings:
         return None
-    if own in beside:
+    if own in siblings:
         return f"the root {context.root} is a file, and a lake is a directory: check the root"
-    near = get_close_matches(own, [name[:-1] for name in beside if name.endswith("/")], _OFFERED)
+    near = get_close_matches(own, [name[:-1] for name in siblings if name.endswith("/")], _OFFERED)
     hint = f"did you mean {', '.join(f'{parent}/{name}' for name in near)}?" if near else ""
     return f"nothing is at the root {context.root}; {hint or 'check the root'}"
 

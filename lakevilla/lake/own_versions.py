@@ -46,7 +46,7 @@ def own_view(
     context: Context,
     head: Head | None,
     location: str,
-    asked: OwnVersion,
+    own: OwnVersion,
     until: View | None = None,
 ) -> Program[View]:
     """Return a table, as ``head`` means it, at a version of its own log.
@@ -61,15 +61,15 @@ def own_view(
         There is no such table, or it is another one by now.
     """
     state = yield from _state(head, location)
-    tail = yield from _newest(context, state, location, asked, until)
+    tail = yield from _newest(context, state, location, own, until)
     try:
-        then = yield from _opened(context, tail, asked)
+        snapshot = yield from _opened(context, tail, own)
     except VersionNotFound as error:
-        if asked.ref is not None:
+        if own.ref is not None:
             raise  # this error names those that exist
         waiting = head is not None and state is not None and _is_waiting(head, state, tail)
-        raise (yield from _not_kept(context, tail, asked, error.message, waiting)) from None
-    return View(location, state, Placement(then.version, ()), (), then, then, tail.tip)
+        raise (yield from _not_kept(context, tail, own, error.message, waiting)) from None
+    return View(location, state, Placement(snapshot.version, ()), (), snapshot, snapshot, tail.tip)
 
 
 def kept_versions(
@@ -93,7 +93,7 @@ def _newest(
     context: Context,
     state: TableState | None,
     location: str,
-    asked: OwnVersion,
+    own: OwnVersion,
     until: View | None,
 ) -> Program[Tail]:
     """Return the log, read again unless the requested version is known to exist."""
@@ -106,7 +106,7 @@ def _newest(
             table=location,
         )
     tail = yield from open_tail(context, location, missing_ok=state is not None)
-    if asked.version is None or asked.version > tail.tip:
+    if own.version is None or own.version > tail.tip:
         tail = yield from probe(context, tail)
     if state is not None and (yield from is_another(context, state, tail)):
         raise TableNotFound(
@@ -126,44 +126,44 @@ def _is_waiting(head: Head, state: TableState, tail: Tail) -> bool:
     return any(pending.sequence > done for pending in state.pending)
 
 
-def _opened(context: Context, tail: Tail, asked: OwnVersion) -> Program[TableSnapshot]:
+def _opened(context: Context, tail: Tail, own: OwnVersion) -> Program[TableSnapshot]:
     if tail.tip < 0:
         raise VersionNotFound("its creation is decided and not published yet")
     format_ = context.formats.of(tail.snapshot)
-    if asked.ref is not None:
-        return (yield from format_.at_ref(tail.snapshot, asked.ref))
-    version = asked.version
-    if asked.timestamp_ms is not None:
-        version = yield from format_.version_by(tail.snapshot, asked.timestamp_ms)
+    if own.ref is not None:
+        return (yield from format_.at_ref(tail.snapshot, own.ref))
+    version = own.version
+    if own.timestamp_ms is not None:
+        version = yield from format_.version_by(tail.snapshot, own.timestamp_ms)
         if version is None:
             raise VersionNotFound("all versions that are kept are later")
     elif version is not None and version > tail.tip:
         raise VersionNotFound("there is none yet")
     assert version is not None, "one of the three is given"
-    then = yield from snapshot_at(context, tail, version)
-    yield from format_.check_kept(tail.snapshot, then)
-    return then
+    snapshot = yield from snapshot_at(context, tail, version)
+    yield from format_.check_kept(tail.snapshot, snapshot)
+    return snapshot
 
 
 def _not_kept(
-    context: Context, tail: Tail, asked: OwnVersion, why: str, waiting: bool
+    context: Context, tail: Tail, own: OwnVersion, why: str, waiting: bool
 ) -> Program[VersionNotFound]:
     """Return the error for a version that can't be opened: the reason, and the versions left.
 
     ``waiting``: a commit is decided and not published yet.
     """
-    message = f"table {tail.location} has no {asked}"
+    message = f"table {tail.location} has no {own}"
     kept = None
     if tail.tip >= 0:
         with suppress(LakeVillaError):  # the first error is the better one
             kept = yield from context.formats.of(tail.snapshot).kept_range(tail.snapshot)
     if kept is None:
         message += f": {why}"
-    elif asked.version is not None and asked.version <= tail.tip:
+    elif own.version is not None and own.version <= tail.tip:
         message += " any more: its log was cleaned up, or its snapshot expired"
-    elif asked.version is not None and waiting:
+    elif own.version is not None and waiting:
         message += " (commits that are decided and not published yet have no number in it)"
-    elif asked.version is not None and tail.snapshot.format == "iceberg":
+    elif own.version is not None and tail.snapshot.format == "iceberg":
         message += " (snapshot ids, branches and tags are given as iceberg_ref=)"
     advice = "read without a version to get its newest state"
     if kept is not None:
@@ -175,7 +175,7 @@ def _not_kept(
     return VersionNotFound(f"{message}; {advice}", table=tail.location)
 
 
-def refuse_missing_files(context: Context, view: View, asked: OwnVersion) -> Program[None]:
+def refuse_missing_files(context: Context, view: View, own: OwnVersion) -> Program[None]:
     """Raise an error if files of a state are gone: by VACUUM, or by an expiry of snapshots.
 
     Called after a read has failed, so that a read that succeeds costs no requests.
@@ -185,7 +185,7 @@ def refuse_missing_files(context: Context, view: View, asked: OwnVersion) -> Pro
         return
     tail = yield from open_tail(context, view.location)
     first = None
-    if asked.ref is None:
+    if own.ref is None:
         first = yield from _first_without(context, tail, view.snapshot.version, missing)
     advice = "read without a version to get its newest state"
     if first == tail.tip:
@@ -193,7 +193,7 @@ def refuse_missing_files(context: Context, view: View, asked: OwnVersion) -> Pro
     elif first is not None:
         advice = f"versions {first} to {tail.tip} do not need it: request one of them"
     raise VersionNotFound(
-        f"table {view.location} can't be read at {asked} any more: {next(iter(missing.values()))} "
+        f"table {view.location} can't be read at {own} any more: {next(iter(missing.values()))} "
         f"was removed, as vacuum does with files that were replaced; {advice}",
         table=view.location,
     )

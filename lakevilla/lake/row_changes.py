@@ -155,8 +155,8 @@ def _fits(old: Layout, new: Layout, may_become: Callable[[pa.DataType, pa.DataTy
         return False
     if old.properties.get(REPLACED) != new.properties.get(REPLACED):
         return False  # their values would be hidden, in columns that no transaction has dropped
-    asked = {constraint.sql for constraint in old.constraints}
-    if any(constraint.sql not in asked for constraint in new.constraints):
+    kept = {constraint.sql for constraint in old.constraints}
+    if any(constraint.sql not in kept for constraint in new.constraints):
         return False
     stored = dict(zip(old.schema.names, old.statistics_schema.names, strict=True))
     in_any_case = {name.lower(): physical for name, physical in stored.items()}
@@ -192,12 +192,12 @@ def _by_id(names: Iterable[pa.Field], ids: Iterable[pa.Field]) -> dict[str, _Nam
 
 def _has_grown(old: _Named, new: _Named) -> bool:
     """Return whether a type is the other type with more fields, at any depth, or equal to it."""
-    of, to = old.id.type, new.id.type
-    if of == to:
+    old_type, new_type = old.id.type, new.id.type
+    if old_type == new_type:
         return True
-    if pa.types.is_struct(of) and pa.types.is_struct(to):
-        before = _by_id(old.name.type, of)
-        after = _by_id(new.name.type, to)
+    if pa.types.is_struct(old_type) and pa.types.is_struct(new_type):
+        before = _by_id(old.name.type, old_type)
+        after = _by_id(new.name.type, new_type)
         # A new field with the name of an earlier one is another field: it would hide written
         # values.
         taken = {one.name.name.lower() for one in before.values()}
@@ -205,12 +205,12 @@ def _has_grown(old: _Named, new: _Named) -> bool:
         if any(not one.id.nullable or one.name.name.lower() in taken for one in added):
             return False
         return all(id in after and _is_kept(one, after[id]) for id, one in before.items())
-    if pa.types.is_list(of) and pa.types.is_list(to):
+    if pa.types.is_list(old_type) and pa.types.is_list(new_type):
         elements = (_Named(x.name.type.value_field, x.id.type.value_field) for x in (old, new))
         return _is_kept(*elements)
-    if pa.types.is_map(of) and pa.types.is_map(to):
+    if pa.types.is_map(old_type) and pa.types.is_map(new_type):
         items = (_Named(x.name.type.item_field, x.id.type.item_field) for x in (old, new))
-        return bool(of.key_type == to.key_type) and _is_kept(*items)
+        return bool(old_type.key_type == new_type.key_type) and _is_kept(*items)
     return False
 
 

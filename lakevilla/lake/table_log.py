@@ -207,14 +207,14 @@ def next_entry(context: Context, tail: Tail) -> Program[Tail]:
     return context.keep_tail(_advanced(context, tail, entry, started))
 
 
-def in_passing(context: Context, location: str, look: Program[T]) -> Program[T]:
+def in_passing(context: Context, location: str, read: Program[T]) -> Program[T]:
     """Run a read of a table by a program that reads all tables, and do not keep its log in memory.
 
     Where few tables are known the log is kept: the next program may need it.
     """
     was_known = location in context.tails
     try:
-        return (yield from look)
+        return (yield from read)
     finally:
         if not was_known and len(context.tails) > _FEW_TABLES:
             context.tails.pop(location, None)
@@ -314,14 +314,15 @@ def refresh(context: Context, location: str) -> Program[Tail]:
 
 
 def look_above(
-    context: Context, location: str, *, again: bool = False, most: int = _AT_ONCE
+    context: Context, location: str, *, head_is_newest: bool = False, most: int = _AT_ONCE
 ) -> Program[bool]:
     """Check for commits of other clients above all that HEAD knows: one GET if there are none.
 
     Unlike ``refresh`` it does not follow the entries that HEAD knows: validation may not need them.
     Return whether the log has a commit of the lake that the newest known HEAD does not know. Then
-    HEAD is old; the caller reads it and checks ``again``: from there on all entries are followed.
-    ``most`` of what is pending is searched for in the first round: an entry may hold many commits.
+    HEAD is old; the caller reads it and calls again with ``head_is_newest``: then all entries are
+    followed. ``most`` of what is pending is searched for in the first round: an entry may hold many
+    commits.
     """
     if context.epoch:
         return False
@@ -353,7 +354,7 @@ def look_above(
             # No entry in between is missing: publishing need not read this one again.
             tail = _advanced(context, tail, entry, started)
             context.keep_tail(tail)
-        if sequence > head.sequence and not again:
+        if sequence > head.sequence and not head_is_newest:
             return True
     yield from probe(context, tail)
     return False

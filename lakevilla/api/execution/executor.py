@@ -56,7 +56,7 @@ from lakevilla.formats.layout import Layout
 from lakevilla.global_log.head import Head, shown_names
 from lakevilla.global_log.repo import load_all
 from lakevilla.lake.operations.difference import TableDifference, rows_between
-from lakevilla.lake.operations.feed_rows import AskedRows, rows_of
+from lakevilla.lake.operations.feed_rows import RequestedRows, rows_of
 from lakevilla.lake.operations.inserted import assigned_rows
 from lakevilla.lake.operations.sources import read_source
 from lakevilla.lake.own_versions import OwnVersion
@@ -682,7 +682,7 @@ class Executor(Generic[Frame]):
         return self.framed(self.run(changes_seen(self.state, location, since, columns, where)))
 
     @staticmethod
-    def rows_changed(client: LakeClient, asked: AskedRows) -> Frame:
+    def rows_changed(client: LakeClient, asked: RequestedRows) -> Frame:
         """Return the rows that a version of the feed changed in a table; see ``Version.tables``."""
         rows: Frame = client.run(rows_of(client.context, asked))
         return rows

@@ -12,7 +12,7 @@ from lakevilla.api.feed.walk import AT_ONCE, AskedColumns, Chosen, Noted, Stretc
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import utc_datetime
 from lakevilla.errors import LakeVillaError
-from lakevilla.lake.operations.feed_rows import AskedRows, Shapes, Step, TouchedTable
+from lakevilla.lake.operations.feed_rows import RequestedRows, Shapes, Step, TouchedTable
 from lakevilla.results import Version
 
 
@@ -113,5 +113,5 @@ class Teller(Generic[Frame]):
 
     def _reader(self, stretch: Stretch, step: Step, table: TouchedTable) -> Callable[[], Frame]:
         columns = self.columns.of(table.location)
-        asked = AskedRows(stretch.timeline, self._shapes, step, table, columns)
+        asked = RequestedRows(stretch.timeline, self._shapes, step, table, columns)
         return lambda: self.executor.rows_changed(self.client, asked)

@@ -51,7 +51,7 @@ from lakevilla.lake.operations.changes import (
     sources_of,
 )
 from lakevilla.lake.operations.difference import OWN, TableDifference, comparison, sources_between
-from lakevilla.lake.operations.feed_rows import AskedRows, rows_to_read
+from lakevilla.lake.operations.feed_rows import RequestedRows, rows_to_read
 from lakevilla.results import OperationResult
 from lakevilla.sql.expressions.bind import Predicate, Schemas, bind
 from lakevilla.sql.expressions.parse import Meaning
@@ -207,7 +207,7 @@ class SparkExecutor(Executor["DataFrame"]):
         return changed(self.client, reading, found)
 
     @staticmethod
-    def rows_changed(client: LakeClient, asked: AskedRows) -> DataFrame:
+    def rows_changed(client: LakeClient, asked: RequestedRows) -> DataFrame:
         assert isinstance(client, SparkClient)
         reading, changes = client.run(rows_to_read(client.context, asked))
         return changed(client, reading, [(asked.step.commit, change) for change in changes])

@@ -26,7 +26,13 @@ from lakevilla.global_log.head import (
     successor,
 )
 from lakevilla.global_log.inbox.proposal import Claim, Proposal, ProposedCommit, is_over
-from lakevilla.global_log.inbox.reliance import Asked, Reliance, relied, states_all, why_touched
+from lakevilla.global_log.inbox.reliance import (
+    Predicates,
+    Reliance,
+    relied,
+    states_all,
+    why_touched,
+)
 from lakevilla.global_log.repo import load_tables, make_room
 from lakevilla.ids import Ids, started_at
 from lakevilla.store.effects import Program
@@ -155,8 +161,8 @@ def is_doubtful(head: Head, proposal: Proposal) -> Program[bool]:
 def _why_doubtful(
     head: Head, since: Iterable[CommitSummary], proposed: ProposedCommit, commit: CommitObject
 ) -> str | None:
-    for table, asked in relied(commit).items():
-        reason = _why_touched(head, since, table, asked, proposed.relies.get(table))
+    for table, predicates in relied(commit).items():
+        reason = _why_touched(head, since, table, predicates, proposed.relies.get(table))
         if reason is not None:
             return f"{table}: {reason}"
     return None
@@ -166,7 +172,7 @@ def _why_touched(
     head: Head,
     since: Iterable[CommitSummary],
     table: str,
-    asked: Asked,
+    predicates: Predicates,
     reliance: Reliance | None,
 ) -> str | None:
     """Return why the data that the commit relies on in one table may have changed; None if not."""
@@ -176,7 +182,7 @@ def _why_touched(
     if state is None or state.dropped or state.catalog or state.table_id != reliance.table_id:
         return "it is not the table that was read"
     try:
-        return why_touched(since, table, asked, reliance)
+        return why_touched(since, table, predicates, reliance)
     except Exception as error:
         # The owner must handle content that this library can't make sense of.
         return f"it is not known whether what it relies on was changed ({error})"

@@ -29,7 +29,7 @@ MOST_FILES = 256
 MOST_BYTES = 8 * 1024
 
 #: The rows that were queried of a table; None: all rows.
-Asked = Sequence[Expr | None]
+Predicates = Sequence[Expr | None]
 
 
 class Reliance(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,25 +58,25 @@ class Reliance(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def relied(commit: CommitObject) -> dict[str, list[Expr | None]]:
     """Return the tables whose rows the commit has read or files it removes, with their queries."""
-    asked: dict[str, list[Expr | None]] = {}
+    predicates: dict[str, list[Expr | None]] = {}
     for record in commit.reads:
-        asked.setdefault(record.table, []).append(record.where)
+        predicates.setdefault(record.table, []).append(record.where)
     for operation in commit.operations:
         for table, where in tables_read(operation).items():
-            asked.setdefault(table, []).append(where)
+            predicates.setdefault(table, []).append(where)
     for table, part in commit.tables.items():
         if part.change.removes:
-            asked.setdefault(table, [])
-    return {table: list(dict.fromkeys(wheres)) for table, wheres in asked.items()}
+            predicates.setdefault(table, [])
+    return {table: list(dict.fromkeys(wheres)) for table, wheres in predicates.items()}
 
 
 def reliance_of(
-    table_id: str, layout: Layout, asked: Asked, files: Collection[int] | None
+    table_id: str, layout: Layout, predicates: Predicates, files: Collection[int] | None
 ) -> Reliance:
     """Return the reliance on one table, whose layout is that of the state that was queried."""
     used = {
         path[0]
-        for where in asked
+        for where in predicates
         if where is not None
         for column in columns(where)
         if (path := path_of(layout, column.ids) if column.ids else column.path) is not None
@@ -93,7 +93,7 @@ def reliance_of(
 
 
 def why_touched(
-    since: Iterable[CommitSummary], table: str, asked: Asked, reliance: Reliance
+    since: Iterable[CommitSummary], table: str, predicates: Predicates, reliance: Reliance
 ) -> str | None:
     """Return why a commit since may have touched the queried rows; None if none can have."""
     added: list[Added] = []
@@ -112,21 +112,25 @@ def why_touched(
             return f"commit {commit.sequence} removed a file that may have held such rows"
         added.extend(touch.summary.added)
     # All at once: it takes no longer for many files than for one.
-    return "a file was added that may hold such rows" if _may_hold(asked, reliance, added) else None
+    return (
+        "a file was added that may hold such rows"
+        if _may_hold(predicates, reliance, added)
+        else None
+    )
 
 
-def _may_hold(asked: Asked, reliance: Reliance, added: Sequence[Added]) -> bool:
+def _may_hold(predicates: Predicates, reliance: Reliance, added: Sequence[Added]) -> bool:
     """Return whether an added file may hold a queried row."""
-    if not asked or not added:
+    if not predicates or not added:
         return False
     layout = _layout(reliance)
-    for where in asked:
+    for where in predicates:
         # A column that the reliance lacks would be taken for one without a value in any row.
         if where is None or any(
             column.ids and path_of(layout, column.ids) is None for column in columns(where)
         ):
             return True
-    return may_hold(layout, asked, map(known_of, added))
+    return may_hold(layout, predicates, map(known_of, added))
 
 
 def states_all(touch: Touch, change: Change) -> bool:

@@ -61,10 +61,10 @@ class Frozen:
         """Refuse any global version except the ref's own. Raises ``VersionNotFound``."""
         if (version is None and timestamp_ms is None) or version == self.base.sequence:
             return
-        asked = "the newest at a time" if version is None else f"version {version}"
+        requested = "the newest at a time" if version is None else f"version {version}"
         raise VersionNotFound(
             f"{self.base.kind} {self.name!r} is global version {self.base.sequence} alone: leave "
-            f"out the version, or read {asked} from the lake itself"
+            f"out the version, or read {requested} from the lake itself"
         )
 
 

@@ -328,10 +328,10 @@ def _unequal(one: TableMap, other: TableMap, clones: Iterable[str]) -> Program[s
     common = {ref.hash for ref in one.refs} & {ref.hash for ref in other.refs}
     for found in (one, other):
         yield from fetch_leaves(found, [r for r in found.missing() if r.hash not in common])
-    was, now = one.beyond(common), other.beyond(common)
-    places = {*was, *now}
-    differ = {place for place in places if _shown(was.get(place)) != _shown(now.get(place))}
-    return differ | hidden_in_one(clones, was, now)
+    before, after = one.beyond(common), other.beyond(common)
+    places = {*before, *after}
+    differ = {place for place in places if _shown(before.get(place)) != _shown(after.get(place))}
+    return differ | hidden_in_one(clones, before, after)
 
 
 def _shown(state: TableState | None) -> object:
@@ -571,7 +571,7 @@ def since_version(clones: Mapping[str, RefEntry], version: int) -> dict[str, Ref
 
 
 def hidden_in_one(
-    clones: Iterable[str], was: Mapping[str, TableState], now: Mapping[str, TableState]
+    clones: Iterable[str], before: Mapping[str, TableState], after: Mapping[str, TableState]
 ) -> set[str]:
     """Return the places below clones for which only one of two maps of tables has an entry.
 
@@ -580,4 +580,6 @@ def hidden_in_one(
     names = set(clones)
     if not names:
         return set()
-    return {place for place in was.keys() ^ now.keys() if not names.isdisjoint(places_of(place))}
+    return {
+        place for place in before.keys() ^ after.keys() if not names.isdisjoint(places_of(place))
+    }

@@ -120,15 +120,15 @@ def _by_keys(
     conflicts: list[Row] = []
     equal: list[tuple[frozenset[str], Row]] = []
     for key in changed:
-        was, wanted, now = before.get(key), after.get(key), ours.get(key)
-        act = act_on(was, wanted, now, operation.on_conflict)
+        base_row, their_row, our_row = before.get(key), after.get(key), ours.get(key)
+        act = act_on(base_row, their_row, our_row, operation.on_conflict)
         named = dict(zip(keys, key, strict=True))
-        states: Row = {"key": named, "base": was, "ours": now, "theirs": wanted}
+        states: Row = {"key": named, "base": base_row, "ours": our_row, "theirs": their_row}
         if act == "conflict":
             conflicts.append(states)
         elif act is not None:
-            acts.append({**(wanted or named), ACT: act})
-        elif both := changed_alike(was, wanted, now):
+            acts.append({**(their_row or named), ACT: act})
+        elif both := changed_alike(base_row, their_row, our_row):
             equal.append((both, states))
     if conflicts and operation.on_conflict == "error":
         rows = pa.Table.from_pylist(conflicts, conflict_schema(layout, keys))
@@ -180,27 +180,27 @@ def _as_bags(
     Each row to remove must exist as often as it is removed; other transactions may have moved it.
     """
     layout = snapshot.layout
-    going, coming = _surplus(old, new), _surplus(new, old)
+    removed, added = _surplus(old, new), _surplus(new, old)
     rows = {text_of(row): row for row in (*old, *new)}
-    found, files = yield from _there(context, snapshot, [rows[text] for text in going])
+    found, files = yield from _there(context, snapshot, [rows[text] for text in removed])
     if found is None:
         return ByRows(skipped=TOO_LARGE)
-    lacking = next((text for text, count in going.items() if found[text] < count), None)
+    lacking = next((text for text, count in removed.items() if found[text] < count), None)
     if lacking is not None:
         return ByRows(skipped=f"{CHANGED_BY_OTHERS}: {rows[lacking]}")
     rewrite = Rewrite()
-    if going:
-        source = pa.Table.from_pylist([rows[text] for text in going], _nullable(layout.schema))
+    if removed:
+        source = pa.Table.from_pylist([rows[text] for text in removed], _nullable(layout.schema))
         clauses = [MergeClause("matched_delete")]
         spec = spec_on(layout, source.schema, layout.schema.names, "<=>", clauses)
         rewrite = yield from context.engine.merge(
             TableInput(layout, files), source.to_reader(), spec, name
         )
-        if rewrite.rows_deleted != sum(found[text] for text in going):
+        if rewrite.rows_deleted != sum(found[text] for text in removed):
             return ByRows(skipped=NOT_APART)
     # The merge removed all equal rows: those that must stay are added again.
-    back = coming + Counter({text: found[text] - count for text, count in going.items()})
-    given = [rows[text] for text in back.elements()]
+    to_add = added + Counter({text: found[text] - count for text, count in removed.items()})
+    given = [rows[text] for text in to_add.elements()]
     if not given:
         return ByRows(rewrite)
     data = pa.Table.from_pylist(given, layout.schema)
@@ -217,15 +217,15 @@ def _no_bags(layout: Layout) -> str | None:
 
 
 def _there(
-    context: Context, snapshot: TableSnapshot, going: Sequence[Row]
+    context: Context, snapshot: TableSnapshot, removed: Sequence[Row]
 ) -> Program[tuple[Counter[str] | None, pa.Table]]:
     """Return how often the table has each of these rows, and the files that may have them.
 
     The count is None if the files are larger than a transaction reads for a conflict.
     """
     layout = snapshot.layout
-    wanted = {text_of(row) for row in going}
-    where = _is_like(layout, going)
+    wanted = {text_of(row) for row in removed}
+    where = _is_like(layout, removed)
     files = yield from snapshot.files(where)
     size = pc.sum(files["size"]).as_py() or 0
     if size > context.settings.row_check_limit_bytes:

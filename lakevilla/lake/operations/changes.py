@@ -146,9 +146,9 @@ def walk_through(context: Context, past: Past, location: str, since: int) -> Pro
     layout = view.snapshot.layout
     refuse_own_columns(location, layout)
     commits = yield from timeline.after(since)
-    mine = [c for c in commits if c.sequence <= past.sequence and location in c.tables]
+    of_table = [c for c in commits if c.sequence <= past.sequence and location in c.tables]
     tail = yield from open_tail(context, location, missing_ok=True)
-    steps = tuple(_steps(mine, location, since))
+    steps = tuple(_steps(of_table, location, since))
     return Walk(context, timeline, tail, location, layout, steps)
 
 
@@ -424,8 +424,8 @@ def _difference(
     old = yield from _scanned(reading, layout, removed, names)
     views = {ADDED: new.to_reader(), REMOVED: old.to_reader()}
     rows = yield from reading.context.engine.query(DIFFERENCE, {}, views, {})
-    asked = projection(layout, reading.columns)
-    schema = pa.schema([*asked, _TYPE])
+    columns = projection(layout, reading.columns)
+    schema = pa.schema([*columns, _TYPE])
     return rows.select(schema.names).cast(schema)
 
 

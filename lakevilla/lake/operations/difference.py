@@ -48,13 +48,13 @@ class Difference:
 
 def difference(before: TableSnapshot, after: TableSnapshot) -> Program[Difference]:
     """Return the files added to a table, and removed from it, from one of its states to another."""
-    was = yield from before.files()
-    now = yield from after.files()
+    old_files = yield from before.files()
+    new_files = yield from after.files()
     old = Defined(dict(before.metadata), dict(before.protocol))
     new = Defined(dict(after.metadata), dict(after.protocol))
     return Difference(
-        tuple(data_files(_files_not_among(was, now))),
-        tuple(data_files(_files_not_among(now, was))),
+        tuple(data_files(_files_not_among(old_files, new_files))),
+        tuple(data_files(_files_not_among(new_files, old_files))),
         old,
         None if old == new else new,
     )
@@ -112,9 +112,11 @@ def states_differ(
     new = yield from state_of(head, after)
     places = yield from between(context, head, old, new)
     wanted = yield from chosen_places(head, places.tables, patterns)
-    was = yield from old.views(context, wanted)
-    now = yield from new.views(context, wanted)
-    found = yield from parallel([_one(context, was[place], now[place]) for place in wanted])
+    old_views = yield from old.views(context, wanted)
+    new_views = yield from new.views(context, wanted)
+    found = yield from parallel(
+        [_one(context, old_views[place], new_views[place]) for place in wanted]
+    )
     differing = []
     for place, (change, what, snapshot) in zip(wanted, found, strict=True):
         if what.is_empty and change == "changed":

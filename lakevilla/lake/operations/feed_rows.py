@@ -60,7 +60,7 @@ class Shapes:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedRows:
+class RequestedRows:
     """The rows that a step changed in a table; ``columns`` may be None, for all."""
 
     timeline: Timeline
@@ -70,7 +70,7 @@ class AskedRows:
     columns: Sequence[str] | None
 
 
-def rows_of(context: Context, asked: AskedRows) -> Program[pa.Table]:
+def rows_of(context: Context, request: RequestedRows) -> Program[pa.Table]:
     """Return the changed rows, with the columns that describe the change.
 
     Raises
@@ -80,36 +80,36 @@ def rows_of(context: Context, asked: AskedRows) -> Program[pa.Table]:
     InvalidOperation
         The table has other columns.
     """
-    with _kept_so_far(asked):
-        reading, changes = yield from _to_read(context, asked)
+    with _kept_so_far(request):
+        reading, changes = yield from _to_read(context, request)
         parts: list[pa.Table] = []
         for change in changes:
             rows = yield from changed_rows(reading, change)
-            parts.extend(stamped(rows, asked.step.commit))
-    schema = pa.schema([*projection(reading.layout, asked.columns), *CHANGE_COLUMNS])
+            parts.extend(stamped(rows, request.step.commit))
+    schema = pa.schema([*projection(reading.layout, request.columns), *CHANGE_COLUMNS])
     return pa.Table.from_batches([], schema) if not parts else pa.concat_tables(parts)
 
 
-def rows_to_read(context: Context, asked: AskedRows) -> Program[tuple[Reading, list[Change]]]:
+def rows_to_read(context: Context, request: RequestedRows) -> Program[tuple[Reading, list[Change]]]:
     """Return what ``rows_of`` reads, for a caller that reads it later; errors are the same.
 
     It first checks that the files exist, except those of a table that was added with all that
     it has.
     """
-    with _kept_so_far(asked):
-        reading, changes = yield from _to_read(context, asked)
-        projection(reading.layout, asked.columns)
-        if not asked.table.enters:
+    with _kept_so_far(request):
+        reading, changes = yield from _to_read(context, request)
+        projection(reading.layout, request.columns)
+        if not request.table.enters:
             for change in changes:
                 for source in sources_of(reading.layout, change):
-                    yield from refuse_missing(asked.table.location, source.files)
+                    yield from refuse_missing(request.table.location, source.files)
     return reading, changes
 
 
 @contextmanager
-def _kept_so_far(asked: AskedRows) -> Iterator[None]:
+def _kept_so_far(request: RequestedRows) -> Iterator[None]:
     """Run a block whose ``VersionNotFound`` says which version of the feed is gone."""
-    location, sequence = asked.table.location, asked.step.commit.sequence
+    location, sequence = request.table.location, request.step.commit.sequence
     try:
         yield
     except VersionNotFound as error:
@@ -121,18 +121,18 @@ def _kept_so_far(asked: AskedRows) -> Iterator[None]:
         ) from error
 
 
-def _to_read(context: Context, asked: AskedRows) -> Program[tuple[Reading, list[Change]]]:
-    layout = yield from _layout(context, asked)
-    changes = yield from changes_in(context, asked.timeline, asked.step, asked.table)
-    return Reading(context, asked.table.location, layout, asked.columns, None), changes
+def _to_read(context: Context, request: RequestedRows) -> Program[tuple[Reading, list[Change]]]:
+    layout = yield from _layout(context, request)
+    changes = yield from changes_in(context, request.timeline, request.step, request.table)
+    return Reading(context, request.table.location, layout, request.columns, None), changes
 
 
-def _layout(context: Context, asked: AskedRows) -> Program[Layout]:
+def _layout(context: Context, request: RequestedRows) -> Program[Layout]:
     """Return the table's columns at the step's version."""
-    table, shapes = asked.table, asked.shapes
+    table, shapes = request.table, request.shapes
     shape, layout = shapes.layouts.get(table.location, (None, None))
     if layout is None or shape != table.shape:
-        past = yield from past_at(asked.timeline, asked.step.commit.sequence, [table.location])
+        past = yield from past_at(request.timeline, request.step.commit.sequence, [table.location])
         view = yield from view_at(context, past, table.location)
         layout = view.snapshot.layout
         refuse_own_columns(table.location, layout)

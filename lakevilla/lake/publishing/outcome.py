@@ -266,13 +266,13 @@ def _lost(context: Context, waiting: Sequence[PendingRef]) -> Program[frozenset[
     object that HEAD has as pending. So a missing object was deleted by some other program, and
     will not be added again.
     """
-    asked = [ref for ref in waiting if context.known_commit(ref.txn, ref.hash) is None]
+    unknown = [ref for ref in waiting if context.known_commit(ref.txn, ref.hash) is None]
     found: list[ObjectInfo | Missing] = yield from parallel(
-        [HeadOf(commit_key(ref.txn, ref.hash)) for ref in asked]
+        [HeadOf(commit_key(ref.txn, ref.hash)) for ref in unknown]
     )
     return frozenset(
         (ref.txn, ref.hash)
-        for ref, info in zip(asked, found, strict=True)
+        for ref, info in zip(unknown, found, strict=True)
         if isinstance(info, Missing)
     )
 

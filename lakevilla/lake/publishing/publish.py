@@ -90,7 +90,7 @@ def publish_table(
     """
     limit = context.settings.publish_timeout_seconds
     deadline = context.clock.elapsed() + limit
-    looked = context.clock.elapsed() - _age(context, head)
+    read_at = context.clock.elapsed() - _age(context, head)
     created: set[int] = set()
     wished = head
     tail = yield from open_tail(context, location, missing_ok=True)
@@ -124,8 +124,8 @@ def publish_table(
             tail = yield from open_tail(context, location, missing_ok=True)
             attempt += 1
             continue
-        if context.clock.elapsed() - looked > limit and looked_again < attempt:
-            looked, looked_again = context.clock.elapsed(), attempt
+        if context.clock.elapsed() - read_at > limit and looked_again < attempt:
+            read_at, looked_again = context.clock.elapsed(), attempt
             head, tail = yield from _looked_again(context, head, location)
             wished = head
             continue

@@ -85,9 +85,9 @@ def _keeps_files(commit: CommitObject, location: str) -> bool:
 
 def _given(commit: CommitObject, location: str) -> list[str]:
     """Return the objects that its operations on the table begin from; they can't be made again."""
-    mine = _of_table(commit, location)
-    files = [file_key(location, f.path) for operation in mine for f in given_files(operation)]
-    return files + [key for operation in mine for key in staged_keys(operation)]
+    operations = _of_table(commit, location)
+    files = [file_key(location, f.path) for operation in operations for f in given_files(operation)]
+    return files + [key for operation in operations for key in staged_keys(operation)]
 
 
 def is_among(ref: PendingRef, lost: Collection[tuple[str, str]]) -> bool:
@@ -355,14 +355,14 @@ def _refuse_hiding(
     Raises ``InvalidOperation``.
     """
     known = [entry.change for entry in entries if entry is not None]
-    came = [file for change in known for file in change.adds]
-    went = [restored(file) for change in known for file in change.removes]
+    added = [file for change in known for file in change.adds]
+    removed = [restored(file) for change in known for file in change.removes]
     layout = layout_before(context, operation, tail.snapshot)
     if len(known) < len(entries):
         found: str | None = "an entry of the log that was cleaned up may have had some"
     else:
         found = yield from value_that_came(
-            context, layout, operation.hides, came, went, operation.keys
+            context, layout, operation.hides, added, removed, operation.keys
         )
     if found is not None:
         raise InvalidOperation(

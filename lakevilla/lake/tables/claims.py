@@ -148,8 +148,8 @@ def _restore(
                 location, head, ids, state.table_id, aliases=aliases, catalog=catalog
             )
         else:
-            again = msgspec.structs.replace(owner, nonce=ids.nonce(), lake_id=head.lake_id)
-            outcome = yield from put(lake_key(location), encode(again), Match(held[1]))
+            claim = msgspec.structs.replace(owner, nonce=ids.nonce(), lake_id=head.lake_id)
+            outcome = yield from put(lake_key(location), encode(claim), Match(held[1]))
             made = outcome.token if isinstance(outcome, Stored) else None
         if (yield from _is_out(context, location)):
             if made is not None:

@@ -247,22 +247,22 @@ def listed(
             # Fetch up to where the page is likely to end, in one round.
             until = ranges[min(number + at_once, len(ranges)) - 1][0]
             yield from fetch_leaves(head.tables, head.tables.missing_between(start, until))
-        there = [
+        in_range = [
             ListedName(place, _name_of(place, state), place, state)
             for place, state in head.tables.within(start, end).items()
             if not state.dropped and place not in called
         ]
-        there += [
+        in_range += [
             ListedName(place, place, place, state)
             for place, state in mounted.items()
             if start <= place < end
         ]
-        there += [
+        in_range += [
             ListedName(name, name, place, head.tables[place])
             for name, place in registered
             if start <= name < end and not head.tables[place].dropped
         ]
-        found += sorted(there, key=lambda one: one.key)
+        found += sorted(in_range, key=lambda one: one.key)
         if limit is not None and len(found) > limit:
             return found[:limit], True
     return found, False

@@ -45,20 +45,20 @@ def meant(context: Context, head: Head | None, exact: str, path: str) -> Program
         Both are.
     """
     yield from load_tables(head, [exact, path])
-    there = [place for place in (exact, path) if is_in_lake(head, place)]
-    if not there:
+    tables = [place for place in (exact, path) if is_in_lake(head, place)]
+    if not tables:
         mounts = yield from parallel([mount_of(head, place) for place in (exact, path)])
-        there = [one for one, mount in zip((exact, path), mounts, strict=True) if mount]
-    if not there:
+        tables = [one for one, mount in zip((exact, path), mounts, strict=True) if mount]
+    if not tables:
         found = yield from parallel([_is_there(context, place) for place in (exact, path)])
-        there = [place for place, is_there in zip((exact, path), found, strict=True) if is_there]
-    if len(there) == 2:
+        tables = [place for place, is_there in zip((exact, path), found, strict=True) if is_there]
+    if len(tables) == 2:
         raise InvalidOperation(
             f"name {exact!r} could mean two tables, at {exact} and at {path}: write {path!r} for "
             f"the one, and {context.root.rstrip('/') + '/' + exact!r} for the other",
             table=exact,
         )
-    return there[0] if there else path
+    return tables[0] if tables else path
 
 
 def twin_in_lake(

@@ -57,7 +57,7 @@ def delete_data(context: Context, location: str) -> Program[list[str]]:
     head, before = yield from _begin(context, location)
     if before.emptying and not (yield from _is_left_of(context, location, before)):
         # Another client has made a table there meanwhile: nothing of the old one is left.
-        yield from _note(context, location, was=True, now=False)
+        yield from _note(context, location, before=True, after=False)
         return []
     listed = yield from list_objects(location)
     yield from load_tables(head)
@@ -70,10 +70,10 @@ def delete_data(context: Context, location: str) -> Program[list[str]]:
         if not (is_within(info.key, nested) or epochs.owns(info.key[len(location) + 1 :]))
     ]
     paths = yield from _without_inner(head, epochs, location, paths)
-    doomed = [path for path in paths if path in named or is_of_a_table(path)]
-    if doomed:
+    to_delete = [path for path in paths if path in named or is_of_a_table(path)]
+    if to_delete:
         yield from refuse_held_back(context, head, location, before.table_id)
-    keys = [f"{location}/{path}" for path in doomed]
+    keys = [f"{location}/{path}" for path in to_delete]
     directory = context.formats[before.format].log_directory(location)
     log = [key for key in keys if key.startswith(f"{directory}/")]
     own = [key for key in keys if key.startswith(f"{location}/_lakevilla/")]
@@ -87,9 +87,9 @@ def delete_data(context: Context, location: str) -> Program[list[str]]:
     ordered = [key for key in own if key != claim] + sorted(log, reverse=True)
     ordered += [claim] if claim in last else []
     if (yield from _delete(context, location, ordered, started, emptying=True)):
-        yield from _note(context, location, was=True, now=False)
+        yield from _note(context, location, before=True, after=False)
     context.tails.pop(location, None)
-    return [f"{location}/{path}" for path in paths if path not in set(doomed)]
+    return [f"{location}/{path}" for path in paths if path not in set(to_delete)]
 
 
 def _without_inner(
@@ -221,13 +221,13 @@ def _delete_written_after(
     context: Context, location: str, state: TableState
 ) -> Program[tuple[str, ...]]:
     started = context.clock.elapsed()
-    if not (yield from _note(context, location, was=False, now=False)):
+    if not (yield from _note(context, location, before=False, after=False)):
         return ()
     # Listed after the note: a table that LakeVilla has made there is in HEAD, or seen here.
     found = yield from leftovers(context, location, state)
     if not (yield from _delete(context, location, found.written_after, started, emptying=False)):
         return ()
-    yield from _note(context, location, was=False, now=False)
+    yield from _note(context, location, before=False, after=False)
     return found.written_after
 
 
@@ -239,7 +239,7 @@ def _delete(
     for key in keys:
         now = context.clock.elapsed()
         if now - noted > patience:
-            if not (yield from _note(context, location, was=emptying, now=emptying)):
+            if not (yield from _note(context, location, before=emptying, after=emptying)):
                 return False
             noted = now
         yield from delete(key)
@@ -279,21 +279,21 @@ def _begin(context: Context, location: str) -> Program[tuple[Head, TableState]]:
     return head, before[-1]
 
 
-def _note(context: Context, location: str, *, was: bool, now: bool) -> Program[bool]:
+def _note(context: Context, location: str, *, before: bool, after: bool) -> Program[bool]:
     """Note the time in HEAD, and whether a client is deleting. False if HEAD says otherwise."""
-    held: list[bool] = []
+    agrees: list[bool] = []
 
     def change(head: Head) -> Program[Head | None]:
         yield from load_tables(head, [location])
         state = head.tables.get(location)
-        held.append(state is not None and is_emptied(state) and state.emptying == was)
-        if state is None or not held[-1]:
+        agrees.append(state is not None and is_emptied(state) and state.emptying == before)
+        if state is None or not agrees[-1]:
             return None
-        names = {} if now else (yield from _freed(head, location))
-        return _noting(context, head, location, state, emptying=now, names=names)
+        names = {} if after else (yield from _freed(head, location))
+        return _noting(context, head, location, state, emptying=after, names=names)
 
     yield from replace_until_stored(context, change)
-    return held[-1]
+    return agrees[-1]
 
 
 def _freed(head: Head, location: str) -> Program[dict[str, str | None]]:

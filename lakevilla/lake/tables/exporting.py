@@ -138,9 +138,9 @@ def _current(context: Context, what: Export) -> Program[TableSnapshot]:
         return context.formats.of(what.snapshot).blank(target, target)
     mark = found.layout.properties.get(MARK)
     if mark != _mark(what):
-        said = "is a table, and no export" if mark is None else "is an export of another table"
+        problem = "is a table, and no export" if mark is None else "is an export of another table"
         raise InvalidOperation(
-            f"export of table {what.name}: {target} {said}: choose another place, or delete it",
+            f"export of table {what.name}: {target} {problem}: choose another place, or delete it",
             table=what.name,
         )
     return found

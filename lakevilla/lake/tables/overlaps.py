@@ -94,8 +94,8 @@ def found_there(location: str, head: Head | None) -> Program[str | None]:
     outers = outer_paths(location)
     lakes = [HeadOf(f"{outer}/{HEAD_KEY}") for outer in outers]
     logs: list[Program[bool]] = [_is_table(outer) for outer in ("", *outers)]
-    asked: list[HeadOf | Program[object]] = [list_objects(location), *lakes]
-    results: list[object] = yield from parallel([*asked, *logs])
+    listings: list[HeadOf | Program[object]] = [list_objects(location), *lakes]
+    results: list[object] = yield from parallel([*listings, *logs])
     listed = _keys(results[0])
     found_lakes, (at_root, *found_tables) = results[1 : 1 + len(outers)], results[1 + len(outers) :]
     if at_root:

@@ -121,9 +121,9 @@ def register(
 
     def change(head: Head) -> Program[Head | None]:
         yield from load_tables(head, tails)
-        for location, going in known.items():
+        for location, released_by in known.items():
             known[location] = _released_by(head, location)
-            if known[location] != going:  # changed since the claim: it may be given away
+            if known[location] != released_by:  # changed since the claim: it may be given away
                 table_id = tails[location].snapshot.table_id
                 yield from claim_table(location, head, context.ids, table_id)
         return (yield from _with_tables(context, head, locations, tails))
@@ -434,11 +434,11 @@ def _without_name(
     if state is None:
         return None
     claims.append((yield from _claim_to_release(location, head)))
-    going = context.ids.nonce()
+    release = context.ids.nonce()
     if state.dropped:
         if claims[-1] is None:
             return None
-        again = msgspec.structs.replace(state, released_by=going)
+        again = msgspec.structs.replace(state, released_by=release)
         now_ms, nonce = context.now_ms(), context.ids.nonce()
         return successor(head, nonce=nonce, now_ms=now_ms, tables={location: again})
     touch = Touch(published=tail.tip, metadata=True, data_change=False, first=state.published + 1)
@@ -448,7 +448,7 @@ def _without_name(
         dropped=True,
         format=state.format,
         catalog=state.catalog,
-        released_by=going,
+        released_by=release,
     )
     return (
         yield from _registered(

@@ -262,18 +262,18 @@ def _move(txn: TransactionState, location: str) -> Program[Landed | Behind]:
 
     The transaction has landed if its own entry was added: it was tried before.
     """
-    found = yield from examine(txn, None, exact=True)
+    examination = yield from examine(txn, None, exact=True)
     # The search ends at the very tip to which it moves: later entries are checked later.
-    mine = yield from found_in_log(txn, found.tails[location])
-    if mine is not None:
-        return Landed(mine)
-    if found.conflict is not None:
-        raise txn.fail(found.conflict)
-    for place, view in found.views.items():
+    own_version = yield from found_in_log(txn, examination.tails[location])
+    if own_version is not None:
+        return Landed(own_version)
+    if examination.conflict is not None:
+        raise txn.fail(examination.conflict)
+    for place, view in examination.views.items():
         if view.base.table_id != txn.work.tables[place].view.base.table_id:
             # Its files, even appended ones, may have been deleted with the old table's data.
             raise txn.fail(conflict(txn, place, "it was replaced, or dropped and created again"))
-    yield from rebase(txn, None, found)
+    yield from rebase(txn, None, examination)
     return Behind()
 
 

@@ -205,9 +205,9 @@ def found_in_head(txn: TransactionState) -> Program[Decided | None]:
     held = yield from txn.context.head()
     if held is None:
         return None
-    mine = yield from own_commit(txn, held.head)
-    if mine is not None:
-        return decided_by(txn, held, mine)
+    own = yield from own_commit(txn, held.head)
+    if own is not None:
+        return decided_by(txn, held, own)
     txn.note_not_in(held.head)
     return (yield from await_proposals(txn))
 
@@ -265,14 +265,14 @@ def doubtful(txn: TransactionState, error: LakeVillaError) -> CommitOutcomeUnkno
     """Return the error to raise while an earlier write of the commit may yet be stored."""
     if isinstance(error, CommitOutcomeUnknown):
         return error
-    ask = (
+    advice = (
         f"call `lake.outcome({txn.id!r})`"
         if txn.through_head
         else "look for it in the table's history"
     )
     unknown = CommitOutcomeUnknown(
         f"transaction {txn.id} may have committed: its commit was tried before, and that could "
-        f"not be settled now ({error.message}); commit it again, or {ask}",
+        f"not be settled now ({error.message}); commit it again, or {advice}",
         table=error.table,
         txn_id=txn.id,
     )

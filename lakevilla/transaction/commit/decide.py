@@ -151,9 +151,9 @@ def decided_by(
 def _landed(txn: TransactionState, held: HeldHead) -> Program[Decided | None]:
     """Return its commit in the HEAD to which it is bound, if an earlier attempt may be there."""
     if txn.ending.is_in_doubt_in_head:
-        mine = yield from own_commit(txn, held.head)
-        if mine is not None:
-            return decided_by(txn, held, mine)
+        own = yield from own_commit(txn, held.head)
+        if own is not None:
+            return decided_by(txn, held, own)
         txn.note_not_in(held.head)
     if txn.ending.shared:
         with during("validate"):
@@ -163,9 +163,9 @@ def _landed(txn: TransactionState, held: HeldHead) -> Program[Decided | None]:
 
 def _refuse_committed(txn: TransactionState, head: Head) -> Program[None]:
     """Refuse a saved transaction that another process committed before this HEAD was read."""
-    mine = yield from own_commit(txn, head)
-    if mine is not None:
-        result = yield from result_of(txn.context, head, mine)
+    own = yield from own_commit(txn, head)
+    if own is not None:
+        result = yield from result_of(txn.context, head, own)
         error = AlreadyCommitted(
             f"transaction {txn.id} was committed by another process that resumed it: "
             "nothing is left to do",

@@ -105,11 +105,11 @@ def publish_or_tell(
 
 
 def _report_foreign(
-    txn: TransactionState, head: Head, mine: CommitSummary, result: CommitResult
+    txn: TransactionState, head: Head, own: CommitSummary, result: CommitResult
 ) -> Program[None]:
-    commits = yield from commits_since(head, mine.sequence)
+    commits = yield from commits_since(head, own.sequence)
     # A reconcile commit may become unfit itself, and be replaced by the next: report the worst.
-    counting, ids = {mine.sequence}, {txn.id}
+    counting, ids = {own.sequence}, {txn.id}
     worst, table, effect = 0, "", ""
     for summary in commits or ():
         if summary.kind != "reconcile" or counting.isdisjoint(summary.replaces):

@@ -94,7 +94,9 @@ def _may_be_proposed(txn: TransactionState) -> bool:
 def _look_at_all(context: Context, tables: Sequence[str], **options: int) -> Program[bool]:
     """Read HEAD, and then check the logs above it: nothing is there that HEAD does not show."""
     yield from context.head()
-    yield from parallel([look_above(context, one, again=True, **options) for one in tables])
+    yield from parallel(
+        [look_above(context, one, head_is_newest=True, **options) for one in tables]
+    )
     return False
 
 
@@ -191,8 +193,8 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
         by_table.setdefault(done.table, []).append(done)
         looked_at.update(tables_read(done.operation))
     tables = {}
-    for table, mine in by_table.items():
-        tables[table] = yield from _table_part(txn, table, mine, looked_at=table in looked_at)
+    for table, of_table in by_table.items():
+        tables[table] = yield from _table_part(txn, table, of_table, looked_at=table in looked_at)
     return CommitObject(
         FORMAT,
         txn.context.ids.nonce(),
@@ -210,12 +212,12 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
 
 
 def _table_part(
-    txn: TransactionState, table: str, mine: list[Done], *, looked_at: bool
+    txn: TransactionState, table: str, of_table: list[Done], *, looked_at: bool
 ) -> Program[TablePart]:
-    change = yield from entry_change(txn, table, mine)
-    operations = [done.operation for done in mine]
+    change = yield from entry_change(txn, table, of_table)
+    operations = [done.operation for done in of_table]
     name, parameters = describe(operations)
-    dropped = isinstance(mine[-1].operation, Drop)
+    dropped = isinstance(of_table[-1].operation, Drop)
     working = txn.work.tables[table]
     snapshot, created = working.snapshot, any(isinstance(one, Create) for one in operations)
     redefines = change.metadata is not None and not created
@@ -229,7 +231,7 @@ def _table_part(
         dropped=dropped,
         operation=name,
         parameters=parameters,
-        metrics=summed(done.metrics for done in mine),
+        metrics=summed(done.metrics for done in of_table),
         contract=snapshot.contract,
         redefines=redefines and not fits,
     )

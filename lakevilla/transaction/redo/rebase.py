@@ -51,7 +51,7 @@ from lakevilla.transaction.state.transaction import TransactionState, conflict
 # section 6).
 
 
-def rebase(txn: TransactionState, held: HeldHead | None, found: Examination) -> Program[None]:
+def rebase(txn: TransactionState, held: HeldHead | None, examination: Examination) -> Program[None]:
     """Move the transaction to ``held``; redo operations from ``redo_from`` on there.
 
     Raises
@@ -61,7 +61,7 @@ def rebase(txn: TransactionState, held: HeldHead | None, found: Examination) -> 
         caller has read and that would change.
     """
     try:
-        yield from _moved(txn, held, found)
+        yield from _moved(txn, held, examination)
     except BaseException as error:
         if txn.state is Status.OPEN:
             # Half moved it has neither its old state nor its new one: if it were committed
@@ -74,25 +74,25 @@ def _interrupted(txn: TransactionState) -> LakeVillaError:
     what = f"transaction {txn.id} was interrupted in the middle of a redo"
     if txn.ending.is_in_doubt:
         # A commit that it has proposed, or sent, before may still be included in HEAD.
-        ask = f"{what}, and may have committed before: call `lake.outcome({txn.id!r})`"
-        return CommitOutcomeUnknown(ask, txn_id=txn.id)
+        message = f"{what}, and may have committed before: call `lake.outcome({txn.id!r})`"
+        return CommitOutcomeUnknown(message, txn_id=txn.id)
     return TransactionAborted(f"{what}: run it again", txn_id=txn.id)
 
 
-def _moved(txn: TransactionState, held: HeldHead | None, found: Examination) -> Program[None]:
+def _moved(txn: TransactionState, held: HeldHead | None, examination: Examination) -> Program[None]:
     context = txn.context
-    _let_others_detach(txn, found)
+    _let_others_detach(txn, examination)
     # The layouts for which the operations made their files: a redo of an earlier one may change
     # them.
     layouts = _layouts(txn)
     txn.bound.held = held
-    txn.work.behind = found.behind
+    txn.work.behind = examination.behind
     if held is not None:
         txn.bound.sequence = held.head.sequence
     reshaped = set()
     moved: Moves = {}
     for location, working in txn.work.tables.items():
-        new = found.views.get(location)
+        new = examination.views.get(location)
         if new is not None:
             if _definition(new) != _definition(working.view):
                 reshaped.add(location)
@@ -101,8 +101,8 @@ def _moved(txn: TransactionState, held: HeldHead | None, found: Examination) -> 
                 moved[location] = unsettled(old.base.layout, known, now)
             working.view = new
             working.candidates.clear()
-    first = len(txn.work.done) if found.redo_from is None else found.redo_from
-    if found.redo_from is not None and first < len(txn.work.done):
+    first = len(txn.work.done) if examination.redo_from is None else examination.redo_from
+    if examination.redo_from is not None and first < len(txn.work.done):
         table = txn.work.done[first].table
         # An optimize gives way and ends by itself: each redo leaves it less to do.
         txn.work.redos += not isinstance(txn.work.done[first].operation, Optimize)
@@ -131,18 +131,18 @@ def _moved(txn: TransactionState, held: HeldHead | None, found: Examination) -> 
     txn.work.reads = {(read.table, read.where): read for read in reads}
 
 
-def _let_others_detach(txn: TransactionState, found: Examination) -> None:
+def _let_others_detach(txn: TransactionState, examination: Examination) -> None:
     """Drop the making of a table of what a clone shows, where another client has made it.
 
     It is the same table, with the same files, so all operations on it are valid there.
     """
     for index in reversed(range(len(txn.work.done))):
         done = txn.work.done[index]
-        if not isinstance(done.operation, Detach) or done.table not in found.views:
+        if not isinstance(done.operation, Detach) or done.table not in examination.views:
             continue
         del txn.work.done[index]
-        if found.redo_from is not None and found.redo_from > index:
-            found.redo_from -= 1
+        if examination.redo_from is not None and examination.redo_from > index:
+            examination.redo_from -= 1
         for key, read in txn.work.reads.items():
             if read.after > index:
                 txn.work.reads[key] = msgspec.structs.replace(read, after=read.after - 1)
@@ -218,8 +218,8 @@ class Fetching:
     its name.
     """
 
-    def __init__(self, txn: TransactionState, waiting: Iterable[Done], held: ExitStack) -> None:
-        self._txn, self._waiting, self._held = txn, deque(waiting), held
+    def __init__(self, txn: TransactionState, waiting: Iterable[Done], stack: ExitStack) -> None:
+        self._txn, self._waiting, self._held = txn, deque(waiting), stack
 
     def before(self, done: Done) -> Program[None]:
         """Fetch the files that ``done`` reads, with those of the next operations."""
@@ -282,5 +282,5 @@ def _reading(done: Done, layout: Layout) -> tuple[bool, Expr | None]:
 def fetching(txn: TransactionState, waiting: Iterable[Done]) -> Iterator[Fetching]:
     """Yield the ``Fetching`` of these operations, in their order; it drops its files at the end."""
     wants = txn.context.engine.reads_by_parts
-    with ExitStack() as held:
-        yield Fetching(txn, waiting if wants else (), held)
+    with ExitStack() as stack:
+        yield Fetching(txn, waiting if wants else (), stack)

@@ -94,24 +94,24 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
             if isinstance(done.operation, Transplant):
                 yield from _refuse_values(txn, done.operation, snapshot)
             beneath = beneath_of(txn, done.table)
-            again = yield from perform(
+            redone = yield from perform(
                 txn.context, done.operation, snapshot, name, txn.lookup, beneath
             )
-        check_append_only(snapshot, again)
-        done.operation = performed_as(done.operation, snapshot, again)
+        check_append_only(snapshot, redone)
+        done.operation = performed_as(done.operation, snapshot, redone)
     except InvalidOperation as error:
         raise txn.fail(_refused(txn, done, error)) from error
-    if done.observed and again.counts.rows != done.counts.rows:
+    if done.observed and redone.counts.rows != done.counts.rows:
         raise txn.fail(
             conflict(txn, done.table, "row counts that the caller has read would change")
         )
-    done.change, done.counts, done.metrics = again.change, again.counts, again.metrics
+    done.change, done.counts, done.metrics = redone.change, redone.counts, redone.metrics
     if isinstance(done.operation, Optimize):
         # Moves that were given up are gone for good: their files belong to no operation from here
         # on.
-        done.operation = still_moved(done.operation, again.change)
+        done.operation = still_moved(done.operation, redone.change)
     done.deferred = False
-    keep_files(txn, done, again.bodies)
+    keep_files(txn, done, redone.bodies)
     yield from note_stored(txn, done.table)
 
 
@@ -145,9 +145,9 @@ def _refused(txn: TransactionState, done: Done, error: InvalidOperation) -> Lake
 # The one change that a transaction's operations make together in a table's log entry.
 
 
-def entry_change(txn: TransactionState, table: str, mine: Iterable[Done]) -> Program[Change]:
-    """Return the one change that a transaction's operations on a table, ``mine``, make together."""
-    changes = [done.change for done in mine]
+def entry_change(txn: TransactionState, table: str, of_table: Iterable[Done]) -> Program[Change]:
+    """Return the one change that the operations ``of_table``, of one transaction, make together."""
+    changes = [done.change for done in of_table]
     if not is_mixed(changes):
         return compose(changes)
     yield from store_files(txn, table)

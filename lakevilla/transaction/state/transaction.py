@@ -213,9 +213,9 @@ class TransactionState:
     ) -> CommitResult:
         """Note that the transaction has committed; return its result, as far as it is known."""
         ending = self.ending
-        again = ending.status is Status.COMMITTED
+        was_committed = ending.status is Status.COMMITTED
         ending.status = advance(
-            ending.status, StatusEvent.IS_PUBLISHED if again else StatusEvent.COMMITS
+            ending.status, StatusEvent.IS_PUBLISHED if was_committed else StatusEvent.COMMITS
         )
         ending.entry_tried = None
         repeats = ending.retries + self.work.redos
@@ -236,10 +236,10 @@ class TransactionState:
 
     def note_not_in(self, head: Head) -> None:
         """Note that its commit is not in ``head``: a write over an older HEAD can't succeed."""
-        ending, over = self.ending, head.replacement
-        if ending.head_tried is not None and ending.head_tried < over:
+        ending, passed = self.ending, head.replacement
+        if ending.head_tried is not None and ending.head_tried < passed:
             ending.head_tried = None
-        if ending.proposed is not None and (ending.proposed < over or head.is_fenced(self.id)):
+        if ending.proposed is not None and (ending.proposed < passed or head.is_fenced(self.id)):
             ending.proposed = None
 
     def check_not_fenced(self, head: Head) -> None:

@@ -50,7 +50,7 @@ class _Names:
 
 
 def changed_catalog(
-    txn: TransactionState, head: Head, found: Examination, *, extending: bool
+    txn: TransactionState, head: Head, examination: Examination, *, extending: bool
 ) -> Program[ConflictError | None]:
     """Return the conflict of the catalog reads with later commits of other clients."""
     reads = txn.work.catalog
@@ -76,15 +76,15 @@ def changed_catalog(
             if table is not None:
                 return conflict(txn, table, _why(read, commit))
         if read.kind in ("files", "statistics"):
-            table = yield from _beyond_head(txn, head, read, found, names)
+            table = yield from _beyond_head(txn, head, read, examination, names)
             if table is not None:
                 return conflict(txn, table, _why(read, None))
     return None
 
 
 def _why(read: CatalogRead, commit: CommitSummary | None) -> str:
-    by = "another client" if commit is None else f"commit {commit.sequence}"
-    return f"{by} has changed what was read in lakevilla_{read.kind}"
+    writer = "another client" if commit is None else f"commit {commit.sequence}"
+    return f"{writer} has changed what was read in lakevilla_{read.kind}"
 
 
 def _names(txn: TransactionState, head: Head, commits: Iterable[CommitSummary]) -> Program[_Names]:
@@ -148,9 +148,9 @@ def _touched(
             continue
         moved = touch.entered is not None or touch.left is not None
         if read.kind == "tables":
-            asked = read.columns is None or not set(_SIZES).isdisjoint(read.columns)
+            reads_sizes = read.columns is None or not set(_SIZES).isdisjoint(read.columns)
             grew = touch.metadata or touch.adds or touch.removes or commit.kind == "reconcile"
-            may_differ = moved or touch.metadata or (grew and asked)
+            may_differ = moved or touch.metadata or (grew and reads_sizes)
             if may_differ and _row_changed(txn, head, read, location, called):
                 return location
             continue
@@ -203,8 +203,8 @@ def _row_changed(
             for name in called
             if name in read.names
         )
-    asked = [name for name in old if read.columns is None or name in read.columns]
-    same = all(old[name] == new[name] and old[name] is not None for name in asked)
+    columns = [name for name in old if read.columns is None or name in read.columns]
+    same = all(old[name] == new[name] and old[name] is not None for name in columns)
     return not same and (read.admits(old) or read.admits(new))
 
 
@@ -261,13 +261,13 @@ def _files_changed(
 
 
 def _beyond_head(
-    txn: TransactionState, head: Head, read: CatalogRead, found: Examination, names: _Names
+    txn: TransactionState, head: Head, read: CatalogRead, examination: Examination, names: _Names
 ) -> Program[str | None]:
     """Return a table on which other clients have changed what was read, unknown to any HEAD yet."""
     application = application_id(head)
     for location, working in txn.work.tables.items():
         called = names.of(location)
-        tail: Tail | None = found.tails.get(location)
+        tail: Tail | None = examination.tails.get(location)
         if tail is None or not any(name in read.names for name in called):
             continue
         first = max(working.view.placement.logged, _published(head, location)) + 1

@@ -61,21 +61,21 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
         return False  # a deferred operation is performed on all that was added
     if any(isinstance(d.operation, Transplant) and d.table == location for d in txn.work.done):
         return False  # a file that it adds may have been added: no summary names the added files
-    asked = _asked(txn, location)
+    predicates = _predicates(txn, location)
     for change in entries:
-        if (yield from _touches(txn, location, asked, change)):
+        if (yield from _touches(txn, location, predicates, change)):
             return False
     known = [summary for commit in commits if (summary := commit.tables[location].summary)]
     all_known = len(known) == len(commits)
     # Check all at once first: that takes no longer for a hundred commits than for one.
-    if all_known and not (yield from _may_touch(txn, location, asked, together(known))):
+    if all_known and not (yield from _may_touch(txn, location, predicates, together(known))):
         return True
     doubtful: list[CommitSummary] = []
     for commit in commits:
         summary = commit.tables[location].summary
-        if summary is not None and not (yield from _may_touch(txn, location, asked, summary)):
+        if summary is not None and not (yield from _may_touch(txn, location, predicates, summary)):
             continue
-        if commit.kind != "transaction" or None in asked:
+        if commit.kind != "transaction" or None in predicates:
             return False  # a part in the log, or more than one, or all rows are requested
         doubtful.append(commit)
     objects = yield from parallel(
@@ -83,7 +83,7 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
     )
     for found_object in objects:
         change = found_object.tables[location].change
-        if (yield from _touches(txn, location, asked, change)):
+        if (yield from _touches(txn, location, predicates, change)):
             return False
     return True
 
@@ -130,14 +130,14 @@ def _since(
     return changes, commits
 
 
-def _asked(txn: TransactionState, location: str) -> list[Expr | None]:
+def _predicates(txn: TransactionState, location: str) -> list[Expr | None]:
     """Return the predicates by which rows of the table were requested; None: all rows."""
-    asked = [record.where for record in txn.work.reads.values() if record.table == location]
+    predicates = [record.where for record in txn.work.reads.values() if record.table == location]
     for done in txn.work.done:
         read = tables_read(done.operation)
         if location in read:
-            asked.append(read[location])
-    return list(dict.fromkeys(asked))
+            predicates.append(read[location])
+    return list(dict.fromkeys(predicates))
 
 
 def _removed(txn: TransactionState, location: str) -> Iterable[FileRef]:
@@ -147,7 +147,7 @@ def _removed(txn: TransactionState, location: str) -> Iterable[FileRef]:
 
 
 def _touches(
-    txn: TransactionState, location: str, asked: Sequence[Expr | None], change: Change
+    txn: TransactionState, location: str, predicates: Sequence[Expr | None], change: Change
 ) -> Program[bool]:
     """Return whether a commit that is known in full touches what was requested."""
     refs = {file.ref for file in change.removes}
@@ -155,9 +155,9 @@ def _touches(
         return True
     added = [(file.partition_values, file.stats) for file in change.adds]
     view = txn.work.tables[location].view
-    if may_hold(view.snapshot.layout, asked, added):
+    if may_hold(view.snapshot.layout, predicates, added):
         return True
-    for where in asked:
+    for where in predicates:
         removed = yield from only(view.snapshot, where, refs)
         if removed.num_rows:
             return True
@@ -165,16 +165,16 @@ def _touches(
 
 
 def _may_touch(
-    txn: TransactionState, location: str, asked: Sequence[Expr | None], summary: Summary
+    txn: TransactionState, location: str, predicates: Sequence[Expr | None], summary: Summary
 ) -> Program[bool]:
     """Return whether a commit may touch what was requested, by its summary."""
     removed = set(summary.removed)
     if removed.intersection(fingerprint(ref) for ref in _removed(txn, location)):
         return True
     working = txn.work.tables[location]
-    if may_hold(working.view.snapshot.layout, asked, map(known_of, summary.added)):
+    if may_hold(working.view.snapshot.layout, predicates, map(known_of, summary.added)):
         return True
-    for where in asked if removed else ():
+    for where in predicates if removed else ():
         candidates = yield from candidates_of(working, where)
         if candidates is None or not removed.isdisjoint(candidates):
             return True

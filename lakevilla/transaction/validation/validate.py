@@ -81,61 +81,69 @@ def examine(
     ``extending``: the transaction will go on there, not commit, so all its
     reads must hold at any level, and no rule is checked.
     """
-    found = yield from _examined(txn, head, exact=exact, extending=extending)
-    if found.passed and found.conflict is None and found.redo_from is not None:
+    examination = yield from _examined(txn, head, exact=exact, extending=extending)
+    if examination.passed and examination.conflict is None and examination.redo_from is not None:
         # An operation is redone on the newer state of all tables that it reads.
-        found = yield from _examined(txn, head, exact=exact, extending=extending, whole=True)
-    return found
+        examination = yield from _examined(txn, head, exact=exact, extending=extending, whole=True)
+    return examination
 
 
 def _examined(
     txn: TransactionState, head: Head | None, *, exact: bool, extending: bool, whole: bool = False
 ) -> Program[Examination]:
-    found = Examination(behind=dict(txn.work.behind))
+    examination = Examination(behind=dict(txn.work.behind))
     nets: dict[str, NetChange] = {}
     if head is not None:
-        found.conflict = yield from touched_within(txn, head)
-        if found.conflict is not None:
-            return found
+        examination.conflict = yield from touched_within(txn, head)
+        if examination.conflict is not None:
+            return examination
     examined = list(txn.work.tables)
     yield from load_tables(head, examined)
     # Computed once for all tables: else each of many would go through the operations of all.
     created = {done.table for done in txn.work.done if isinstance(done.operation, Create)}
     for location in examined:
         made = location in created
-        net = yield from _table(txn, head, location, found, made=made, exact=exact, whole=whole)
-        if found.conflict is not None:
-            return found
+        net = yield from _table(
+            txn, head, location, examination, made=made, exact=exact, whole=whole
+        )
+        if examination.conflict is not None:
+            return examination
         if net is not None:
             nets[location] = net
     if head is not None:
-        found.conflict = yield from changed_catalog(txn, head, found, extending=extending)
-        if found.conflict is not None:
-            return found
+        examination.conflict = yield from changed_catalog(
+            txn, head, examination, extending=extending
+        )
+        if examination.conflict is not None:
+            return examination
     if not nets:
-        return found
+        return examination
     if not extending:
-        yield from _rules(txn, head, found)
-    if found.conflict is None:
-        yield from _operations(txn, nets, found)
-    strict = not (found.lenient or txn.work.behind)
-    if found.conflict is None and not strict and (yield from _reads_others(txn, nets, found)):
+        yield from _rules(txn, head, examination)
+    if examination.conflict is None:
+        yield from _operations(txn, nets, examination)
+    strict = not (examination.lenient or txn.work.behind)
+    if (
+        examination.conflict is None
+        and not strict
+        and (yield from _reads_others(txn, nets, examination))
+    ):
         # An operation would be made from other rows than those that belong to the reads.
         if txn.work.behind:
-            found.conflict = conflict(txn, next(iter(txn.work.behind)), _SEEN)
-            return found
-        found.lenient, found.redo_from = {}, None
-        yield from _operations(txn, nets, found)
-    if found.conflict is None:
-        yield from _reads(txn, nets, found, moving=exact or found.redo_from is not None)
-    return found
+            examination.conflict = conflict(txn, next(iter(txn.work.behind)), _SEEN)
+            return examination
+        examination.lenient, examination.redo_from = {}, None
+        yield from _operations(txn, nets, examination)
+    if examination.conflict is None:
+        yield from _reads(txn, nets, examination, moving=exact or examination.redo_from is not None)
+    return examination
 
 
 def _table(
     txn: TransactionState,
     head: Head | None,
     location: str,
-    found: Examination,
+    examination: Examination,
     *,
     made: bool,
     exact: bool,
@@ -144,26 +152,26 @@ def _table(
     """Return the changes of one table since it was seen; None if there are none that matter.
 
     ``made``: the transaction has created it. A conflict, and the table's new view, are noted
-    in ``found``.
+    in ``examination``.
     """
     old = txn.work.tables[location].view
     state = None if head is None else head.tables.get(location)
     made = made and old.mount is None  # other clients may make what a clone shows: the same table
-    if not (yield from _needs_a_look(txn, head, old, state, found, made=made)):
+    if not (yield from _needs_a_look(txn, head, old, state, examination, made=made)):
         return None
     tail = yield from open_tail(txn.context, location, missing_ok=True)
-    found.tails[location] = tail
+    examination.tails[location] = tail
     if state == old.state and tail.tip == old.probed:
         # No version was added, so no rule can fire.
         if old.is_anothers(tail):
-            found.conflict = conflict(
+            examination.conflict = conflict(
                 txn, location, "it was dropped or replaced, and created again"
             )
         return None
     if head is not None and not exact:
         blind = only_appends(txn, location)
         if (blind or not whole) and (yield from is_cleared(txn, head, location, tail)):
-            found.passed = found.passed or not blind
+            examination.passed = examination.passed or not blind
             return None
     if state is not None and state.published > tail.tip:
         tail = yield from open_tail(txn.context, location, missing_ok=True)
@@ -171,25 +179,25 @@ def _table(
         if state.published > tail.tip:
             # The next entry is gone, and HEAD knows of more: only the store can show what exists.
             tail = yield from opened_again(txn.context, tail)
-        found.tails[location] = tail
+        examination.tails[location] = tail
         if state.published > tail.tip:
-            found.conflict = conflict(
+            examination.conflict = conflict(
                 txn,
                 location,
                 "its log ends before the version that HEAD names: another client is deleting it",
             )
             return None
-    new = yield from _new_view(txn, head, location, tail, found)
+    new = yield from _new_view(txn, head, location, tail, examination)
     if new is None:
         return None
     if made:
-        found.conflict = TableExists(
+        examination.conflict = TableExists(
             f"table {location} was created by another client meanwhile",
             table=location,
             txn_id=txn.id,
         )
         return None
-    found.views[location] = new
+    examination.views[location] = new
     return (yield from net_change(txn.context, old, new, tail))
 
 
@@ -198,32 +206,34 @@ def _needs_a_look(
     head: Head | None,
     old: View,
     state: TableState | None,
-    found: Examination,
+    examination: Examination,
     *,
     made: bool,
 ) -> Program[bool]:
     """Return whether the log and the commits must show the table's changes, not HEAD alone."""
     location = old.location
     if old.mount is not None:
-        found.conflict = yield from still_mounted(txn, head, old, state)
-        if found.conflict is not None or state is None:
+        examination.conflict = yield from still_mounted(txn, head, old, state)
+        if examination.conflict is not None or state is None:
             if any(done.table == location for done in txn.work.done):
-                found.tails[location] = no_log(location, old.base)
+                examination.tails[location] = no_log(location, old.base)
             return False
     if made or txn.revives(location):
-        found.conflict = yield from refused_place(txn, old, state, head)
-        if found.conflict is not None:
+        examination.conflict = yield from refused_place(txn, old, state, head)
+        if examination.conflict is not None:
             return False
     if not made and _is_another(txn, location, state):
         # Nothing that was made for the old table fits the new one, not even appended files: they
         # may have been deleted with the old one's data. Its log is not read: it may be in deletion.
-        found.conflict = conflict(txn, location, "it was dropped or replaced, and created again")
+        examination.conflict = conflict(
+            txn, location, "it was dropped or replaced, and created again"
+        )
         return False
     return True
 
 
 def _new_view(
-    txn: TransactionState, head: Head | None, location: str, tail: Tail, found: Examination
+    txn: TransactionState, head: Head | None, location: str, tail: Tail, examination: Examination
 ) -> Program[View | None]:
     """Return the table at this HEAD; None, and a conflict, if it can't be read or written now."""
     revives = txn.revives(location)
@@ -234,25 +244,25 @@ def _new_view(
     except (TableNotFound, VersionNotFound) as error:
         # It was dropped, or so much of its log that its state at this HEAD can't be
         # known any more: what can't be read conflicts with everything.
-        found.conflict = conflict(txn, location, error.message)
+        examination.conflict = conflict(txn, location, error.message)
     except UnsupportedTableFeature as error:
-        found.conflict = error
+        examination.conflict = error
     else:
         return new
     return None
 
 
-def _rules(txn: TransactionState, head: Head | None, found: Examination) -> Program[None]:
+def _rules(txn: TransactionState, head: Head | None, examination: Examination) -> Program[None]:
     """Find by version numbers the tables that are lenient, or one that is in conflict."""
     snapshot = txn.options.isolation == "snapshot" and txn.has_one_state
-    for location, new in found.views.items():
+    for location, new in examination.views.items():
         if snapshot:
-            found.lenient[location] = 0
+            examination.lenient[location] = 0
         if not (txn.options.slack or txn.options.validation == "rules"):
             continue
-        versions, rule = yield from firing(txn, head, new, found.tails[location])
+        versions, rule = yield from firing(txn, head, new, examination.tails[location])
         if rule is not None and txn.options.validation == "rules":
-            found.conflict = conflict(
+            examination.conflict = conflict(
                 txn,
                 location,
                 f"rule {rule.name} fires ({rule.value}): the transaction works on version "
@@ -260,25 +270,25 @@ def _rules(txn: TransactionState, head: Head | None, found: Examination) -> Prog
             )
             return
         if rule is not Rule.R1 and txn.options.slack and txn.has_one_state:
-            found.lenient[location] = versions.hidden + 1 - versions.write
+            examination.lenient[location] = versions.hidden + 1 - versions.write
 
 
 def _reads_others(
-    txn: TransactionState, nets: dict[str, NetChange], found: Examination
+    txn: TransactionState, nets: dict[str, NetChange], examination: Examination
 ) -> Program[bool]:
     """Return whether the operations to be performed there read other rows than before."""
     if any(done.deferred for done in txn.work.done):
         return True  # deferred operations are performed on all that was added
-    if found.redo_from is None:
+    if examination.redo_from is None:
         return False
-    for done in txn.work.done[found.redo_from :]:
+    for done in txn.work.done[examination.redo_from :]:
         if keeps_its_side(done):
             continue
         target = nets.get(done.table)
         if target is not None and (target.metadata or target.contract):
             return True
         for table, where in tables_read(done.operation).items():
-            if (yield from _is_changed(txn, table, where, nets, found)):
+            if (yield from _is_changed(txn, table, where, nets, examination)):
                 return True
     return False
 
@@ -288,19 +298,19 @@ def _is_changed(
     table: str,
     where: Expr | None,
     nets: dict[str, NetChange],
-    found: Examination,
+    examination: Examination,
 ) -> Program[bool]:
     net = nets.get(table)
     if net is None:
         return False
-    old, new = txn.work.tables[table].view, found.views[table]
+    old, new = txn.work.tables[table].view, examination.views[table]
     verdict = yield from judge(txn.context, old, new, net, where)
     return verdict is Verdict.CHANGED
 
 
-def _changed(txn: TransactionState, table: str, found: Examination) -> str:
+def _changed(txn: TransactionState, table: str, examination: Examination) -> str:
     """Return why a read is outdated: another schema outdates any read, whatever it requested."""
-    old, new = txn.work.tables[table].view.snapshot, found.views[table].snapshot
+    old, new = txn.work.tables[table].view.snapshot, examination.views[table].snapshot
     if not old.layout.schema.equals(new.layout.schema, check_metadata=True):
         return "its schema was changed meanwhile"
     if (old.metadata, old.protocol) != (new.metadata, new.protocol):
@@ -319,29 +329,29 @@ def _is_another(txn: TransactionState, location: str, state: TableState | None) 
 
 
 def _operations(
-    txn: TransactionState, nets: dict[str, NetChange], found: Examination
+    txn: TransactionState, nets: dict[str, NetChange], examination: Examination
 ) -> Program[None]:
     for index, done in enumerate(txn.work.done):
-        if (yield from _in_conflict(txn, done, nets, found)):
-            if found.conflict is None:
-                found.redo_from = index
+        if (yield from _in_conflict(txn, done, nets, examination)):
+            if examination.conflict is None:
+                examination.redo_from = index
             return
 
 
 def _in_conflict(
-    txn: TransactionState, done: Done, nets: dict[str, NetChange], found: Examination
+    txn: TransactionState, done: Done, nets: dict[str, NetChange], examination: Examination
 ) -> Program[bool]:
     operation = done.operation
     if done.deferred:
         return False  # it will be performed on the commits in between
     if isinstance(operation, Detach):
-        return done.table in found.views  # another client was first, and that is as good
+        return done.table in examination.views  # another client was first, and that is as good
     target = nets.get(done.table)
     if is_blind(operation):
         if target is not None and target.contract:
-            old, new = txn.work.tables[done.table].view, found.views[done.table]
+            old, new = txn.work.tables[done.table].view, examination.views[done.table]
             if not files_fit(given_files(operation), old.snapshot.layout, new.snapshot.layout):
-                found.conflict = conflict(
+                examination.conflict = conflict(
                     txn, done.table, "its schema or constraints were changed meanwhile"
                 )
                 return True
@@ -360,9 +370,9 @@ def _in_conflict(
         # Its files were made for the table's old definition, whatever rows they hold.
         return True
     for table, where in tables_read(operation).items():
-        if table in found.lenient and _only_reads(operation, table):
+        if table in examination.lenient and _only_reads(operation, table):
             continue
-        if (yield from _is_changed(txn, table, where, nets, found)):
+        if (yield from _is_changed(txn, table, where, nets, examination)):
             return True
     return target is not None and any(
         removed.ref in target.removes for removed in done.change.removes
@@ -389,44 +399,50 @@ def _only_reads(operation: Operation, table: str) -> bool:
 
 
 def _reads(
-    txn: TransactionState, nets: dict[str, NetChange], found: Examination, *, moving: bool
+    txn: TransactionState, nets: dict[str, NetChange], examination: Examination, *, moving: bool
 ) -> Program[None]:
     """Compare reads with the changes; outdated ones of lenient tables matter only if it moves."""
     redone = set()
-    if found.redo_from is not None:
-        redone = {done.table for done in txn.work.done[found.redo_from :] if not done.deferred}
+    if examination.redo_from is not None:
+        redone = {
+            done.table for done in txn.work.done[examination.redo_from :] if not done.deferred
+        }
     for record in txn.work.reads.values():
         table = record.table
-        if moving or table not in found.lenient:
-            changed = yield from _is_changed(txn, table, record.where, nets, found)
-            if changed and table not in found.lenient:
-                found.conflict = conflict(txn, table, _changed(txn, table, found))
+        if moving or table not in examination.lenient:
+            changed = yield from _is_changed(txn, table, record.where, nets, examination)
+            if changed and table not in examination.lenient:
+                examination.conflict = conflict(txn, table, _changed(txn, table, examination))
                 return
             if changed:
-                found.behind.setdefault(table, 0)
-        own = found.redo_from is not None and record.after > found.redo_from and table in redone
-        if own and (yield from _reads_others(txn, nets, found)):
+                examination.behind.setdefault(table, 0)
+        own = (
+            examination.redo_from is not None
+            and record.after > examination.redo_from
+            and table in redone
+        )
+        if own and (yield from _reads_others(txn, nets, examination)):
             # The caller has seen rows of an operation that would now be created again: nothing
             # can show whether the caller acted on them. (From the same rows, which are only stored
             # in other files, the same rows would be made.)
-            found.conflict = conflict(
+            examination.conflict = conflict(
                 txn, table, "the transaction has read rows of its own that must be redone"
             )
             return
     for table in txn.work.behind:
-        if table in nets and table not in found.lenient:
+        if table in nets and table not in examination.lenient:
             # Compared with the bound state they may be unchanged: they were of an older state.
-            found.conflict = conflict(txn, table, _SEEN)
+            examination.conflict = conflict(txn, table, _SEEN)
             return
     # The sources of a kept operation are read as well. None is deferred: that is not lenient.
-    kept = txn.work.done[: found.redo_from] if moving and found.lenient else []
+    kept = txn.work.done[: examination.redo_from] if moving and examination.lenient else []
     for done in kept:
         for table, where in tables_read(done.operation).items():
-            changed = yield from _is_changed(txn, table, where, nets, found)
-            if changed and table in found.lenient:
-                found.behind.setdefault(table, 0)
-    for table in found.behind:
-        found.behind[table] += found.lenient.get(table, 0)
+            changed = yield from _is_changed(txn, table, where, nets, examination)
+            if changed and table in examination.lenient:
+                examination.behind.setdefault(table, 0)
+    for table in examination.behind:
+        examination.behind[table] += examination.lenient.get(table, 0)
 
 
 def catch_up(txn: TransactionState, beside: Sequence[Program[T]] = ()) -> Program[list[T]]:
@@ -447,12 +463,12 @@ def _catch_up(txn: TransactionState, beside: Sequence[Program[T]]) -> Program[li
     parts: list[Program[Any]] = [_newest(txn), *beside]
     held, *others = yield from parallel(parts)
     txn.check_not_fenced(held.head)
-    found = yield from examine(txn, held.head, exact=True)
-    if found.conflict is None:
-        found.conflict = yield from changed_branch(txn, held.head)
-    if found.conflict is not None:
-        raise txn.fail(found.conflict)
-    yield from rebase(txn, held, found)
+    examination = yield from examine(txn, held.head, exact=True)
+    if examination.conflict is None:
+        examination.conflict = yield from changed_branch(txn, held.head)
+    if examination.conflict is not None:
+        raise txn.fail(examination.conflict)
+    yield from rebase(txn, held, examination)
     return others
 
 
@@ -485,9 +501,9 @@ def validate_reads(txn: TransactionState) -> Program[None]:
     with during("validate"):
         yield from parallel([refresh(txn.context, location) for location in txn.work.tables])
         held = (yield from txn.context.head()) if txn.through_head else None
-        found = yield from examine(txn, None if held is None else held.head)
-    if found.conflict is not None:
-        raise txn.fail(found.conflict)
+        examination = yield from examine(txn, None if held is None else held.head)
+    if examination.conflict is not None:
+        raise txn.fail(examination.conflict)
 
 
 def extend(txn: TransactionState) -> Program[bool]:
@@ -505,13 +521,13 @@ def _extend(txn: TransactionState) -> Program[bool]:
         held = yield from txn.context.head()
         if held is None:
             return False
-        found = yield from examine(txn, held.head, exact=True, extending=True)
-        if found.conflict is not None or found.redo_from is not None:
+        examination = yield from examine(txn, held.head, exact=True, extending=True)
+        if examination.conflict is not None or examination.redo_from is not None:
             return False
         if (yield from moved_name(txn, held.head)) is not None:
             return False
         if list(txn.work.tables) != known:
             continue  # a table that is opened concurrently was added unexamined
         if txn.bound.held is None or txn.bound.held.head.replacement <= held.head.replacement:
-            yield from rebase(txn, held, found)
+            yield from rebase(txn, held, examination)
         return True

@@ -94,8 +94,8 @@ def _written(txn: TransactionState, location: str, files: Sequence[DataFile]) ->
     tables = [TableInput(layout, files_from_structs([file])) for file in files]
     with during("data", location):
         written = yield from txn.context.engine.compact(tables, (), name)
-    held = [hold_written(txn, location, some) for some in written]
+    bins_of_file = [hold_written(txn, location, some) for some in written]
     return [
         Bin((file.ref,), tuple(msgspec.structs.replace(one, data_change=False) for one in some))
-        for file, some in zip(files, held, strict=True)
+        for file, some in zip(files, bins_of_file, strict=True)
     ]

@@ -273,8 +273,8 @@ def _is_in_newest(txn: TransactionState, location: str) -> Program[bool]:
 
 def is_dropped_here(txn: TransactionState, location: str) -> bool:
     """Return whether the transaction's last operation on a table was to drop it."""
-    mine = [done for done in txn.work.done if done.table == location]
-    return bool(mine) and isinstance(mine[-1].operation, Drop)
+    of_table = [done for done in txn.work.done if done.table == location]
+    return bool(of_table) and isinstance(of_table[-1].operation, Drop)
 
 
 @contextmanager

@@ -300,27 +300,27 @@ def overwrite_by_files(
     return (yield from execute(txn, operation, "overwrite"))
 
 
-def layout_to_replace(txn: TransactionState, asked: Replace) -> Program[Layout]:
+def layout_to_replace(txn: TransactionState, operation: Replace) -> Program[Layout]:
     """Return the layout of the rows that ``replace`` takes.
 
     Raises
     ------
     TableNotFound
     """
-    txn.check_write(asked.table, "create_table")
-    yield from touch(txn, [asked.table], probing=True, access="write")
-    _check_there(txn, asked.table, "create_table")
-    snapshot = txn.work.tables[asked.table].snapshot
-    return snapshot.apply(replaced_definition(txn.context, asked, snapshot)).layout
+    txn.check_write(operation.table, "create_table")
+    yield from touch(txn, [operation.table], probing=True, access="write")
+    _check_there(txn, operation.table, "create_table")
+    snapshot = txn.work.tables[operation.table].snapshot
+    return snapshot.apply(replaced_definition(txn.context, operation, snapshot)).layout
 
 
 def replace(
-    txn: TransactionState, asked: Replace, layout: Layout, data: pa.RecordBatchReader | None
+    txn: TransactionState, given: Replace, layout: Layout, data: pa.RecordBatchReader | None
 ) -> Program[Done]:
     """Define a table again, with other rows or with none."""
     files = () if data is None else (yield from _write(txn, layout, data))
-    with _giving_back(txn, asked.table, files):
-        operation = msgspec.structs.replace(asked, files=files)
+    with _giving_back(txn, given.table, files):
+        operation = msgspec.structs.replace(given, files=files)
         return (yield from execute(txn, operation, "create_table"))
 
 
@@ -595,12 +595,12 @@ def bind_to_past(
     txn.bound.is_bound = True
 
 
-def bind_to_own(txn: TransactionState, asked: OwnVersion) -> Program[None]:
+def bind_to_own(txn: TransactionState, own: OwnVersion) -> Program[None]:
     """Bind a transaction that only reads to a state of each table's own past.
 
     The present HEAD, or the ref to which it is bound, says which tables are meant.
     """
-    txn.bound.own = asked
+    txn.bound.own = own
     if txn.bound.frozen is not None:
         return
     txn.bound.held = yield from txn.context.head()

@@ -63,7 +63,7 @@ def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[st
         return {}  # the first error is raised, not the one that prevents its explanation
     # A table that HEAD lacks is not in the lake, or not yet: HEAD keeps a mark of dropped ones.
     now = {} if head is None else {place: head.tables.get(place) for place in known}
-    told = {
+    by_head = {
         place: known[place]
         for place, state in now.items()
         if state is not None
@@ -72,10 +72,10 @@ def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[st
             or (is_emptied(state) if txn.revives(place) else state.dropped)
         )
     }
-    others = [place for place in known if place not in told]
-    logs = yield from parallel([is_made_again(txn.context, place) for place in others])
-    return told | {
-        place: known[place] for place, made_again in zip(others, logs, strict=True) if made_again
+    undecided = [place for place in known if place not in by_head]
+    logs = yield from parallel([is_made_again(txn.context, place) for place in undecided])
+    return by_head | {
+        place: known[place] for place, made_again in zip(undecided, logs, strict=True) if made_again
     }
 
 
@@ -96,7 +96,7 @@ def _known_id(txn: TransactionState, location: str) -> str | None:
 
 def conflict_of_replaced(txn: TransactionState, location: str) -> LakeVillaError:
     """Return the conflict; nothing of the transaction can commit after it."""
-    again = (
+    advice = (
         "take a new snapshot"
         if txn.options.read_only
         else "run it again (`lake.run` does so by itself)"
@@ -104,7 +104,7 @@ def conflict_of_replaced(txn: TransactionState, location: str) -> LakeVillaError
     return txn.fail(
         ConflictError(
             f"table {location} was dropped, or created again, after transaction {txn.id} began, "
-            f"and can't be read in its earlier state: {again}",
+            f"and can't be read in its earlier state: {advice}",
             table=location,
             txn_id=txn.id,
         )

@@ -190,10 +190,10 @@ def _join_head(txn: TransactionState) -> Program[None]:
     assert txn.bound.held is not None
     tails = yield from parallel([open_tail(txn.context, location) for location in txn.work.tables])
     yield from parallel([probe(txn.context, tail) for tail in tails])
-    found = yield from examine(txn, txn.bound.held.head, exact=True, extending=True)
-    if found.conflict is not None:
-        raise txn.fail(found.conflict)
-    yield from rebase(txn, txn.bound.held, found)
+    examination = yield from examine(txn, txn.bound.held.head, exact=True, extending=True)
+    if examination.conflict is not None:
+        raise txn.fail(examination.conflict)
+    yield from rebase(txn, txn.bound.held, examination)
     yield from store_files(txn)
 
 
@@ -486,8 +486,13 @@ def forget(txn: TransactionState) -> Program[None]:
     rest may be deleted with it, in one round. The record of a saved one is deleted first: had
     another process resumed it, the rest would be that process's.
     """
-    held = txn.claims
-    if held.saved is None and held.queue is None and held.record is None and not txn.ending.shared:
+    claims = txn.claims
+    if (
+        claims.saved is None
+        and claims.queue is None
+        and claims.record is None
+        and not txn.ending.shared
+    ):
         return
     with during("free"):
         yield from _forget(txn)

@@ -222,13 +222,13 @@ class _Histories:
             commits = yield from at_home(span.epoch, timeline.after(start))
         except (CorruptObject, VersionNotFound):
             return None
-        mine = [
+        of_table = [
             one for one in commits if one.sequence <= span.until and self.location in one.tables
         ]
-        replaced = {sequence for one in mine for sequence in one.replaces}
+        replaced = {sequence for one in of_table for sequence in one.replaces}
         if not span.epoch:
             replaced |= self.without
-        return [one for one in mine if one.sequence not in replaced]
+        return [one for one in of_table if one.sequence not in replaced]
 
     def _head(self, epoch: str) -> Program[Head | None]:
         held = self.context.lake.held
@@ -255,8 +255,8 @@ class _Histories:
             if commit is None:
                 found.append((ANY, []))
                 continue
-            mine = [done for done in commit.operations if done.table == self.location]
-            found.append((self.of_operations(mine), list(_spans_of(mine))))
+            of_table = [done for done in commit.operations if done.table == self.location]
+            found.append((self.of_operations(of_table), list(_spans_of(of_table))))
         return found
 
     def _objects(

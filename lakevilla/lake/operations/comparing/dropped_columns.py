@@ -78,10 +78,10 @@ def refuse_hidden(
     paths = missing_fields(layout, snapshot.layout)
     if not paths:
         return
-    there = set(file_refs((yield from snapshot.files())))
-    came = [file for file in operation.adds if file.ref not in there]
+    present = set(file_refs((yield from snapshot.files())))
+    added = [file for file in operation.adds if file.ref not in present]
     found = yield from value_that_came(
-        context, layout, paths, came, operation.removes, operation.keys
+        context, layout, paths, added, operation.removes, operation.keys
     )
     if found is not None:
         raise unfit(
@@ -118,8 +118,8 @@ def value_that_came(
     context: Context,
     layout: Layout,
     paths: Sequence[Path],
-    came: Sequence[DataFile],
-    went: Sequence[DataFile],
+    added: Sequence[DataFile],
+    removed: Sequence[DataFile],
     keys: Sequence[str],
 ) -> Program[str | None]:
     """Return a text for a value in one of the columns that the added files have, new to the table.
@@ -128,16 +128,16 @@ def value_that_came(
     With ``keys`` a row is compared with the row of the same key in the removed files; without, a
     value in any added row counts.
     """
-    moved = {file.path for file in went}
-    others = [file for file in came if file.path not in moved]
+    moved = {file.path for file in removed}
+    new_files = [file for file in added if file.path not in moved]
     if not _is_bound(layout):
-        return f"file {others[0].path} may have values in it" if others else None
-    files, where = files_from_structs(others), _any_value(layout, paths)
+        return f"file {new_files[0].path} may have values in it" if new_files else None
+    files, where = files_from_structs(new_files), _any_value(layout, paths)
     files = files.filter(may_match(files, layout, where))
     if not files.num_rows:
         return None
     if keys:
-        return (yield from _differing(context, layout, paths, where, files, went, keys))
+        return (yield from _differing(context, layout, paths, where, files, removed, keys))
     if sum(files["size"].to_pylist()) > context.settings.row_check_limit_bytes:
         return f"file {files['path'][0].as_py()} may have a value in it"
     found = yield from context.engine.find_one(TableInput(layout, files), where)
@@ -167,14 +167,14 @@ def _differing(
     paths: Sequence[Path],
     where: Expr,
     files: pa.Table,
-    went: Sequence[DataFile],
+    removed: Sequence[DataFile],
     keys: Sequence[str],
 ) -> Program[str | None]:
     """Return the text for ``value_that_came``, by keys."""
     columns = list(dict.fromkeys([*keys, *(path[0] for path in paths)]))
     known: dict[object, str] = {}
-    before = TableInput(layout, files_from_structs(went))
-    for batch in (yield from context.engine.scan(before, columns, None)) if went else ():
+    before = TableInput(layout, files_from_structs(removed))
+    for batch in (yield from context.engine.scan(before, columns, None)) if removed else ():
         known.update((key_of(row, keys), _shown(row, paths)) for row in batch.to_pylist())
     for batch in (yield from context.engine.scan(TableInput(layout, files), columns, where)):
         for row in batch.to_pylist():

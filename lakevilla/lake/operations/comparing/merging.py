@@ -150,16 +150,16 @@ class ByRows:
 
 
 def act_on(
-    was: Row | None, wanted: Row | None, now: Row | None, on_conflict: OnConflict
+    base: Row | None, theirs: Row | None, ours: Row | None, on_conflict: OnConflict
 ) -> Act | Literal["conflict"] | None:
-    """Return what must be done to a row whose state in the table is ``now``; None for nothing."""
-    if same(was, wanted) or same(now, wanted):
+    """Return what must be done to a row whose state in the table is ``ours``; None for nothing."""
+    if same(base, theirs) or same(ours, theirs):
         return None
-    if not same(now, was) and on_conflict != "theirs":
+    if not same(ours, base) and on_conflict != "theirs":
         return "conflict"
-    if wanted is None:
+    if theirs is None:
         return "delete"
-    return "insert" if now is None else "update"
+    return "insert" if ours is None else "update"
 
 
 def asks_of_equal(operation: Transplant) -> bool:
@@ -167,16 +167,16 @@ def asks_of_equal(operation: Transplant) -> bool:
     return operation.on_equal == "conflict" and operation.on_conflict == "error"
 
 
-def changed_alike(was: Row | None, wanted: Row | None, now: Row | None) -> frozenset[str]:
+def changed_alike(base: Row | None, theirs: Row | None, ours: Row | None) -> frozenset[str]:
     """Return the columns of a row that both sides have changed, and alike; else none."""
-    if was is None or wanted is None or not same(now, wanted):
+    if base is None or theirs is None or not same(ours, theirs):
         return frozenset()
-    return changed_in(was, wanted)
+    return changed_in(base, theirs)
 
 
-def changed_in(was: Row, wanted: Row) -> frozenset[str]:
+def changed_in(base: Row, theirs: Row) -> frozenset[str]:
     """Return the columns in which two states of a row differ."""
-    return frozenset(name for name in was if repr(was[name]) != repr(wanted[name]))
+    return frozenset(name for name in base if repr(base[name]) != repr(theirs[name]))
 
 
 def may_be_two(changed: frozenset[str], computed: frozenset[str]) -> bool:
@@ -345,13 +345,13 @@ def extent_of(rows: pa.Table) -> Extent:
     )
 
 
-def all_extents(said: Sequence[Extent]) -> tuple[pa.Table | None, pa.Table]:
+def all_extents(extents: Sequence[Extent]) -> tuple[pa.Table | None, pa.Table]:
     """Return the rows of all places, or None if many; and the spans of places that have some."""
-    some = [one for one in said if one.count]
-    spans = pa.concat_tables(one.spans for one in some)
-    if sum(one.count for one in some) > MOST_ASKED_FOR:
+    filled = [one for one in extents if one.count]
+    spans = pa.concat_tables(one.spans for one in filled)
+    if sum(one.count for one in filled) > MOST_ASKED_FOR:
         return None, spans
-    return pa.concat_tables(one.rows for one in some), spans
+    return pa.concat_tables(one.rows for one in filled), spans
 
 
 def _span(column: pa.ChunkedArray) -> list[object]:

@@ -120,12 +120,12 @@ def by_keys(
 
 
 def _refuse_twice(
-    layout: Layout, keys: Sequence[str], said: Sequence[ActsReport], computed: frozenset[str]
+    layout: Layout, keys: Sequence[str], reports: Sequence[ActsReport], computed: frozenset[str]
 ) -> None:
     """Refuse rows that were changed alike in columns that were computed. ``MergeConflict``."""
     count = sum(
         count
-        for one in said
+        for one in reports
         for changed, count in one.equal.items()
         if may_be_two(changed, computed)
     )
@@ -133,7 +133,7 @@ def _refuse_twice(
         return
     found = [
         row
-        for one in said
+        for one in reports
         for row in one.shown_equal.to_pylist()
         if may_be_two(changed_in(row["base"], row["theirs"]), computed)
     ]
@@ -141,9 +141,9 @@ def _refuse_twice(
     raise equal_conflict(layout, keys, rows, count, computed)
 
 
-def _where(layout: Layout, keys: Sequence[str], said: Sequence[Extent]) -> Expr | None:
+def _where(layout: Layout, keys: Sequence[str], extents: Sequence[Extent]) -> Expr | None:
     """Return a predicate that is true of all rows with one of the keys, and maybe of other rows."""
-    known, spans = all_extents(said)
+    known, spans = all_extents(extents)
     if known is None:
         return is_within(layout, spans, keys)
     return is_one_of(layout, keys, [tuple(row.values()) for row in known.to_pylist()])
@@ -174,9 +174,9 @@ class ChangedRows:
     def _key_fields(self) -> list[pa.Field]:
         return [self.layout.schema.field(key) for key in self.keys]
 
-    def judged(self, look: Look) -> Judgement:
+    def judged(self, query: Look) -> Judgement:
         for view in (BEFORE, AFTER):
-            _refuse_unkeyed(self.layout, self.keys, view, look)
+            _refuse_unkeyed(self.layout, self.keys, view, query)
         keys = [
             f"coalesce(b.{quoted(key)}, a.{quoted(key)}) AS {_KEY}{n}"
             for n, key in enumerate(self.keys)
@@ -185,7 +185,7 @@ class ChangedRows:
             *shown_as(self.layout, "b", BEFORE),
             *shown_as(self.layout, "a", AFTER),
         ]
-        found = look(
+        found = query(
             f"SELECT {', '.join([*keys, *states])} FROM {marked(BEFORE)} AS b "
             f"FULL JOIN {marked(AFTER)} AS a ON {equal_in(self.keys, self.keys, 'b', 'a')} "
             f"WHERE b.{THERE} IS NULL OR a.{THERE} IS NULL OR NOT ({same_in_all(self.layout)})"
@@ -195,15 +195,15 @@ class ChangedRows:
         return Judgement(rows if rows.num_rows else None, extent_of(keys_alone))
 
 
-def _refuse_unkeyed(layout: Layout, keys: Sequence[str], view: str, look: Look) -> None:
+def _refuse_unkeyed(layout: Layout, keys: Sequence[str], view: str, query: Look) -> None:
     """Raise ``InvalidOperation`` where the keys do not identify rows of a view."""
     names = [quoted(key) for key in keys]
     missing = " OR ".join(f"{name} IS NULL" for name in names)
-    found = look(f"SELECT * FROM {view} WHERE {missing} LIMIT 1")
+    found = query(f"SELECT * FROM {view} WHERE {missing} LIMIT 1")
     for row in found.to_pylist():
         raise null_in_key(layout, keys, row)
     listed = ", ".join(names)
-    found = look(f"SELECT {listed} FROM {view} GROUP BY {listed} HAVING count(*) > 1 LIMIT 1")
+    found = query(f"SELECT {listed} FROM {view} GROUP BY {listed} HAVING count(*) > 1 LIMIT 1")
     for row in found.to_pylist():
         raise two_of_key(layout, keys, key_of(row, keys))
 
@@ -240,13 +240,13 @@ class Acts:
     def schema(self) -> pa.Schema:
         return source_schema(self.layout)
 
-    def judged(self, look: Look) -> Judgement:
+    def judged(self, query: Look) -> Judgement:
         given = [f"{_KEY}{n}" for n in range(len(self.keys))]
         joined = f"{CHANGED} AS c {{}} JOIN {marked(OURS)} AS o ON " + equal_in(
             given, self.keys, "c", "o"
         )
         listed = ", ".join(f"c.{one}" for one in given)
-        twice = look(
+        twice = query(
             f"SELECT {listed} FROM {joined.format('')} GROUP BY {listed} "
             "HAVING count(*) > 1 LIMIT 1"
         )
@@ -256,7 +256,7 @@ class Acts:
             field.name for side in (BEFORE, AFTER) for field in state_fields(self.layout, side)
         ]
         shown = [*(f"c.{one}" for one in (*given, *names)), *shown_as(self.layout, "o", OURS)]
-        found = look(f"SELECT {', '.join(shown)} FROM {joined.format('LEFT')}")
+        found = query(f"SELECT {', '.join(shown)} FROM {joined.format('LEFT')}")
         acts: list[pa.Table] = [self.schema.empty_table()]
         conflicts: list[Row] = []
         count = 0
@@ -265,21 +265,21 @@ class Acts:
         for batch in _in_batches(found, self._found_schema(given)):
             places: dict[str, list[int]] = {"insert": [], "update": [], "delete": []}
             states = zip(*(_rows_in(self.layout, batch, one) for one in _STATES), strict=True)
-            for place, (was, wanted, now) in enumerate(states):
-                act = act_on(was, wanted, now, self.on_conflict)
+            for place, (base_row, their_row, our_row) in enumerate(states):
+                act = act_on(base_row, their_row, our_row, self.on_conflict)
                 if act is None:
-                    changed = changed_alike(was, wanted, now)
+                    changed = changed_alike(base_row, their_row, our_row)
                     if changed:
                         equal[changed] += 1
                         if equal[changed] <= _SHOWN:
-                            alike.append(_shown(self.keys, was, now, wanted))
+                            alike.append(_shown(self.keys, base_row, our_row, their_row))
                     continue
                 if act != "conflict":
                     places[act].append(place)
                     continue
                 count += 1
                 if self.on_conflict == "error" and len(conflicts) < _SHOWN:
-                    conflicts.append(_shown(self.keys, was, now, wanted))
+                    conflicts.append(_shown(self.keys, base_row, our_row, their_row))
             acts += [self._acts(batch, some, act) for act, some in places.items() if some]
         rows = pa.concat_tables(acts)
         schema = conflict_schema(self.layout, self.keys)
@@ -313,10 +313,10 @@ class Acts:
         return pa.table(columns, schema=self.schema)
 
 
-def _shown(keys: Sequence[str], was: Row | None, now: Row | None, wanted: Row | None) -> Row:
+def _shown(keys: Sequence[str], base: Row | None, ours: Row | None, theirs: Row | None) -> Row:
     """Return a row as an error shows it."""
-    named = dict(zip(keys, key_of(was or wanted or {}, keys), strict=True))
-    return {"key": named, "base": was, "ours": now, "theirs": wanted}
+    named = dict(zip(keys, key_of(base or theirs or {}, keys), strict=True))
+    return {"key": named, "base": base, "ours": ours, "theirs": theirs}
 
 
 _STATES = (BEFORE, AFTER, OURS)
@@ -330,8 +330,8 @@ def _rows_in(layout: Layout, batch: pa.RecordBatch, side: str) -> list[Row | Non
     """Return the rows of one side; None where it has none."""
     columns = [batch.column(f"{side}{n}") for n in range(len(layout.schema))]
     rows = pa.RecordBatch.from_arrays(columns, names=layout.schema.names).to_pylist()
-    there = batch.column(side).to_pylist()
-    return [row if is_there else None for row, is_there in zip(rows, there, strict=True)]
+    presence = batch.column(side).to_pylist()
+    return [row if is_there else None for row, is_there in zip(rows, presence, strict=True)]
 
 
 # -------------------- bags met
@@ -380,9 +380,9 @@ def as_bags(
     return ByRows(rewrite)
 
 
-def _where_in_bag(layout: Layout, said: Sequence[Extent]) -> Expr | None:
+def _where_in_bag(layout: Layout, extents: Sequence[Extent]) -> Expr | None:
     """Return a predicate that is true of all rows to remove, and maybe of other rows."""
-    known, spans = all_extents(said)
+    known, spans = all_extents(extents)
     rows = spans if known is None else known
     whole = [name for name in layout.schema.names if not rows[name].null_count]
     if not whole:
@@ -423,9 +423,9 @@ class MovedRows:
     def schema(self) -> pa.Schema:
         return pa.schema([*_plain(self.layout), pa.field(_MORE, pa.int64())])
 
-    def judged(self, look: Look) -> Judgement:
+    def judged(self, query: Look) -> Judgement:
         names, groups = _names(self.layout), _groups(self.layout)
-        found = look(
+        found = query(
             f"SELECT {names}, CAST(sum({_MORE}) AS BIGINT) AS {_MORE} FROM "
             f"(SELECT {names}, -1 AS {_MORE} FROM {BEFORE} UNION ALL "
             f"SELECT {names}, 1 AS {_MORE} FROM {AFTER}) AS t "
@@ -461,7 +461,7 @@ class BagActs:
     def schema(self) -> pa.Schema:
         return source_schema(self.layout)
 
-    def judged(self, look: Look) -> Judgement:
+    def judged(self, query: Look) -> Judgement:
         names, groups = _names(self.layout), _groups(self.layout)
         same = []
         for field in self.layout.schema:
@@ -472,7 +472,7 @@ class BagActs:
                     f"CAST({mine} AS VARCHAR) IS NOT DISTINCT FROM CAST({other} AS VARCHAR)"
                 )
         counted = f"SELECT {names}, count(*) AS {_FOUND} FROM {OURS} AS t GROUP BY {groups}"
-        found = look(
+        found = query(
             f"SELECT c.*, CAST(coalesce(o.{_FOUND}, 0) AS BIGINT) AS {_FOUND} "
             f"FROM {CHANGED} AS c LEFT JOIN ({counted}) AS o ON {' AND '.join(same)}"
         )

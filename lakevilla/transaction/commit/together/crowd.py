@@ -186,7 +186,7 @@ def _wait(context: Context, group: CommitGroup) -> Program[bool]:
     """Read HEAD until some are answered or it has moved too far; True if it is time to lead."""
     clock, held = context.clock, context.held
     assert held is not None
-    head, looks = held.head, 0
+    head, unchanged_reads = held.head, 0
     ends = clock.elapsed() + _patience(context, head)
     while True:
         left = ends - clock.elapsed()
@@ -197,10 +197,10 @@ def _wait(context: Context, group: CommitGroup) -> Program[bool]:
         newer = yield from _look(context, group)
         if newer is None:
             return False
-        looks += 1
+        unchanged_reads += 1
         if newer.head.listed > head.listed:
-            looks, ends = 0, clock.elapsed() + _patience(context, newer.head) / 2
-        elif looks >= _PATIENT_LOOKS:
+            unchanged_reads, ends = 0, clock.elapsed() + _patience(context, newer.head) / 2
+        elif unchanged_reads >= _PATIENT_LOOKS:
             ends -= max(0.0, ends - clock.elapsed()) / 2
         head = newer.head
 
@@ -279,7 +279,7 @@ def wait_until_over(txn: TransactionState) -> Program[Settled | None]:
     Before that no answer is final. Where no client moves HEAD, the owner does.
     """
     context = txn.context
-    looks = 0
+    reads = 0
     while True:
         held = yield from context.head()
         assert held is not None
@@ -290,8 +290,8 @@ def wait_until_over(txn: TransactionState) -> Program[Settled | None]:
         last = txn.ending.proposed
         if last is None:
             return None
-        looks += 1
-        if looks <= _LOOKS:
+        reads += 1
+        if reads <= _LOOKS:
             yield from sleep(_POLL_SECONDS * (0.7 + 0.6 * context.ids.jitter()))
         else:
             yield from _move(context, last)
@@ -341,9 +341,9 @@ def commit_together(candidate: Candidate) -> Program[Answer]:
 # ---------------------------------------------------------------- the leader
 
 
-def _lead(context: Context, group: CommitGroup, mine: Candidate) -> Program[Answer]:
+def _lead(context: Context, group: CommitGroup, own: Candidate) -> Program[Answer]:
     """Replace HEAD, batch by batch, until the leader's own candidate is answered; return that."""
-    while mine.answer is None:
+    while own.answer is None:
         attempt = _left_behind(group)
         in_doubt = attempt is not None
         if (
@@ -356,9 +356,9 @@ def _lead(context: Context, group: CommitGroup, mine: Candidate) -> Program[Answ
             attempt = yield from _prepare_batch(context, group)
         if attempt is not None:
             yield from carry_out(context, group, attempt, in_doubt=in_doubt)
-            if mine.answer is None:
-                yield from _back_off(context, mine.races)
-    return mine.answer
+            if own.answer is None:
+                yield from _back_off(context, own.races)
+    return own.answer
 
 
 def _left_behind(group: CommitGroup) -> Replacement | None:

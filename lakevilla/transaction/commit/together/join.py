@@ -124,31 +124,31 @@ def check_candidate(base: HeldHead, head: Head, candidate: Candidate) -> Program
         return Declined(base)  # begun here and resumed here, and both commit: only one does
     if not set(reserved_ahead(txn, head)) <= _written_of(txn, candidate.let_pass):
         return Declined(base)
-    found = yield from examine(txn, head)
-    if found.conflict is None:
+    examination = yield from examine(txn, head)
+    if examination.conflict is None:
         # Checked in the very HEAD that is replaced: no client writes directly once it is protected.
-        found.conflict = direct_write(txn, head)
-    if found.conflict is None:
+        examination.conflict = direct_write(txn, head)
+    if examination.conflict is None:
         # Checked before anything is redone: what another client has merged of it would look like a
         # conflict.
-        found.conflict = yield from changed_branch(txn, head)
-    if found.conflict is None and found.redo_from is None:
-        found.conflict = yield from _of_another(txn, head, found)
-    if found.conflict is None and found.redo_from is None:
-        found.conflict = yield from unkept(txn, head)
+        examination.conflict = yield from changed_branch(txn, head)
+    if examination.conflict is None and examination.redo_from is None:
+        examination.conflict = yield from _of_another(txn, head, examination)
+    if examination.conflict is None and examination.redo_from is None:
+        examination.conflict = yield from unkept(txn, head)
     names: dict[str, str | None] = {}
-    if found.conflict is None and found.redo_from is None:
+    if examination.conflict is None and examination.redo_from is None:
         # Checked in the very HEAD that is replaced: of two that assign one name the second is
         # refused.
         try:
             names = yield from names_after(head, candidate.commit.operations)
         except TableNotFound as error:
-            found.conflict = conflict(txn, error.table or "", error.message)
+            examination.conflict = conflict(txn, error.table or "", error.message)
         except TableExists as error:
-            found.conflict = error
-    if found.conflict is not None or found.redo_from is not None:
-        return Declined(base, found)
-    return Fits(found, names)
+            examination.conflict = error
+    if examination.conflict is not None or examination.redo_from is not None:
+        return Declined(base, examination)
+    return Fits(examination, names)
 
 
 def with_commit_of(
@@ -182,16 +182,16 @@ def with_commit_of(
 
 
 def _of_another(
-    txn: TransactionState, head: Head, found: Examination
+    txn: TransactionState, head: Head, examination: Examination
 ) -> Program[ConflictError | None]:
     """Return the conflict of a transaction whose table is not the one in HEAD.
 
     Validation has found it to be the same. This is checked once more where it would be written
     down: with the id of another table in HEAD its log belongs to no table, and its rows are lost.
     """
-    for location, tail in found.tails.items():
+    for location, tail in examination.tails.items():
         known = head.tables.get(location)
-        table_id = _table_id(txn, found, location)
+        table_id = _table_id(txn, examination, location)
         if known is None or known.table_id == table_id:
             continue
         if known.dropped and not txn.revives(location):
@@ -203,9 +203,9 @@ def _of_another(
     return None
 
 
-def _table_id(txn: TransactionState, found: Examination, location: str) -> str:
+def _table_id(txn: TransactionState, examination: Examination, location: str) -> str:
     """Return the table's id as it was examined: a client may have replaced it since it was read."""
-    view = found.views.get(location)
+    view = examination.views.get(location)
     return (txn.work.tables[location] if view is None else view).snapshot.table_id
 
 
@@ -224,7 +224,7 @@ def _written_of(txn: TransactionState, reserved: Iterable[Reservation]) -> set[R
 
 
 def _entries(
-    head: Head, found: Examination, candidate: Candidate
+    head: Head, examination: Examination, candidate: Candidate
 ) -> Program[tuple[list[CommitSummary], dict[str, TableState], dict[str, Size]]]:
     """Return the new commits, table states and sizes, which the candidate adds to ``head``.
 
@@ -232,7 +232,7 @@ def _entries(
     above them was not validated, so it must count as one that was made after.
     """
     txn, commit = candidate.txn, candidate.commit
-    absorbed = yield from absorb(txn.context, head, found.tails)
+    absorbed = yield from absorb(txn.context, head, examination.tails)
     sequence = head.sequence + len(absorbed.commits) + 1
     tables: dict[str, TableState] = {}
     touches: dict[str, Touch] = {}
@@ -260,10 +260,10 @@ def _entries(
             # so.
             touches[location] = Touch(published=placement.logged, data_change=False)
         working = txn.work.tables[location]
-        view = found.views.get(location, working.view)
+        view = examination.views.get(location, working.view)
         unguards = working.view.snapshot.guarded and not working.snapshot.guarded
         state = TableState(
-            table_id=_table_id(txn, found, location),
+            table_id=_table_id(txn, examination, location),
             published=placement.logged,
             pending=pending,
             guarded=view.base.guarded and view.snapshot.guarded and not unguards,

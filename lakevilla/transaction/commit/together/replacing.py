@@ -248,19 +248,19 @@ def _reliances(base: Head, candidate: Candidate) -> Program[dict[str, Reliance] 
     """
     txn, commit = candidate.txn, candidate.commit
     relies: dict[str, Reliance] = {}
-    for table, asked in relied(commit).items():
+    for table, predicates in relied(commit).items():
         state = _shared(base, table)
         if state is None:
             return None
         working = txn.work.tables[table]
         files: set[int] | None = set()
-        for where in asked:
+        for where in predicates:
             found = yield from candidates_of(working, where)
             files = None if files is None or found is None else files | found
         if files is not None and table in commit.tables:
             files |= {fingerprint(file.ref) for file in commit.tables[table].change.removes}
         layout = working.view.snapshot.layout
-        relies[table] = reliance_of(state.table_id, layout, asked, files)
+        relies[table] = reliance_of(state.table_id, layout, predicates, files)
     return relies if size_of(relies) <= MOST_BYTES else None
 
 

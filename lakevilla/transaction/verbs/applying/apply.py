@@ -321,9 +321,9 @@ def roll_back(
                     outcomes[location] = "kept"
                 continue
             parameters = {"to": target.name}
-            came = reached(now, target, location)
+            reached_states = reached(now, target, location)
             outcomes[location] = yield from become(
-                txn, location, view.snapshot, came, parameters=parameters, within=within
+                txn, location, view.snapshot, reached_states, parameters=parameters, within=within
             )
         if txn.bound.sequence != head.sequence:
             # A table has shown a newer HEAD: the differences there were not searched for.
@@ -356,17 +356,21 @@ def restore(
     head = yield from bound(txn)
     if isinstance(to, OwnVersion):
         view = yield from own_view(txn.context, head, location, to)
-        parameters, came = {"to": str(to)}, UNKNOWN
+        parameters, reached_states = {"to": str(to)}, UNKNOWN
     else:
         state = yield from state_of(head, to)
         found = (yield from state.views(txn.context, [location]))[location]
         if found is None:
             raise VersionNotFound(f"table {location} is not in {state.name}", table=location)
         view, parameters = found, {"to": state.name}
-        came = reached(AtHead(head), state, location)
+        reached_states = reached(AtHead(head), state, location)
     with _whole_or_not_at_all(txn):
         return {
-            location: (yield from become(txn, location, view.snapshot, came, parameters=parameters))
+            location: (
+                yield from become(
+                    txn, location, view.snapshot, reached_states, parameters=parameters
+                )
+            )
         }
 
 
@@ -374,7 +378,7 @@ def become(
     txn: TransactionState,
     location: str,
     target: TableSnapshot,
-    came: tuple[Reached, Reached] = UNKNOWN,
+    reached_states: tuple[Reached, Reached] = UNKNOWN,
     *,
     verb: str = "RESTORE",
     parameters: dict[str, str],
@@ -382,7 +386,7 @@ def become(
 ) -> Program[Outcome]:
     """Make one table what it was in a state of its own. All its rows count as read.
 
-    ``came``: its positions in its histories now, and then.
+    ``reached_states``: its positions in its histories now, and then.
 
     Raises
     ------
@@ -405,8 +409,8 @@ def become(
         found.after,
         exact=True,
         within=within,
-        since=came[0],
-        until=came[1],
+        since=reached_states[0],
+        until=reached_states[1],
         verb=verb,
         parameters=parameters,
     )
@@ -488,10 +492,10 @@ def _applied(
         if request.on_conflict == "error":
             raise
         parameters = {**parameters, "onConflict": "theirs"}
-    came = ({"": head.sequence}, request.until) if "" in request.until else UNKNOWN
+    reached_states = ({"": head.sequence}, request.until) if "" in request.until else UNKNOWN
     return (
         yield from become(
-            txn, location, new.snapshot, came, verb=request.verb, parameters=parameters
+            txn, location, new.snapshot, reached_states, verb=request.verb, parameters=parameters
         )
     )
 

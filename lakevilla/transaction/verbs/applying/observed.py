@@ -81,7 +81,7 @@ def hold_observed(txn: TransactionState, branch: Branch, since: Base) -> Program
         )
 
 
-def _is_held(txn: TransactionState, old: View, asked: Iterable[Expr | None]) -> Program[bool]:
+def _is_held(txn: TransactionState, old: View, predicates: Iterable[Expr | None]) -> Program[bool]:
     """Return whether the requested rows are the same on the lake."""
     try:
         # It may show a newer HEAD than that of the tables before it, which fits what is observed.
@@ -100,7 +100,7 @@ def _is_held(txn: TransactionState, old: View, asked: Iterable[Expr | None]) -> 
         metadata=found.after is not None,
         untold=True,  # what a file says of itself dates from its addition, not from its removal
     )
-    for where in asked:
+    for where in predicates:
         if (yield from judge(txn.context, old, new, net, where)) is Verdict.CHANGED:
             return False
     return True
@@ -140,8 +140,8 @@ def _reads(txn: TransactionState, branch: Branch, since: Base) -> Program[_Reads
             for table, where in tables_read(operation).items():
                 found.setdefault(table, []).append(where)
     return {
-        table: [None] if None in asked else list(dict.fromkeys(asked))
-        for table, asked in found.items()
+        table: [None] if None in predicates else list(dict.fromkeys(predicates))
+        for table, predicates in found.items()
     }
 
 
@@ -196,9 +196,9 @@ def hiding(
         return operation
     since = yield from difference(old, snapshot)
     own = {file.ref for file in operation.adds}
-    came = [file for file in since.adds if file.ref not in own]
+    added = [file for file in since.adds if file.ref not in own]
     found = yield from value_that_came(
-        txn.context, old.layout, paths, came, since.removes, operation.keys
+        txn.context, old.layout, paths, added, since.removes, operation.keys
     )
     if found is not None:
         raise unfit(
