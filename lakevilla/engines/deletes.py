@@ -84,10 +84,12 @@ def read_deletes(table: TableInput) -> Program[Deleted]:
         A vector or delete file is missing or broken: which rows exist is never guessed.
     """
     columns = (table.files.column("deletion_vector"), table.files.column("deletes"))
-    held = places_of_true(pc.or_(*(column.is_valid() for column in columns)))
-    if not len(held):
+    with_deletes = places_of_true(pc.or_(*(column.is_valid() for column in columns)))
+    if not len(with_deletes):
         return Deleted()
-    places = dict(zip(held.to_pylist(), data_files(table.files.take(held)), strict=True))
+    places = dict(
+        zip(with_deletes.to_pylist(), data_files(table.files.take(with_deletes)), strict=True)
+    )
     few, parts = _without_few((yield from _vectors(table.layout, places)))
     users: dict[DeleteFile, list[int]] = defaultdict(list)
     called: dict[tuple[str, int], str] = {}
@@ -123,9 +125,9 @@ def _without_few(
 
 
 def _vectors(layout: Layout, places: dict[int, DataFile]) -> Program[dict[int, RowIndices]]:
-    held = {n: _credible(layout, file) for n, file in places.items() if file.deletion_vector}
-    rows_of = yield from parallel([read_vector(layout.location, one) for one in held.values()])
-    return dict(zip(held, rows_of, strict=True))
+    vectors = {n: _credible(layout, file) for n, file in places.items() if file.deletion_vector}
+    rows_of = yield from parallel([read_vector(layout.location, one) for one in vectors.values()])
+    return dict(zip(vectors, rows_of, strict=True))
 
 
 def _credible(layout: Layout, file: DataFile) -> DeletionVector:

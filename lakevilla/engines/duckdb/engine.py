@@ -348,7 +348,7 @@ class DuckDBEngine:
     ) -> Program[pa.Table]:
         """Run one SELECT that sees ``tables`` and ``views`` and nothing else."""
         inputs = {}
-        with ExitStack() as held:
+        with ExitStack() as stack:
             for table_name, table in tables.items():
                 if not table.verify:
                     inputs[table_name] = yield from self._given.files(table)
@@ -357,7 +357,7 @@ class DuckDBEngine:
                 copies = compared(
                     self._data, self._database, table, files, self._given.names.give_copy
                 )
-                inputs[table_name] = held.enter_context(copies)
+                inputs[table_name] = stack.enter_context(copies)
             with self._looked_into(*tables.values(), name=None):
                 local = self._database.is_local
                 return query(self._closed, sql, inputs, views, params, plans_by_footers=local)

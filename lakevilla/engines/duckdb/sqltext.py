@@ -104,55 +104,57 @@ def sql_type(kind: pa.DataType) -> str:
     )
 
 
-def renamed(sql: str, have: pa.DataType, want: pa.DataType) -> str:
-    r"""Return ``sql`` of type ``have`` with the struct fields named as in ``want``, at any depth.
+def renamed(sql: str, kind: pa.DataType, wanted: pa.DataType) -> str:
+    r"""Return ``sql`` of type ``kind`` with the struct fields named as in ``wanted``, at any depth.
 
-    Fields that ``have`` has beyond those of ``want`` are left out. The result has UUIDs where
-    ``want`` has them, or their bytes. It has text where ``want`` has text, by the bytes in UTF-8 (a
-    cast would spell them out, ``\xC3``), or the bytes of text. It has times in UTC for times
-    without a zone (like a cast of DuckDB's, in a twentieth of its time).
+    Fields that ``kind`` has beyond those of ``wanted`` are left out. The result has UUIDs where
+    ``wanted`` has them, or their bytes. It has text where ``wanted`` has text, by the bytes in
+    UTF-8 (a cast would spell them out, ``\xC3``), or the bytes of text. It has times in UTC for
+    times without a zone (like a cast of DuckDB's, in a twentieth of its time).
     """
-    if not _differs(have, want):
+    if not _differs(kind, wanted):
         return sql
-    if is_text(want):
+    if is_text(wanted):
         return f"decode({sql})"
-    if is_text(have) and is_bytes(want):
+    if is_text(kind) and is_bytes(wanted):
         return f"encode({sql})"
-    if _is_uuid(have) != _is_uuid(want):
-        return f"CAST({sql} AS {sql_type(want)})"
-    if is_utc(want):
+    if _is_uuid(kind) != _is_uuid(wanted):
+        return f"CAST({sql} AS {sql_type(wanted)})"
+    if is_utc(wanted):
         return f"make_timestamptz(epoch_us({sql}))"
-    if pa.types.is_struct(have):
+    if pa.types.is_struct(kind):
         parts = ", ".join(
             f"{quote_name(new.name)} := "
             + renamed(f"({sql}).{quote_name(old.name)}", old.type, new.type)
-            for old, new in zip(_fields(have), _fields(want), strict=False)
+            for old, new in zip(_fields(kind), _fields(wanted), strict=False)
         )
         return f"CASE WHEN {sql} IS NULL THEN NULL ELSE struct_pack({parts}) END"
-    if pa.types.is_map(have):
-        key = renamed("__e.key", have.key_type, want.key_type)
-        value = renamed("__e.value", have.item_type, want.item_type)
+    if pa.types.is_map(kind):
+        key = renamed("__e.key", kind.key_type, wanted.key_type)
+        value = renamed("__e.value", kind.item_type, wanted.item_type)
         entry = f"struct_pack(key := {key}, value := {value})"
         return f"map_from_entries(list_transform(map_entries({sql}), lambda __e: {entry}))"
-    item = renamed("__e", have.value_type, want.value_type)
+    item = renamed("__e", kind.value_type, wanted.value_type)
     return f"list_transform({sql}, lambda __e: {item})"
 
 
-def _differs(have: pa.DataType, want: pa.DataType) -> bool:
-    if pa.types.is_struct(have):
-        return have.num_fields != want.num_fields or any(
+def _differs(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return kind.num_fields != wanted.num_fields or any(
             a.name != b.name or _differs(a.type, b.type)
-            for a, b in zip(_fields(have), _fields(want), strict=True)
+            for a, b in zip(_fields(kind), _fields(wanted), strict=True)
         )
-    if pa.types.is_map(have):
-        return _differs(have.key_type, want.key_type) or _differs(have.item_type, want.item_type)
-    if pa.types.is_list(have) or pa.types.is_large_list(have):
-        return _differs(have.value_type, want.value_type)
-    if is_text(want):
-        return is_bytes(have)
-    if is_utc(want):
-        return pa.types.is_timestamp(have) and have.tz is None
-    return _is_uuid(have) != _is_uuid(want) or (is_text(have) and is_bytes(want))
+    if pa.types.is_map(kind):
+        return _differs(kind.key_type, wanted.key_type) or _differs(
+            kind.item_type, wanted.item_type
+        )
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _differs(kind.value_type, wanted.value_type)
+    if is_text(wanted):
+        return is_bytes(kind)
+    if is_utc(wanted):
+        return pa.types.is_timestamp(kind) and kind.tz is None
+    return _is_uuid(kind) != _is_uuid(wanted) or (is_text(kind) and is_bytes(wanted))
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -216,19 +216,19 @@ class Jobs:
     def rewritten(
         self,
         layout: Layout,
-        over: DataFrame | Bins,
+        input_: DataFrame | Bins,
         task: Task,
         *,
         besides: Rewrite | None = None,
     ) -> Program[Rewrite]:
         """Run a job; return the rewrites of all its tasks as one."""
-        reports = yield from self.reported(layout, over, task, besides=besides)
+        reports = yield from self.reported(layout, input_, task, besides=besides)
         return joined([report.rewrite for report in reports])
 
     def reported(
         self,
         layout: Layout,
-        over: DataFrame | Bins | int,
+        input_: DataFrame | Bins | int,
         task: Task,
         *,
         besides: Rewrite | None = None,
@@ -239,11 +239,11 @@ class Jobs:
         a task did not report, gc deletes what it has stored: the names are unknown.
         """
         try:
-            if isinstance(over, Bins):
-                over = len(over.files)
-            if isinstance(over, int):
-                over = numbers(self.session, over)
-            reports = self.run(over, task, f"table {layout.table}")
+            if isinstance(input_, Bins):
+                input_ = len(input_.files)
+            if isinstance(input_, int):
+                input_ = numbers(self.session, input_)
+            reports = self.run(input_, task, f"table {layout.table}")
             error = first_error(reports)
         except (Exception, KeyboardInterrupt):
             yield from self.withdraw(layout, besides or Rewrite())

@@ -154,9 +154,9 @@ def _that_shows_others(session: SparkSession, format: FormatName) -> str | None:
     # Request all settings of a server at once; one request for each to a JVM is quicker than for
     # all.
     served = type(session).__module__.startswith("pyspark.sql.connect.")
-    asked: Callable[..., Any] = session.conf.getAll.get if served else session.conf.get
+    read_conf: Callable[..., Any] = session.conf.getAll.get if served else session.conf.get
     for name, value in _SHOWS_OTHERS.items():
-        found = str(asked(name, None))
+        found = str(read_conf(name, None))
         if found.lower() == value:
             return f"{name}={found}"
     return None

@@ -81,11 +81,11 @@ _SAID = "_said_first"
 def _shown(error: LakeVillaError) -> LakeVillaError:
     """Return the same error with itself as its cause, which can't be removed: Spark tries to."""
     kind = type(error)
-    said = pickle.loads(pickle.dumps(error))
+    copy = pickle.loads(pickle.dumps(error))
     own = {
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
-        "__cause__": property(lambda _: said, lambda *_: None),
+        "__cause__": property(lambda _: copy, lambda *_: None),
         _SAID: True,
     }
     own_kind: Any = type(kind.__name__, (kind,), own)

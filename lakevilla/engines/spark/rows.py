@@ -177,10 +177,10 @@ def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """
     if batch.schema.equals(schema):
         return batch
-    there = batch.schema.names
+    present = batch.schema.names
     columns = [
         _as_type(batch.column(field.name), field.type)
-        if field.name in there
+        if field.name in present
         else pa.nulls(batch.num_rows, field.type)
         for field in schema
     ]
@@ -193,14 +193,14 @@ def _as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type.equals(kind) else values.cast(kind)
 
 
-def may_be_null_beyond(asked: pa.Field, there: pa.Field) -> bool:
-    """Return whether a column may have NULL, at any depth, where ``asked`` declares none.
+def may_be_null_beyond(declared: pa.Field, actual: pa.Field) -> bool:
+    """Return whether a column may have NULL, at any depth, where ``declared`` declares none.
 
     The types are equal except for that.
     """
-    if there.nullable and not asked.nullable:
+    if actual.nullable and not declared.nullable:
         return True
-    kinds = zip(_fields_of(asked.type), _fields_of(there.type), strict=True)
+    kinds = zip(_fields_of(declared.type), _fields_of(actual.type), strict=True)
     return any(may_be_null_beyond(*pair) for pair in kinds)
 
 

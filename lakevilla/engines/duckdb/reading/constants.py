@@ -121,18 +121,18 @@ _DECIMAL = re.compile(r"DECIMAL\((?P<precision>\d+), *(?P<scale>\d+)\)")
 _MOST_DIGITS = 38
 
 
-def rounds(held: str, wanted: pa.DataType) -> bool:
-    """Return whether numbers of the type ``held``, in DuckDB's words, may change as ``wanted``.
+def rounds(kind: str, wanted: pa.DataType) -> bool:
+    """Return whether numbers of the type ``kind``, in DuckDB's words, may change as ``wanted``.
 
     They don't where they fit or the cast fails. A float may have less precision in the table: it is
     no exact number.
     """
-    decimal = _DECIMAL.fullmatch(held)
+    decimal = _DECIMAL.fullmatch(kind)
     if decimal is not None and int(decimal["precision"]) > _MOST_DIGITS:
         return True
     if not (pa.types.is_integer(wanted) or pa.types.is_decimal(wanted)):
         return False
-    if held in ("FLOAT", "DOUBLE"):
+    if kind in ("FLOAT", "DOUBLE"):
         return True
     scale = wanted.scale if pa.types.is_decimal(wanted) else 0
     return decimal is not None and int(decimal["scale"]) > scale

@@ -247,8 +247,8 @@ def _called(
         with _explained(own.name, layout, file):
             kinds.append(kind if node is None else _as_called(kind, node))
     same = _are_the_very(kinds, wanted)
-    held = {node.number for node in _all(root)}
-    within = frozenset(number for number, _ in layout.constants_within if number not in held)
+    in_file = {node.number for node in _all(root)}
+    within = frozenset(number for number, _ in layout.constants_within if number not in in_file)
     return Called(names, None if same else tuple(kinds), frozenset(lacks), within)
 
 
@@ -262,10 +262,10 @@ def _number(
     nodes: Sequence[_Node], fields: Iterable[pa.Field], mapping: Mapping[int, tuple[str, ...]]
 ) -> None:
     """Give the nodes of a file without ids the ids that the table's name mapping has for them."""
-    there = {node.name: node for node in nodes}
+    by_name = {node.name: node for node in nodes}
     for one in fields:
         known = mapping.get(field_id(one), ())
-        node = next((there[name] for name in known if name in there), None)
+        node = next((by_name[name] for name in known if name in by_name), None)
         if node is not None:
             node.number = field_id(one)
             _number_within(node, one.type, mapping)
@@ -288,16 +288,16 @@ def _as_called(kind: pa.DataType, node: _Node) -> pa.DataType:
     struct is NULL.
     """
     if pa.types.is_struct(kind):
-        there = {part.number: part for part in node.parts if part.number is not None}
+        by_number = {part.number: part for part in node.parts if part.number is not None}
         fields, same = [], True
         for place, one in enumerate(kind):
-            part = there.get(field_id(one))
+            part = by_number.get(field_id(one))
             name = f"{_ABSENT}{place}" if part is None else part.name
             own = one.type
             inner = own if part is None else _as_called(own, part)
             same = same and name == one.name and inner is own
             fields.append(pa.field(name, inner))
-        if not any(field_id(one) in there for one in kind) and node.parts:
+        if not any(field_id(one) in by_number for one in kind) and node.parts:
             fields.append(pa.field(node.parts[0].name, pa.string()))
         return kind if same else pa.struct(fields)
     if not pa.types.is_nested(kind):

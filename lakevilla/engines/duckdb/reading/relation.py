@@ -352,20 +352,20 @@ class Files:
             )
         if reading.placed:
             columns += [f"{_place(members)} AS {FILE}", f"file_row_number AS {ROW}"]
-        how = f"schema = MAP {{{', '.join(entries)}}}"
+        read_options = f"schema = MAP {{{', '.join(entries)}}}"
         if reading.counted:
             stats = None if self.stats is None else self.stats.take(array(members, pa.int64()))
             count = about_rows(stats, [self.sizes[i] for i in members])
-            how += f", explicit_cardinality = {count}"
+            read_options += f", explicit_cardinality = {count}"
         if reading.uniform:
-            how = _UNION if len(members) > 1 else _ALONE
+            read_options = _UNION if len(members) > 1 else _ALONE
         conditions = [rows] if rows else []
         if reading.where is not None:
             where = to_duckdb(reading.where, layout.schema, lambda path, _: inner_names[path[0]])
             conditions.append(f"({where})")
         if conditions:
             join += f" WHERE {' AND '.join(conditions)}"
-        return f"SELECT {', '.join(columns)} FROM {self._read(members, how)}{join}"
+        return f"SELECT {', '.join(columns)} FROM {self._read(members, read_options)}{join}"
 
     def _loosened(self, where: Expr | None) -> Expr | None:
         """Return ``where`` loosened for the files; ``where`` itself applies above the cast."""
@@ -382,12 +382,12 @@ class Files:
         }
         return loosened(where, columns)
 
-    def _read(self, members: Sequence[int], how: str) -> str:
+    def _read(self, members: Sequence[int], read_options: str) -> str:
         paths = ", ".join(quote_text(self.paths[i]) for i in members)
         # Text of old Hive and Impala files has no annotation: DuckDB would write its bytes out. In
         # a table that has columns of bytes, the footers show which is text (``Called.kinds``).
         text = "" if any(map(has_bytes, self.layout.physical.types)) else _AS_TEXT
-        return f"read_parquet([{paths}], {how}, hive_partitioning = false{text})"
+        return f"read_parquet([{paths}], {read_options}, hive_partitioning = false{text})"
 
     def _joined(
         self,
@@ -574,17 +574,17 @@ def stored_as(
         f"(SELECT typeof(CAST(NULL AS {sql_type(layout.physical.field(i).type)})))" for i in places
     )
     (wanted,) = cursor.execute(f"SELECT {types}").fetchall()
-    held: dict[int | str, set[str]] = {}
+    types_in_files: dict[int | str, set[str]] = {}
     query = f"SELECT DISTINCT {key}, duckdb_type FROM parquet_schema([{listed}])"
     for name, type_ in cursor.execute(query).fetchall():
-        held.setdefault(name, set()).add(type_)
+        types_in_files.setdefault(name, set()).add(type_)
     # By name, a field of a struct may be taken for the column: at worst, its filters stay above.
     fields = [layout.physical.field(i) for i in places]
     own = [field_id(field) if layout.by_field_id else field.name for field in fields]
     return [
         place
         for place, name, type_ in zip(places, own, wanted, strict=True)
-        if held.get(name, set()) <= {type_}
+        if types_in_files.get(name, set()) <= {type_}
     ]
 
 
@@ -715,12 +715,12 @@ class GivenTables:
 
     def _drop_oldest(self) -> None:
         known = list(self._known.items())
-        held = sum(_weight(files) for _, (_, _, files) in known)
+        weight = sum(_weight(files) for _, (_, _, files) in known)
         for location, (_, _, files) in known:
-            if held <= _MOST_FILES:
+            if weight <= _MOST_FILES:
                 return
             self._known.pop(location, None)
-            held -= _weight(files)
+            weight -= _weight(files)
 
     def forget(self) -> None:
         """Keep no table's files any more."""

@@ -73,13 +73,13 @@ def write_by_key(
                 kept.append(file)
                 piece.drop()
         written: list[Written] = []
-        held: list[Written] = []
+        in_memory: list[Written] = []
         for piece in waiting:
-            held += yield from _written(writer, piece)
-            if sum(len(item.body or b"") for item in held) > writer.memory_bytes:
-                written += yield from writer.store(held)
-                held = []
-        return Refreshed((*written, *held), tuple(kept))
+            in_memory += yield from _written(writer, piece)
+            if sum(len(item.body or b"") for item in in_memory) > writer.memory_bytes:
+                written += yield from writer.store(in_memory)
+                in_memory = []
+        return Refreshed((*written, *in_memory), tuple(kept))
     finally:
         room.clear()
 

@@ -40,7 +40,7 @@ class Keys:
 
 def keys_of(spec: MergeSpec, target: pa.Schema, source: pa.Schema) -> Keys | None:
     """Return the keys of a merge; None if its condition requires no plain columns to be equal."""
-    asked = {one.path[0] for one in columns(spec.on) if one.table == spec.target_alias}
+    key_columns = {one.path[0] for one in columns(spec.on) if one.table == spec.target_alias}
     schemas: dict[str | None, pa.Schema] = {spec.target_alias: target, spec.source_alias: source}
     pairs = []
     for term in _terms(spec.on):
@@ -55,7 +55,7 @@ def keys_of(spec: MergeSpec, target: pa.Schema, source: pa.Schema) -> Keys | Non
             pairs.append((mine, given))
     if not pairs:
         return None
-    wanted = tuple(name for name in target.names if name in asked)
+    wanted = tuple(name for name in target.names if name in key_columns)
     return Keys(wanted, *(tuple(side) for side in zip(*pairs, strict=True)))
 
 

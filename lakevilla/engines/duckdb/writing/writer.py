@@ -354,8 +354,8 @@ class Writer:
         self, cursor: duckdb.DuckDBPyConnection, relation: str, terms: Sequence[str], target: str
     ) -> tuple[int, int, dict[str, dict[str, str]]]:
         columns = ", ".join(
-            f"{renamed(quote_name(have.name), have.type, want.type)} AS {quote_name(want.name)}"
-            for have, want in zip(self._data_fields, self._physical, strict=True)
+            f"{renamed(quote_name(given.name), given.type, want.type)} AS {quote_name(want.name)}"
+            for given, want in zip(self._data_fields, self._physical, strict=True)
         )
         order = f" ORDER BY {', '.join(terms)}" if terms else ""
         with translated(self._layout.table, self._taps):
@@ -558,10 +558,10 @@ def _below(
     if pa.types.is_struct(kind):
         for field in (kind.field(i) for i in range(kind.num_fields)):
             inner = f"({value}).{quote_name(field.name)}"
-            here = f"{path}.{field.name}"
+            below = f"{path}.{field.name}"
             if not field.nullable:
-                yield here, wrap(f"({value} IS NOT NULL AND {inner} IS NULL)")
-            yield from _below(here, inner, field.type, wrap, names)
+                yield below, wrap(f"({value} IS NOT NULL AND {inner} IS NULL)")
+            yield from _below(below, inner, field.type, wrap, names)
     elif pa.types.is_map(kind) or pa.types.is_list(kind):
         is_map = pa.types.is_map(kind)
         field = kind.item_field if is_map else kind.value_field
@@ -573,7 +573,7 @@ def _below(
                 f"coalesce(list_bool_or(list_transform({items}, lambda {name}: {broken})), false)"
             )
 
-        here = f"{path}.{'value' if is_map else 'element'}"
+        below = f"{path}.{'value' if is_map else 'element'}"
         if not field.nullable:
-            yield here, each(f"{name} IS NULL")
-        yield from _below(here, name, field.type, each, names)
+            yield below, each(f"{name} IS NULL")
+        yield from _below(below, name, field.type, each, names)

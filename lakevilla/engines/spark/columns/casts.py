@@ -66,38 +66,38 @@ def type_spelled(text: str, terms: SessionTerms) -> str:
 
 def cast(operand: Typed, to: str, terms: SessionTerms) -> Typed:
     """Return the operand cast; refuse the cast where Spark's result may differ."""
-    of = operand.type
-    what = f"a cast of {of} to {to}"
-    if of == to:
+    from_ = operand.type
+    what = f"a cast of {from_} to {to}"
+    if from_ == to:
         return operand
-    if of == "void":
+    if from_ == "void":
         return Typed(Cast(operand.expr, to), to)
-    if is_decimal(of) and to == "float":
+    if is_decimal(from_) and to == "float":
         raise refused(what, "engines round there in different ways: cast to double, then to float")
-    if not _is_alike(of, to):
+    if not _is_alike(from_, to):
         raise refused(what, "engines differ there: compute it in a DataFrame, and merge that")
-    if "timestamp" in (of, to) and of != to:
-        _check_zone(of, to, what, terms)
+    if "timestamp" in (from_, to) and from_ != to:
+        _check_zone(from_, to, what, terms)
     return Typed(Cast(operand.expr, to), to)
 
 
-def _is_alike(of: str, to: str) -> bool:
-    if is_numeric(of):
+def _is_alike(from_: str, to: str) -> bool:
+    if is_numeric(from_):
         if to == "string":
-            return not is_fractional(of)
+            return not is_fractional(from_)
         return is_numeric(to)
-    if of == "boolean":
+    if from_ == "boolean":
         return is_integer(to) or to == "string"
-    if of == "date":
+    if from_ == "date":
         return to in (*_TIMES, "string")
-    if of in _TIMES:
+    if from_ in _TIMES:
         return to in ("date", *_TIMES)
-    if of == "string":
+    if from_ == "string":
         return is_numeric(to) or to in ("boolean", "date", *_TIMES)
     return False
 
 
-def _check_zone(of: str, to: str, what: str, terms: SessionTerms) -> None:
+def _check_zone(from_: str, to: str, what: str, terms: SessionTerms) -> None:
     if not terms.is_utc:
         raise refused(
             what,

@@ -178,9 +178,9 @@ class DifferenceTask:
     stamps: tuple[tuple[int, int], ...]
 
     def rows(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for to, came in unpacked(batches):
+        for to, received in unpacked(batches):
             sides: list[list[pa.Table]] = [[self.schema.empty_table()] for _ in _KINDS]
-            for kind, rows in came:
+            for kind, rows in received:
                 sides[kind].append(pa.ipc.open_stream(rows).read_all())
             added, removed = (pa.concat_tables(side).to_reader() for side in sides)
             views = {self.comparing.added: added, self.comparing.removed: removed}

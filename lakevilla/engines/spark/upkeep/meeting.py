@@ -144,30 +144,30 @@ class JudgeTask:
         return self.meeting.place
 
     def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        said: list[Any] = []
+        outcomes: list[Any] = []
         staged: list[tuple[str, int]] = []
         try:
-            for _, came in unpacked(batches):
-                views = self._views(came)
+            for _, parcels in unpacked(batches):
+                views = self._views(parcels)
 
                 def look(sql: str, views: dict[str, pa.Table] = views) -> pa.Table:
                     given = {name: rows.to_reader() for name, rows in views.items() if name in sql}
                     return worker.runner.run(worker.engine.query(sql, {}, given, {}))
 
                 judged = self.meeting.judge.judged(look)
-                said.append(judged.said)
+                outcomes.append(judged.said)
                 for part in () if judged.rows is None else in_parts(judged.rows.to_reader()):
                     key = f"{self.prefix}{worker.ids.nonce()}.arrow"
                     worker.runner.run(put(key, to_ipc(part), ANY))
                     staged.append((key, part.num_rows))
         except LakeVillaError as error:
             return MetReport(staged=tuple(staged), error=error)
-        return MetReport(staged=tuple(staged), said=tuple(said))
+        return MetReport(staged=tuple(staged), said=tuple(outcomes))
 
-    def _views(self, came: Iterable[tuple[int, bytes]]) -> dict[str, pa.Table]:
+    def _views(self, parcels: Iterable[tuple[int, bytes]]) -> dict[str, pa.Table]:
         sources = self.meeting.sources
         parts: list[list[pa.Table]] = [[one.schema.empty_table()] for _, one in sources]
-        for side, rows in came:
+        for side, rows in parcels:
             parts[side].append(pa.ipc.open_stream(rows).read_all())
         return {
             name: pa.concat_tables(some) for (name, _), some in zip(sources, parts, strict=True)

@@ -70,9 +70,9 @@ def merged(
     name: FileNamer,
 ) -> Program[Rewrite]:
     """Merge a source; see ``engines.base.Engine``."""
-    into, new = _split_inserts(spec)
+    existing, new = _split_inserts(spec)
     if not isinstance(source, StagedRows):
-        return (yield from _given(jobs, embedded, table, source.read_all(), into, new, name))
+        return (yield from _given(jobs, embedded, table, source.read_all(), existing, new, name))
     keys = None
     size = 0
     if table.files.num_rows and source.keys:
@@ -81,10 +81,10 @@ def merged(
             keys = keys_of(spec, table.layout.schema, source.schema)
     if keys is None:
         broadcast = 0 < size <= BROADCAST_BYTES
-        return (yield from _in_two(jobs, table, source, into, new, name, broadcast=broadcast))
+        return (yield from _in_two(jobs, table, source, existing, new, name, broadcast=broadcast))
     hashes = max(jobs.tasks, -(-size // _MEETING_BYTES))
     shuffle = Shuffle(table.layout, source, spec, keys, hashes, duckdb_here())
-    return (yield from _shuffled(jobs, table, shuffle, into, new, name))
+    return (yield from _shuffled(jobs, table, shuffle, existing, new, name))
 
 
 def _given(
@@ -92,7 +92,7 @@ def _given(
     embedded: DuckDBEngine,
     table: TableInput,
     rows: pa.Table,
-    into: MergeSpec,
+    existing: MergeSpec,
     new: MergeSpec,
     name: FileNamer,
 ) -> Program[Rewrite]:
@@ -102,7 +102,7 @@ def _given(
     found = np.zeros(rows.num_rows, bool)
     if table.files.num_rows:
         bins = jobs.bins(table)
-        task = MergeTask(jobs.place, bins, TaskInput(to_ipc(rows)), into, name)
+        task = MergeTask(jobs.place, bins, TaskInput(to_ipc(rows)), existing, name)
         reports = yield from jobs.reported(layout, bins, task)
         _note(reports, found)
         merged = yield from completed(jobs, bins, reports, name)
@@ -122,7 +122,7 @@ def _in_two(
     jobs: Jobs,
     table: TableInput,
     source: StagedRows,
-    into: MergeSpec,
+    existing: MergeSpec,
     new: MergeSpec,
     name: FileNamer,
     *,
@@ -134,14 +134,14 @@ def _in_two(
     found = np.zeros(sum(source.counts), bool)
     if table.files.num_rows:
         bins = jobs.bins(table)
-        over: DataFrame | Bins = bins
+        input_: DataFrame | Bins = bins
         task: BroadcastMergeTask | MergeTask
         if broadcast:
-            over = _beside(jobs, bins, source)
-            task = BroadcastMergeTask(jobs.place, bins, source.schema, into, name)
+            input_ = _beside(jobs, bins, source)
+            task = BroadcastMergeTask(jobs.place, bins, source.schema, existing, name)
         else:
-            task = MergeTask(jobs.place, bins, TaskInput(source), into, name)
-        reports = yield from jobs.reported(layout, over, task)
+            task = MergeTask(jobs.place, bins, TaskInput(source), existing, name)
+        reports = yield from jobs.reported(layout, input_, task)
         _note(reports, found)
         merged = yield from completed(jobs, bins, reports, name)
     if not new.clauses or found.all():
@@ -165,7 +165,7 @@ def _shuffled(
     jobs: Jobs,
     table: TableInput,
     shuffle: Shuffle,
-    into: MergeSpec,
+    existing: MergeSpec,
     new: MergeSpec,
     name: FileNamer,
 ) -> Program[Rewrite]:
@@ -178,7 +178,7 @@ def _shuffled(
     routed = sent_from(met, RouteTask(place, shuffle, new, name))
     every = sending_of(session, count, BinsTask(place))
     frame = delivered(routed.union(every), count)
-    task = RoutedMergeTask(place, bins, shuffle, into, name)
+    task = RoutedMergeTask(place, bins, shuffle, existing, name)
     reports = yield from jobs.reported(table.layout, frame, task)
     return (yield from completed(jobs, bins, reports, name))
 
@@ -246,12 +246,12 @@ class BroadcastMergeTask:
     name: FileNamer
 
     def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        came: dict[int, list[tuple[int, int, bytes]]] = {}
+        by_bin: dict[int, list[tuple[int, int, bytes]]] = {}
         for batch in batches:
             for bin_, *parcel in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                 if parcel[1] == FAILED:
                     raise pickle.loads(parcel[2])
-                came.setdefault(bin_, []).append(tuple(parcel))
+                by_bin.setdefault(bin_, []).append(tuple(parcel))
         matched: list[np.ndarray] = []
         done = TaskProgress()
 
@@ -265,7 +265,7 @@ class BroadcastMergeTask:
             return rewrite
 
         try:
-            for bin_, parts in came.items():
+            for bin_, parts in by_bin.items():
                 for table in self.bins.within(bin_):
                     done.add(table, worker.kept(self.bins.layout, merge(table, parts)))
         except LakeVillaError as error:
@@ -364,8 +364,8 @@ class RouteTask:
             shuffle.layout, shuffle.spec, shuffle.keys.columns, shuffle.numbered
         )
         try:
-            for _, came in unpacked(batches):
-                for kind, rows in came:
+            for _, received in unpacked(batches):
+                for kind, rows in received:
                     table = pa.ipc.open_stream(rows).read_all()
                     routing.add("keys" if kind == _KEYS else "source", table)
             routing.pair()
@@ -414,9 +414,9 @@ class RoutedMergeTask:
     def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         done = TaskProgress()
 
-        def noted(came: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def noted(received: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             """Note what other tasks have written, even if this task fails."""
-            for batch in came:
+            for batch in received:
                 for kind, body in zip(*(batch.column(n).to_pylist() for n in (1, 2)), strict=True):
                     if kind == _REPORT:
                         done.rewrites.append(pickle.loads(body))
@@ -424,8 +424,8 @@ class RoutedMergeTask:
 
         rest = noted(batches)
         try:
-            for bin_, came in unpacked(rest):
-                self._merge(worker, bin_, came, done)
+            for bin_, received in unpacked(rest):
+                self._merge(worker, bin_, received, done)
         except LakeVillaError as error:
             for _ in rest:
                 pass
@@ -433,15 +433,15 @@ class RoutedMergeTask:
         return done.report()
 
     def _merge(
-        self, worker: Worker, bin_: int, came: Iterator[tuple[int, bytes]], done: TaskProgress
+        self, worker: Worker, bin_: int, received: Iterator[tuple[int, bytes]], done: TaskProgress
     ) -> None:
         inputs = self.bins.within(bin_)
-        routed = (one for one in came if one[0] == _ROWS)
+        routed = (one for one in received if one[0] == _ROWS)
         # Read the parcels once as they arrive, unless several parts must be merged with them.
-        again = list(routed) if len(inputs) > 1 else routed
+        source_rows = list(routed) if len(inputs) > 1 else routed
 
         def merge(table: TableInput) -> Program[Rewrite]:
-            rows = opened(again, self.shuffle.numbered)
+            rows = opened(source_rows, self.shuffle.numbered)
             rewrite, _ = yield from worker.engine.merge_part(table, rows, self.into, self.name)
             return rewrite
 

@@ -192,10 +192,10 @@ class RangeTask:
         written: list[Written] = []
         parts: list[int] = []
         starts = np.array([curve.first for curve in self.curves])
-        for to, came in unpacked(batches):
+        for to, received in unpacked(batches):
             curve = self.curves[int(np.searchsorted(starts, to, "right")) - 1]
             (part,) = inputs_of(self.layout, curve.some)
-            program = self._written(worker, part, opened(came, schema))
+            program = self._written(worker, part, opened(received, schema))
             new = worker.kept(self.layout, program).written
             written += new
             parts += [curve.part] * len(new)
