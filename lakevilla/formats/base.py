@@ -449,7 +449,7 @@ class TableFormat(Protocol):
         snapshot: TableSnapshot,
         replaced_before_ms: int,
         now_ms: int,
-        held: Collection[int] = (),
+        kept_snapshots: Collection[int] = (),
     ) -> TableSnapshot:
         """Return the table as ``expire`` would leave it."""
 
@@ -458,11 +458,12 @@ class TableFormat(Protocol):
         snapshot: TableSnapshot,
         replaced_before_ms: int,
         now_ms: int,
-        held: Collection[int] = (),
+        kept_snapshots: Collection[int] = (),
     ) -> Program[bool]:
         """Forget the states that were replaced before that time; return False if none are listed.
 
-        ``held`` are the ids of Iceberg snapshots that stay because a ref of the lake needs them.
+        ``kept_snapshots`` are the ids of Iceberg snapshots that stay because a ref of the lake
+        needs them.
 
         Raises
         ------

@@ -246,8 +246,8 @@ def hashes(files: pa.Table) -> list[str | None]:
     if files["tags"].null_count == len(files):
         return [None] * len(files)
     found = pc.map_lookup(files["tags"].combine_chunks(), query_key=HASH_TAG, occurrence="first")
-    held: list[str | None] = found.to_pylist()
-    return held
+    found_hashes: list[str | None] = found.to_pylist()
+    return found_hashes
 
 
 class TableSize(msgspec.Struct, frozen=True):

@@ -313,9 +313,9 @@ class Definition(Protocol):
     def check_writable(self) -> None: ...
 
 
-def contract_digest(asked: Mapping[str, object]) -> str:
+def contract_digest(requirements: Mapping[str, object]) -> str:
     """Return a short digest of the requirements for data files: equal exactly if they are."""
-    return blake3(msgspec.json.encode(asked, order="deterministic")).hexdigest(length=8)
+    return blake3(msgspec.json.encode(requirements, order="deterministic")).hexdigest(length=8)
 
 
 D = TypeVar("D", bound=Definition)
@@ -463,11 +463,15 @@ def check_widens(table: str, column: str, old: str, new: str, widens: Widens) ->
             f"column {column!r} of table {table} is {old} already: leave it out", table=table
         )
     known = _DELTA if widens is in_delta else _ICEBERG
-    may = known.get("decimal" if is_decimal(old) else old)
+    wider_types = known.get("decimal" if is_decimal(old) else old)
     format_ = "Delta" if widens is in_delta else "Iceberg"
     raise InvalidOperation(
         f"column {column!r} of table {table} is {old} and can't become {new}: "
-        + (f"in {format_} it may become {may}" if may else f"{format_} widens no {old}")
+        + (
+            f"in {format_} it may become {wider_types}"
+            if wider_types
+            else f"{format_} widens no {old}"
+        )
         + "; to change what is stored, add a column of the new type and `update` it",
         table=table,
     )

@@ -222,21 +222,21 @@ class _Follower:
             return reduce(_either, equal)
         type_ = type_of(arg, self._schema)
         constants = [value_of(item) for item in items if isinstance(item, Literal)]
-        some = [c for c in constants if c is not None and c == c]
+        comparable = [c for c in constants if c is not None and c == c]
         if isinstance(value.low, pa.Scalar):
             own = value.low.as_py()  # None: a value without columns may be NULL
-            equal_one = own is not None and any(compare(c, own) == 0 for c in some)
+            equal_one = own is not None and any(compare(c, own) == 0 for c in comparable)
             found: _Mask = _NO if value.exact and not equal_one else _YES
         elif value.exact and not is_fractional(type_):
-            found = pc.is_in(value.low, value_set=array(some, arrow_type(type_)))
+            found = pc.is_in(value.low, value_set=array(comparable, arrow_type(type_)))
         else:
-            found = _any_between(sorted(some, key=cmp_to_key(compare)), value.low, value.high)
+            found = _any_between(sorted(comparable, key=cmp_to_key(compare)), value.low, value.high)
         if value.exact:
             missed = pc.and_(value.value, pc.invert(found))
             if None in constants:
                 return _Truth(pc.and_(value.value, found), _NO, pc.or_(value.null, missed))
             return _Truth(pc.and_(value.value, found), missed, value.null)
-        if value.nan and len(some) < sum(c is not None for c in constants):
+        if value.nan and len(comparable) < sum(c is not None for c in constants):
             found = _YES  # NaN is in the list, and may be in the file
         null = value.null if None not in constants else pc.or_(value.null, value.value)
         return _Truth(pc.and_(value.value, found), value.value, null)
@@ -417,7 +417,7 @@ def _partition_range(part: PartitionColumn, type_: str) -> _Range:
 
 def _exact_range(values: pa.Array, sure: _Mask) -> _Range:
     """Return the range of one value per file; where the value is not sure, it may be any."""
-    there = pc.is_valid(values)
+    is_valid = pc.is_valid(values)
     nan = False
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         nan = True
@@ -426,8 +426,8 @@ def _exact_range(values: pa.Array, sure: _Mask) -> _Range:
     return _Range(
         values,
         values,
-        pc.or_(pc.invert(there), doubt),
-        pc.or_(there, doubt),
+        pc.or_(pc.invert(is_valid), doubt),
+        pc.or_(is_valid, doubt),
         nan=nan,
         exact=not nan and bool(pc.all(sure).as_py() if isinstance(sure, pa.Array) else sure),
     )

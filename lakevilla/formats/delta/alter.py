@@ -271,8 +271,8 @@ class _Edit:
         self.replace_columns(new)
         # The new definition describes a column that stays, except for the ids that identify it.
         for field, given in zip(self.fields, new, strict=True):
-            had = field.get("metadata") or {}
-            ids = {key: value for key, value in had.items() if key.startswith(_MAPPING)}
+            old = field.get("metadata") or {}
+            ids = {key: value for key, value in old.items() if key.startswith(_MAPPING)}
             kept.append({**given, "type": field["type"], "metadata": given["metadata"] | ids})
         self.fields = kept
         self._partitions = list(partition_columns(self.fields, wanted.partition_by, self._table))
@@ -553,17 +553,19 @@ def redefined(
             "get its earlier definition back; read that state, and overwrite the table with it",
             table=now.table,
         )
-    then = DeltaDefinition(now.location, now.table, dict(metadata), dict(protocol), now.clustering)
+    restored = DeltaDefinition(
+        now.location, now.table, dict(metadata), dict(protocol), now.clustering
+    )
     names = {stored: logical for logical, stored in leaf_paths(now.fields)}
     for column in now.clustering_paths:
-        if not _has_stored(then.fields, column) or then.partition_by:
+        if not _has_stored(restored.fields, column) or restored.partition_by:
             raise InvalidOperation(
                 f"table {now.table} is clustered by {'.'.join(names.get(column, column))!r}, which "
                 f"that state can't be: {_CLUSTER_ANEW}",
                 table=now.table,
             )
-    had = now.metadata.get("configuration") or {}
-    configuration = _counted_up(had, metadata.get("configuration") or {})
+    present = now.metadata.get("configuration") or {}
+    configuration = _counted_up(present, metadata.get("configuration") or {})
     wanted = {**metadata, "configuration": configuration}
     needed = _features(now.protocol, protocol)
     return Change(
@@ -572,27 +574,29 @@ def redefined(
     )
 
 
-def _counted_up(had: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+def _counted_up(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
     """Return the wanted properties; counters keep at least their present value."""
     found = dict(wanted)
-    highest = max((int(c[MAX_COLUMN_ID]) for c in (had, wanted) if MAX_COLUMN_ID in c), default=0)
+    highest = max(
+        (int(c[MAX_COLUMN_ID]) for c in (present, wanted) if MAX_COLUMN_ID in c), default=0
+    )
     if MAX_COLUMN_ID in wanted:
         found[MAX_COLUMN_ID] = str(highest)
-    if (times := replaced_between(had, wanted)) is not None:
+    if (times := replaced_between(present, wanted)) is not None:
         found[REPLACED] = times
-    if VOIDED in had:
-        found[VOIDED] = had[VOIDED]
+    if VOIDED in present:
+        found[VOIDED] = present[VOIDED]
     found = {key: value for key, value in found.items() if key not in enablement(found)}
-    return found | enablement(had) | _row_tracking(had, wanted)
+    return found | enablement(present) | _row_tracking(present, wanted)
 
 
-def _row_tracking(had: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+def _row_tracking(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of row tracking, which a table without it can't get back.
 
     Files that were written meanwhile have no row ids.
     """
-    names = {key: value for key, value in had.items() if key.startswith("delta.rowTracking.")}
-    is_on = all(one.get(TRACKS, "").lower() == "true" for one in (had, wanted))
+    names = {key: value for key, value in present.items() if key.startswith("delta.rowTracking.")}
+    is_on = all(one.get(TRACKS, "").lower() == "true" for one in (present, wanted))
     if is_on:
         return {**names, SUSPENDED: "false"} if SUSPENDED in wanted else names
     return names | ({TRACKS: "false"} if TRACKS in wanted else {})

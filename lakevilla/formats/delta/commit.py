@@ -45,21 +45,21 @@ def render(snapshot: DeltaSnapshot, change: Change, info: CommitInfo, timestamp_
         domains = [d for d in domains if d["domain"] != ROW_TRACKING_DOMAIN]
         if mark is not None:
             domains.append(mark)
-    out = [
+    actions = [
         json_line("commitInfo", _commit_info(snapshot, change, info, after, timestamp_ms, stamp))
     ]
     if change.protocol is not None:
-        out.append(json_line("protocol", change.protocol))
+        actions.append(json_line("protocol", change.protocol))
     if metadata is not None:
-        out.append(json_line("metaData", metadata))
+        actions.append(json_line("metaData", metadata))
     for application, sequence in info.applications.items():
         action = {"appId": application, "version": sequence, "lastUpdated": timestamp_ms}
-        out.append(json_line("txn", action))
-    out.extend(json_line("domainMetadata", {"removed": False, **domain}) for domain in domains)
-    out.extend(remove_line(file, timestamp_ms) for file in change.removes)
-    out.extend(add_line(file) for file in adds)
-    out.extend(cdc_line(file) for file in change.change_files)
-    return lines(out)
+        actions.append(json_line("txn", action))
+    actions.extend(json_line("domainMetadata", {"removed": False, **domain}) for domain in domains)
+    actions.extend(remove_line(file, timestamp_ms) for file in change.removes)
+    actions.extend(add_line(file) for file in adds)
+    actions.extend(cdc_line(file) for file in change.change_files)
+    return lines(actions)
 
 
 def begins_timestamps(snapshot: DeltaSnapshot, change: Change) -> bool:

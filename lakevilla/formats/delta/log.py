@@ -141,7 +141,7 @@ def extend(snapshot: DeltaSnapshot) -> Program[DeltaSnapshot | None]:
     requested at once, so that a long absence costs few rounds.
     """
     location = snapshot.location
-    beyond = -1
+    last_found = -1
     step = 0
     unsettled = Unsettled()
     while True:
@@ -150,7 +150,7 @@ def extend(snapshot: DeltaSnapshot) -> Program[DeltaSnapshot | None]:
         answers = yield from get_entries(location, range(first, first + width))
         for version, outcome in zip(range(first, first + width), answers, strict=True):
             if isinstance(outcome, Found):
-                beyond = max(beyond, version)
+                last_found = max(last_found, version)
                 if version == snapshot.version + 1:
                     key = entry_key(location, version)
                     entry, faults = entry_with_faults(version, key, outcome.body)
@@ -158,7 +158,7 @@ def extend(snapshot: DeltaSnapshot) -> Program[DeltaSnapshot | None]:
                     snapshot = snapshot.advance(entry)
         if snapshot.version + 1 == first + width:
             step += 1
-        elif snapshot.version >= beyond:
+        elif snapshot.version >= last_found:
             unsettled.check()
             return snapshot
         elif snapshot.version + 1 == first:

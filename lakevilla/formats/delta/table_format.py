@@ -262,7 +262,7 @@ class DeltaFormat:
         snapshot: TableSnapshot,
         replaced_before_ms: int,
         now_ms: int,
-        held: Collection[int] = (),
+        kept_snapshots: Collection[int] = (),
     ) -> TableSnapshot:
         return snapshot
 
@@ -271,7 +271,7 @@ class DeltaFormat:
         snapshot: TableSnapshot,
         replaced_before_ms: int,
         now_ms: int,
-        held: Collection[int] = (),
+        kept_snapshots: Collection[int] = (),
     ) -> Program[bool]:
         """Do nothing: a state records when each file was removed, and checkpoints forget it."""
         yield from ()

@@ -604,9 +604,9 @@ def merged_manifests(
     for spec_id, manifests in small.items():
         if len(manifests) < least:
             continue
-        for some in _packed(manifests, target):
+        for group in _packed(manifests, target):
             try:
-                entries = yield from _live_entries(snapshot, some)
+                entries = yield from _live_entries(snapshot, group)
             except CorruptObject:
                 # Merging may wait; a decided commit needs none of these manifests, and may not
                 # wait.
@@ -614,7 +614,7 @@ def merged_manifests(
             path = f"metadata/{name}{len(made)}.avro"
             whole = encode_manifest(path, entries, spec_id, snapshot_id, snapshot.definition)
             made.append((whole, entries))
-            merged |= {one.manifest_path for one in some}
+            merged |= {one.manifest_path for one in group}
     return made, [one for one in kept if one.manifest_path not in merged]
 
 

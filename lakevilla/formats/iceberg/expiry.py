@@ -66,17 +66,17 @@ def check_cleanable(state: IcebergSnapshot, keys: Iterable[str]) -> None:
 
 
 def without_expired(
-    document: Metadata, replaced_before_ms: int, now_ms: int, held: Collection[int] = ()
+    document: Metadata, replaced_before_ms: int, now_ms: int, kept_snapshots: Collection[int] = ()
 ) -> Metadata | None:
     """Return the metadata without the snapshots that are not needed any more; None if all stay.
 
-    ``held`` stay at any age.
+    ``kept_snapshots`` stay at any age.
 
     Branches and tags stay. Of each branch the snapshots since ``replaced_before_ms`` stay too,
     with the one that was current then, or more if the branch or the table says so. Snapshots from
     which ``main`` was set back since then also stay.
     """
-    kept = _kept(document, replaced_before_ms, now_ms) | set(held)
+    kept = _kept(document, replaced_before_ms, now_ms) | set(kept_snapshots)
     snapshots = document.snapshots
     if kept >= snapshots.keys():
         return None

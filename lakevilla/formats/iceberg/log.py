@@ -132,14 +132,14 @@ def _refuse_catalogs(location: str, table: str, hint: bytes) -> None:
 def _points_nowhere(location: str, table: str, hint: bytes, last: int) -> CorruptObject:
     key = hint_key(location)
     text = hint[:40].decode(errors="replace").strip()
-    there = (
+    advice = (
         f"there is no metadata file in {metadata_directory(location)}: restore the newest one"
         if last < 0
         else f"the newest metadata file is {metadata_key(location, last)}: restore the one that "
         f"is missing, or, if it was never there, correct the hint to {last + 1}"
     )
     return CorruptObject(
-        f"{key} of table {table} names version {text}, and {there}", key=key, table=table
+        f"{key} of table {table} names version {text}, and {advice}", key=key, table=table
     )
 
 
@@ -165,8 +165,8 @@ def _refuse_gap(
     first, last = versions[0], versions[-1]
     if last - first + 1 == len(versions):
         return
-    there = set(versions)
-    missing = next(v for v in range(last, first, -1) if v not in there)
+    existing = set(versions)
+    missing = next(v for v in range(last, first, -1) if v not in existing)
     if hinted is not None and hinted > missing:
         return
     newest = yield from read_metadata(location, table, last)
@@ -195,12 +195,12 @@ def leftovers(location: str, table_id: str) -> Program[Leftovers]:
     listed = yield from list_objects(directory)
     names = {info.key[len(directory) + 1 :]: info.key for info in listed}
     versions = {metadata_version(name): key for name, key in names.items()}
-    there = sorted(version for version in versions if version is not None)
-    if there:
-        newest = yield from read_metadata(location, location, there[-1])
+    existing = sorted(version for version in versions if version is not None)
+    if existing:
+        newest = yield from read_metadata(location, location, existing[-1])
         if newest is None or newest.table_id != table_id:
             return Leftovers(True, ())
-        oldest = yield from read_metadata(location, location, there[0])
+        oldest = yield from read_metadata(location, location, existing[0])
         if oldest is None or not oldest.get("metadata-log"):
             return Leftovers(True, ())
     return Leftovers(False, tuple(sorted(names.values())))
@@ -331,12 +331,12 @@ def version_by(newest: IcebergSnapshot, read: Read, timestamp_ms: int) -> Progra
     return next((one.version for one in named if one.timestamp_ms <= timestamp_ms), None)
 
 
-def check_kept(newest: IcebergSnapshot, read: Read, then: IcebergSnapshot) -> Program[None]:
+def check_kept(newest: IcebergSnapshot, read: Read, state: IcebergSnapshot) -> Program[None]:
     """Refuse a version that no later one names, or whose snapshot was expired since.
 
     Its objects may still exist for some time. Raises ``VersionNotFound``.
     """
-    version, table = then.version, newest.table
+    version, table = state.version, newest.table
     if not newest.catalog:  # there, only the logs of later versions name a version
         named = yield from _line(newest, read, lambda found: found[-1].version <= version)
         if all(one.version != version for one in named):
@@ -345,11 +345,11 @@ def check_kept(newest: IcebergSnapshot, read: Read, then: IcebergSnapshot) -> Pr
                 "that has its number",
                 table=table,
             )
-    known, document = newest.document, then.document
+    known, document = newest.document, state.document
     if known is not None and document is not None and not _is_kept(known, document):
         raise VersionNotFound(
             f"version {version} of table {table} is not kept any more: its snapshot "
-            f"{then.snapshot_id} was expired",
+            f"{state.snapshot_id} was expired",
             table=table,
         )
 

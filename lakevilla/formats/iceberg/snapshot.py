@@ -368,8 +368,8 @@ def _named_by(
     own += [one.statistics_path for one in statistics]
     named = {place.path(uri) for uri in own}
     for part in parts:
-        there = part if with_removed else live_entries(part)
-        named.update(there["path"].to_pylist())
+        entries = part if with_removed else live_entries(part)
+        named.update(entries["path"].to_pylist())
     return named
 
 

@@ -369,12 +369,12 @@ class IcebergFormat:
         snapshot: TableSnapshot,
         replaced_before_ms: int,
         now_ms: int,
-        held: Collection[int] = (),
+        kept_snapshots: Collection[int] = (),
     ) -> TableSnapshot:
         state = _iceberg(snapshot)
         if state.document is None:
             return state
-        expired = without_expired(state.document, replaced_before_ms, now_ms, held)
+        expired = without_expired(state.document, replaced_before_ms, now_ms, kept_snapshots)
         return state if expired is None else state.with_document(expired)
 
     def expire(
@@ -382,7 +382,7 @@ class IcebergFormat:
         snapshot: TableSnapshot,
         replaced_before_ms: int,
         now_ms: int,
-        held: Collection[int] = (),
+        kept_snapshots: Collection[int] = (),
     ) -> Program[bool]:
         state = _iceberg(snapshot)
         location, table, table_id = state.location, state.table, state.table_id
@@ -394,7 +394,7 @@ class IcebergFormat:
             if newest.document is None or newest.table_id != table_id:
                 break
             newest.check_writable()
-            expired = without_expired(newest.document, replaced_before_ms, now_ms, held)
+            expired = without_expired(newest.document, replaced_before_ms, now_ms, kept_snapshots)
             if expired is None:
                 if newest.version == tried:
                     yield from self.announce(newest)
@@ -445,8 +445,8 @@ class IcebergFormat:
             named = yield from named_by_current(snapshot)
         except (TableNotFound, VersionNotFound, CorruptObject, InvalidOperation):
             return False
-        there = {info.key for info in (yield from list_objects(location))}
-        return bool(named) and all(file_key(location, path) in there for path in named)
+        existing = {info.key for info in (yield from list_objects(location))}
+        return bool(named) and all(file_key(location, path) in existing for path in named)
 
     def checkpoint_due(self, version: int, snapshot: TableSnapshot) -> bool:
         return False

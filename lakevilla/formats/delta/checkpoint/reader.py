@@ -75,13 +75,13 @@ def open_checkpoint(location: str, version: int, keys: Sequence[str]) -> Program
     wanted = []
     for part in parts:
         for group in part.row_groups:
-            held = [name for name, field in _SMALL.items() if part.holds(group, field)]
-            if held:
-                wanted.append((part, group, held))
+            columns = [name for name, field in _SMALL.items() if part.holds(group, field)]
+            if columns:
+                wanted.append((part, group, columns))
     actions: list[Action] = []
-    for (_, group, held), fetched in zip(wanted, (yield from fetch(wanted)), strict=True):
-        for batch in fetched.batches(group, held, BATCH_ROWS):
-            actions.extend(_small_actions(batch, held, fetched.part.key))
+    for (_, group, columns), fetched in zip(wanted, (yield from fetch(wanted)), strict=True):
+        for batch in fetched.batches(group, columns, BATCH_ROWS):
+            actions.extend(_small_actions(batch, columns, fetched.part.key))
     return (yield from _assemble(location, version, keys[0], actions, tuple(parts), EMPTY_TAIL))
 
 

@@ -58,9 +58,9 @@ def parsed_columns(definition: DeltaDefinition) -> ParsedColumns:
     chosen = set(layout.statistics_columns)
     partitions = set(layout.partition_by)
     data: list[pa.Field] = []
-    by: list[pa.Field] = []
+    partition_columns: list[pa.Field] = []
     for logical, physical in zip(layout.schema, layout.physical, strict=True):
-        (by if logical.name in partitions else data).append(physical)
+        (partition_columns if logical.name in partitions else data).append(physical)
     counts = _pruned(data, chosen, "", lambda kind: True, pa.int64())
     bounds = _pruned(data, chosen, "", _has_bounds, None)
     fields = [pa.field("numRecords", pa.int64()), pa.field("tightBounds", pa.bool_())]
@@ -72,7 +72,7 @@ def parsed_columns(definition: DeltaDefinition) -> ParsedColumns:
         ]
     if counts:
         fields.append(pa.field("nullCount", pa.struct(counts)))
-    values = [pa.field(field.name, field.type) for field in by]
+    values = [pa.field(field.name, field.type) for field in partition_columns]
     return ParsedColumns(pa.struct(fields), pa.struct(values) if values else None)
 
 

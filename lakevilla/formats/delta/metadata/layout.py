@@ -336,5 +336,5 @@ def contract_of(metadata: Mapping[str, object]) -> dict[str, object]:
     """Return the requirements that the metadata has for data files, and nothing else."""
     configuration = metadata.get("configuration") or {}
     assert isinstance(configuration, Mapping)
-    asked = {k: v for k, v in configuration.items() if k.startswith(_CONTRACT)}
-    return {**{name: metadata.get(name) for name in _SHAPE}, "configuration": asked}
+    properties = {k: v for k, v in configuration.items() if k.startswith(_CONTRACT)}
+    return {**{name: metadata.get(name) for name in _SHAPE}, "configuration": properties}

@@ -227,10 +227,10 @@ def _checked(name: str, value: str, table: str) -> str:
 
 def _refuse(name: str, value: str, table: str) -> None:
     """Raise for a name that may not be set at all."""
-    asked = next((what for start, what in _REFUSED.items() if _begins(name, start)), None)
-    if asked is not None:
+    request = next((what for start, what in _REFUSED.items() if _begins(name, start)), None)
+    if request is not None:
         raise UnsupportedTableFeature(
-            f"property {name} of table {table} requests {asked}, which LakeVilla does not do; "
+            f"property {name} of table {table} requests {request}, which LakeVilla does not do; "
             "leave it out, or let another client write the table",
             table=table,
         )

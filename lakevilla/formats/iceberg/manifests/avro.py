@@ -335,19 +335,19 @@ class _Numbering:
 
 
 def places_of(
-    there: Sequence[tuple[int, str]], wanted: Sequence[tuple[int, str, bool]]
+    stored: Sequence[tuple[int, str]], wanted: Sequence[tuple[int, str, bool]]
 ) -> list[int | None]:
     """Return the places of the spec's fields in a manifest's partition tuples.
 
-    ``there`` are ids and names in the manifest; ``wanted`` those of the spec, and whether a
+    ``stored`` are ids and names in the manifest; ``wanted`` those of the spec, and whether a
     field may be missing (``void``). Ids decide, then names; version 1 knew only the order.
     Raises ``ValueError``.
     """
-    ids = {number: place for place, (number, _) in enumerate(there)}
-    names = {name: place for place, (_, name) in enumerate(there)}
+    ids = {number: place for place, (number, _) in enumerate(stored)}
+    names = {name: place for place, (_, name) in enumerate(stored)}
     places = [ids.get(number, names.get(name)) for number, name, _ in wanted]
-    if all(place is None for place in places) and len(there) == len(wanted):
-        return list(range(len(there)))
+    if all(place is None for place in places) and len(stored) == len(wanted):
+        return list(range(len(stored)))
     for place, (_, name, optional) in zip(places, wanted, strict=True):
         if place is None and not optional:
             raise ValueError(f"its files have no value for partition field {name}")

@@ -504,7 +504,7 @@ _UNSORTED = {"order-id": 0, "fields": []}
 def replace_definition(definition: IcebergDefinition, wanted: NewDefinition) -> Change:
     """Return the change after which the table is like a new one, without rows."""
     definition.check_writable()
-    table, had = definition.table, definition.document
+    table, document_before = definition.table, definition.document
     if wanted.constraints:
         raise InvalidOperation(
             f"table {table} is an Iceberg table, and Iceberg has no CHECK constraints: leave them "
@@ -514,23 +514,26 @@ def replace_definition(definition: IcebergDefinition, wanted: NewDefinition) -> 
     fields, last = _fields(definition, wanted.schema)
     parts = partition_fields(fields, wanted.partition_by, table)
     properties = {str(name): str(value) for name, value in wanted.properties.items()}
-    version = properties.pop(FORMAT_VERSION, str(had["format-version"]))
-    if version != str(had["format-version"]):
+    version = properties.pop(FORMAT_VERSION, str(document_before["format-version"]))
+    if version != str(document_before["format-version"]):
         raise InvalidOperation(
-            f"table {table} has format-version {had['format-version']}, and keeps it", table=table
+            f"table {table} has format-version {document_before['format-version']}, and keeps it",
+            table=table,
         )
     check_settable(properties, table)
     kept = {key: had_ for key, had_ in definition.properties.items() if key in _LASTING}
     properties = {**kept, **properties, REPLACED: replaced_once_more(definition.properties)}
     document = {
-        **had,
+        **document_before,
         "last-column-id": last,
         "properties": with_fields(properties, fields, table),
-        **_listed(had["schemas"], "schemas", "schema-id", {"type": "struct", "fields": fields}),
-        **_spec(had, parts),
+        **_listed(
+            document_before["schemas"], "schemas", "schema-id", {"type": "struct", "fields": fields}
+        ),
+        **_spec(document_before, parts),
         "sort-orders": [
-            *([] if _UNSORTED in had["sort-orders"] else [_UNSORTED]),
-            *had["sort-orders"],
+            *([] if _UNSORTED in document_before["sort-orders"] else [_UNSORTED]),
+            *document_before["sort-orders"],
         ],
         "default-sort-order-id": 0,
     }
@@ -568,21 +571,21 @@ def _fields(definition: IcebergDefinition, schema: pa.Schema) -> tuple[list[Fiel
 
 
 def _listed(
-    had: Sequence[dict[str, Any]], name: str, number: str, wanted: dict[str, Any]
+    present: Sequence[dict[str, Any]], name: str, number: str, wanted: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the list with the wanted entry, and its number: an equal entry keeps its number."""
-    for one in had:
+    for one in present:
         if {key: value for key, value in one.items() if key != number} == wanted:
-            return {name: list(had), number: one.get(number, 0)}
-    new = max(one.get(number, 0) for one in had) + 1
-    return {name: [*had, {**wanted, number: new}], number: new}
+            return {name: list(present), number: one.get(number, 0)}
+    new = max(one.get(number, 0) for one in present) + 1
+    return {name: [*present, {**wanted, number: new}], number: new}
 
 
-def _spec(had: dict[str, Any], parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _spec(present: dict[str, Any], parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the partition specs; a field that any of them had before keeps its id."""
-    specs = had["partition-specs"]
+    specs = present["partition-specs"]
     known = {_identity(part): part["field-id"] for spec in specs for part in spec["fields"]}
-    last, found = int(had["last-partition-id"]), []
+    last, found = int(present["last-partition-id"]), []
     for part in parts:
         number = known.get(_identity(part))
         if number is None:
@@ -616,37 +619,37 @@ _COUNTS = ("format-version", "last-column-id", "last-partition-id")
 
 def redefined(now: IcebergDefinition, metadata: Mapping[str, Any]) -> Change:
     """See ``formats.base.TableFormat.redefine``."""
-    had = now.document
-    if metadata.get("table-uuid") != had.get("table-uuid"):
+    present = now.document
+    if metadata.get("table-uuid") != present.get("table-uuid"):
         raise InvalidOperation(
             f"table {now.table} has another id in that state: it was replaced since, and can't "
             "get its earlier definition back; read that state, and overwrite the table with it",
             table=now.table,
         )
-    wanted = dict(had)
+    wanted = dict(present)
     for name in _COUNTS:
-        wanted[name] = max(had.get(name) or 0, metadata.get(name) or 0)
+        wanted[name] = max(present.get(name) or 0, metadata.get(name) or 0)
     for name, number, current in _LISTS:
-        wanted[name] = _united(now.table, had[name], metadata[name], number)
+        wanted[name] = _united(now.table, present[name], metadata[name], number)
         wanted[current] = metadata[current]
     properties = dict(metadata.get("properties") or {})
-    known = had.get("properties") or {}
+    known = present.get("properties") or {}
     if (times := replaced_between(known, properties)) is not None:
         properties[REPLACED] = times
     if VOIDED in known:
         properties[VOIDED] = known[VOIDED]
     wanted["properties"] = properties
-    if wanted == had:
+    if wanted == present:
         return Change()
     refuse_ambiguous(now.replaced(wanted))
     return Change(metadata=wanted)
 
 
 def _united(
-    table: str, had: list[dict[str, Any]], wanted: list[dict[str, Any]], number: str
+    table: str, present: list[dict[str, Any]], wanted: list[dict[str, Any]], number: str
 ) -> list[dict[str, Any]]:
     """Return the entries of both; one id is one entry. Raises ``InvalidOperation``."""
-    known = {entry.get(number, 0): entry for entry in had}
+    known = {entry.get(number, 0): entry for entry in present}
     for entry in wanted:
         if known.setdefault(entry.get(number, 0), entry) != entry:
             raise InvalidOperation(

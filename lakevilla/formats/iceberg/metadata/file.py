@@ -347,8 +347,8 @@ def next_metadata(
     if definition is None:
         assert before is not None, "the first file of a table has a definition"
         definition = before.definition
-    theirs = definition["properties"]
-    parts["properties"] = _raw({**theirs, **own})
+    of_table = definition["properties"]
+    parts["properties"] = _raw({**of_table, **own})
     last = now_ms if before is None else max(now_ms, before.last_updated_ms)
     parts["last-updated-ms"] = _raw(last)
     if before is None:
@@ -363,7 +363,7 @@ def next_metadata(
     elif previous_uri is not None:
         entry = {"metadata-file": previous_uri, "timestamp-ms": before.last_updated_ms}
         log = [*(before.parsed("metadata-log", list[msgspec.Raw]) or []), _raw(entry)]
-        parts["metadata-log"] = _raw(log[-kept_versions(theirs) :])
+        parts["metadata-log"] = _raw(log[-kept_versions(of_table) :])
     if snapshot is not None:
         _add_snapshot(parts, before, snapshot, last)
     return Metadata(key, table, parts, snapshot)
