@@ -59,7 +59,7 @@ def store_again(context: Context, closed: Head, epoch: str) -> Program[None]:
     """
     before = closed.epoch
     assert before is not None, "the HEAD of a branch"
-    again = first_head(
+    reopened = first_head(
         closed,
         BranchEpoch(
             epoch, before.name, before.ref_id, before.base, separate_bases=before.separate_bases
@@ -70,7 +70,7 @@ def store_again(context: Context, closed: Head, epoch: str) -> Program[None]:
         closed.sequence,
         clones_of(closed),
     )
-    yield from put_first(epoch, again)
+    yield from put_first(epoch, reopened)
 
 
 def put_first(epoch: str, first: Head) -> Program[None]:

@@ -153,8 +153,8 @@ def store_copies(moved: Copies) -> Program[int]:
     if not moved.copies:
         return 0
     listed = yield from list_objects(branch_directory(moved.location, moved.entry.epoch))
-    there = {info.key for info in listed}
-    wanted = [(source, key) for source, key in moved.copies.items() if key not in there]
+    copied = {info.key for info in listed}
+    wanted = [(source, key) for source, key in moved.copies.items() if key not in copied]
     missing = yield from copy_all(wanted)
     if missing is not None:
         raise VersionNotFound(f"{missing} was removed", table=moved.location)

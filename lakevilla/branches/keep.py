@@ -153,17 +153,17 @@ def keep_branch(context: Context, name: str, first: RefEntry, owner: str) -> Pro
         since = yield from load_base(entry.bases[-1])
         yield from refuse_keys(branch, since, "keep")
         mark = (entry.bases, entry.epoch)
-        was = yield from frozen_now(branch)
+        present = yield from frozen_now(branch)
         if mark not in ready:
             ready.clear()
-            ready[mark] = yield from keep_tables(context, since, entry, was)
+            ready[mark] = yield from keep_tables(context, since, entry, present)
             if ready[mark].kept == since.kept:
                 return entry, branch.held.head.sequence
             # Copies take long: a client closes the branch only if it has read both just before.
             return None
         found = ready[mark]
         base = yield from parted(msgspec.structs.replace(since, kept=found.kept))
-        states = SeenBase(base, context), _Copied(was, context, found.copies)
+        states = SeenBase(base, context), _Copied(present, context, found.copies)
         new = following(context, held)
         wanted = Wanted({}, owner=owner, verb="KEEP")
         return (yield from go_on(context, held, branch, new, base, states, wanted, tried))
@@ -215,11 +215,11 @@ class KeptTables:
 
 
 def keep_tables(
-    context: Context, base: Base, entry: RefEntry, beside: Base | None = None
+    context: Context, base: Base, entry: RefEntry, also_shown: Base | None = None
 ) -> Program[KeptTables]:
     """Keep each table of a base separate that must be.
 
-    ``beside``: a further state of these tables that the ref shows. Its files are copied, too.
+    ``also_shown``: a further state of these tables that the ref shows. Its files are copied, too.
     """
     yield from load_base_tables(base)
     kept = dict(base.kept)
@@ -229,8 +229,8 @@ def keep_tables(
         if state.dropped:
             continue
         try:
-            look = _kept_table(context, base, entry, location, beside)
-            found = yield from in_passing(context, location, look)
+            keeping = _kept_table(context, base, entry, location, also_shown)
+            found = yield from in_passing(context, location, keeping)
         except StoreError:
             raise
         except LakeVillaError as error:
@@ -251,16 +251,20 @@ def keep_tables(
 
 
 def _kept_table(
-    context: Context, base: Base, entry: RefEntry, location: str, beside: Base | None
+    context: Context, base: Base, entry: RefEntry, location: str, also_shown: Base | None
 ) -> Program[tuple[KeptTable, Copies, int] | None]:
     """Keep one table, if it must be kept separate, or has lost more files since; else None."""
     view = yield from frozen_view(context, base, location)
     snapshots = [view.snapshot]
-    if beside is not None:
-        yield from load_base_tables(beside, [location])
-        there = beside.tables.get(location)
-        if there is not None and not there.dropped and there.table_id == view.snapshot.table_id:
-            snapshots.append((yield from frozen_view(context, beside, location)).snapshot)
+    if also_shown is not None:
+        yield from load_base_tables(also_shown, [location])
+        shown_state = also_shown.tables.get(location)
+        if (
+            shown_state is not None
+            and not shown_state.dropped
+            and shown_state.table_id == view.snapshot.table_id
+        ):
+            snapshots.append((yield from frozen_view(context, also_shown, location)).snapshot)
     tail = yield from refresh(context, location)
     unsafe: dict[str, int] = {}
     for snapshot in snapshots:

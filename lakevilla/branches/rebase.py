@@ -103,8 +103,8 @@ def _attempt(
         base = yield from chosen(base, only)
     if not _has_to(context, branch) and (yield from same_tables(before, base)):
         return entry, branch.held.head.sequence  # it is based on that state already
-    was = yield from frozen_now(branch)
-    states = SeenBase(since, context), SeenBase(was, context)
+    present = yield from frozen_now(branch)
+    states = SeenBase(since, context), SeenBase(present, context)
     return (yield from go_on(context, held, branch, following, base, states, wanted, tried))
 
 
@@ -280,10 +280,10 @@ def moved_to(
     base: Base,
     ref: BaseRef,
     since: AtBase,
-    was: AtBase,
+    until: AtBase,
     wanted: Wanted,
 ) -> Program[Moved]:
-    """Apply what was done on a branch from ``since`` to ``was`` to the state that ``base`` has.
+    """Apply what was done on a branch from ``since`` to ``until`` to the state that ``base`` has.
 
     A transaction of the new epoch does it, on a HEAD that is not stored: it is stored with its
     commit, if there is anything to do. Errors as ``apply``.
@@ -298,13 +298,13 @@ def moved_to(
         base.tables,
         base.names,
         nonce,
-        sequence=was.version + 1,
+        sequence=until.version + 1,
         clones=base.clones,
     )
     held = HeldHead(first, _NONE)
     txn = _begun(context.of_branch(held), held, wanted.owner)
     applying = apply_states(
-        txn, first, since, was, None, dict(wanted.keys), wanted.settle, wanted.verb
+        txn, first, since, until, None, dict(wanted.keys), wanted.settle, wanted.verb
     )
     yield from at_home(base.epoch, applying)
     if not txn.work.done:

@@ -285,7 +285,7 @@ def _refuse_vacuumed(
     except VersionNotFound as error:
         raise not_kept(past, location, error.message.partition("; request")[0]) from error
     tail = yield from refresh(context, location)
-    there: Collection[str] = ()
+    named_now: Collection[str] = ()
     if tail.tip >= 0:
         newest = tail.snapshot
         if vacuumed_ms is not None:
@@ -293,10 +293,10 @@ def _refuse_vacuumed(
             kept = yield from table_format.named_objects(newest, vacuumed_ms)
             if not needed <= kept:
                 raise not_kept(past, location, f"{min(needed - kept)} was vacuumed, or may be")
-        there = yield from table_format.objects_of(newest)
-    asked = sorted(key for key in needed if key not in there and "://" not in key)
-    infos: list[ObjectInfo | Missing] = yield from parallel([Stat(key) for key in asked])
-    for key, info in zip(asked, infos, strict=True):
+        named_now = yield from table_format.objects_of(newest)
+    unlisted = sorted(key for key in needed if key not in named_now and "://" not in key)
+    infos: list[ObjectInfo | Missing] = yield from parallel([Stat(key) for key in unlisted])
+    for key, info in zip(unlisted, infos, strict=True):
         if isinstance(info, Missing):
             raise not_kept(past, location, f"{key} was removed")
 

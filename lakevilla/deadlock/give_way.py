@@ -33,21 +33,21 @@ class OnShift:
 def give_way(txn: Claimant, wait: Wait, head: Head | None, on_shift: OnShift) -> Program[bool]:
     """Shift if this transaction is the youngest of a cycle; no other in it shifts."""
     assert txn.claims.record is not None
-    records = {who: record for who, (record, _) in wait.records.items() if record is not None}
+    records = {txn_id: record for txn_id, (record, _) in wait.records.items() if record is not None}
     records[txn.id] = txn.claims.record.record
     reservations = () if head is None else head.reserved
     reserved = {(r.txn, table) for r in reservations for table in r.tables}
-    into = gives_way(txn.id, live_edges(records, reserved))
-    if not into:
+    edges = gives_way(txn.id, live_edges(records, reserved))
+    if not edges:
         return False
-    if any(edge.holder_ticket == RESERVATION for edge in into):
+    if any(edge.holder_ticket == RESERVATION for edge in edges):
         yield from on_shift.unreserve()
-    tables = sorted({edge.table for edge in into if edge.holder_ticket != RESERVATION})
+    tables = sorted({edge.table for edge in edges if edge.holder_ticket != RESERVATION})
     yield from parallel([shift(txn, table) for table in tables])
     on_shift.defer(tables)
-    others = sorted({edge.waiter for edge in into})
-    message = f"transaction {txn.id} gives way to {', '.join(others)} on {', '.join(tables)}"
-    detail = {"tables": tables, "holders": others}
+    waiters = sorted({edge.waiter for edge in edges})
+    message = f"transaction {txn.id} gives way to {', '.join(waiters)} on {', '.join(tables)}"
+    detail = {"tables": tables, "holders": waiters}
     txn.context.report("shift", txn.id, message, detail)
     return True
 
@@ -61,11 +61,11 @@ def shift(txn: Claimant, table: str) -> Program[None]:
     assert queue is not None
     old = queue.at(table)
     listed = yield from list_markers(table)
-    yield from take_ticket(txn, table, _strongest(held.ticket for held in old), listed)
-    for held in old:
-        held.state = advance(held.state, Move.GAVE_WAY)
-        queue.places.remove(held)
-    yield from free([held.ticket for held in old])
+    yield from take_ticket(txn, table, _strongest(place.ticket for place in old), listed)
+    for place in old:
+        place.state = advance(place.state, Move.GAVE_WAY)
+        queue.places.remove(place)
+    yield from free([place.ticket for place in old])
 
 
 def _strongest(tickets: Iterable[Ticket]) -> Access:

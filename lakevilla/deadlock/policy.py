@@ -27,13 +27,13 @@ def gives_way(me: str, edges: Iterable[Edge]) -> frozenset[Edge]:
       oldest never shifts because of the other ones; once it no longer moves, the
       second passes behind it at most once a table, and so on up by age.
     """
-    into = []
+    edges_to_me = []
     ahead: dict[str, list[str]] = {}
     for edge in edges:
         if edge.waiter <= me and edge.holder <= me:
             ahead.setdefault(edge.waiter, []).append(edge.holder)
             if edge.holder == me != edge.waiter:
-                into.append(edge)
+                edges_to_me.append(edge)
     reached: set[str] = set()
     waiting = [me]
     while waiting:
@@ -41,4 +41,4 @@ def gives_way(me: str, edges: Iterable[Edge]) -> frozenset[Edge]:
             if holder not in reached:
                 reached.add(holder)
                 waiting.append(holder)
-    return frozenset(edge for edge in into if edge.waiter in reached)
+    return frozenset(edge for edge in edges_to_me if edge.waiter in reached)

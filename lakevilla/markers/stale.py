@@ -120,8 +120,8 @@ def have_moved(wait: Wait, before: Iterable[Ahead]) -> bool:
         record, token = wait.records.get(one.txn, (None, None))
         if record is None or token is None or not record.edges or one.number == RESERVATION:
             continue
-        held = any(t.table == one.table and t.number == one.number for t in record.tickets)
-        if not held and (one.txn, one.number, token) not in wait.moved:
+        has_ticket = any(t.table == one.table and t.number == one.number for t in record.tickets)
+        if not has_ticket and (one.txn, one.number, token) not in wait.moved:
             wait.moved.add((one.txn, one.number, token))
             moved = True
     return moved
