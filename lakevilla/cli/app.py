@@ -51,8 +51,8 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.results import Report
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         print(f"lakevilla {__version__}")
         raise typer.Exit
 
@@ -334,9 +334,9 @@ def verify(
 
     Exits with 1 if anything differs from what was written.
     """
-    asked = None if at is None else state(at, "--at")
+    at_state = None if at is None else state(at, "--at")
     with open_lake(root, option, profile) as lake, time_hint(at):
-        return lake.verify(table or None, at=asked, sample=sample)
+        return lake.verify(table or None, at=at_state, sample=sample)
 
 
 @command

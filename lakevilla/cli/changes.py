@@ -118,7 +118,7 @@ def _show_by_table(
     lake: lv.Lake[Any],
     since: int,
     version: int | None,
-    asked: list[str] | None,
+    requested: list[str] | None,
     limit: int | None,
 ) -> None:
     with lake.snapshot(version) as state:
@@ -127,9 +127,9 @@ def _show_by_table(
             raise InvalidOperation(
                 f"--since {since} is in the future: the newest global version is {last}"
             )
-        is_named = asked and not any(map(_is_pattern, asked))
+        is_named = requested and not any(map(_is_pattern, requested))
         touched = [] if is_named else _touched(lake, state, since, last)
-        names = touched if not asked else _like(asked, touched)
+        names = touched if not requested else _like(requested, touched)
         found = {name: state.changes(name, since) for name in names}
     if output.as_json:
         tables = {
@@ -145,10 +145,10 @@ def _show_by_table(
     output.line(f"up to global version {last}: continue with --since {last}")
 
 
-def _like(asked: list[str], touched: list[str]) -> list[str]:
+def _like(requested: list[str], touched: list[str]) -> list[str]:
     """Return the named tables, and the touched ones that fit a pattern."""
     names: dict[str, None] = {}
-    for text in asked:
+    for text in requested:
         names |= dict.fromkeys(
             [name for name in touched if fnmatchcase(name, text)] if _is_pattern(text) else [text]
         )

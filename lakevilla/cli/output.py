@@ -192,14 +192,14 @@ class Output:
             sys.stdout.flush()
             return
         when = version.timestamp.isoformat(sep=" ", timespec="milliseconds")
-        who = f"  {version.txn_id}" if version.txn_id else ""
-        said = f"  {json.dumps(plain(version.metadata))}" if version.metadata else ""
-        self.line(f"version {version.version}  {when}  {version.kind}{who}{said}")
+        txn = f"  {version.txn_id}" if version.txn_id else ""
+        metadata = f"  {json.dumps(plain(version.metadata))}" if version.metadata else ""
+        self.line(f"version {version.version}  {when}  {version.kind}{txn}{metadata}")
         for name in version.left:
             self.line(f"{name}: out of the lake")
         for name, found in tables.items():
-            came = ", new in the lake" if name in version.entered else ""
-            self.line(f"{name}: {found.num_rows} row{'' if found.num_rows == 1 else 's'}{came}")
+            new = ", new in the lake" if name in version.entered else ""
+            self.line(f"{name}: {found.num_rows} row{'' if found.num_rows == 1 else 's'}{new}")
             if found.num_rows:
                 self.frame(found, limit)
         sys.stdout.flush()

@@ -57,13 +57,13 @@ class Budget:
         """The approximate size of all kept values."""
         return self._bytes
 
-    def join(self, who: CachedObjects, limit_bytes: int) -> None:
+    def join(self, member: CachedObjects, limit_bytes: int) -> None:
         with self._lock:
-            self._sharing[who] = limit_bytes
+            self._sharing[member] = limit_bytes
 
-    def leave(self, who: CachedObjects) -> None:
+    def leave(self, member: CachedObjects) -> None:
         with self._lock:
-            self._sharing.pop(who, None)
+            self._sharing.pop(member, None)
             self._shrink()
 
     def get(self, place: Hashable, key: str) -> object | None:

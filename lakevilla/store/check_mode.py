@@ -172,15 +172,15 @@ def _stable(
     waited longer would starve, and a client that writes on top of it checks again.
     """
     settings = backoff.settings
-    changes, looks = 0, 0
-    while looks < settings.check_reads:
+    changes, reads = 0, 0
+    while reads < settings.check_reads:
         yield Sleep(settings.check_interval_seconds)
-        again: GetOutcome = yield from repeat(Get(key, seen.token), backoff)
-        if isinstance(again, Missing):
-            return again
-        looks += 1
-        if isinstance(again, Found) and again.body != seen.body:
-            seen, looks, changes = again, 0, changes + 1
+        read: GetOutcome = yield from repeat(Get(key, seen.token), backoff)
+        if isinstance(read, Missing):
+            return read
+        reads += 1
+        if isinstance(read, Found) and read.body != seen.body:
+            seen, reads, changes = read, 0, changes + 1
             if changes >= settings.retry_limit:
                 break
     return seen

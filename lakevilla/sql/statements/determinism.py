@@ -166,10 +166,10 @@ def refuse_volatile(sql: str) -> None:
             _refuse("sample")
 
 
-def _refuse(name: str, how: str = "") -> NoReturn:
+def _refuse(name: str, detail: str = "") -> NoReturn:
     raise InvalidOperation(
-        f"{' '.join(filter(None, [name, how]))} gives another value each time, and the source of "
-        "an INSERT or MERGE may have to be run again: compute it first and pass it in params or "
+        f"{' '.join(filter(None, [name, detail]))} gives another value each time, and the source "
+        "of an INSERT or MERGE may have to be run again: compute it first and pass it in params or "
         "views, as :name"
     )
 

@@ -190,18 +190,18 @@ def _by_values(
     compiled: Callable[[str], Expr | None],
 ) -> MergeStatement:
     alias = statement.called
-    asked: dict[str, str] = {}
+    computed_in_source: dict[str, str] = {}
     kept: dict[str, str] = {}
     if isinstance(statement, UpdateStatement):
         for column, text in statement.assignments.items():
             computed = _computed(statement, text, dialect) or differs(text)
-            place = asked if computed else kept
+            place = computed_in_source if computed else kept
             place[column] = text
-    values = {column: f"{_VALUE}_{n}" for n, column in enumerate(asked)}
+    values = {column: f"{_VALUE}_{n}" for n, column in enumerate(computed_in_source)}
     tables = f"{statement.written} AS {quoted(alias, dialect)}"
     if statement.source is not None:
         tables += f", {statement.source}"
-    texts = [f"({text}) AS {values[column]}" for column, text in asked.items()]
+    texts = [f"({text}) AS {values[column]}" for column, text in computed_in_source.items()]
     query = f"FROM {tables} WHERE {statement.where}"
     known, rest = _terms(statement, dialect, compiled)
     # Terms that name a list are checked on the rows themselves: lists would be long keys.
@@ -230,7 +230,9 @@ def _by_values(
         within = all_of([tree for _, tree in known])
     verb = merge_verb(statement)
     of_own_row = tuple(
-        column for column, text in asked.items() if _names_own(text, alias, schema, dialect)
+        column
+        for column, text in computed_in_source.items()
+        if _names_own(text, alias, schema, dialect)
     )
     return MergeStatement(
         statement.table, alias, source, _SOURCE, condition, (clause,), verb, within, of_own_row

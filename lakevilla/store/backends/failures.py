@@ -78,27 +78,27 @@ def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> 
     """Classify a failed request; a request that only reads leaves nothing in doubt."""
     names = _NAMES[provider]
     status, code = status_code(text), error_code(text)
-    said = " ".join(str(part) for part in (status, code) if part is not None)
+    status_text = " ".join(str(part) for part in (status, code) if part is not None)
     if is_missing_bucket(text):
-        return _of_store(f"{said or 404}: {_hint(404, names)}")
+        return _of_store(f"{status_text or 404}: {_hint(404, names)}")
     if status is None:
         return _transport_failure(text, reading, names)
     if 400 <= status < 500 and any(map(_gives_credentials, _URL.findall(text))):
         return _no_credentials(names)  # the request went to this machine's cloud, not the store
     if status in (409, 412):
-        return Failure(f"{said}, another write is under way", ambiguous=False, conflict=True)
+        return Failure(f"{status_text}, another write is under way", ambiguous=False, conflict=True)
     if status == 429:
         # Turned away before the request was processed.
-        return Failure(f"{said}, slow down", ambiguous=False, throttled=True)
+        return Failure(f"{status_text}, slow down", ambiguous=False, throttled=True)
     is_server_error = status >= 500 and status not in _NOT_DONE
     if status == 408 or is_server_error or code == "RequestTimeout":
         throttled = status == 503 or code == "SlowDown"
-        return Failure(f"{said}, server error", ambiguous=not reading, throttled=throttled)
+        return Failure(f"{status_text}, server error", ambiguous=not reading, throttled=throttled)
     if status == 401 or code in _BAD_CREDENTIALS:
-        return _of_store(f"{said}: {_hint(403 if status == 403 else 401, names)}")
+        return _of_store(f"{status_text}: {_hint(403 if status == 403 else 401, names)}")
     if status == 301:
-        return _of_store(f"{said}: {_hint(301, names)}")
-    return _permanent(f"{said}: {_hint(status, names)}")
+        return _of_store(f"{status_text}: {_hint(301, names)}")
+    return _permanent(f"{status_text}: {_hint(status, names)}")
 
 
 def _transport_failure(text: str, reading: bool, names: _Names) -> Failure:

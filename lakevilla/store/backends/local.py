@@ -220,8 +220,8 @@ class LocalStore:
     def delete(self, key: str) -> Failure | None:
         directory, _, name = self.local_path(key).rpartition("/")
         try:
-            with directory_at(directory) as there:
-                _unlink(name, there)
+            with directory_at(directory) as parent:
+                _unlink(name, parent)
         except OSError as error:
             return None if _is_absence(error) else _failure(error, ambiguous=False)
         with contextlib.suppress(OSError):
@@ -230,8 +230,8 @@ class LocalStore:
                 # branch: empty ones would pile up. Safe because rmdir refuses a directory that is
                 # not empty, and a create that finds its directory deleted makes it again.
                 directory, _, name = directory.rpartition("/")
-                with directory_at(directory) as there:
-                    os.rmdir(name, dir_fd=there)
+                with directory_at(directory) as parent:
+                    os.rmdir(name, dir_fd=parent)
         return None
 
     # ------------------------------------------------------------- writing
