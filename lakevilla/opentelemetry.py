@@ -139,27 +139,27 @@ class _Listener:
         own = detail["own_seconds"]
         assert isinstance(own, float)
         self._phase.record(own, {"phase": phase})
-        of = self._opened(txn_id, detail["transaction_began"])
+        opened = self._opened(txn_id, detail["transaction_began"])
         span = self._tracer.start_span(
             f"lakevilla.{phase}",
-            of.within,
+            opened.within,
             attributes=_attributes(txn_id, detail["table"]),
-            start_time=of.at(detail["began"]),
+            start_time=opened.at(detail["began"]),
         )
-        span.end(of.at(detail["ended"]))
+        span.end(opened.at(detail["ended"]))
 
     def _transaction_is_over(self, event: Event, txn_id: str) -> None:
         detail = event.detail
-        of = self._opened(txn_id, detail["began"])
+        opened = self._opened(txn_id, detail["began"])
         outcome, error = str(detail["outcome"]), detail["error"]
         for name in ("outcome", "features", "operations", "retries", "redos"):
             value = detail[name]
             assert isinstance(value, str | int)
-            of.span.set_attribute(f"lakevilla.{name}", value)
+            opened.span.set_attribute(f"lakevilla.{name}", value)
         if outcome in ("failed", "unknown"):
-            of.span.set_status(trace.Status(trace.StatusCode.ERROR, str(error or outcome)))
-        of.span.end(of.at(detail["ended"]))
-        of.has_ended = True
+            opened.span.set_status(trace.Status(trace.StatusCode.ERROR, str(error or outcome)))
+        opened.span.end(opened.at(detail["ended"]))
+        opened.has_ended = True
         self._count(outcome, error, detail["redos"], detail["retries"])
         seconds = detail["seconds"]
         assert isinstance(seconds, float)
@@ -178,26 +178,26 @@ class _Listener:
     def _note(self, event: Event, txn_id: str) -> None:
         """Record a notable event as an event of the transaction's span."""
         with self._lock:
-            of = self._known.get(txn_id)
-        if of is not None and not of.has_ended:
-            of.span.add_event(event.kind, {"message": event.message})
+            opened = self._known.get(txn_id)
+        if opened is not None and not opened.has_ended:
+            opened.span.add_event(event.kind, {"message": event.message})
 
     def _opened(self, txn_id: str, began: object) -> _Open:
         """Return the transaction's span, which begins with the first event of the transaction."""
         with self._lock:
-            of = self._known.get(txn_id)
+            opened = self._known.get(txn_id)
             # A transaction that is run again keeps its id, and each attempt is a span.
-            if of is not None and of.began == began:
-                return of
-            if of is not None and not of.has_ended:
-                of.span.end()
-            of = self._known[txn_id] = self._begin(txn_id, began)
+            if opened is not None and opened.began == began:
+                return opened
+            if opened is not None and not opened.has_ended:
+                opened.span.end()
+            opened = self._known[txn_id] = self._begin(txn_id, began)
             self._known.move_to_end(txn_id)
             while len(self._known) > _MOST:
                 _, oldest = self._known.popitem(last=False)
                 if not oldest.has_ended:
                     oldest.span.end()
-            return of
+            return opened
 
     def _begin(self, txn_id: str, began: object) -> _Open:
         assert isinstance(began, float)

@@ -211,7 +211,7 @@ def open_client(
         return replace(settings, stores=store.named)
 
     def reopen() -> tuple[Callable[..., LakeClient], tuple[()]]:
-        again = partial(
+        open_again = partial(
             open_client,
             root,
             storage_options=options,
@@ -221,7 +221,7 @@ def open_client(
             spark=None if spark is None else SparkFrames(None, spark.reader),
             **arguments,
         )
-        return again, ()
+        return open_again, ()
 
     arguments = dict(given)
     # Never include the session that gives credentials: they would be stored in the pickle.

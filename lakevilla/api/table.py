@@ -205,10 +205,10 @@ class Table(LiveRows, Hinted, Generic[Frame]):
         iceberg_ref: int | str | None = None,
     ) -> Executor[Frame]:
         """Return an executor that reads the table's present state, or a past state of its own."""
-        asked = own_version(self.name, version, timestamp, iceberg_ref)
+        own = own_version(self.name, version, timestamp, iceberg_ref)
         executor = self._reading("read")
-        if asked is not None:
-            executor.bind_to_own(asked)
+        if own is not None:
+            executor.bind_to_own(own)
         return executor
 
     def to_pandas(

@@ -119,7 +119,7 @@ def merge_branch(
     settle = settled(on_conflict, on_equal)
     patterns = check_patterns("tables", tables)
     _check_isolation(isolation, patterns, on_conflict)
-    asked = checked(checks)
+    all_checks = checked(checks)
     delete, fast = check_flag("delete", delete), check_flag("fast_forward_only", fast_forward_only)
     entries = check_metadata(metadata)
     if delete:
@@ -129,7 +129,7 @@ def merge_branch(
 
     def once(txn: Any) -> None:
         executor: Executor[Any] = txn._executor
-        was: list[Base] = []
+        merged_base: list[Base] = []
 
         def program() -> Program[dict[str, Outcome]]:
             outcomes, merged = yield from merging.merge_branch(
@@ -141,12 +141,12 @@ def merge_branch(
                 fast_forward_only=fast,
                 serializable=isolation == "serializable",
             )
-            was[:] = [merged]
+            merged_base[:] = [merged]
             return outcomes
 
         outcomes = executor.applied(program())
-        run_checks(branch, txn, asked)
-        last[:] = [(executor, outcomes, was[0])]
+        run_checks(branch, txn, all_checks)
+        last[:] = [(executor, outcomes, merged_base[0])]
 
     run(once, metadata=entries)
     return _after_merge(client, branch, last[0], delete=delete)
@@ -186,14 +186,14 @@ def audited(
     """
     client = client.main("audited")
     check_choice("keep", keep, *get_args(Keep))
-    asked = checked(checks)
+    all_checks = checked(checks)
     if keep != "always":
         _refuse_some("audited", merge_options.get("tables"))
     called = name if name is not None else f"audited-{client.context.ids.nonce()[:16]}"
     refs.create(client, "branch", called)
     try:
         yield called
-        merge(called, checks=asked, delete=keep != "always", **merge_options)
+        merge(called, checks=all_checks, delete=keep != "always", **merge_options)
     except BaseException as error:
         if keep == "never":
             with suppress(RefNotFound):  # it was merged and has ended, or was ended elsewhere

@@ -146,11 +146,11 @@ def _refuse_unknown(executor: Executor[Frame], path: CatalogPath) -> None:
 
 def _snapshots(executor: Executor[Frame], names: Sequence[str], step: PathStep) -> _Found:
     """Return the versions of the lake in which each table was changed, oldest first."""
-    asked = frozenset(names)
+    requested = frozenset(names)
     columns = ("version", "timestamp", "txn_id", "kind", "table", "adds")
     rows = [
         row
-        for row in _read(executor, "commits", NameRange(exact=asked), columns=columns)
+        for row in _read(executor, "commits", NameRange(exact=requested), columns=columns)
         if row["adds"] or row["removes"] or row["metadata_changed"]
     ]
     return _Found(_each(rows, names, step, _SNAPSHOTS), ("table",), _SNAPSHOTS)
@@ -164,8 +164,8 @@ def _in_past(
     result: _Found | None = None
     for version in sorted({row["version"] for row in found.rows}):
         names = [row["table"] for row in found.rows if row["version"] == version]
-        with begin(version) as then:
-            result = _of_tables(then, names, below)
+        with begin(version) as snapshot:
+            result = _of_tables(snapshot, names, below)
         rows += [{**row, "version": version} for row in result.rows]
     if result is None:
         result = _of_tables(executor, [], below)

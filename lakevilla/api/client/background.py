@@ -35,13 +35,13 @@ class Background:
         self._process = 0
         self._lock = lock()
 
-    def soon(self, program: Callable[[], Program[object]], then: Callable[[], None]) -> None:
-        """Run a program, and ``then``; an error is logged, and its work left to the next client."""
+    def soon(self, program: Callable[[], Program[object]], after: Callable[[], None]) -> None:
+        """Run a program, then ``after``; an error is logged, and the next client does the work."""
 
         def work() -> None:
             try:
                 self._runner.run(program())
-                then()
+                after()
             except Exception:
                 _LOG.warning("background work failed; the next client will do it", exc_info=True)
 

@@ -447,11 +447,11 @@ class LakeClient(ClientOfEpoch):
         if head is None or not isinstance(table, str):
             return NameMap()
         if head.names.refs:
-            asked = {table, table.replace(".", "/")}
+            spellings = {table, table.replace(".", "/")}
             with suppress(InvalidOperation):
-                asked.add(resolve(self.root, {}, table))
+                spellings.add(resolve(self.root, {}, table))
             with during("version"):
-                self.run(load_names(head, asked))
+                self.run(load_names(head, spellings))
         return head.names
 
     def uri_of(self, location: str) -> str:
@@ -559,9 +559,11 @@ class LakeClient(ClientOfEpoch):
         self._background.soon(program, self.checkpoint_soon)
 
 
-def _reopened_on(name: str, again: Callable[..., LakeClient], given: tuple[Any, ...]) -> LakeClient:
+def _reopened_on(
+    name: str, reopen: Callable[..., LakeClient], given: tuple[Any, ...]
+) -> LakeClient:
     """Return, for pickles, a client that is bound to a ref."""
-    return again(*given).on(name)
+    return reopen(*given).on(name)
 
 
 def _weakly(find: Callable[[str], Program[None]]) -> Callable[[str], Program[None]]:

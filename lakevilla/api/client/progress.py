@@ -99,13 +99,13 @@ class Progress:
             except RuntimeError:  # no more threads: then only the end is reported
                 self._thread = None
 
-    def _end(self, verb: _Verb, how: str) -> None:
+    def _end(self, verb: _Verb, outcome: str) -> None:
         with self._lock:
             self._verbs.discard(verb)
         with verb.lock:
             verb.ended = True
             if verb.was_shown or self._clock.elapsed() - verb.began >= AFTER_SECONDS:
-                self._tell(verb, how)
+                self._tell(verb, outcome)
 
     # -- the thread --------------------------------------------------------------
 

@@ -134,8 +134,8 @@ def _refs(executor: Executor[Frame]) -> pa.Table:
 
 def _information(executor: Executor[Frame], use: CatalogUse) -> pa.Table:
     names = _names_asked(use.terms)
-    asked = ("name",) if use.kind == "tables" else None
-    read = CatalogRead(use.kind, names, columns=asked)
+    columns = ("name",) if use.kind == "tables" else None
+    read = CatalogRead(use.kind, names, columns=columns)
     rows = executor.run(catalog_rows(executor.state, read)).to_pylist()
     shown = list(_SHOWN[use.information](rows))
     return pa.Table.from_pylist(shown, _INFORMATION[use.information])

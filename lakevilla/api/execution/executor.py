@@ -474,10 +474,10 @@ class Executor(Generic[Frame]):
         with self.verb_scope():
             bind_to_version(self.client, self.state, version, timestamp)
 
-    def bind_to_own(self, asked: OwnVersion) -> None:
+    def bind_to_own(self, own: OwnVersion) -> None:
         """Bind it for good to a past state, by its own log, of the table that it will read."""
         with self.verb_scope():
-            self.run(bind_to_own(self.state, asked))
+            self.run(bind_to_own(self.state, own))
 
     def refuse_missing_files(self) -> None:
         """Raise ``VersionNotFound`` if files of a past state that it has opened are deleted."""
@@ -682,9 +682,9 @@ class Executor(Generic[Frame]):
         return self.framed(self.run(changes_seen(self.state, location, since, columns, where)))
 
     @staticmethod
-    def rows_changed(client: LakeClient, asked: RequestedRows) -> Frame:
+    def rows_changed(client: LakeClient, request: RequestedRows) -> Frame:
         """Return the rows that a version of the feed changed in a table; see ``Version.tables``."""
-        rows: Frame = client.run(rows_of(client.context, asked))
+        rows: Frame = client.run(rows_of(client.context, request))
         return rows
 
     @staticmethod

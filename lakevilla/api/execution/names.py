@@ -69,8 +69,8 @@ def resolve(
     location = _meant_before(state, table)
     if location is not None:
         return location
-    by = _by_head if state.through_head else _by_log
-    location, head, names = by(client, state, table, also_renamed=also_renamed)
+    search = _by_head if state.through_head else _by_log
+    location, head, names = search(client, state, table, also_renamed=also_renamed)
     if head is not None:
         moved = client.run(moved_name(state, head))
         if moved is not None:

@@ -141,8 +141,8 @@ def select(
         return rows_within(client, bound.statement, bound.params, known, dialect, now)
 
     with frames_go_in_views(bound.tables), _pasts(client, bound.views, within) as pasts:
-        asked = query(state, sql, bound.tables, bound.given, bound.params, pasts)
-        return client.run(asked)
+        program = query(state, sql, bound.tables, bound.given, bound.params, pasts)
+        return client.run(program)
 
 
 def rows_within(

@@ -80,7 +80,7 @@ def replace_table(
     schema, source = executor.schema_of(data_or_schema, name)
     location = executor.begin_write(name, "create_table")
     state = executor.state
-    asked = Replace(
+    operation = Replace(
         location,
         (),
         None,
@@ -91,7 +91,7 @@ def replace_table(
         constraints=dict(constraints or {}),
         revives=revives,
     )
-    layout = executor.run(layout_to_replace(state, asked))
+    layout = executor.run(layout_to_replace(state, operation))
     own = state.work.tables[location].snapshot.format
     if format not in (None, own):
         raise InvalidOperation(
@@ -100,4 +100,4 @@ def replace_table(
             table=layout.table,
         )
     rows = None if source is None else executor.fitted(layout, source)
-    executor.run_verb(replace(state, asked, layout, rows))
+    executor.run_verb(replace(state, operation, layout, rows))

@@ -296,10 +296,10 @@ def frames_go_in_views(tables: Mapping[str, str]) -> Iterator[None]:
     except TableNotFound as error:
         named = [name for name, location in tables.items() if location == error.table]
         if named and named[0].isidentifier() and "did you mean" not in error.message:
-            said = f"; a frame goes in as views={{{named[0]!r}: {named[0]}}}"
-            error.message += said
+            advice = f"; a frame goes in as views={{{named[0]!r}: {named[0]}}}"
+            error.message += advice
             error.args = (error.message,)
-            setattr(error, _SAID, said)
+            setattr(error, _SAID, advice)
         raise
 
 

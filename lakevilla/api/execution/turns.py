@@ -188,8 +188,8 @@ class LazySave:
         if executor is None or _is_over(executor.state):
             return False
         client, state = executor.client, executor.state
-        with executor.turns.between_verbs() as may:
-            if may and not executor.is_midway and is_due_between_verbs(state):
+        with executor.turns.between_verbs() as is_allowed:
+            if is_allowed and not executor.is_midway and is_due_between_verbs(state):
                 try:
                     yield from save(state)
                 except LakeVillaError as error:
@@ -228,8 +228,8 @@ class LatePlaces:
         if executor is None or not _needs_places(executor.state):
             return False
         client, state = executor.client, executor.state
-        with executor.turns.between_verbs() as may:
-            if may and is_due_for_places(state):
+        with executor.turns.between_verbs() as is_allowed:
+            if is_allowed and is_due_for_places(state):
                 try:
                     client.ensure_safe_store()
                     yield from place_reads(state)
@@ -298,10 +298,10 @@ class IdleEnd:
         if executor is None or _is_beyond(executor.state):
             return False
         client, state = executor.client, executor.state
-        with executor.turns.between_verbs() as may:
+        with executor.turns.between_verbs() as is_allowed:
             # A verb in between has moved the end of the idle time, or has ended the transaction.
             self._looked = client.context.clock.elapsed()
-            if not may or _is_beyond(state) or self._looked - self._used_at < self._seconds:
+            if not is_allowed or _is_beyond(state) or self._looked - self._used_at < self._seconds:
                 return not _is_beyond(state)
             state.fail(
                 TransactionAborted(

@@ -135,9 +135,9 @@ class Follower(Generic[Frame]):
         absorber = Absorber(client.context, self.teller.chosen)
         absorb_at = clock.elapsed()
         while not self._is_stopped():
-            looked = clock.elapsed()
-            if self.absorb_seconds is not None and looked >= absorb_at:
-                absorb_at = looked + self.absorb_seconds
+            read_at = clock.elapsed()
+            if self.absorb_seconds is not None and read_at >= absorb_at:
+                absorb_at = read_at + self.absorb_seconds
                 client.run_safely(absorber.absorb())  # has read HEAD, too
                 held = client.context.held
             else:
@@ -152,7 +152,7 @@ class Follower(Generic[Frame]):
                     if self._is_stopped():
                         return
                 position = until
-            self._wait(looked + self.poll_seconds - clock.elapsed())
+            self._wait(read_at + self.poll_seconds - clock.elapsed())
 
     def _is_stopped(self) -> bool:
         return self.stop is not None and self.stop.is_set()

@@ -8,7 +8,7 @@ from typing import Generic
 
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.feed.walk import AT_ONCE, AskedColumns, Chosen, Noted, Stretch, noted_of
+from lakevilla.api.feed.walk import AT_ONCE, Chosen, Noted, RequestedColumns, Stretch, noted_of
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import utc_datetime
 from lakevilla.errors import LakeVillaError
@@ -57,7 +57,7 @@ class Teller(Generic[Frame]):
         Reads the rows.
     chosen : Chosen
         The tables that are followed.
-    columns : AskedColumns
+    columns : RequestedColumns
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Teller(Generic[Frame]):
         client: LakeClient,
         executor: type[Executor[Frame]],
         chosen: Chosen,
-        columns: AskedColumns,
+        columns: RequestedColumns,
     ) -> None:
         self.client = client
         self.executor = executor
@@ -113,5 +113,5 @@ class Teller(Generic[Frame]):
 
     def _reader(self, stretch: Stretch, step: Step, table: TouchedTable) -> Callable[[], Frame]:
         columns = self.columns.of(table.location)
-        asked = RequestedRows(stretch.timeline, self._shapes, step, table, columns)
-        return lambda: self.executor.rows_changed(self.client, asked)
+        request = RequestedRows(stretch.timeline, self._shapes, step, table, columns)
+        return lambda: self.executor.rows_changed(self.client, request)

@@ -64,9 +64,9 @@ class Stretch:
         called = names_by_location(self.timeline.head)
         for step in steps:
             tables = epochs.past(step, shapes)
-            mine = tuple(t for t in tables if chosen.has(t.location, called))
-            if mine:
-                yield Step(step.commits, mine, step.net)
+            chosen_tables = tuple(t for t in tables if chosen.has(t.location, called))
+            if chosen_tables:
+                yield Step(step.commits, chosen_tables, step.net)
 
 
 def stretch(context: Context, head: Head, since: int, until: int) -> Program[Stretch]:
@@ -228,7 +228,7 @@ class StopSignal(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class AskedColumns:
+class RequestedColumns:
     """The requested columns: of all tables alike, or of some by location."""
 
     of_all: Sequence[str] | None = None
@@ -322,16 +322,16 @@ def chosen_of(client: LakeClient, head: Head | None, tables: object) -> Chosen:
     return Chosen(frozenset(locations), patterns)
 
 
-def columns_of(client: LakeClient, head: Head | None, columns: object) -> AskedColumns:
+def columns_of(client: LakeClient, head: Head | None, columns: object) -> RequestedColumns:
     """Return the requested columns. Raises as ``chosen_of``."""
     if not isinstance(columns, Mapping):
-        return AskedColumns(check_columns(columns))
+        return RequestedColumns(check_columns(columns))
     by_location = {}
     for name, some in columns.items():
         names = check_columns(some)
         if names is not None:
             by_location[_location(client, head, name)] = names
-    return AskedColumns(None, by_location)
+    return RequestedColumns(None, by_location)
 
 
 def _location(client: LakeClient, head: Head | None, name: str) -> str:

@@ -86,8 +86,8 @@ class TableRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
     ) -> Pulled:
         """Return rows of some columns for which a filter of Arrow's is true."""
         names = (self._schema.names if columns is None else columns) or self._schema.names[:1]
-        asked = None if filter is None else arrow_filters.translated(filter, self._schema)
-        given = [one for one in (self._where, asked) if one is not None]
+        pushed = None if filter is None else arrow_filters.translated(filter, self._schema)
+        given = [one for one in (self._where, pushed) if one is not None]
         where = Call("and", tuple(given)) if len(given) == 2 else next(iter(given), None)
         # DuckDB's threads call at once; a transaction belongs to one thread at a time.
         with self._opening:

@@ -84,8 +84,8 @@ def lazy_frame(
         batch_size: int | None,
     ) -> Iterator[pl.DataFrame]:
         names = schema.names if with_columns is None else with_columns
-        asked = predicate.meta.root_names() if predicate is not None else []
-        needed = [name for name in schema.names if name in {*names, *asked}] or schema.names[:1]
+        filtered = predicate.meta.root_names() if predicate is not None else []
+        needed = [name for name in schema.names if name in {*names, *filtered}] or schema.names[:1]
         pushed = given
         if predicate is not None and n_rows is None:  # else for the first rows alone
             text = predicate.meta.serialize(format="json")

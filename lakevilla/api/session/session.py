@@ -278,10 +278,10 @@ class Session(Generic[Frame]):
         if isinstance(node, CreateRef) and node.at is not None:
             node = replace(node, at=given.state(node.at))
         if isinstance(node, UseBranch):
-            there = self._lake.on(node.name)
-            with once(there.snapshot()) as state:
+            target = self._lake.on(node.name)
+            with once(target.snapshot()) as state:
                 _ = state.version  # a name that leads nowhere raises
-            self._lake = there
+            self._lake = target
             return None
         # Statements on refs are the same on a branch: there is one set of refs, the lake's.
         is_of_refs = isinstance(node, CreateRef | DropRef | MergeBranch)

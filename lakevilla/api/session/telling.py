@@ -136,8 +136,8 @@ def described(state: Reads[Frame], node: Describe, lake: Host[Frame]) -> Frame:
         location = executor.resolve(node.table)
         layout = executor.run(layout_of(executor.state, location, probing=True))
     if node.what == "columns":
-        by = {part.column.lower(): part.spelled for part in layout.partition_fields}
-        by |= {name.lower(): name for name in layout.partition_by}
+        partitioned_by = {part.column.lower(): part.spelled for part in layout.partition_fields}
+        partitioned_by |= {name.lower(): name for name in layout.partition_by}
         return rows_of(
             state,
             _COLUMNS,
@@ -146,7 +146,7 @@ def described(state: Reads[Frame], node: Describe, lake: Host[Frame]) -> Frame:
                     field.name,
                     type_name(field.type),
                     field.nullable,
-                    by.get(field.name.lower()),
+                    partitioned_by.get(field.name.lower()),
                     _comment(field),
                 )
                 for field in layout.schema
@@ -173,5 +173,5 @@ def _spelled(layout: Layout) -> list[str]:
 def _comment(field: pa.Field) -> str | None:
     """Return the comment on a column in the table's metadata."""
     metadata = field.metadata or {}
-    said = metadata.get(b"comment", metadata.get(b"doc"))
-    return None if said is None else said.decode(errors="replace")
+    comment = metadata.get(b"comment", metadata.get(b"doc"))
+    return None if comment is None else comment.decode(errors="replace")

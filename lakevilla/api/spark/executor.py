@@ -107,10 +107,10 @@ class SparkExecutor(Executor["DataFrame"]):
             if not is_column(given):
                 return None
             location = self.resolve(table)
-            mine = [(frame, None) for own, frame in self._read_frames if own == location]
-            whose = frame_ids(mine, f"a frame that this transaction has read from {table}")
+            read_frames = [(frame, None) for own, frame in self._read_frames if own == location]
+            ids = frame_ids(read_frames, f"a frame that this transaction has read from {table}")
             schema = self.run(layout_of(self.state, location, probing=True)).schema
-            return self._tree_of(given, schema, whose)
+            return self._tree_of(given, schema, ids)
 
         return read
 
@@ -123,19 +123,19 @@ class SparkExecutor(Executor["DataFrame"]):
             layout = self.run(layout_of(self.state, location, probing=True))
             of_target = [(one, aliases[1]) for own, one in self._read_frames if own == location]
             of_source = [(source, aliases[0])] if is_frame(source) else []
-            whose = frame_ids(
+            ids = frame_ids(
                 [*of_source, *of_target],
                 f"the merge's source, or a frame that this transaction has read from "
                 f"{layout.table}",
             )
-            return self._tree_of(given, {aliases[0]: rows, aliases[1]: layout.schema}, whose)
+            return self._tree_of(given, {aliases[0]: rows, aliases[1]: layout.schema}, ids)
 
         return read
 
-    def _tree_of(self, column: object, schemas: Schemas, whose: FrameIds) -> Expr:
+    def _tree_of(self, column: object, schemas: Schemas, ids: FrameIds) -> Expr:
         session = self.client.spark
         terms = SessionTerms.of(session)
-        translator = Translator(schemas, terms, whose, self._fixed_now())
+        translator = Translator(schemas, terms, ids, self._fixed_now())
         return translator.expression(read_column(column, session))
 
     # -- reading -----------------------------------------------------------------
@@ -207,10 +207,10 @@ class SparkExecutor(Executor["DataFrame"]):
         return changed(self.client, reading, found)
 
     @staticmethod
-    def rows_changed(client: LakeClient, asked: RequestedRows) -> DataFrame:
+    def rows_changed(client: LakeClient, request: RequestedRows) -> DataFrame:
         assert isinstance(client, SparkClient)
-        reading, changes = client.run(rows_to_read(client.context, asked))
-        return changed(client, reading, [(asked.step.commit, change) for change in changes])
+        reading, changes = client.run(rows_to_read(client.context, request))
+        return changed(client, reading, [(request.step.commit, change) for change in changes])
 
     @staticmethod
     def differing(
@@ -371,11 +371,11 @@ class SparkExecutor(Executor["DataFrame"]):
     ) -> MergeBuilder:
         with self.verb_scope(statement.verb, statement.table):
             location = self.begin_write(statement.table, "merge")
-            mine = parameters_in(statement.source.sql, params)
-            source = self._selected(statement.source, mine, views)
+            own_params = parameters_in(statement.source.sql, params)
+            source = self._selected(statement.source, own_params, views)
             rows, stored = self.merge_rows(self.bind(location, probing=True), source)
             texts = self.together(params, None, meaning)
-            texts.use(mine)
+            texts.use(own_params)
             condition = texts.predicate(statement.on)
             tables = self._sql_tables(statement.source, views)
             merge = PlannedMerge(

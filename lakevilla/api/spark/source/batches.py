@@ -118,24 +118,24 @@ def refuse_other_history(head: Head | None, offset: Offset, what: str) -> Progra
     if head is None or not offset.lake:
         return
     reached = f"{what} were read up to global version {offset.reaches}"
-    again = "begin with a new checkpoint, from a version whose rows are not there yet"
+    advice = "begin with a new checkpoint, from a version whose rows are not there yet"
     was_copied = offset.lake in head.former and offset.reaches <= head.adopted
     if offset.lake != head.lake_id and not was_copied:
         raise VersionNotFound(
-            f"{reached} of lake {offset.lake}, and {head.root} is lake {head.lake_id}: {again}"
+            f"{reached} of lake {offset.lake}, and {head.root} is lake {head.lake_id}: {advice}"
         )
     if offset.epoch != head.home:
-        of = "the lake itself" if head.epoch is None else f"branch {head.epoch.name!r}"
+        history = "the lake itself" if head.epoch is None else f"branch {head.epoch.name!r}"
         raise VersionNotFound(
-            f"{reached} of another branch than {of}, which was created or rebased since, or of its "
-            f"state before: {again}"
+            f"{reached} of another branch than {history}, which was created or rebased since, or "
+            f"of its state before: {advice}"
         )
     commit = yield from _commit_at(head, offset.reaches)
     if offset.commit and commit and commit != offset.commit:
         raise VersionNotFound(
             f"{reached}, commit {offset.commit}, and that version is commit {commit} now: lake "
             f"{head.root} has gone back to an older state and on from there; restore the newer "
-            f"state, or {again}"
+            f"state, or {advice}"
         )
 
 

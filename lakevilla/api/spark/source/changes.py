@@ -103,8 +103,8 @@ def columns_of(state: Bound) -> pa.Schema:
 
 def scan(state: bytes, schema: StructType) -> bytes:
     """Return the changes up to the version that the reader is bound to."""
-    held: Bound = pickle.loads(state)
-    return pickle.dumps(_changes(held, schema, held.version))
+    source: Bound = pickle.loads(state)
+    return pickle.dumps(_changes(source, schema, source.version))
 
 
 def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> bytes:
@@ -115,34 +115,34 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
     InvalidOperation
         There is no ``startingVersion``, or there is an end.
     """
-    asked = ReadOptions.of(options)
-    if asked.starting_version is None:
+    read_options = ReadOptions.of(options)
+    if read_options.starting_version is None:
         raise InvalidOperation(
-            f"a stream of the changes of table {asked.table} needs the global version that it "
-            "begins with: .option('startingVersion', n), with 1 for all that is kept"
+            f"a stream of the changes of table {read_options.table} needs the global version that "
+            "it begins with: .option('startingVersion', n), with 1 for all that is kept"
         )
-    if asked.version is not None or asked.timestamp is not None:
+    if read_options.version is not None or read_options.timestamp is not None:
         raise InvalidOperation("a stream has no version or timestamp: leave the option out")
-    if not goes_on(access_to(lakes, asked.lake), asked.ref):
+    if not goes_on(access_to(lakes, read_options.lake), read_options.ref):
         raise InvalidOperation(
-            f"a stream follows the lake itself, or a branch, and {asked.ref!r} is a state: leave "
-            "option ref out, or read the changes up to it as a batch, by spark.read"
+            f"a stream follows the lake itself, or a branch, and {read_options.ref!r} is a state: "
+            "leave option ref out, or read the changes up to it as a batch, by spark.read"
         )
-    held = bound_to(lakes, asked)
-    return pickle.dumps(_changes(held, schema, None))
+    source = bound_to(lakes, read_options)
+    return pickle.dumps(_changes(source, schema, None))
 
 
-def _changes(held: Bound, schema: StructType, until: int | None) -> Changes:
-    there = columns_of(held)
-    names = declared(held.options.table, schema, there)
-    known = set(held.schema.names)
+def _changes(source: Bound, schema: StructType, until: int | None) -> Changes:
+    columns = columns_of(source)
+    names = declared(source.options.table, schema, columns)
+    known = set(source.schema.names)
     own = tuple(name for name in names if name in known)
-    expected = held.schema if names == tuple(there.names) else None
-    shown = arrow_types(schema, held.options.table)
-    assert held.options.starting_version is not None
-    client = opened_on(held.access, held.options.ref)
-    first = client.run(before(client.head(), held.options.starting_version))
-    return Changes(held.access, held.options, own, shown, expected, until, first)
+    expected = source.schema if names == tuple(columns.names) else None
+    shown = arrow_types(schema, source.options.table)
+    assert source.options.starting_version is not None
+    client = opened_on(source.access, source.options.ref)
+    first = client.run(before(client.head(), source.options.starting_version))
+    return Changes(source.access, source.options, own, shown, expected, until, first)
 
 
 def first_offset(state: bytes) -> StoredOffset:
@@ -262,10 +262,10 @@ def ranges(
     for span in spans_between(begin, finish):
         with lake_at(changes.access, span.until, ref=changes.options.ref) as executor:
             parts = parts_of(executor, walk(executor, table, span.since), layout)
-            some = parts[span.first : span.after]
+            of_task = parts[span.first : span.after]
             with executor.verb_scope("changes", table):
-                executor.run(_refuse_missing(layout, some))
-        found += some
+                executor.run(_refuse_missing(layout, of_task))
+        found += of_task
     return _tasks(changes, layout, together(found))
 
 
@@ -304,11 +304,11 @@ def _tasks(changes: Changes, layout: Layout, parts: Sequence[ChangePart]) -> lis
         )
         for part in parts
     ]
-    there = layout.schema.names
+    present = layout.schema.names
     # A column that was added after these versions is NULL in them.
-    columns = [name for name in changes.columns if name in there] or there[:1]
-    asked = changes.options.where
-    where = None if asked is None else bind(changes.options.predicate(asked), layout.schema)
+    columns = [name for name in changes.columns if name in present] or present[:1]
+    predicate = changes.options.where
+    where = None if predicate is None else bind(changes.options.predicate(predicate), layout.schema)
     place, comparing = changes.access.place, Comparing(DIFFERENCE, ADDED, REMOVED)
     count = changes.options.partitions or changes.access.tasks
     tasks = change_tasks(place, count, layout, steps, columns, where, comparing, CHANGE_COLUMNS)

@@ -112,18 +112,24 @@ def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
     return pickle.dumps(bound_to(lakes, ReadOptions.of(options)))
 
 
-def bound_to(lakes: bytes, asked: ReadOptions) -> Bound:
+def bound_to(lakes: bytes, read_options: ReadOptions) -> Bound:
     """Return the state as ``bound`` does, not pickled."""
-    access = access_to(lakes, asked.lake, asked.files_outside)
-    with lake_at(access, asked.version, asked.timestamp, asked.ref) as executor:
+    access = access_to(lakes, read_options.lake, read_options.files_outside)
+    with lake_at(
+        access, read_options.version, read_options.timestamp, read_options.ref
+    ) as executor:
         head = executor.state_of_lake()
-        view = executor.look(asked.table)
+        view = executor.look(read_options.table)
         access = reaching(access, known_places(executor.state.context, executor.client.reach))
     layout = view.snapshot.layout
-    schema = projection(layout, asked.columns)
-    where = None if asked.where is None else bind(asked.predicate(asked.where), layout.schema)
+    schema = projection(layout, read_options.columns)
+    where = (
+        None
+        if read_options.where is None
+        else bind(read_options.predicate(read_options.where), layout.schema)
+    )
     version = 0 if head is None else head.sequence
-    return Bound(access, asked, pin(view), version, schema, where)
+    return Bound(access, read_options, pin(view), version, schema, where)
 
 
 def scan(state: bytes, schema: StructType) -> bytes:
@@ -136,13 +142,13 @@ def scan(state: bytes, schema: StructType) -> bytes:
     InvalidOperation
         The table has no such columns.
     """
-    held: Bound = pickle.loads(state)
-    client = opened(held.access)
-    layout = client.run(pinned(client.context, held.pin)).layout
-    columns = declared(held.options.table, schema, layout.schema)
-    tasks = held.options.partitions or held.access.tasks
-    shown = arrow_types(schema, held.options.table)
-    whole = Scan(held.access, held.pin, layout, columns, shown, tasks, held.where)
+    source: Bound = pickle.loads(state)
+    client = opened(source.access)
+    layout = client.run(pinned(client.context, source.pin)).layout
+    columns = declared(source.options.table, schema, layout.schema)
+    tasks = source.options.partitions or source.access.tasks
+    shown = arrow_types(schema, source.options.table)
+    whole = Scan(source.access, source.pin, layout, columns, shown, tasks, source.where)
     return pickle.dumps(whole)
 
 
@@ -151,8 +157,8 @@ def ahead(state: bytes, schema: StructType) -> tuple[bytes, list[bytes]] | None:
 
     A frame may never be read, and the files that are found travel with it.
     """
-    held: Bound = pickle.loads(state)
-    count = _files(opened(held.access), held.pin)
+    source: Bound = pickle.loads(state)
+    count = _files(opened(source.access), source.pin)
     if count is None or count > _FEW_FILES:
         return None
     whole = scan(state, schema)
@@ -180,35 +186,35 @@ def takes_filters(state: bytes) -> bool:
     # docs/upstream.md, "A Python source reads by the filter of another frame"
     import pyspark
 
-    held: Bound = pickle.loads(state)
-    if held.options.pushdown is None:
+    source: Bound = pickle.loads(state)
+    if source.options.pushdown is None:
         return int(pyspark.__version__.partition(".")[0]) >= 5
-    return held.options.pushdown
+    return source.options.pushdown
 
 
-def declared(table: str, schema: StructType, there: pa.Schema) -> tuple[str, ...]:
+def declared(table: str, schema: StructType, table_schema: pa.Schema) -> tuple[str, ...]:
     """Return the names of the columns that Spark expects; they must exist, with their types."""
     names = tuple(field.name for field in schema.fields)
-    missing = [name for name in names if name not in there.names]
+    missing = [name for name in names if name not in table_schema.names]
     if missing:
         raise InvalidOperation(
             f"table {table}: there is no column {', '.join(missing)}; its columns are "
-            f"{', '.join(there.names)}",
+            f"{', '.join(table_schema.names)}",
             table=table,
         )
-    kept = pa.schema([there.field(name) for name in names])
-    for asked, has in zip(schema.fields, spark_schema(kept).fields, strict=True):
-        if asked.dataType.simpleString() != has.dataType.simpleString():
+    kept = pa.schema([table_schema.field(name) for name in names])
+    for expected, has in zip(schema.fields, spark_schema(kept).fields, strict=True):
+        if expected.dataType.simpleString() != has.dataType.simpleString():
             raise InvalidOperation(
-                f"table {table}: column {asked.name} is {has.dataType.simpleString()}, not "
-                f"{asked.dataType.simpleString()} as the reader's schema says: leave the schema "
+                f"table {table}: column {expected.name} is {has.dataType.simpleString()}, not "
+                f"{expected.dataType.simpleString()} as the reader's schema says: leave the schema "
                 "out, and cast the column",
                 table=table,
             )
-    for asked, has in zip(arrow_types(schema, table), spark_types(kept), strict=True):
-        if may_be_null_beyond(asked, has):
+    for expected, has in zip(arrow_types(schema, table), spark_types(kept), strict=True):
+        if may_be_null_beyond(expected, has):
             raise InvalidOperation(
-                f"table {table}: column {asked.name} may be NULL, and the reader's schema says "
+                f"table {table}: column {expected.name} may be NULL, and the reader's schema says "
                 "NOT NULL, by which Spark would leave rows out: leave the schema out",
                 table=table,
             )

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.feed.versions import Teller
-from lakevilla.api.feed.walk import AskedColumns, check_kept, chosen_of, stretch
+from lakevilla.api.feed.walk import RequestedColumns, check_kept, chosen_of, stretch
 from lakevilla.api.spark.source.batches import (
     Offset,
     StoredOffset,
@@ -79,26 +79,26 @@ class LakeVersions:
 
 def bound(lakes: bytes, options: Mapping[str, str]) -> LakeVersions:
     """Return the versions up to the present one, or to the one that is requested."""
-    asked = VersionOptions.of(options)
-    held = _of(lakes, asked)
-    newest = _newest(held)
-    until = newest if asked.version is None else asked.version
+    version_options = VersionOptions.of(options)
+    lake_versions = _of(lakes, version_options)
+    newest = _newest(lake_versions)
+    until = newest if version_options.version is None else version_options.version
     if until > newest:
-        of = "the lake" if asked.ref is None else f"branch {asked.ref!r}"
-        raise VersionNotFound(f"{of} has no global version {until}; its newest is {newest}")
-    return replace(held, until=max(until, held.first))
+        history = "the lake" if version_options.ref is None else f"branch {version_options.ref!r}"
+        raise VersionNotFound(f"{history} has no global version {until}; its newest is {newest}")
+    return replace(lake_versions, until=max(until, lake_versions.first))
 
 
-def _of(lakes: bytes, asked: VersionOptions) -> LakeVersions:
-    access = access_to(lakes, asked.lake)
-    if not goes_on(access, asked.ref):
+def _of(lakes: bytes, version_options: VersionOptions) -> LakeVersions:
+    access = access_to(lakes, version_options.lake)
+    if not goes_on(access, version_options.ref):
         raise InvalidOperation(
-            f"versions are those of the lake itself, or of a branch, and {asked.ref!r} is a state: "
-            "leave option ref out"
+            f"versions are those of the lake itself, or of a branch, and {version_options.ref!r} "
+            "is a state: leave option ref out"
         )
-    client = opened_on(access, asked.ref)
-    first = client.run(before(client.head(), asked.starting_version))
-    return LakeVersions(access, asked, None, first)
+    client = opened_on(access, version_options.ref)
+    first = client.run(before(client.head(), version_options.starting_version))
+    return LakeVersions(access, version_options, None, first)
 
 
 def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> LakeVersions:
@@ -109,13 +109,13 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> Lake
     InvalidOperation
         There is an end, or the schema is another one.
     """
-    asked = VersionOptions.of(options)
-    if asked.version is not None:
+    version_options = VersionOptions.of(options)
+    if version_options.version is not None:
         raise InvalidOperation("a stream has no version: leave the option out")
-    held = _of(lakes, asked)
+    lake_versions = _of(lakes, version_options)
     check_schema(schema)
-    newest_offset(held)
-    return held
+    newest_offset(lake_versions)
+    return lake_versions
 
 
 def check_schema(schema: StructType) -> None:
@@ -127,7 +127,7 @@ def check_schema(schema: StructType) -> None:
         )
 
 
-def newest_offset(held: LakeVersions) -> int:
+def newest_offset(lake_versions: LakeVersions) -> int:
     """Return the lake's present version; at least the one before ``startingVersion``.
 
     Raises
@@ -135,18 +135,18 @@ def newest_offset(held: LakeVersions) -> int:
     TableNotFound
         There is no table of a requested name.
     """
-    return max(_newest(held), held.first)
+    return max(_newest(lake_versions), lake_versions.first)
 
 
-def _newest(held: LakeVersions) -> int:
-    client = opened_on(held.access, held.options.ref)
+def _newest(lake_versions: LakeVersions) -> int:
+    client = opened_on(lake_versions.access, lake_versions.options.ref)
     head = client.head()
-    chosen_of(client, head, held.options.tables)
+    chosen_of(client, head, lake_versions.options.tables)
     return 0 if head is None else head.sequence
 
 
 def next_offset(
-    held: LakeVersions, start: Mapping[str, int | str], until: int | None
+    lake_versions: LakeVersions, start: Mapping[str, int | str], until: int | None
 ) -> StoredOffset:
     """Return the end of the batch after ``start``, up to ``until`` or the lake's version.
 
@@ -158,12 +158,12 @@ def next_offset(
     VersionNotFound
         The lake is another one than that of ``start``, or younger, or has other commits.
     """
-    client = opened_on(held.access, held.options.ref)
+    client = opened_on(lake_versions.access, lake_versions.options.ref)
     head, begin = client.head(), Offset.of(start)
     client.run(refuse_other_history(head, begin, "versions"))
     if until is None:
-        chosen_of(client, head, held.options.tables)
-        until = max(0 if head is None else head.sequence, held.first)
+        chosen_of(client, head, lake_versions.options.tables)
+        until = max(0 if head is None else head.sequence, lake_versions.first)
     _refuse_younger(begin.version, until)
     if begin.lake and begin.version == until:
         return begin.as_dict()
@@ -171,7 +171,7 @@ def next_offset(
 
 
 def ranges(
-    held: LakeVersions,
+    lake_versions: LakeVersions,
     start: Mapping[str, int | str] | None = None,
     end: Mapping[str, int | str] | None = None,
 ) -> list[bytes]:
@@ -183,14 +183,14 @@ def ranges(
         The lake's history does not go back so far, or the lake is younger than the checkpoint, or
         another one.
     """
-    begin = Offset(held.first) if start is None else Offset.of(start)
+    begin = Offset(lake_versions.first) if start is None else Offset.of(start)
     if end is None:
-        assert held.until is not None
-        end = Offset(held.until).as_dict()
+        assert lake_versions.until is not None
+        end = Offset(lake_versions.until).as_dict()
     finish = Offset.of(end)
     since, until = begin.version, finish.version
     _refuse_younger(since, until)
-    client = opened_on(held.access, held.options.ref)
+    client = opened_on(lake_versions.access, lake_versions.options.ref)
     head = client.head()
     for offset in (begin, finish):
         client.run(refuse_other_history(head, offset, "versions"))
@@ -209,17 +209,17 @@ def _refuse_younger(reached: int, newest: int) -> None:
         )
 
 
-def rows(held: LakeVersions, part: bytes) -> Iterator[pa.RecordBatch]:
+def rows(lake_versions: LakeVersions, part: bytes) -> Iterator[pa.RecordBatch]:
     """Yield the versions after one up to another."""
     since, until = pickle.loads(part)
-    client = opened_on(held.access, held.options.ref)
+    client = opened_on(lake_versions.access, lake_versions.options.ref)
     head = client.head()
     assert head is not None, "a range is of a lake that exists"
-    chosen = chosen_of(client, head, held.options.tables)
+    chosen = chosen_of(client, head, lake_versions.options.tables)
     found = client.run(stretch(client.context, head, since, until))
-    versions = Teller(client, Executor, chosen, AskedColumns()).versions(found)
-    while some := [_row(version) for version in islice(versions, _ROWS_IN_A_BATCH)]:
-        yield as_declared(pa.RecordBatch.from_pylist(some, COLUMNS), _SHOWN)
+    versions = Teller(client, Executor, chosen, RequestedColumns()).versions(found)
+    while rows_of_batch := [_row(version) for version in islice(versions, _ROWS_IN_A_BATCH)]:
+        yield as_declared(pa.RecordBatch.from_pylist(rows_of_batch, COLUMNS), _SHOWN)
 
 
 def _row(version: Version[pa.Table]) -> dict[str, object]:

@@ -53,22 +53,22 @@ def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
 @in_worker()
 def schema(state: bytes) -> StructType:
     """Return the columns of the state that a source is bound to, as Spark declares them."""
-    held: Bound | LakeVersions = pickle.loads(state)
-    if isinstance(held, LakeVersions):
+    source: Bound | LakeVersions = pickle.loads(state)
+    if isinstance(source, LakeVersions):
         return spark_schema(versions.COLUMNS)
-    if held.options.starting_version is None:
-        return spark_schema(held.schema)
-    return spark_schema(changes.columns_of(held))
+    if source.options.starting_version is None:
+        return spark_schema(source.schema)
+    return spark_schema(changes.columns_of(source))
 
 
 @in_worker()
 def reader(state: bytes, schema: StructType) -> tuple[str, bytes, bool]:
     """Return a read: its kind, all that it takes, and whether filters may reduce it."""
-    held: Bound | LakeVersions = pickle.loads(state)
-    if isinstance(held, LakeVersions):
+    source: Bound | LakeVersions = pickle.loads(state)
+    if isinstance(source, LakeVersions):
         versions.check_schema(schema)
         return "versions", state, False
-    if held.options.starting_version is None:
+    if source.options.starting_version is None:
         return "rows", tables.scan(state, schema), tables.takes_filters(state)
     return "changes", changes.scan(state, schema), False
 
@@ -76,8 +76,8 @@ def reader(state: bytes, schema: StructType) -> tuple[str, bytes, bool]:
 @in_worker()
 def ahead(state: bytes, schema: StructType) -> tuple[str, bytes, bool, list[bytes]] | None:
     """Return what ``reader`` does, with the parts of the read; None: the planner finds them."""
-    held: Bound | LakeVersions = pickle.loads(state)
-    if isinstance(held, LakeVersions) or held.options.starting_version is not None:
+    source: Bound | LakeVersions = pickle.loads(state)
+    if isinstance(source, LakeVersions) or source.options.starting_version is not None:
         return None
     try:
         found = tables.ahead(state, schema)
@@ -105,9 +105,9 @@ def rows(kind: str, state: bytes, part: bytes) -> Iterator[pa.RecordBatch]:
         if kind == "rows":
             yield from tables.rows(state, part)
             return
-        held = pickle.loads(state)
-        if isinstance(held, LakeVersions):
-            yield from versions.rows(held, part)
+        source = pickle.loads(state)
+        if isinstance(source, LakeVersions):
+            yield from versions.rows(source, part)
         else:
             yield from changes.rows(state, part)
 
@@ -126,18 +126,18 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
 @in_worker()
 def first_offset(state: bytes) -> StoredOffset:
     """Return the offset at which a stream begins that has no checkpoint."""
-    held = pickle.loads(state)
-    if isinstance(held, LakeVersions):
-        return {"version": held.first}
+    source = pickle.loads(state)
+    if isinstance(source, LakeVersions):
+        return {"version": source.first}
     return changes.first_offset(state)
 
 
 @in_worker()
 def newest_version(state: bytes) -> int:
     """Return the lake's present version; at least the one before ``startingVersion``."""
-    held = pickle.loads(state)
-    if isinstance(held, LakeVersions):
-        return versions.newest_offset(held)
+    source = pickle.loads(state)
+    if isinstance(source, LakeVersions):
+        return versions.newest_offset(source)
     return changes.newest_version(state)
 
 
@@ -150,19 +150,19 @@ def next_offset(
     limited: bool = True,
 ) -> StoredOffset:
     """Return the end of the batch after ``start``, not beyond version ``until`` if it is set."""
-    held = pickle.loads(state)
-    if isinstance(held, LakeVersions):
-        return versions.next_offset(held, start, until)
+    source = pickle.loads(state)
+    if isinstance(source, LakeVersions):
+        return versions.next_offset(source, start, until)
     return changes.next_offset(state, start, until=until, limited=limited)
 
 
 @in_worker()
 def limits(state: bytes) -> tuple[int | None, int | None]:
     """Return the most files, and the most bytes, of one batch."""
-    held = pickle.loads(state)
-    if isinstance(held, LakeVersions):
+    source = pickle.loads(state)
+    if isinstance(source, LakeVersions):
         return None, None
-    return held.options.limits.files, held.options.limits.bytes
+    return source.options.limits.files, source.options.limits.bytes
 
 
 @in_worker()
@@ -172,7 +172,7 @@ def ranges(
     end: Mapping[str, int | str] | None = None,
 ) -> list[bytes]:
     """Return the parts between two offsets, one for each task; none if there is nothing."""
-    held = pickle.loads(state)
-    if isinstance(held, LakeVersions):
-        return versions.ranges(held, start, end)
+    source = pickle.loads(state)
+    if isinstance(source, LakeVersions):
+        return versions.ranges(source, start, end)
     return changes.ranges(state, start, end)

@@ -187,16 +187,16 @@ def _commit(plan: WritePlan, messages: list[Message], key: KeyUse | None) -> Non
 def _committed(
     client: LakeClient, state: TransactionState, plan: WritePlan, messages: list[Message]
 ) -> None:
-    asked, files = plan.options, _files(messages)
+    write_options, files = plan.options, _files(messages)
     state.work.stored.extend(_keys(plan, files))
     executor: Executor = Executor(client, state)
     with executor:
-        if asked.overwrite:
+        if write_options.overwrite:
             where = plan.where
-            if asked.by_partition:
+            if write_options.by_partition:
                 assert plan.task is not None
                 where = rows_replaced(plan.task.layout, files)
-            replaces = asked.schema_mode == "overwrite"
+            replaces = write_options.schema_mode == "overwrite"
             program = overwrite_by_files(
                 state, plan.location, files, where, plan.columns, replaces_schema=replaces
             )
@@ -322,51 +322,51 @@ def plan(
     TableNotFound, TableExists, ConflictError
         Before any task was begun.
     """
-    asked = WriteOptions.of(options, overwrite=overwrite, streaming=streaming)
-    access = access_to(lakes, asked.lake)
-    client = opened_on(access, asked.ref)
-    nothing = WritePlan(access, asked, "")
+    write_options = WriteOptions.of(options, overwrite=overwrite, streaming=streaming)
+    access = access_to(lakes, write_options.lake)
+    client = opened_on(access, write_options.ref)
+    nothing = WritePlan(access, write_options, "")
     try:
         executor: Executor = begin_transaction(
-            client, Executor, idempotency_key=asked.key, metadata=asked.metadata
+            client, Executor, idempotency_key=write_options.key, metadata=write_options.metadata
         )
         executor.__enter__()
     except AlreadyCommitted:
         return pickle.dumps(nothing)
     try:
-        return pickle.dumps(_planned(access, asked, schema, executor) or nothing)
+        return pickle.dumps(_planned(access, write_options, schema, executor) or nothing)
     finally:
         executor.abort()
 
 
 def _planned(
-    access: Access, asked: WriteOptions, schema: StructType, executor: Executor
+    access: Access, write_options: WriteOptions, schema: StructType, executor: Executor
 ) -> WritePlan | None:
-    columns = may_be_null(arrow_types(schema, asked.table))
-    creates = not _is_there(asked, executor)
+    columns = may_be_null(arrow_types(schema, write_options.table))
+    creates = not _is_there(write_options, executor)
     if creates:
-        _refuse_name_in_catalog(asked.table, executor)
+        _refuse_name_in_catalog(write_options.table, executor)
         Transaction(executor).create_table(
-            asked.table,
+            write_options.table,
             columns,
-            format=asked.format,
-            partition_by=asked.partition_by,
-            properties=asked.properties,
+            format=write_options.format,
+            partition_by=write_options.partition_by,
+            properties=write_options.properties,
         )
-    elif asked.if_exists == "ignore":
+    elif write_options.if_exists == "ignore":
         return None
-    elif asked.if_exists == "error":
+    elif write_options.if_exists == "error":
         raise TableExists(
-            f"table {asked.table} exists, and option ifExists is error: leave the option out to "
-            "add rows, or choose another name",
-            table=asked.table,
+            f"table {write_options.table} exists, and option ifExists is error: leave the option "
+            "out to add rows, or choose another name",
+            table=write_options.table,
         )
-    verb = "overwrite" if asked.overwrite else "append"
-    with executor.verb_scope(verb, asked.table):
-        location = executor.begin_write(asked.table, verb)
-        layout, where, wider = _layout(asked, columns, location, executor)
-        if asked.read_version is not None:
-            _check_read(access, asked, location, executor)
+    verb = "overwrite" if write_options.overwrite else "append"
+    with executor.verb_scope(verb, write_options.table):
+        location = executor.begin_write(write_options.table, verb)
+        layout, where, wider = _layout(write_options, columns, location, executor)
+        if write_options.read_version is not None:
+            _check_read(access, write_options, location, executor)
         state = executor.state
         if creates:
             executor.run(note_created(state, location))
@@ -374,13 +374,13 @@ def _planned(
         place = reaching(access, known_places(executor.state.context, executor.client.reach)).place
         task = WriteTask(place, layout, tuple(columns.names), name)
         bundle = executor.run(carried(state))
-    return WritePlan(access, asked, location, bundle, task, creates, where, wider)
+    return WritePlan(access, write_options, location, bundle, task, creates, where, wider)
 
 
-def _is_there(asked: WriteOptions, executor: Executor) -> bool:
+def _is_there(write_options: WriteOptions, executor: Executor) -> bool:
     """Return whether the table exists; one whose name only looks like another's is an error."""
     try:
-        executor.look(asked.table)
+        executor.look(write_options.table)
     except TableNotFound:
         return False
     return True
@@ -405,21 +405,21 @@ def _is_there_now(plan: WritePlan) -> bool:
 
 
 def _layout(
-    asked: WriteOptions, columns: pa.Schema, location: str, executor: Executor
+    write_options: WriteOptions, columns: pa.Schema, location: str, executor: Executor
 ) -> tuple[Layout, Expr | None, bytes | None]:
     """Return the layout of the files, and the operation's predicate and columns."""
     state, rows = executor.state, columns.empty_table()
-    where = executor.optional_predicate(asked.where, None)
+    where = executor.optional_predicate(write_options.where, None)
     wider: bytes | None
-    if asked.schema_mode == "overwrite":
+    if write_options.schema_mode == "overwrite":
         reader, wider = executor.replacing(location, rows)
     else:
-        if asked.schema_mode is None:
-            there = executor.run(layout_of(state, location, probing=True)).schema
-            refuse_unknown(columns.names, there, asked.table, _WIDEN)
+        if write_options.schema_mode is None:
+            present = executor.run(layout_of(state, location, probing=True)).schema
+            refuse_unknown(columns.names, present, write_options.table, _WIDEN)
         bound = executor.bind(location)
-        reader, wider = executor.incoming(location, bound, rows, asked.schema_mode)
-    if not asked.overwrite:
+        reader, wider = executor.incoming(location, bound, rows, write_options.schema_mode)
+    if not write_options.overwrite:
         return executor.run(layout_to_append(state, location, wider)), None, wider
     if where is not None:
         where = exact(where, reader.schema)
@@ -428,26 +428,29 @@ def _layout(
         location,
         where,
         wider,
-        replaces_schema=asked.schema_mode == "overwrite",
-        by_partition=asked.by_partition,
+        replaces_schema=write_options.schema_mode == "overwrite",
+        by_partition=write_options.by_partition,
     )
     return executor.run(layout), where, wider
 
 
-def _check_read(access: Access, asked: WriteOptions, location: str, executor: Executor) -> None:
+def _check_read(
+    access: Access, write_options: WriteOptions, location: str, executor: Executor
+) -> None:
     """Compare the table with its state at the version that the rows were made from.
 
     Up to here it is compared; from here on it counts as read, as any other table does.
     """
-    assert asked.read_version is not None
-    with lake_at(access, asked.read_version, ref=None) as past:
-        before = past.look(asked.table)
+    assert write_options.read_version is not None
+    with lake_at(access, write_options.read_version, ref=None) as past:
+        before = past.look(write_options.table)
         now = executor.state.work.tables[location].view
         if not _is_same(before, now, past, executor):
             raise ConflictError(
-                f"table {asked.table} was changed since global version {asked.read_version}, "
-                "which the rows were made from: read it again, and write the result",
-                table=asked.table,
+                f"table {write_options.table} was changed since global version "
+                f"{write_options.read_version}, which the rows were made from: read it again, and "
+                "write the result",
+                table=write_options.table,
             )
     observe(executor.state, location, None)
 

@@ -159,14 +159,14 @@ class WriteOptions:
             "partitionOverwriteMode": self.by_partition,
             "overwriteSchema": self.schema_mode == "overwrite",
         }
-        asked = [name for name, is_given in needs_overwrite.items() if is_given]
-        if asked and not self.overwrite:
+        given = [name for name, is_given in needs_overwrite.items() if is_given]
+        if given and not self.overwrite:
             raise InvalidOperation(
-                f"option {asked[0]} says what is replaced, and an append replaces nothing: use "
+                f"option {given[0]} says what is replaced, and an append replaces nothing: use "
                 ".mode('overwrite'), or leave it out"
             )
-        if len(asked) > 1:
-            raise InvalidOperation(f"give option {asked[0]} or {asked[1]}, not both")
+        if len(given) > 1:
+            raise InvalidOperation(f"give option {given[0]} or {given[1]}, not both")
         if self.read_version is not None and self.ref is not None:
             raise InvalidOperation(
                 "option readVersion is a version of the lake itself, and option ref names branch "
@@ -185,9 +185,11 @@ def _refuse_unknown(given: Iterable[str], known: tuple[str, ...], *, streaming: 
         return
     every = {name.lower(): name for name in _OF_BOTH + _OF_BATCH + _OF_STREAM}
     if unknown[0] in every:
-        here, there = ("writeStream", "df.write") if streaming else ("df.write", "writeStream")
+        this_kind, other_kind = (
+            ("writeStream", "df.write") if streaming else ("df.write", "writeStream")
+        )
         raise InvalidOperation(
-            f"option {every[unknown[0]]} belongs to {there}: leave it out; {here} has "
+            f"option {every[unknown[0]]} belongs to {other_kind}: leave it out; {this_kind} has "
             f"{', '.join(known)}"
         )
     near = get_close_matches(unknown[0], spelled, 1, 0.55)
