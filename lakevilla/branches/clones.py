@@ -218,7 +218,7 @@ def end_clone(context: Context, name: str, first: RefEntry) -> Program[None]:
         states = yield from tables_of(held.head, name)
         yield from _refuse_needed(context, held.head, name, states)
         new = following(context, held)
-        never_made = {place: None for place, one in states.items() if _was_never_made(one)}
+        never_made = {location: None for location, one in states.items() if _was_never_made(one)}
         if never_made:
             new = msgspec.structs.replace(new, tables=new.tables.updated(never_made))
         return Next(with_refs(new, {name: None}), None)
@@ -230,7 +230,9 @@ def tables_of(head: Head, name: str) -> Program[dict[str, TableState]]:
     """Return the tables of HEAD itself at and below the place of a clone, dropped ones too."""
     yield from load_tables(head, [name])
     yield from load_tables_below(head, f"{name}/")
-    return {place: one for place, one in head.tables.cached().items() if is_at(place, name)}
+    return {
+        location: one for location, one in head.tables.cached().items() if is_at(location, name)
+    }
 
 
 def files_elsewhere(context: Context, head: Head, location: str) -> Program[set[str]]:
@@ -245,9 +247,9 @@ def _refuse_needed(
     context: Context, head: Head, name: str, states: dict[str, TableState]
 ) -> Program[None]:
     """Refuse to end a clone of which tables name files that it keeps."""
-    live = sorted(place for place, state in states.items() if not state.dropped)
-    found = yield from parallel([_needs_it(context, head, place) for place in live])
-    needing = [place for place, needs in zip(live, found, strict=True) if needs]
+    live = sorted(location for location, state in states.items() if not state.dropped)
+    found = yield from parallel([_needs_it(context, head, location) for location in live])
+    needing = [location for location, needs in zip(live, found, strict=True) if needs]
     if needing:
         more = f" and {len(needing) - _NAMED} more" if len(needing) > _NAMED else ""
         raise InvalidOperation(
@@ -321,7 +323,7 @@ def _tables(
 ) -> Program[list[str]]:
     head = yield from _head_with(context, name, first)
     states = yield from tables_of(head, name)
-    found = [place for place, state in states.items() if not state.dropped]
+    found = [location for location, state in states.items() if not state.dropped]
     if all_tables:
         found += yield from mounted_below(head, name)
         if (yield from mount_of(head, name)) is not None:

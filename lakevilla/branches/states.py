@@ -120,16 +120,22 @@ def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
     """
     mounted = yield from mounted_in_base(base)
     kept = yield from fitting(base.tables, base.names, "tables", patterns, mounted)
-    own = {place: base.tables[place] for place in sorted(kept) if place not in mounted}
+    own = {location: base.tables[location] for location in sorted(kept) if location not in mounted}
     # A table that a clone shows must not be found if it was not requested, or was dropped there.
-    hidden = {place: one for place, one in mounted.items() if place not in kept}
-    hidden |= {place: one for place, one in base.tables.items() if one.dropped and base.clones}
-    ended = {place: msgspec.structs.replace(one, dropped=True) for place, one in hidden.items()}
+    hidden = {location: one for location, one in mounted.items() if location not in kept}
+    hidden |= {
+        location: one for location, one in base.tables.items() if one.dropped and base.clones
+    }
+    ended = {
+        location: msgspec.structs.replace(one, dropped=True) for location, one in hidden.items()
+    }
     return msgspec.structs.replace(
         base,
         tables=TableMap({**ended, **own}),
-        names=NameMap({name: place for name, place in base.names.items() if place in kept}),
-        kept={place: kept_at for place, kept_at in base.kept.items() if place in kept},
+        names=NameMap(
+            {name: location for name, location in base.names.items() if location in kept}
+        ),
+        kept={location: kept_at for location, kept_at in base.kept.items() if location in kept},
     )
 
 
@@ -149,11 +155,17 @@ def below_source(head: Head, base: Base, source: str) -> Program[Base]:
         source=source,
         names=NameMap(),
         clones=clones,
-        kept={place: kept_at for place, kept_at in base.kept.items() if is_at(place, source)},
+        kept={
+            location: kept_at for location, kept_at in base.kept.items() if is_at(location, source)
+        },
     )
     yield from load_base_tables(base, [source])
     yield from fetch_leaves(base.tables, base.tables.missing_below(f"{source}/"))
-    own = (place for place in base.tables.cached() if is_at(place, source) and base.has(place))
+    own = (
+        location
+        for location in base.tables.cached()
+        if is_at(location, source) and base.has(location)
+    )
     if next(own, None) is None and not (yield from mounted_in_base(base)):
         yield from load_all(head)
         near = near_names(source, [*head.names, *head.tables])
@@ -382,10 +394,10 @@ def _looked_at(
     return open_to_others if len(open_to_others) <= MOST_TABLES else _none(context)
 
 
-def _below(context: Context, head: Head, place: str) -> Program[list[str]]:
-    yield from load_tables(head, [place])
-    yield from load_tables_below(head, f"{place}/")
-    there = [one for one in head.tables.cached() if is_at(one, place)]
+def _below(context: Context, head: Head, location: str) -> Program[list[str]]:
+    yield from load_tables(head, [location])
+    yield from load_tables_below(head, f"{location}/")
+    there = [one for one in head.tables.cached() if is_at(one, location)]
     states = {one: head.tables[one] for one in sorted(there)}
     open_to_others = [p for p, one in states.items() if not (one.dropped or one.guarded)]
     return open_to_others if len(open_to_others) <= MOST_TABLES else _none(context)

@@ -224,7 +224,7 @@ def _holds(found: Head, known: Head) -> bool:
     if not known.commits or not found.commits:
         return True
     last = known.commits[-1]
-    place = last.sequence - found.commits[0].sequence
-    if place < 0:
+    index = last.sequence - found.commits[0].sequence
+    if index < 0:
         return True  # it has moved to a page
-    return place < len(found.commits) and found.commits[place] == last
+    return index < len(found.commits) and found.commits[index] == last

@@ -77,9 +77,9 @@ def _search(prefix: str, low: int) -> Program[int]:
         low += width * sum(tens)
     listed = yield from list_objects(prefix, entry_key(prefix, low))
     numbers = sorted(number for info in listed if (number := _number(prefix, info)) is not None)
-    for place, number in enumerate(numbers, low + 1):
-        if number != place:
-            raise _gap(prefix, place)
+    for position, number in enumerate(numbers, low + 1):
+        if number != position:
+            raise _gap(prefix, position)
     return numbers[-1] if numbers else low
 
 

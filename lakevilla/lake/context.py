@@ -671,17 +671,19 @@ def find_claimed(root: str) -> Program[tuple[str, LakeFile] | None]:
     while level:
         wanted, level = level, []
         for first in range(0, len(wanted), _AT_ONCE):
-            places = wanted[first : first + _AT_ONCE]
-            listed = yield from parallel([list_names(place) for place in places])
-            names = dict(zip(places, listed, strict=True))
-            tables = [place for place in places if place and "_lakevilla/" in names[place]]
-            claims = yield from parallel([_claim(place) for place in tables])
-            for place, claim in zip(tables, claims, strict=True):
+            locations = wanted[first : first + _AT_ONCE]
+            listed = yield from parallel([list_names(location) for location in locations])
+            names = dict(zip(locations, listed, strict=True))
+            tables = [
+                location for location in locations if location and "_lakevilla/" in names[location]
+            ]
+            claims = yield from parallel([_claim(location) for location in tables])
+            for location, claim in zip(tables, claims, strict=True):
                 if claim is not None and claim.root == root:
-                    return place, claim
-            for place in places:
-                if not place or not _LOGS.intersection(names[place]):
-                    level += _directories(place, names[place])
+                    return location, claim
+            for location in locations:
+                if not location or not _LOGS.intersection(names[location]):
+                    level += _directories(location, names[location])
     return None
 
 

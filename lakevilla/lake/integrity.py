@@ -58,9 +58,9 @@ def with_hashes(
         None if (of := content or found.get(path)) is None else [(HASH_TAG, of)]
         for path, content in zip(paths, known, strict=True)
     ]
-    place = FILES_SCHEMA.get_field_index("tags")
-    field = FILES_SCHEMA.field(place)
-    return files.set_column(place, field, pa.array(tags, field.type))
+    index = FILES_SCHEMA.get_field_index("tags")
+    field = FILES_SCHEMA.field(index)
+    return files.set_column(index, field, pa.array(tags, field.type))
 
 
 def with_tags(

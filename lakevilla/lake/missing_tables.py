@@ -156,8 +156,8 @@ def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
     known += [name for name in in_catalogs if name.partition(".")[0] in context.connected]
     noted = set() if context.held is None else set(context.held.head.tables.cached())
     catalog_tables = [PREFIX + kind for kind in SCHEMAS] if location.startswith(PREFIX) else []
-    places = [place for place in siblings if place not in noted]
-    near = near_names(location, [*known, *catalog_tables, *places])
+    locations = [place for place in siblings if place not in noted]
+    near = near_names(location, [*known, *catalog_tables, *locations])
     return f"did you mean {', '.join(near)}? {LISTED}" if near else LISTED
 
 

@@ -308,7 +308,7 @@ def _add_commits(context: Context, head: Head, signs: Signs) -> Program[None]:
     signs.sequences.update((key, commit.after) for key, commit in unknown.items())
     # Where its maker may have decided it, the log of a table that it wrote may show that.
     signs.in_doubt = [key for key, commit in unknown.items() if _may_be_decided(head, commit)]
-    wanted = sorted({place for key in signs.in_doubt for place in unknown[key].tables})
+    wanted = sorted({location for key in signs.in_doubt for location in unknown[key].tables})
     yield from _add_logs(context, wanted, head, signs)
 
 

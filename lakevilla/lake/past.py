@@ -121,8 +121,8 @@ def _tables_on_branch(
     base = yield from timeline.base()
     yield from load_base_tables(base, only)
     changed = yield from changed_on_branch(timeline, sequence, only)
-    places = dict.fromkeys([*base.tables, *changed]) if only is None else only
-    states = {place: changed.get(place, base.tables.get(place)) for place in places}
+    locations = dict.fromkeys([*base.tables, *changed]) if only is None else only
+    states = {location: changed.get(location, base.tables.get(location)) for location in locations}
     return {p: state for p, state in states.items() if state is not None and not state.dropped}
 
 
@@ -186,8 +186,10 @@ def _as_it_is(
             f"branch was interrupted since; request the newest, {now.sequence}"
         )
     yield from load_tables(now, only)
-    states = {place: now.tables.get(place) for place in (now.tables if only is None else only)}
-    return {place: state for place, state in states.items() if state is not None}
+    states = {
+        location: now.tables.get(location) for location in (now.tables if only is None else only)
+    }
+    return {location: state for location, state in states.items() if state is not None}
 
 
 def _made_as(

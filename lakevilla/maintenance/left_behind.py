@@ -129,9 +129,9 @@ def look_for() -> Program[LeftBehind]:
         left.lakes.update((head.lake_id, *head.former))
     within = [info.key.removesuffix(_CLAIM) for info in listed if info.key.endswith(_CLAIM)]
     elsewhere = [location for location in sorted(left.named) if is_external(location)]
-    places = [*within, *elsewhere]
-    claims = yield from _in_rounds([_claim(left, location) for location in places])
-    left.claims = {w: c for w, c in zip(places, claims, strict=True) if c is not None}
+    locations = [*within, *elsewhere]
+    claims = yield from _in_rounds([_claim(left, location) for location in locations])
+    left.claims = {w: c for w, c in zip(locations, claims, strict=True) if c is not None}
     return left
 
 

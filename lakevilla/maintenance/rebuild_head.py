@@ -253,7 +253,7 @@ def confirm_head(context: Context) -> Program[Report]:
     if held is None:
         return _report([Finding("note", "confirmed", "HEAD waits for no confirmation")])
     yield from load_tables(held.head)
-    live = [place for place, state in held.head.tables.cached().items() if not state.dropped]
+    live = [location for location, state in held.head.tables.cached().items() if not state.dropped]
     yield from refuse_older_head(context, "recover --confirm-head", live, waits=False)
     head = yield from replace_until_stored(context, change)
     if head.replacement == held.head.replacement:

@@ -81,12 +81,12 @@ def reliance_of(
         for column in columns(where)
         if (path := path_of(layout, column.ids) if column.ids else column.path) is not None
     }
-    places = [at for at, name in enumerate(layout.schema.names) if name in used]
+    indices = [at for at, name in enumerate(layout.schema.names) if name in used]
     few = files is not None and len(files) <= MOST_FILES
     return Reliance(
         table_id,
-        _message(layout.schema, places),
-        _message(layout.statistics_schema, places),
+        _message(layout.schema, indices),
+        _message(layout.statistics_schema, indices),
         tuple(name for name in layout.partition_by if name in used),
         tuple(sorted(files)) if files is not None and few else None,
     )
@@ -149,8 +149,8 @@ def size_of(relies: Mapping[str, Reliance]) -> int:
     return len(msgspec.json.encode(relies))
 
 
-def _message(schema: pa.Schema, places: Sequence[int]) -> bytes:
-    some = pa.schema([schema.field(place) for place in places])
+def _message(schema: pa.Schema, indices: Sequence[int]) -> bytes:
+    some = pa.schema([schema.field(index) for index in indices])
     return bytes(some.serialize())
 
 

@@ -83,9 +83,9 @@ def is_there_in(head: Head, location: str) -> Program[bool]:
 
 def mounted_at(head: Head, location: str) -> Program[Mount | None]:
     """Return the same, whatever HEAD's own map says of the location."""
-    places = places_of(location)
-    yield from load_refs(head, places)
-    refs = ((place, head.refs.get(place)) for place in places)
+    locations = places_of(location)
+    yield from load_refs(head, locations)
+    refs = ((place, head.refs.get(place)) for place in locations)
     known = {place: ref for place, ref in refs if ref is not None and ref.kind == "clone"}
     return (yield from mount_in(known, location))
 
@@ -117,10 +117,10 @@ def state_in(base: Base, location: str) -> Program[TableState | None]:
 
 def places_of(location: str) -> list[str]:
     """Return a location and the directories around it, the longest first."""
-    places = [location]
-    while "/" in places[-1]:
-        places.append(places[-1].rpartition("/")[0])
-    return places
+    locations = [location]
+    while "/" in locations[-1]:
+        locations.append(locations[-1].rpartition("/")[0])
+    return locations
 
 
 def mounted_between(head: Head | None, first: str, last: str) -> Program[dict[str, TableState]]:
@@ -133,7 +133,9 @@ def mounted_between(head: Head | None, first: str, last: str) -> Program[dict[st
         return {}
     found = yield from _between(clones, first, last)
     yield from load_tables(head, found)
-    return {place: state for place, state in found.items() if head.tables.get(place) is None}
+    return {
+        location: state for location, state in found.items() if head.tables.get(location) is None
+    }
 
 
 def mounted_below(head: Head | None, place: str) -> Program[dict[str, TableState]]:
@@ -156,9 +158,9 @@ def mounted_in_base(base: Base) -> Program[dict[str, TableState]]:
     found = yield from _between(base.clones, "", HIGHEST)
     yield from load_base_tables(base, found)
     return {
-        place: state
-        for place, state in found.items()
-        if base.covers(place) and base.tables.get(place) is None
+        location: state
+        for location, state in found.items()
+        if base.covers(location) and base.tables.get(location) is None
     }
 
 
@@ -167,12 +169,12 @@ def tables_below(base: Base, source: str) -> Program[dict[str, TableState]]:
     until = f"{source}/{HIGHEST}"
     yield from fetch_leaves(base.tables, base.tables.missing_between(source, until))
     own = base.tables.within(source, until)
-    found = {place: state for place, state in own.items() if is_at(place, source)}
+    found = {location: state for location, state in own.items() if is_at(location, source)}
     nested: Mapping[str, TableState] = {}
     if base.clones:
         nested = yield from _between(base.clones, source, until)
-    shown = {place: state for place, state in nested.items() if is_at(place, source)}
-    return {place: one for place, one in {**shown, **found}.items() if not one.dropped}
+    shown = {location: state for location, state in nested.items() if is_at(location, source)}
+    return {location: one for location, one in {**shown, **found}.items() if not one.dropped}
 
 
 def _between(
@@ -184,10 +186,10 @@ def _between(
             continue
         base = yield from load_base(entry.base)
         there = yield from tables_below(base, entry.source)
-        moved = {f"{name}{place[len(entry.source) :]}": one for place, one in there.items()}
-        for place, state in moved.items():
-            if first <= place < last:
-                found[place] = _as_made(state, mounted_id(entry.id, place))
+        moved = {f"{name}{location[len(entry.source) :]}": one for location, one in there.items()}
+        for location, state in moved.items():
+            if first <= location < last:
+                found[location] = _as_made(state, mounted_id(entry.id, location))
     return dict(sorted(found.items()))
 
 
@@ -223,14 +225,14 @@ def find_place(context: Context, reach: Reach, key: str) -> Program[None]:
     except CorruptObject:
         held = None  # it was lost: only what its tables say of themselves is left
     if held is None:
-        for place in reach.around(key):
-            claim = yield from claim_of(place)
+        for location in reach.around(key):
+            claim = yield from claim_of(location)
             if claim is not None and claim.root == context.root:
-                reach.admit(place)
+                reach.admit(location)
         return
-    places = reach.around(key)
-    yield from load_tables(held.head, places)
-    admit_known(reach, held.head, places)
+    locations = reach.around(key)
+    yield from load_tables(held.head, locations)
+    admit_known(reach, held.head, locations)
     if not reach.holds(key):
         yield from _admit_clones(reach, (yield from load_clones(held.head)))
 
@@ -242,12 +244,12 @@ def known_places(context: Context, reach: Reach) -> tuple[str, ...]:
     return reach.elsewhere
 
 
-def admit_known(reach: Reach, head: Head, places: list[str] | None = None) -> None:
+def admit_known(reach: Reach, head: Head, locations: list[str] | None = None) -> None:
     """Admit the tables that a HEAD has beyond the root, as far as it is cached."""
     known = head.tables.cached()
-    for place in known if places is None else places:
-        if known.get(place) is not None:
-            reach.admit(place)
+    for location in known if locations is None else locations:
+        if known.get(location) is not None:
+            reach.admit(location)
     admit_sources(reach, head.refs.cached())
 
 

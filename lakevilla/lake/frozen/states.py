@@ -102,7 +102,7 @@ class AtVersion:
 
     def views(self, context: Context, locations: Sequence[str]) -> Program[dict[str, View | None]]:
         past = yield from past_at(self.timeline, self.version, locations)
-        views = yield from parallel([self._view(context, past, place) for place in locations])
+        views = yield from parallel([self._view(context, past, location) for location in locations])
         return dict(zip(locations, views, strict=True))
 
     def _view(self, context: Context, past: Past, location: str) -> Program[View | None]:
@@ -301,7 +301,7 @@ def between(context: Context, head: Head, before: LakeState, after: LakeState) -
     else:
         last = max(before.version, after.version)
         commits = yield from Timeline.of(head).after(min(before.version, after.version))
-        tables |= {place for one in commits if one.sequence <= last for place in one.tables}
+        tables |= {location for one in commits if one.sequence <= last for location in one.tables}
     made = yield from _made(head, before, after)
     return Between(tuple(sorted(tables)), made | mounted)
 
@@ -329,8 +329,12 @@ def _unequal(one: TableMap, other: TableMap, clones: Iterable[str]) -> Program[s
     for found in (one, other):
         yield from fetch_leaves(found, [r for r in found.missing() if r.hash not in common])
     before, after = one.beyond(common), other.beyond(common)
-    places = {*before, *after}
-    differ = {place for place in places if _shown(before.get(place)) != _shown(after.get(place))}
+    locations = {*before, *after}
+    differ = {
+        location
+        for location in locations
+        if _shown(before.get(location)) != _shown(after.get(location))
+    }
     return differ | hidden_in_one(clones, before, after)
 
 
@@ -506,12 +510,14 @@ def all_mounted_then(past: Past) -> Program[list[str]]:
     if not clones:
         return []
     later = yield from past.timeline.after(past.sequence)
-    touched = {place for commit in later for place in commit.tables if _is_below(clones, place)}
-    places = [*(yield from mounted(now)), *touched]
+    touched = {
+        location for commit in later for location in commit.tables if _is_below(clones, location)
+    }
+    locations = [*(yield from mounted(now)), *touched]
     found = []
-    for place in dict.fromkeys(places):
-        if (yield from mounted_then(past, place)) is not None:
-            found.append(place)
+    for location in dict.fromkeys(locations):
+        if (yield from mounted_then(past, location)) is not None:
+            found.append(location)
     return found
 
 
@@ -526,16 +532,16 @@ def tombstones_then(past: Past) -> Program[dict[str, TableState]]:
     if not clones:
         return found
     yield from past.load_now()
-    for place, state in now.tables.items():
-        if not _is_below(clones, place) or past.head.tables.get(place) is not None:
+    for location, state in now.tables.items():
+        if not _is_below(clones, location) or past.head.tables.get(location) is not None:
             continue
-        if (yield from mounted_then(past, place)) is None:
-            found[place] = TableState(state.table_id, -1, dropped=True, format=state.format)
+        if (yield from mounted_then(past, location)) is None:
+            found[location] = TableState(state.table_id, -1, dropped=True, format=state.format)
     return found
 
 
-def _is_below(clones: Iterable[str], place: str) -> bool:
-    return not set(places_of(place)).isdisjoint(clones)
+def _is_below(clones: Iterable[str], location: str) -> bool:
+    return not set(places_of(location)).isdisjoint(clones)
 
 
 def _was_mounted(later: Sequence[CommitSummary], location: str, table_id: str) -> bool:
@@ -581,5 +587,7 @@ def hidden_in_one(
     if not names:
         return set()
     return {
-        place for place in before.keys() ^ after.keys() if not names.isdisjoint(places_of(place))
+        location
+        for location in before.keys() ^ after.keys()
+        if not names.isdisjoint(places_of(location))
     }

@@ -160,8 +160,8 @@ def _ours(
     found: list[Row] = []
     for batch in reader:
         columns = batch.select(list(keys)).to_pylist()
-        places = [n for n, row in enumerate(columns) if key_of(row, keys) in known]
-        found += batch.take(pa.array(places, pa.int64())).to_pylist() if places else []
+        indices = [n for n, row in enumerate(columns) if key_of(row, keys) in known]
+        found += batch.take(pa.array(indices, pa.int64())).to_pylist() if indices else []
     return indexed(layout, keys, found)
 
 

@@ -110,19 +110,19 @@ def states_differ(
     head = held.head
     old = yield from state_of(head, before)
     new = yield from state_of(head, after)
-    places = yield from between(context, head, old, new)
-    wanted = yield from chosen_places(head, places.tables, patterns)
+    changed = yield from between(context, head, old, new)
+    wanted = yield from chosen_places(head, changed.tables, patterns)
     old_views = yield from old.views(context, wanted)
     new_views = yield from new.views(context, wanted)
     found = yield from parallel(
-        [_one(context, old_views[place], new_views[place]) for place in wanted]
+        [_one(context, old_views[location], new_views[location]) for location in wanted]
     )
     differing = []
-    for place, (change, what, snapshot) in zip(wanted, found, strict=True):
+    for location, (change, what, snapshot) in zip(wanted, found, strict=True):
         if what.is_empty and change == "changed":
             continue
-        kind: Kind = "joined" if change == "created" and place not in places.made else change
-        differing.append(TableDifference(place, kind, what, snapshot))
+        kind: Kind = "joined" if change == "created" and location not in changed.made else change
+        differing.append(TableDifference(location, kind, what, snapshot))
     return differing
 
 

@@ -168,8 +168,8 @@ def _fields(layout: Layout) -> tuple[PartitionField, ...]:
     """Return the partition columns of either format, without Iceberg's fields of no meaning."""
     if not layout.partition_by:
         return tuple(field for field in layout.partition_fields if field.transform != "void")
-    places = [layout.schema.get_field_index(name) for name in layout.partition_by]
-    keys = [layout.physical.field(place).name for place in places]
+    indices = [layout.schema.get_field_index(name) for name in layout.partition_by]
+    keys = [layout.physical.field(index).name for index in indices]
     return tuple(
         PartitionField(key, name, (name,), "identity")
         for key, name in zip(keys, layout.partition_by, strict=True)

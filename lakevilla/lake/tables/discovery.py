@@ -80,12 +80,12 @@ def discover(context: Context) -> Program[list[FoundTable]]:
     found: list[FoundTable] = []
     level = list(_directories("", names))
     while level:
-        wanted, level = [place for place in level if not _is_in(head, place)], []
+        wanted, level = [location for location in level if not _is_in(head, location)], []
         for first in range(0, len(wanted), _AT_ONCE):
             part = wanted[first : first + _AT_ONCE]
-            steps = yield from parallel([_look(context, head, place) for place in part])
+            steps = yield from parallel([_look(context, head, location) for location in part])
             found += [step.found for step in steps if step.found is not None]
-            level += [place for step in steps for place in step.below]
+            level += [location for step in steps for location in step.below]
     new = {one.location for one in found if one.state == "new"}
     found = [_without_twin(one, new) for one in found]
     return sorted(found, key=lambda one: one.location)
@@ -231,13 +231,17 @@ def listed(
     """
     yield from load_names(head)
     called: dict[str, str] = {}
-    for name, place in head.names.items():
-        if place != NOWHERE:
-            called.setdefault(place, name)
+    for name, location in head.names.items():
+        if location != NOWHERE:
+            called.setdefault(location, name)
     first = max(prefix, "" if after is None else f"{after}\0")
     last = prefix + HIGHEST
-    registered = sorted((name, place) for place, name in called.items() if first <= name < last)
-    yield from fetch_leaves(head.tables, head.tables.missing(place for _, place in registered))
+    registered = sorted(
+        (name, location) for location, name in called.items() if first <= name < last
+    )
+    yield from fetch_leaves(
+        head.tables, head.tables.missing(location for _, location in registered)
+    )
     mounted = yield from mounted_between(head, first, last)
     found: list[ListedName] = []
     ranges = head.tables.ranges(first, last)
@@ -248,19 +252,19 @@ def listed(
             until = ranges[min(number + at_once, len(ranges)) - 1][0]
             yield from fetch_leaves(head.tables, head.tables.missing_between(start, until))
         in_range = [
-            ListedName(place, _name_of(place, state), place, state)
-            for place, state in head.tables.within(start, end).items()
-            if not state.dropped and place not in called
+            ListedName(location, _name_of(location, state), location, state)
+            for location, state in head.tables.within(start, end).items()
+            if not state.dropped and location not in called
         ]
         in_range += [
-            ListedName(place, place, place, state)
-            for place, state in mounted.items()
-            if start <= place < end
+            ListedName(location, location, location, state)
+            for location, state in mounted.items()
+            if start <= location < end
         ]
         in_range += [
-            ListedName(name, name, place, head.tables[place])
-            for name, place in registered
-            if start <= name < end and not head.tables[place].dropped
+            ListedName(name, name, location, head.tables[location])
+            for name, location in registered
+            if start <= name < end and not head.tables[location].dropped
         ]
         found += sorted(in_range, key=lambda one: one.key)
         if limit is not None and len(found) > limit:
@@ -277,7 +281,7 @@ def all_shown(head: Head) -> Program[dict[str, str]]:
     there = yield from mounted(head)
     if not there:
         return own
-    found = [*own.items(), *((place, place) for place in there)]
+    found = [*own.items(), *((location, location) for location in there)]
     return dict(sorted(found, key=lambda one: one[1]))
 
 

@@ -45,13 +45,15 @@ def meant(context: Context, head: Head | None, exact: str, path: str) -> Program
         Both are.
     """
     yield from load_tables(head, [exact, path])
-    tables = [place for place in (exact, path) if is_in_lake(head, place)]
+    tables = [location for location in (exact, path) if is_in_lake(head, location)]
     if not tables:
-        mounts = yield from parallel([mount_of(head, place) for place in (exact, path)])
+        mounts = yield from parallel([mount_of(head, location) for location in (exact, path)])
         tables = [one for one, mount in zip((exact, path), mounts, strict=True) if mount]
     if not tables:
-        found = yield from parallel([_is_there(context, place) for place in (exact, path)])
-        tables = [place for place, is_there in zip((exact, path), found, strict=True) if is_there]
+        found = yield from parallel([_is_there(context, location) for location in (exact, path)])
+        tables = [
+            location for location, is_there in zip((exact, path), found, strict=True) if is_there
+        ]
     if len(tables) == 2:
         raise InvalidOperation(
             f"name {exact!r} could mean two tables, at {exact} and at {path}: write {path!r} for "
@@ -75,8 +77,8 @@ def twin_in_lake(
     yield from load_tables(head, [twin])
     yield from load_names(head, [twin])
     called = (head.names if names is None else names).get(twin, NOWHERE)
-    place = twin if called == NOWHERE else called
-    if place == (own or name):
+    location = twin if called == NOWHERE else called
+    if location == (own or name):
         return None
     is_there = called != NOWHERE or is_in_lake(head, twin)
     if not is_there and (yield from mount_of(head, twin)) is None:

@@ -99,11 +99,11 @@ def _without_inner(
     inner = {path: found for path in paths if (found := inner_branch_of(path)) is not None}
     if not inner:
         return paths
-    places = {f"{location}/{place}" for place, _ in inner.values()}
+    locations = {f"{location}/{place}" for place, _ in inner.values()}
     kept = set[str]()
     for base in (yield from load_bases(head)):
-        yield from load_base_tables(base, places)
-        kept |= {place for place in places if base.has(place)}
+        yield from load_base_tables(base, locations)
+        kept |= {place for place in locations if base.has(place)}
 
     def stays(path: str) -> bool:
         place, epoch = inner[path]

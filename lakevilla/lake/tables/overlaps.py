@@ -212,14 +212,14 @@ def _why_not(head: Head, source: str, to: str) -> Program[str | None]:
     if below is not None:
         return f"{to} contains clone {below!r}: choose another place"
     yield from load_tables(head, places_of(to))
-    for place in places_of(to):
-        state = head.tables.get(place)
-        if state is None or (state.dropped and place != to):
+    for location in places_of(to):
+        state = head.tables.get(location)
+        if state is None or (state.dropped and location != to):
             continue
         what = "was a table, which was dropped" if state.dropped else "is a table"
-        if place == to:
+        if location == to:
             return f"{to} {what}: choose another place"
-        return f"{to} is inside table {place}: choose a path outside of it"
+        return f"{to} is inside table {location}: choose a path outside of it"
     twin = yield from twin_in_lake(head, to)
     if twin is not None:
         return twin
@@ -228,7 +228,7 @@ def _why_not(head: Head, source: str, to: str) -> Program[str | None]:
         where = head.names[named] or "another path"
         return f"{named} is the name of a table at {where}: choose another place"
     yield from load_tables_below(head, f"{to}/")
-    inner = sorted(place for place in head.tables.cached() if place.startswith(f"{to}/"))
+    inner = sorted(location for location in head.tables.cached() if location.startswith(f"{to}/"))
     if inner:
         state = head.tables[inner[0]]
         what = ", which was dropped" if state.dropped else ""
@@ -249,8 +249,8 @@ def refuse_twins(head: Head, base: Base, source: str, to: str) -> Program[None]:
     last = f"{dotted}{HIGHEST}"
     if not (head.tables.within(dotted, last) or head.names.within(dotted, last)):
         return
-    for place in (yield from tables_below(base, source)):
-        yield from refuse_twin(head, f"{to}{place[len(source) :]}")
+    for location in (yield from tables_below(base, source)):
+        yield from refuse_twin(head, f"{to}{location[len(source) :]}")
 
 
 def _named(head: Head, to: str) -> Program[str | None]:

@@ -157,12 +157,14 @@ def register_found(context: Context, found: Sequence[FoundTable]) -> Program[lis
     before = {one.location: held.head.tables.get(one.location) for one in new}
     judged = yield from parallel([_claimed(context, held.head, one) for one in new])
     ours = {one.location: one for one in judged if one.state == "new"}
-    tails = {place: _tail_of(context, one) for place, one in ours.items()}
+    tails = {location: _tail_of(context, one) for location, one in ours.items()}
 
     def change(head: Head) -> Program[Head | None]:
         # A table that another client added or dropped meanwhile stays as that client made it.
         yield from load_tables(head, ours)
-        same = {place: place for place in ours if head.tables.get(place) == before[place]}
+        same = {
+            location: location for location in ours if head.tables.get(location) == before[location]
+        }
         return (yield from _with_tables(context, head, same, tails))
 
     head = yield from replace_until_stored(context, change)
@@ -205,7 +207,7 @@ def _found(
     """Return the tables' logs; refuse a location without a table, or a name that may mean two."""
     yield from refuse_written_after(context, locations.values())
     tails = yield from parallel(
-        [_opened(context, name, place, own_paths[name]) for name, place in locations.items()]
+        [_opened(context, name, location, own_paths[name]) for name, location in locations.items()]
     )
     return {tail.location: tail for tail in tails}
 

@@ -218,14 +218,14 @@ def _note_never_made(
     dead = [(txn, digest) for key, txn, digest in listed if key in old and txn not in known]
     dead = [(txn, digest) for txn, digest in dead if txn > head.forgotten]
     loaded = yield from parallel([_sound(txn, digest) for txn, digest in dead])
-    places = {
+    noted = {
         (txn, location)
         for (txn, _), commit in zip(dead, loaded, strict=True)
         for location in (() if commit is None else commit.tables)
         if not (location in head.tables or is_external(location))
     }
     outcomes: list[PutOutcome] = yield from parallel(
-        [Put(creates_key(txn, location), b"{}", ANY) for txn, location in sorted(places)]
+        [Put(creates_key(txn, location), b"{}", ANY) for txn, location in sorted(noted)]
     )
     if not all(isinstance(outcome, Stored) for outcome in outcomes):
         raise StoreError("gc could not note where dead transactions were to make tables: try again")

@@ -237,11 +237,11 @@ def _chosen(
     meanwhile are checked by the next round.
     """
     yield from load_tables(head)
-    tables = sorted(place for place, state in head.tables.items() if not state.dropped)
+    tables = sorted(location for location, state in head.tables.items() if not state.dropped)
     now_ms = context.now_ms()
     if last is not None and last.after:
         begun = _Begun(last.sequence, last.all_ms, last.after)
-        return begun, [place for place in tables if place > last.after]
+        return begun, [location for location in tables if location > last.after]
     if task.looks_at_all or last is None or not 0 <= now_ms - last.all_ms < DAY_SECONDS * 1000:
         return _Begun(head.sequence, now_ms, ""), tables
     try:
@@ -250,9 +250,9 @@ def _chosen(
         since = None
     if since is None:
         return _Begun(head.sequence, now_ms, ""), tables
-    written = {place for one in since for place in one.tables}
+    written = {location for one in since for location in one.tables}
     begun = _Begun(head.sequence, last.all_ms, "")
-    return begun, [place for place in tables if place in written]
+    return begun, [location for location in tables if location in written]
 
 
 def _rests(

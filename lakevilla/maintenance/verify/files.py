@@ -310,8 +310,8 @@ def _deletes_of(
         if len(files) == 1:
             return [(yield from _of_deletes(state, error))]
     findings = []
-    for place in range(len(files)):
-        findings.extend((yield from _deletes_of(read_deletes, state, files.slice(place, 1))))
+    for index in range(len(files)):
+        findings.extend((yield from _deletes_of(read_deletes, state, files.slice(index, 1))))
     return findings
 
 

@@ -97,10 +97,10 @@ def _now(name: str, entry: RefEntry) -> Program[Base]:
 
 def tables_of(states: Iterable[LakeState]) -> Program[list[str]]:
     """Return the locations of all tables that a state has."""
-    places: dict[str, None] = {}
+    locations: dict[str, None] = {}
     for state in states:
-        places.update(dict.fromkeys((yield from state.tables())))
-    return list(places)
+        locations.update(dict.fromkeys((yield from state.tables())))
+    return list(locations)
 
 
 def _each_once(findings: Sequence[Finding]) -> list[Finding]:

@@ -89,14 +89,16 @@ def _why(read: CatalogRead, commit: CommitSummary | None) -> str:
 
 def _names(txn: TransactionState, head: Head, commits: Iterable[CommitSummary]) -> Program[_Names]:
     heads = (head,) if txn.head is None or txn.head is head else (txn.head, head)
-    touched = {place for commit in commits for place in commit.tables} | txn.work.tables.keys()
+    touched = {
+        location for commit in commits for location in commit.tables
+    } | txn.work.tables.keys()
     for one in heads:
         yield from load_names(one)
         yield from load_tables(one, touched)
     registered: dict[str, set[str]] = {}
     for one in heads:
-        for name, place in one.names.items():
-            registered.setdefault(place, set()).add(name)
+        for name, location in one.names.items():
+            registered.setdefault(location, set()).add(name)
     return _Names(heads, registered)
 
 
@@ -110,8 +112,8 @@ def _renamed(names: _Names, reads: Iterable[CatalogRead]) -> Program[str | None]
         if before.get(name) != after.get(name):
             for read in reads:
                 if read.kind != "commits" and name in read.names:
-                    places = {before.get(name), after.get(name)} - {None, NOWHERE}
-                    return min((place for place in places if place), default=name)
+                    locations = {before.get(name), after.get(name)} - {None, NOWHERE}
+                    return min((location for location in locations if location), default=name)
     return None
 
 
@@ -128,12 +130,12 @@ def _shown_otherwise(
     return None
 
 
-def _asks(read: CatalogRead, place: str) -> bool:
+def _asks(read: CatalogRead, location: str) -> bool:
     """Return whether names at or below a place were queried."""
     names = read.names
     if names.exact is not None:
-        return any(is_at(one, place) for one in names.exact)
-    return names.first <= f"{place}/{HIGHEST}" and (names.last is None or place <= names.last)
+        return any(is_at(one, location) for one in names.exact)
+    return names.first <= f"{location}/{HIGHEST}" and (names.last is None or location <= names.last)
 
 
 def _touched(

@@ -96,13 +96,17 @@ def moved_name(txn: TransactionState, head: Head) -> Program[ConflictError | Non
         if one.old not in own:
             used[one.old] = one.old, one.table
         own |= {one.old, one.new}
-    for name, (place, called) in bound.meant.items():
-        if place in txn.work.tables and not is_external(name) and (called or place) not in own:
-            used[called or place] = name, place
+    for name, (location, called) in bound.meant.items():
+        if (
+            location in txn.work.tables
+            and not is_external(name)
+            and (called or location) not in own
+        ):
+            used[called or location] = name, location
     yield from load_names(head, used)
-    for known, (name, place) in used.items():
-        by_path = place if known == place else NOWHERE
-        if head.names.get(known, by_path) != place:
+    for known, (name, location) in used.items():
+        by_path = location if known == location else NOWHERE
+        if head.names.get(known, by_path) != location:
             reason = "the name that it was read by was given to another table, or to none"
             return conflict(txn, name, reason)
     bound.names_at = head.replacement

@@ -52,7 +52,7 @@ def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[st
     By location, with the ids of the old ones. This is queried once something has failed, so that a
     success costs no request. The data of tables that it revives may have been deleted since.
     """
-    known = {place: table_id for place in locations if (table_id := _known_id(txn, place))}
+    known = {location: table_id for location in locations if (table_id := _known_id(txn, location))}
     if not known:
         return {}
     try:
@@ -62,20 +62,22 @@ def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[st
     except LakeVillaError:
         return {}  # the first error is raised, not the one that prevents its explanation
     # A table that HEAD lacks is not in the lake, or not yet: HEAD keeps a mark of dropped ones.
-    now = {} if head is None else {place: head.tables.get(place) for place in known}
+    now = {} if head is None else {location: head.tables.get(location) for location in known}
     by_head = {
-        place: known[place]
-        for place, state in now.items()
+        location: known[location]
+        for location, state in now.items()
         if state is not None
         and (
-            state.table_id != known[place]
-            or (is_emptied(state) if txn.revives(place) else state.dropped)
+            state.table_id != known[location]
+            or (is_emptied(state) if txn.revives(location) else state.dropped)
         )
     }
-    undecided = [place for place in known if place not in by_head]
-    logs = yield from parallel([is_made_again(txn.context, place) for place in undecided])
+    undecided = [location for location in known if location not in by_head]
+    logs = yield from parallel([is_made_again(txn.context, location) for location in undecided])
     return by_head | {
-        place: known[place] for place, made_again in zip(undecided, logs, strict=True) if made_again
+        location: known[location]
+        for location, made_again in zip(undecided, logs, strict=True)
+        if made_again
     }
 
 
@@ -132,7 +134,9 @@ def raise_if_replaced(
     """Raise a conflict if the error is due to a table that was dropped, or created again."""
     if txn.state is not Status.OPEN or txn.bound.is_past:
         return
-    others = yield from replaced(txn, [place for place in locations if place in txn.work.tables])
+    others = yield from replaced(
+        txn, [location for location in locations if location in txn.work.tables]
+    )
     if others:
         raise conflict_of_replaced(txn, next(iter(others))) from error
 
@@ -150,7 +154,7 @@ def read_again_if_replaced(
             if txn.state is not Status.OPEN or txn.bound.is_past:
                 raise
             others = yield from replaced(
-                txn, [place for place in locations if place in txn.work.tables]
+                txn, [location for location in locations if location in txn.work.tables]
             )
             if met.issuperset(others.values()):
                 raise  # none; or the very same is there again, so it fails for another reason

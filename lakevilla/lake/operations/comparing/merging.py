@@ -86,8 +86,8 @@ def spec_on(
 def is_one_of(layout: Layout, keys: Sequence[str], wanted: Sequence[Key]) -> Expr | None:
     """Return a predicate that is true of every row with such a key, and maybe of other rows."""
     terms: list[Expr] = []
-    for place, key in enumerate(keys):
-        values = list(dict.fromkeys(values[place] for values in wanted))
+    for number, key in enumerate(keys):
+        values = list(dict.fromkeys(values[number] for values in wanted))
         # Statistics leave a NaN out, so a predicate that has one would find no file.
         if len(values) > MOST_ASKED_FOR or any(value != value for value in values):
             continue

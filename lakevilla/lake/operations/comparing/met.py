@@ -263,9 +263,9 @@ class Acts:
         equal: Counter[frozenset[str]] = Counter()
         alike: list[Row] = []
         for batch in _in_batches(found, self._found_schema(given)):
-            places: dict[str, list[int]] = {"insert": [], "update": [], "delete": []}
+            indices: dict[str, list[int]] = {"insert": [], "update": [], "delete": []}
             states = zip(*(_rows_in(self.layout, batch, one) for one in _STATES), strict=True)
-            for place, (base_row, their_row, our_row) in enumerate(states):
+            for index, (base_row, their_row, our_row) in enumerate(states):
                 act = act_on(base_row, their_row, our_row, self.on_conflict)
                 if act is None:
                     changed = changed_alike(base_row, their_row, our_row)
@@ -275,12 +275,12 @@ class Acts:
                             alike.append(_shown(self.keys, base_row, our_row, their_row))
                     continue
                 if act != "conflict":
-                    places[act].append(place)
+                    indices[act].append(index)
                     continue
                 count += 1
                 if self.on_conflict == "error" and len(conflicts) < _SHOWN:
                     conflicts.append(_shown(self.keys, base_row, our_row, their_row))
-            acts += [self._acts(batch, some, act) for act, some in places.items() if some]
+            acts += [self._acts(batch, some, act) for act, some in indices.items() if some]
         rows = pa.concat_tables(acts)
         schema = conflict_schema(self.layout, self.keys)
         report = ActsReport(
@@ -298,9 +298,9 @@ class Acts:
         ]
         return pa.schema([*keys, *(f for one in _STATES for f in state_fields(self.layout, one))])
 
-    def _acts(self, batch: pa.RecordBatch, places: Sequence[int], act: str) -> pa.Table:
+    def _acts(self, batch: pa.RecordBatch, indices: Sequence[int], act: str) -> pa.Table:
         """Return rows as a source of ``merge_of_acts`` has them: of a deletion only the keys."""
-        rows = batch.take(pa.array(places, pa.int64()))
+        rows = batch.take(pa.array(indices, pa.int64()))
         columns = []
         for n, field in enumerate(self.layout.schema):
             if act != "delete":
@@ -308,8 +308,8 @@ class Acts:
             elif field.name in self.keys:
                 columns.append(rows.column(f"{_KEY}{self.keys.index(field.name)}"))
             else:
-                columns.append(pa.nulls(len(places), field.type))
-        columns.append(pa.repeat(pa.scalar(act, pa.string()), len(places)))
+                columns.append(pa.nulls(len(indices), field.type))
+        columns.append(pa.repeat(pa.scalar(act, pa.string()), len(indices)))
         return pa.table(columns, schema=self.schema)
 
 

@@ -247,8 +247,8 @@ def apply_states(
     for location, columns in keys.items():
         yield from touch(txn, [location], probing=True)
         check_keys(txn.work.tables[location].snapshot, columns)
-    places = yield from between(txn.context, head, old, new)
-    wanted = yield from chosen_places(head, places.tables, tables)
+    changed = yield from between(txn.context, head, old, new)
+    wanted = yield from chosen_places(head, changed.tables, tables)
     was = yield from old.views(txn.context, wanted)
     now = yield from new.views(txn.context, wanted)
     outcomes: dict[str, Outcome] = {}
@@ -256,7 +256,7 @@ def apply_states(
     with _whole_or_not_at_all(txn):
         for location in wanted:
             pair = was[location], now[location]
-            if None in pair and location not in places.made:
+            if None in pair and location not in changed.made:
                 continue  # it was added with a log of its own: its earlier state is not known
             names = names_of(old, new)
             since, until = reached(old, new, location)
@@ -288,8 +288,8 @@ def roll_back(
     head = yield from bound(txn)
     target = yield from state_of(head, to)
     now = yield from state_of(head, None)
-    places = yield from between(txn.context, head, now, target)
-    wanted = yield from chosen_places(head, places.tables, tables)
+    changed = yield from between(txn.context, head, now, target)
+    wanted = yield from chosen_places(head, changed.tables, tables)
     yield from load_tables(head, wanted)
     try:
         views = yield from target.views(txn.context, wanted)
@@ -314,7 +314,7 @@ def roll_back(
                     table=location,
                 )
             if view is None:
-                if is_there and location in places.made:
+                if is_there and location in changed.made:
                     yield from drop(txn, location, applied=True)
                     outcomes[location] = "dropped"
                 elif is_there:

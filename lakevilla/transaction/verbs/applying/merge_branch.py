@@ -98,8 +98,8 @@ def _refuse_changed(
     txn: TransactionState, head: Head, since: Base, now: Base, tables: Sequence[str] | None
 ) -> Program[None]:
     """Refuse to merge into tables that the lake has changed since."""
-    places = yield from between(txn.context, head, AtBase(since), AtBase(now))
-    wanted = yield from chosen_places(head, places.tables, tables)
+    differing = yield from between(txn.context, head, AtBase(since), AtBase(now))
+    wanted = yield from chosen_places(head, differing.tables, tables)
     changed = yield from between(txn.context, head, AtBase(since), AtHead(head))
     conflicts = [
         MergeConflict(

@@ -115,8 +115,8 @@ def _reads(txn: TransactionState, branch: Branch, since: Base) -> Program[_Reads
     commits = yield from at_home(branch.entry.epoch, commits_since(head, head.history_start))
     if commits is None:
         _refuse(branch, "its history is not kept from its beginning on")
-    places = {location for commit in commits for location in commit.tables}
-    yield from load_base_tables(since, places)
+    locations = {location for commit in commits for location in commit.tables}
+    yield from load_base_tables(since, locations)
     waiting = [one for one in commits if one.hash and not _is_merged(since, one)]
     epoch = branch.entry.epoch
     try:
@@ -151,9 +151,9 @@ def _is_merged(since: Base, commit: CommitSummary) -> bool:
     Only a part of it may be, where tables were merged separately. What can't be known counts as not
     merged: then more is checked than necessary.
     """
-    written = [place for place, touch_ in commit.tables.items() if _writes(touch_)]
+    written = [location for location, touch_ in commit.tables.items() if _writes(touch_)]
     return commit.sequence <= since.sequence and all(
-        _merged_up_to(since, place) >= commit.sequence for place in written
+        _merged_up_to(since, location) >= commit.sequence for location in written
     )
 
 

@@ -34,7 +34,9 @@ def tables_named(txn: TransactionState, names: NameRange) -> Program[dict[str, s
         return _own(txn, {}, names)
     yield from load_names(head)
     head = msgspec.structs.replace(head, names=renamed(head.names, txn.work.renames))
-    registered = {place for name, place in head.names.items() if place != NOWHERE and name in names}
+    registered = {
+        location for name, location in head.names.items() if location != NOWHERE and name in names
+    }
     if names.is_all or txn.context.connected:
         yield from load_tables(head)
     elif names.exact is not None:
@@ -43,7 +45,7 @@ def tables_named(txn: TransactionState, names: NameRange) -> Program[dict[str, s
         missing = head.tables.missing_between(names.first, names.last)
         yield from fetch_leaves(head.tables, missing)
         yield from load_tables(head, registered)
-    revived = {place for place, one in txn.work.tables.items() if one.view.revives}
+    revived = {location for location, one in txn.work.tables.items() if one.view.revives}
     shown = [*_shown(head, names, registered, revived), *(yield from _of_clones(head, names))]
     return _own(txn, dict(shown), names)
 
@@ -51,12 +53,12 @@ def tables_named(txn: TransactionState, names: NameRange) -> Program[dict[str, s
 def _of_clones(head: Head, names: NameRange) -> Program[list[tuple[str, str]]]:
     """Return the tables within the range that clones show; their names are their paths."""
     if names.exact is not None:
-        places = sorted(names.exact)
-        mounts = yield from parallel([mount_of(head, place) for place in places])
-        return [(p, p) for p, mount in zip(places, mounts, strict=True) if mount is not None]
+        locations = sorted(names.exact)
+        mounts = yield from parallel([mount_of(head, location) for location in locations])
+        return [(p, p) for p, mount in zip(locations, mounts, strict=True) if mount is not None]
     last = HIGHEST if names.last is None else f"{names.last}{HIGHEST}"
     found = yield from mounted_between(head, names.first, last)
-    return [(place, place) for place in found if place in names]
+    return [(location, location) for location in found if location in names]
 
 
 def _shown(
@@ -67,24 +69,24 @@ def _shown(
     ``revived`` are dropped there, and are in the lake again for the transaction.
     """
     called: dict[str, str] = {}
-    for name, place in head.names.items():
-        called.setdefault(place, name)
+    for name, location in head.names.items():
+        called.setdefault(location, name)
     found = []
     tables = head.tables.cached()
     if names.exact is not None and not head.names and len(names.exact) < len(tables):
-        places = (names.exact & tables.keys()) | {
-            place for place, state in tables.items() if state.catalog
+        locations = (names.exact & tables.keys()) | {
+            location for location, state in tables.items() if state.catalog
         }
-        tables = {place: tables[place] for place in places}
-    for place, state in tables.items():
-        if state.dropped and place not in revived:
+        tables = {location: tables[location] for location in locations}
+    for location, state in tables.items():
+        if state.dropped and location not in revived:
             continue
-        name = called.get(place, place)
-        if place not in called and state.catalog:
+        name = called.get(location, location)
+        if location not in called and state.catalog:
             known = name_in_catalog(state.catalog)
-            name = place if known in head.names or known in head.tables.cached() else known
+            name = location if known in head.names or known in head.tables.cached() else known
         if name in names:
-            found.append((name, place))
+            found.append((name, location))
     return sorted(found)
 
 
@@ -95,7 +97,9 @@ def _own(txn: TransactionState, found: dict[str, str], names: NameRange) -> dict
         if isinstance(operation, Create) and operation.table in names:
             found[operation.table] = operation.table
         elif isinstance(operation, Drop):
-            found = {name: place for name, place in found.items() if place != operation.table}
+            found = {
+                name: location for name, location in found.items() if location != operation.table
+            }
     return dict(sorted(found.items()))
 
 

@@ -110,9 +110,9 @@ def _opened(txn: TransactionState, read: CatalogRead) -> Program[dict[str, Table
     found = yield from tables_named(txn, read.names)
     errors = yield from touch_each(txn, found.values())
     opened: dict[str, TableSnapshot] = {}
-    for (name, place), error in zip(found.items(), errors, strict=True):
+    for (name, location), error in zip(found.items(), errors, strict=True):
         if error is None:
-            opened[name] = txn.work.tables[place].snapshot
+            opened[name] = txn.work.tables[location].snapshot
             continue
         if not isinstance(error, _WRONG_WITH_ONE):
             raise error
@@ -151,7 +151,7 @@ def commit_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Ro
     else:
         commits = [one for one in (yield from timeline.after(first - 1)) if one.sequence <= last]
     yield from load_names(now)
-    yield from load_tables(now, {place for commit in commits for place in commit.tables})
+    yield from load_tables(now, {location for commit in commits for location in commit.tables})
     names = shown_names(now)
     objects: dict[int, CommitObject | None] = {}
     if read.columns is None or not _IN_OBJECTS.isdisjoint(read.columns):
@@ -187,10 +187,10 @@ def _rows(
         "merged": stored.merged or None if stored is not None else None,
         "metadata": {} if stored is None else dict(stored.metadata),
     }
-    for place, touch in commit.tables.items():
+    for location, touch in commit.tables.items():
         yield {
             **about,
-            "table": names.get(place, place),
+            "table": names.get(location, location),
             "adds": touch.adds,
             "removes": touch.removes,
             "metadata_changed": touch.metadata,
@@ -240,15 +240,15 @@ def _table_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Ro
     found = yield from tables_named(txn, read.names)
     head = txn.head
     tables = {} if head is None else head.tables.cached()
-    if any(place not in tables for place in found.values()):
+    if any(location not in tables for location in found.values()):
         tables = {**(yield from mounted(head)), **tables}
-    return (_table(txn, name, place, tables.get(place)) for name, place in found.items())
+    return (_table(txn, name, location, tables.get(location)) for name, location in found.items())
 
 
-def _table(txn: TransactionState, name: str, place: str, state: TableState | None) -> Row:
-    done = [one for one in txn.work.done if one.table == place]
+def _table(txn: TransactionState, name: str, location: str, state: TableState | None) -> Row:
+    done = [one for one in txn.work.done if one.table == location]
     if any(isinstance(one.operation, Create) for one in done):
-        snapshot = txn.work.tables[place].snapshot
+        snapshot = txn.work.tables[location].snapshot
         state = TableState(snapshot.table_id, -1, format=snapshot.format, size=NOTHING)
     assert state is not None, "a table is in HEAD, or was made by the transaction"
     size = UNKNOWN if state.size is None else state.size
@@ -256,7 +256,7 @@ def _table(txn: TransactionState, name: str, place: str, state: TableState | Non
         size += growth_of(one.change)
     return {
         "name": name,
-        "uri": uri_of(txn, place),
+        "uri": uri_of(txn, location),
         "format": state.format,
         "table_id": state.table_id,
         "guarded": state.guarded,
