@@ -41,7 +41,7 @@ def no_cache_is_shared(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 @pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs the Spark session, or the REST catalog, runs first and each in one worker.
+    """Run tests with the Spark session, or the REST catalog, first and each group in one worker.
 
     They take their time to start.
     """

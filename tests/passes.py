@@ -1,4 +1,4 @@
-"""How many of the library's files and folders a warm append with its commit passes through.
+"""Count the library's files and folders that a warm append with its commit passes through.
 
 ``python tests/passes.py`` prints both numbers, and with ``--files`` each file.
 """

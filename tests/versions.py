@@ -51,7 +51,7 @@ def main(column: str, arguments: list[str]) -> int:
 
 
 def wanted(project: dict[str, object], column: str) -> list[str]:
-    """What is installed beside the library itself, as pip takes it."""
+    """Return what is installed beside the library itself, as pip takes it."""
     extras: dict[str, list[str]] = project["optional-dependencies"]  # type: ignore[assignment]
     depends: list[str] = project["dependencies"]  # type: ignore[assignment]
     tested = [*depends, *(one for extra in EXTRAS for one in extras[extra])]

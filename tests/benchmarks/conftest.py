@@ -1,4 +1,4 @@
-"""Which runs are drawn: to draw takes a third of the processor of a run in its smallest form."""
+"""Select the runs that are drawn: drawing takes a third of the processor time of a smallest run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a benchmark says that the time went: by kind of operation and phase, from the library."""
+"""Times in benchmarks' reports: by kind of operation and phase, as the library measures them."""
 
 from __future__ import annotations
 

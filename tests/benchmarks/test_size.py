@@ -44,7 +44,7 @@ def test_a_benchmark_runs_and_is_drawn(name: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is planted in this process is not in another."""
+    """A bug planted in this process is not in another one."""
 
     def call(module: str, function: str, *arguments: Any) -> Own:
         returned = getattr(import_module(module), function)(*arguments)

@@ -1,4 +1,4 @@
-"""What other clients read of a table, whatever its format."""
+"""Rows that other clients read of a table, in either format."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def visit(context: Any, root: str, page: str) -> tuple[dict[str, Any], list[str]
 
 
 def broken(link: str, root: str, anchors: dict[str, set[str]]) -> str | None:
-    """What is wrong with a link; those to other hosts are not followed."""
+    """Return what is wrong with a link; those to other hosts are not followed."""
     if not link.startswith(root):
         return None if urlsplit(link).scheme in ("https", "mailto") else f"odd link: {link}"
     target, anchor = urldefrag(link)

@@ -38,7 +38,7 @@ def citations(text: str) -> list[tuple[str, str]]:
 
 @cache
 def defined_in(path: Path) -> frozenset[str]:
-    """What a file defines: its own names, and those of its classes behind a dot."""
+    """Return what a file defines: its own names, and those of its classes behind a dot."""
     tree = ast.parse(path.read_text())
     found = set(names_in(tree.body))
     for node in tree.body:

@@ -1,4 +1,4 @@
-"""What README and docs/ show is run as written, page by page."""
+"""Examples of README and docs/ are run as written, page by page."""
 
 from __future__ import annotations
 

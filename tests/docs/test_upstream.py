@@ -1,4 +1,4 @@
-"""What the code works around is described in docs/upstream.md, and both sides name each other.
+"""Workarounds in the code are described in docs/upstream.md, and both sides name each other.
 
 ``test_pages`` runs the programs of the page.
 """

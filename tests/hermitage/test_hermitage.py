@@ -89,7 +89,7 @@ ADMITTED = {
 
 
 def is_allowed(anomaly: str, column: str) -> bool:
-    """Whether some transaction of the column has asked for no more."""
+    """Return whether a transaction of the column has an isolation level that allows it."""
     mixes, _ = COLUMNS[column]
     lenient = any({"isolation": "snapshot"}.items() <= mix.options.items() for mix in mixes)
     lenient |= any("slack" in mix.options for mix in mixes)

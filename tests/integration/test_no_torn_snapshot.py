@@ -57,7 +57,7 @@ def write_in_process(place: Place, writer: int, stop: Stop, told: Any) -> None:
 
 
 def interfere(place: Place, stop: threading.Event) -> int:
-    """What a deltalake user does meanwhile: appends, changes of his own rows, OPTIMIZE."""
+    """Do what a deltalake user does: append, change the user's own rows, OPTIMIZE."""
     source = random.Random(99)
     done = 0
     while not stop.is_set():

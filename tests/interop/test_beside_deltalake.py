@@ -50,7 +50,7 @@ def same_for_all(place: Place, table: str, order: str = "id") -> list[dict[str, 
 
 
 def persist(work: Callable[[], object]) -> None:
-    """What a deltalake user does when his commit lost: do it again."""
+    """Commit as a deltalake user does: again, when the commit lost a race."""
     for _ in range(50):
         try:
             work()
@@ -201,7 +201,7 @@ def test_a_guarded_table_is_refused_to_other_writers_and_read_by_all(place: Plac
 
 
 def stored(table: DeltaTable) -> list[dict[str, Any]]:
-    """What the log says of each file, but for names and times."""
+    """Return what the log says of each file, but for names and times."""
     kept = []
     for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
         told = {k: v for k, v in action.items() if k.split(".")[0] in _TOLD}

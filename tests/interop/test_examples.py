@@ -1,4 +1,4 @@
-"""What the README and examples/ show is run as written."""
+"""README and examples/ are run as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether predicates find the right rows, on tables of every history and by every path.
+"""Predicates find the right rows, on tables of every history and by every path.
 
 A seed draws a table (``plans``), which other clients' files make up (``delta_files``,
 ``iceberg_files``), and predicates over it (``predicates``) whose constants stand at, beside

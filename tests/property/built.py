@@ -78,7 +78,7 @@ class Built:
             self.writer.forget(step.keys)
 
     def _is_own(self, step: Append | Delete) -> bool:
-        """Whether LakeVilla takes the step: it rewrites what is in files of its own."""
+        """Return whether LakeVilla takes the step: it rewrites what is in files of its own."""
         others = isinstance(step, Append) or self.writer.may_delete(step.keys)
         return step.by == "lakevilla" or not others
 

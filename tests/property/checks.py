@@ -49,7 +49,7 @@ class Mismatch(AssertionError):
 
 @dataclass(frozen=True)
 class Truth:
-    """What the predicate is for each row, by key: True, False, None or ``RAISED``.
+    """The value of the predicate for each row, by key: True, False, None or ``RAISED``.
 
     ``barrier``: as DuckDB computes it over the row alone, in memory.
     """

@@ -79,7 +79,7 @@ class DeltaWriter:
                 raise AssertionError("of Iceberg alone")
 
     def may_delete(self, keys: Sequence[int]) -> bool:
-        """Whether the rows are in files of this writer."""
+        """Return whether the rows are in files of this writer."""
         return set(keys) <= {key for _, own in self.files.values() for key in own}
 
     def forget(self, keys: Sequence[int]) -> None:
@@ -290,7 +290,7 @@ def partition_text(value: Any, rng: Random) -> str | None:
 
 
 def statistics(cols: Iterable[Col], rows: list[Any], rng: Random) -> dict[str, Any] | None:
-    """What the log says of a file."""
+    """Return what the log says of a file."""
     how = rng.choice(["spark", "parquet", "parquet", "parquet", "counts", "few", None])
     if how is None:
         return None

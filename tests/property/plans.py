@@ -191,7 +191,7 @@ class Plan:
 
 @dataclass
 class Model:
-    """What a table holds after the steps so far."""
+    """The expected rows of a table after the steps so far."""
 
     cols: list[Col]
     rows: list[Row] = field(default_factory=list)
@@ -455,7 +455,7 @@ def value_for(col: Col, pools: dict[int, list[Any]], rng: Random) -> Any:
 
 
 def may_be_truncated(value: Any, type_: str) -> bool:
-    """Whether a number is one of the type yet when it is cut down to a multiple of a width.
+    """Return whether a number is one of the type yet when it is cut down to a multiple of a width.
 
     Others can't write what is not, near the type's lowest value: pyiceberg wraps an integer
     around and loses the row, and raises where it sums up the partitions of a decimal

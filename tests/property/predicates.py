@@ -191,7 +191,7 @@ class Predicates:
         return Part(f"{{}} {name} {{}}", (operand, self.plain(value)), boolean=True)
 
     def odd(self, leaf: Leaf) -> Part:
-        """What NaN satisfies and no number does, or zeros of either sign."""
+        """Return what NaN satisfies and no number does, or zeros of either sign."""
         rng = self.rng
         operand = leaf.part if rng.random() < 0.8 else self.operand(leaf)
         values = [v for v in self.values_of(operand) if isinstance(v, float)]
@@ -379,7 +379,9 @@ def _written(value: Any) -> str | None:
 
 
 def may_fold(expr: Expr) -> bool:
-    """Whether some row's value may be known without evaluating all parts of the expression."""
+    """Return whether some row's value may be known without evaluating all parts of the
+    expression.
+    """
     from lakevilla.sql.expressions.tree import children
 
     if isinstance(expr, Literal) and expr.value is None:

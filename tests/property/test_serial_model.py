@@ -80,7 +80,7 @@ class Running:
 
 
 class Serial:
-    """What two clients do, drawn from a seed."""
+    """The steps of two clients, drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

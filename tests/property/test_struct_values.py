@@ -89,7 +89,7 @@ def field_of(sql: str, name: str) -> str:
 
 
 def set_in(sql: str, path: tuple[str, ...], value: str, kind: pa.DataType) -> str:
-    """What DuckDB has for it: ``struct_update``, which makes a struct of NULL, too."""
+    """Return what DuckDB has for it: ``struct_update``, which makes a struct of NULL, too."""
     name, *rest = path
     if rest:
         inner = kind.field(name).type
@@ -98,7 +98,7 @@ def set_in(sql: str, path: tuple[str, ...], value: str, kind: pa.DataType) -> st
 
 
 def taken(source: str, given: pa.DataType, target: str, kind: pa.DataType) -> str:
-    """What a source has, and the target's for the rest."""
+    """Return what a source has, and the target's for the rest."""
     if not (pa.types.is_struct(given) and pa.types.is_struct(kind)):
         return f"CAST({source} AS {sql_type(kind)})"
     known = {field.name.lower(): field for field in kind}

@@ -109,7 +109,7 @@ def _single(value: float) -> float:
 
 
 def _fits(value: Any, type_: str) -> bool:
-    """Whether a neighbour is a value of the column's own type."""
+    """Return whether a neighbour is a value of the column's own type."""
     if type_ in BITS:
         most = 2 ** (BITS[type_] - 1)
         return type(value) is int and -most <= value < most
@@ -141,7 +141,9 @@ def ordered(values: Sequence[Any]) -> list[Any]:
 
 
 def neighbours(value: Any, type_: str = "") -> list[Any]:
-    """What stands beside a value, and what it is in other types: constants for predicates."""
+    """Return what stands beside a value, and what it is in other types: constants for
+    predicates.
+    """
     if value is None or isinstance(value, bool):
         return [value]
     if isinstance(value, int):

@@ -76,7 +76,7 @@ def outcome(program: Program[T], *answers: Any) -> T:
 
 
 def first_asked(program: Program[Any]) -> Effect:
-    """What the program asks for first."""
+    """Return the first request of the program."""
     try:
         outcome(program)
     except Asked as asked:

@@ -1,4 +1,4 @@
-"""What stands in a module, by its text: each module is parsed once for all tests that ask."""
+"""The names and strings of modules, by their source: each module is parsed once for all tests."""
 
 from __future__ import annotations
 

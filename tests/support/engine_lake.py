@@ -78,7 +78,7 @@ class Lake:
         return TableInput(snapshot.layout, self.runner.run(snapshot.files()))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """What deltalake reads."""
+        """Return what deltalake reads."""
         table = DeltaTable(f"{self.root}/{name}", storage_options=self.options or None)
         return pa.table(table.to_pyarrow_table()).to_pylist()
 
@@ -195,7 +195,7 @@ class _Remote:
 
 
 def collected(frame: DataFrame) -> pa.Table:
-    """What Spark reads; it must name the library's own error where there is one."""
+    """Return what Spark reads; it must name the library's own error where there is one."""
     from pyspark.errors import PySparkException  # where there is a frame there is PySpark
 
     try:

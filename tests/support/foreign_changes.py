@@ -1,4 +1,4 @@
-"""What clients without LakeVilla do to a table, each with what it should mean for its rows.
+"""Changes by clients without LakeVilla, each with its expected effect on the rows.
 
 deltalake does what it can; the rest (deletion vectors, dropped and renamed columns,
 wider types, unknown features) is written to the log as other clients write it.

@@ -55,7 +55,7 @@ def _evaluated(tree: Expr, row: dict[str, Any]) -> Any:
 
 
 def same(a: Any, b: Any, places: int = 0) -> bool:
-    """Whether values of two engines are one; real numbers to within some last places."""
+    """Return whether values of two engines are one; real numbers to within some last places."""
     if isinstance(a, float) and isinstance(b, float):
         if math.isnan(a) or math.isnan(b):
             return math.isnan(a) and math.isnan(b)

@@ -1,4 +1,4 @@
-"""What is inside a lake or a transaction: its store, requests, clock, and what it knows of HEAD.
+"""Access to the inside of a lake or a transaction: its store, requests, clock, and known HEAD.
 
 Tests of the protocol exchange a store for one that fails, count requests, or carry out a program.
 They reach all of that here, and nowhere by a private attribute.
@@ -43,7 +43,7 @@ class Inside:
 
     @property
     def perform(self) -> Callable[[Effect], object]:
-        """What carries out one effect."""
+        """The function that carries out one effect."""
         return self.client.runner._perform
 
     @perform.setter
@@ -57,7 +57,7 @@ class Inside:
 
     @property
     def context(self) -> Context:
-        """What programs take: settings, caches, engine, clock."""
+        """Return the context of programs: settings, caches, engine, clock."""
         return self.client.context
 
     @property
@@ -80,7 +80,7 @@ class Inside:
 
     @property
     def engine(self) -> Any:
-        """What reads and writes rows."""
+        """Return the engine, which reads and writes rows."""
         return self.client.context.engine
 
     @engine.setter

@@ -1,4 +1,4 @@
-"""Where the lakes of tests are: in memory, in a directory, on S3; of either format."""
+"""Places for the lakes of tests: in memory, in a directory, on S3; of either format."""
 
 from __future__ import annotations
 

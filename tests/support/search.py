@@ -1,4 +1,4 @@
-"""How much the tests search whose input is drawn, and the seeds that they begin with.
+"""The extent of tests with random input, and the seeds that they begin with.
 
 ``make test`` searches little and always the same, ``make test-all`` the whole with the seeds of
 the day, ``make soak`` for hours. The options ``--search`` and ``--seeds`` of

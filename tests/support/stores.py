@@ -74,7 +74,7 @@ class Dying(WrappedStore):
     """
 
     class Death(BaseException):
-        """What stands for the end of the process."""
+        """An error that stands for the end of the process."""
 
     def __init__(self, inner: Store, writes: int) -> None:
         super().__init__(inner)
@@ -208,6 +208,6 @@ def is_head(key: str) -> bool:
 
 
 def is_entry(table: str) -> Callable[[str], bool]:
-    """Whether a key is a log entry of the table, or a metadata file."""
+    """Return whether a key is a log entry of the table, or a metadata file."""
     logs = (f"{table}/_delta_log/", f"{table}/metadata/v")
     return lambda key: key.startswith(logs) and key.endswith(".json")

@@ -1,4 +1,4 @@
-"""What a piece of work asks of the store: how much, in how many rounds, and what."""
+"""Traces of requests to the store: their number, their rounds, and the requests themselves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cost(lake: lv.Lake, work: Callable[[], object]) -> Requests:
 
 
 def rounds(lake: lv.Lake, work: Callable[[], object]) -> int:
-    """How many times ``work`` waited for the store: for one request, or several at once."""
+    """Return the number of rounds of ``work``: each is one request, or several at once."""
     waited = 0
     perform = inside(lake).perform
 
@@ -51,7 +51,8 @@ def rounds(lake: lv.Lake, work: Callable[[], object]) -> int:
 
 
 def critical_path(lake: lv.Lake, work: Callable[[], object]) -> int:
-    """How many requests ``work`` waits for one after another, if enough can be under way at once.
+    """Return how many requests ``work`` waits for one after another, if enough can be under way at
+    once.
 
     Programs that run in parallel count as the longest of them.
     """
@@ -150,7 +151,7 @@ class Trace(WrappedStore):
 
 
 def steps(lake: lv.Lake, work: Callable[[], object]) -> list[list[tuple[str, str]]]:
-    """What ``work`` asks of the store, a list for each time that it waits for it."""
+    """Return the requests of ``work``, a list for each round."""
     perform, inner = inside(lake).perform, inside(lake).store
     found: list[list[tuple[str, str]]] = []
     trace = Trace(inner)

@@ -1,4 +1,4 @@
-"""What code and docs cite is there: notes, sections of the design, hazards, files and tests."""
+"""Citations in code and docs exist: notes, sections of the design, hazards, files and tests."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def numbers(cited: str) -> Iterator[int]:
 
 
 def headings() -> dict[str, set[int]]:
-    """What there is to cite."""
+    """Return the headings that can be cited."""
     notes = {
         int(path.name[:4])
         for path in DESIGN.glob("[0-9]*.md")
@@ -131,7 +131,9 @@ def test_paths_and_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 
 def is_there(path: str, name: str) -> bool:
-    """Whether a file or folder of this repository is there; true of what is none by its looks."""
+    """Return whether a file or folder of this repository is there; true of what is none by
+    its looks.
+    """
     top, _, _ = path.partition("/")
     folders = ("lakevilla", "lakevilla_testing", "tests", "bench", "docs", "examples")
     if top not in folders and not path.endswith(".py"):
@@ -231,7 +233,7 @@ def words() -> frozenset[str]:
 
 @cache
 def members() -> dict[str, set[str]]:
-    """What each class and each module of the library has."""
+    """Return what each class and each module of the library has."""
     found: dict[str, set[str]] = {}
     packages = (ROOT / "lakevilla", ROOT / "lakevilla_testing")
     for path in (path for package in packages for path in package.rglob("*.py")):

@@ -1,4 +1,4 @@
-"""What an extra brings may be missing: all that does without it works."""
+"""Packages of an extra may be missing: all that does not need them works."""
 
 from __future__ import annotations
 

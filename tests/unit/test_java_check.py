@@ -12,7 +12,7 @@ CHECK = Path(__file__).parents[1] / "java.sh"
 
 
 class Machine:
-    """What the check finds on PATH, and nothing else."""
+    """A machine with the programs that the check finds on PATH, and nothing else."""
 
     def __init__(self, directory: Path) -> None:
         self.bin = directory / "bin"

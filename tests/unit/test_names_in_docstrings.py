@@ -1,4 +1,4 @@
-"""What a docstring or comment puts between double backticks is there, under that name.
+"""Names between double backticks in docstrings and comments exist.
 
 A renaming follows the code and passes prose by. Names of other projects are listed here.
 """

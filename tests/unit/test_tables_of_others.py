@@ -1,4 +1,4 @@
-"""What docs/tables-of-others.md says is tested is there, and every line says it."""
+"""Tests that docs/tables-of-others.md names exist, and every line names one."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ ORDERS = pa.table(
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is written, and the class and the message of what comes back."""
+    """The input, and the class and the message of the error."""
 
     written: str
     message: str
@@ -153,7 +153,7 @@ class Desk:
         }
 
     def message_of(self, written: str) -> tuple[BaseException | None, str]:
-        """What is raised, and the line for the page."""
+        """Return the error, and its line for the page."""
         with self.lake.transaction() as txn:
             try:
                 eval(written, {**self.names, "txn": txn})

@@ -60,7 +60,7 @@ def test_a_table_of_an_odd_name_is_read_and_written_by_everyone(place: Place, na
 
 
 def _opens(name: str) -> bool:
-    """Whether deltalake finds such a directory: it decodes what it has decoded already."""
+    """Return whether deltalake finds such a directory: it decodes what it has decoded already."""
     return "%20" not in name
 
 

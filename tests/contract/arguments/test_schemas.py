@@ -57,7 +57,7 @@ def lake(tmp_path: Path) -> Iterator[lv.Lake]:
 
 
 def same(found: pa.Schema, expected: pa.Schema) -> bool:
-    """Whether columns have the same types, whatever a list calls its elements."""
+    """Return whether columns have the same types, whatever a list calls its elements."""
     return found.empty_table().cast(expected).schema.equals(expected)
 
 

@@ -1,4 +1,4 @@
-"""What shells and notebooks print of the objects that users hold, and what that costs: nothing."""
+"""Printing of the library's objects in shells and notebooks: it costs no request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lake(tmp_path: Path) -> Iterator[lv.Lake]:
 
 
 def quietly(lake: lv.Lake, show: Callable[[], str]) -> tuple[str, int]:
-    """What is shown, and how many requests it took."""
+    """Return what is shown, and how many requests it took."""
     with inside(lake).requests.counting() as requests:
         text = show()
     assert requests.total == requests.get

@@ -1,4 +1,4 @@
-"""What can be used once, or by one at a time, says so when it is used again."""
+"""Objects that can be used once, or by one thread at a time, say so when they are used again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was acknowledged is done, once, and where its caller asked for it."""
+"""Each acknowledged change is made once, and at the place that its caller named."""
 
 from __future__ import annotations
 

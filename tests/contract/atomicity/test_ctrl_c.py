@@ -23,7 +23,7 @@ from tests.support.tables import accounts
 
 
 class Case(NamedTuple):
-    """Which request is interrupted, and whether the store had carried it out by then."""
+    """The request that is interrupted, and whether the store had carried it out by then."""
 
     features: lv.Feature
     at: Literal["head", "entry"]

@@ -97,7 +97,7 @@ def test_writers_at_the_same_time_lose_nothing(behind: Open) -> None:
 
 
 def nth_put(number: int) -> Callable[[str, str], bool]:
-    """Whether a request is the one of that number that puts something, from now on."""
+    """Return whether a request is the one of that number that puts something, from now on."""
     puts, lock = itertools.count(1), threading.Lock()
 
     def is_it(method: str, path: str) -> bool:

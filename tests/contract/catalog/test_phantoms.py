@@ -1,4 +1,4 @@
-"""What a transaction has seen of the catalog is validated: by its predicate, and no wider."""
+"""Reads of the catalog are validated by their predicates, and no wider."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ GOES_THROUGH = [
 
 
 def races(lake: lv.Lake, query: str, other: Callable[[lv.Lake], object]) -> bool:
-    """Whether a transaction that has run the query commits beside the other commit."""
+    """Return whether a transaction that has run the query commits beside the other commit."""
     with lv.connect(lake.root) as beside, suppress(lv.ConflictError):
         with lake.transaction() as txn:
             seen = txn.sql(query).num_rows

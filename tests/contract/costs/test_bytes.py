@@ -1,4 +1,4 @@
-"""How many bytes each path reads and writes, counted where they are sent; never how long it takes.
+"""Bytes that each path reads and writes, counted where they are sent; no times.
 
 Metadata is our own JSON, the same from run to run but for the digits of a version, a size or a
 time of day: its bounds are 2%. Data files are Parquet, whose footers and compression are those of
@@ -85,7 +85,7 @@ def _kind(key: str) -> str:
 
 
 def weighed(lake: lv.Lake, work: Callable[[], object]) -> Scale:
-    """What ``work`` reads and writes, with what it leaves to the background."""
+    """Return what ``work`` reads and writes, with what it leaves to the background."""
     scale = Scale(inside(lake).store)
     scale.read, scale.written = Counter(), Counter()
     inside(lake).store = scale

@@ -1,4 +1,4 @@
-"""What the change feed asks of the store, counted where requests are sent.
+"""Requests of the change feed, counted where they are sent.
 
 Reads of data files are not counted: a local directory's are not requests.
 """

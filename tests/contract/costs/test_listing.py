@@ -1,4 +1,4 @@
-"""What it costs to look around in a lake: names, tables, and those that are not in it yet."""
+"""Requests of listings: names, tables, and tables that are not in the lake yet."""
 
 from __future__ import annotations
 

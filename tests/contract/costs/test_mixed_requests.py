@@ -1,4 +1,4 @@
-"""What commits cost in requests that hold Iceberg tables, alone and beside Delta tables.
+"""Requests of commits with Iceberg tables, alone and together with Delta tables.
 
 Warm, as in ``test_request_counts``. A Delta table costs what it does alone; an Iceberg table's
 version is a manifest, a manifest list, a metadata file and the hint, where Delta's is one

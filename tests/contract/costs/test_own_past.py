@@ -1,4 +1,4 @@
-"""What a table's own past costs in requests: an old version no more than to open the table."""
+"""Requests for a table's own past: an old version costs no more than opening the table."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Slow(LatencyStore):
 
 
 class Heard:
-    """What was told, by kind and transaction."""
+    """The spans that were reported, by kind and transaction."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -1,4 +1,4 @@
-"""What each path costs in requests, counted where they are sent.
+"""Requests of each path, counted where they are sent.
 
 Warm, as the budgets mean it: the tables are in HEAD, have one data file each,
 and this client made their last commit. Reads of data files are not counted: a

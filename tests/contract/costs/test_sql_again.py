@@ -1,4 +1,4 @@
-"""What a SELECT has read of data files is not fetched again, by it or by another."""
+"""Parts of data files that a SELECT has read are not fetched again, by it or by another one."""
 
 from __future__ import annotations
 

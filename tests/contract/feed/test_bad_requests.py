@@ -1,4 +1,4 @@
-"""What the feed refuses, and how it says so."""
+"""Requests that the feed refuses, with their errors."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def balances(rows: list[dict[str, int]]) -> dict[int, int]:
 
 
 def everywhere(place: Place, table: str = "bank") -> dict[int, int]:
-    """What a new client, and one without LakeVilla, see of a table: the same."""
+    """Return the rows that a new client and one without LakeVilla read: the same."""
     with place.connect() as lake:
         ours = balances(lake.snapshot().read(table).to_pylist())
     assert ours == balances(place.seen(table))

@@ -1,4 +1,4 @@
-"""What changed in commits of many rows, and of rows of every kind."""
+"""Changes of commits with many rows, and with rows of every kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a vacuum of an Iceberg table expires and deletes, and what it keeps for others."""
+"""Vacuum of an Iceberg table: the snapshots and files that it removes, and those that it
+keeps for other clients.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ def objects(place: Place) -> set[str]:
 
 
 def named(place: Place) -> set[str]:
-    """What the table's snapshots name, as pyiceberg reads them."""
+    """Return what the table's snapshots name, as pyiceberg reads them."""
     table = foreign(place)
     found = set()
     for snapshot in table.snapshots():

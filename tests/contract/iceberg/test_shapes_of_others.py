@@ -1,4 +1,4 @@
-"""What else tables of other projects have: places, staged snapshots, types, foreign deletes."""
+"""Tables of other projects: paths, staged snapshots, types, and deletes of other writers."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def add(lake: lv.Lake, **row: object) -> None:
 
 
 def rows(place: Place) -> list[dict[str, Any]]:
-    """What a fresh client reads, and pyiceberg (deltalake does not read mapped columns)."""
+    """Return what a fresh client reads, and pyiceberg (deltalake does not read mapped columns)."""
     with place.connect() as lake:
         found = in_order(lake.snapshot().read(TABLE))
     assert place.format == "delta" or place.seen(TABLE) == found

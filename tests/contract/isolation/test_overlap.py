@@ -1,4 +1,6 @@
-"""What validation costs, and finds, when many others have committed since (design, section 9)."""
+"""Validation after many commits of other transactions: its requests and its findings
+(design, section 9).
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def bump(lake: lv.Lake, where: str) -> None:
 
 
 def requests_up_to_the_commit(lake: lv.Lake, txn: lv.Transaction) -> list[tuple[str, str]]:
-    """What the commit asks for after its own objects are stored, until HEAD is replaced."""
+    """Return the requests of the commit after its own objects are stored, until HEAD is
+    replaced.
+    """
     asked = steps(lake, txn.commit)
     begun = next(n for n, step in enumerate(asked) if any("/commits/" in key for _, key in step))
     heads = [n for n, step in enumerate(asked) if ("put", "_lakevilla/HEAD.json") in step]
@@ -235,7 +239,7 @@ def test_a_trace_of_a_commit_without_rivals_has_no_further_request(lake: lv.Lake
 
 
 def only_blind(txn: Any, head: Any, location: str, tail: Any) -> Program[bool]:
-    """What validation did without summaries: it builds the new state of all that is read."""
+    """Validate as without summaries: build the new state of all that is read."""
     return (yield from is_cleared(txn, head, location, tail)) and only_appends(txn, location)
 
 

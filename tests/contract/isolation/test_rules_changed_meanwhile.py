@@ -1,4 +1,6 @@
-"""What another changes of a table's schema and rules holds for rows that were written before it."""
+"""Another client's change of a schema or a constraint applies to rows that were written
+before it.
+"""
 
 from __future__ import annotations
 

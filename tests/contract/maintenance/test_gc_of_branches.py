@@ -1,4 +1,4 @@
-"""What is left of branches under ``gc``, ``drop_table``, ``doctor`` and ``verify``."""
+"""Branches under ``gc``, ``drop_table``, ``doctor`` and ``verify``."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_an_object_that_is_missing_is_reported_by_its_key(
 
 
 def of_another(key: str, objects: dict[str, bytes]) -> bytes:
-    """What a whole object of the same kind holds, which is not this one."""
+    """Return what a whole object of the same kind holds, which is not this one."""
     return next(
         body
         for other, body in objects.items()

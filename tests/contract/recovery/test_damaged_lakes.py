@@ -41,7 +41,7 @@ def head_file(place: Place) -> Path:
 
 
 def findings(place: Place) -> list[dict[str, Any]]:
-    """What ``lakevilla doctor`` prints, in a process that knows nothing yet."""
+    """Return what ``lakevilla doctor`` prints, in a process that knows nothing yet."""
     told = CliRunner().invoke(app, ["doctor", place.root, "--json"])
     assert told.exit_code == 1, told.output
     found: list[dict[str, Any]] = json.loads(told.stdout)["findings"]

@@ -45,7 +45,7 @@ def voids(report: lv.Report) -> list[lv.Finding]:
 
 
 def everywhere(place: Place, table: str = "bank") -> dict[int, int]:
-    """What a new client, and one without LakeVilla, see of a table: the same, once each."""
+    """Return the rows that a new client and one without LakeVilla read: the same, once each."""
     with place.connect() as lake:
         ours = lake.snapshot().read(table).sort_by("id").to_pylist()
     assert ours == place.seen(table)

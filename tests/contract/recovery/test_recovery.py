@@ -52,7 +52,7 @@ def both(txn: lv.Transaction) -> None:
 
 
 def state(place: Place) -> tuple[bool, bool]:
-    """Which half of ``both`` the logs show."""
+    """Return which half of ``both`` the logs show."""
     ordered = any(row["id"] == 5 for row in place.seen("orders"))
     taken = any(row["left"] == 45 for row in place.seen("stock"))
     return ordered, taken

@@ -1,4 +1,4 @@
-"""What other clients have committed before a tag is made, and whose logs are looked at for it."""
+"""Commits of other clients before a tag is made, and the logs that are read for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed is applied row by row where others have rewritten the files."""
+"""Changes are applied row by row where other clients have rewritten the files."""
 
 from __future__ import annotations
 

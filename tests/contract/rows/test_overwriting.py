@@ -1,4 +1,4 @@
-"""What an overwrite replaces: the partitions that its data has rows in, or the schema too."""
+"""Overwrites that replace the partitions of their rows, or the schema too."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def lake(place: Place) -> Any:
 
 
 def loaded(place: Place, **options: str) -> tuple[Any, Any]:
-    """What the first process hands on: the source, and its columns."""
+    """Return what the first process hands on: the source, and its columns."""
     source = data_source(pickle.dumps({}))(
         options={"lake": place.root, "path": "t", "partitions": "3", **options}
     )

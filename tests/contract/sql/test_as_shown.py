@@ -1,4 +1,6 @@
-"""What changes is what a SELECT by the same WHERE has shown, where DuckDB has another meaning."""
+"""Statements change the rows that a SELECT with the same WHERE shows, where DuckDB has
+another meaning.
+"""
 
 from __future__ import annotations
 

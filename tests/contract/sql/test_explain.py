@@ -21,7 +21,9 @@ def session(tmp_path: Path) -> Session:
 
 
 def lines(session: Session, text: str, params: dict[str, object] | None = None) -> dict[str, str]:
-    """What is said of each item; each row is one line, so that a table of them can be read."""
+    """Return what is said of each item; each row is one line, so that a table of them can
+    be read.
+    """
     found: dict[str, str] = {}
     for row in session.sql(text, params).to_pylist():  # type: ignore[union-attr]
         assert "\n" not in row["detail"]

@@ -23,7 +23,7 @@ BACKENDS = ["memory", "memory without suffixes", "local", *SERVERS]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a store is, so that another process can open it too."""
+    """The address of a store, so that another process can open it too."""
 
     root: str
     storage_options: dict[str, str] = field(default_factory=dict)

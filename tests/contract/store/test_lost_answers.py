@@ -125,7 +125,7 @@ def answered(status: int, code: str = "") -> Fault:
 
 
 def applied_twice(method: str, forward: Callable[[], Answer]) -> Answer:
-    """What a gateway does that repeats a request whose answer it lost."""
+    """Apply a request twice, as a gateway does that repeats one whose answer it lost."""
     forward()
     return forward()
 

@@ -63,7 +63,7 @@ def worked(root: Path, monkeypatch: pytest.MonkeyPatch, held: int = 8 * 1024 * 1
 
 
 def fault_of(disk: Disk, left: Left) -> str | None:
-    """What is wrong with what a cut has left, if anything."""
+    """Return what is wrong with what a cut has left, if anything."""
     disk.restore(left)
     done = left[1]
     try:

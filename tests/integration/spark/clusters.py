@@ -146,7 +146,7 @@ def _slowly(seconds: float) -> Callable[[Any], Any]:
 
 
 def _left(root: str) -> dict[str, Any]:
-    """Whether the lake is well, and the files that no log names."""
+    """Return whether the lake is well, and the files that no log names."""
     import lakevilla as lv
 
     with lv.connect(root) as lake:

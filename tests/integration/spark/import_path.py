@@ -1,4 +1,4 @@
-"""Where processes that a test starts import from."""
+"""The import path of processes that a test starts."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_packed_environment_is_all_that_workers_need(driven: Any, tmp_path: Pa
 
 
 def needed(name: str, found: dict[str, None] | None = None) -> list[str]:
-    """What a distribution needs to be installed, by name; its extras aside."""
+    """Return what a distribution needs to be installed, by name; its extras aside."""
     found = {} if found is None else found
     for text in distribution(name).requires or ():
         one = Requirement(text)

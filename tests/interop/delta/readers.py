@@ -1,4 +1,4 @@
-"""What other clients see of a table."""
+"""Readers of a table by other clients."""
 
 from __future__ import annotations
 

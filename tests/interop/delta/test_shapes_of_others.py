@@ -29,7 +29,7 @@ TWO = [{"id": 1}, {"id": 2}]
 
 @dataclass(frozen=True)
 class Shape:
-    """How a table is made, the rows that it has, and which others read it."""
+    """A table's creation, its rows, and the other clients that read it."""
 
     make: Callable[[Handmade], object]
     rows: list[dict[str, Any]]

@@ -73,7 +73,7 @@ class Place:
         return self.catalog.load_table((self.namespace, "orders"))
 
     def seen(self) -> Rows:
-        """What pyiceberg reads, by the catalog."""
+        """Return what pyiceberg reads, by the catalog."""
         rows = self.table().scan().to_arrow().to_pylist()
         return sorted((row["k"], row["v"]) for row in rows)
 

@@ -45,7 +45,7 @@ def age(directory: Path, seconds: float = 40 * 86400) -> None:
 
 
 def hidden(directory: Path) -> set[Path]:
-    """What LakeVilla keeps beside tables."""
+    """Return what LakeVilla keeps beside tables."""
     return {path for path in directory.rglob("*") if "_lakevilla" in path.parts and path.is_file()}
 
 

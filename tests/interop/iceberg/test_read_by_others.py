@@ -1,4 +1,4 @@
-"""What LakeVilla writes, read by pyiceberg, DuckDB and Spark: equal rows, whatever is asked."""
+"""Tables that LakeVilla writes, read by pyiceberg, DuckDB and Spark: equal rows for each query."""
 
 from __future__ import annotations
 

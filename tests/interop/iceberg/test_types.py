@@ -62,7 +62,7 @@ BY_ITSELF = PartitionSpec(
 
 
 def row(n: int) -> dict[str, Any]:
-    """What pyiceberg reads of a row that LakeVilla is given with ``n``."""
+    """Return what pyiceberg reads of a row that LakeVilla is given with ``n``."""
     if n % 7 == 0:
         return {"k": n, "u": None, "s": None, "t": None}
     mine, next_one = UUIDS[n % 8], UUIDS[(n + 1) % 8]

@@ -105,7 +105,7 @@ def _comparable(scalar: pa.Scalar) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether a SELECT and the language mean one value; NaN is itself."""
+    """Return whether a SELECT and the language mean one value; NaN is itself."""
     if isinstance(one, float) or isinstance(other, float):
         if one is None or other is None:
             return one is other

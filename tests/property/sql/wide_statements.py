@@ -80,7 +80,7 @@ class WideWriter(Writer):
             self.tables = {**self.tables, table: kept}
 
     def _computed(self, table: str, alias: str) -> str | None:
-        """What means something else in the language, so that DuckDB computes it."""
+        """Return what means something else in the language, so that DuckDB computes it."""
         by_column = {
             "m": "CAST({} AS BIGINT) IN (1, 2, -1)",
             "f": "CAST({} AS INTEGER) >= 0",

@@ -117,7 +117,7 @@ def test_a_single_client_loses_nothing_though_its_writes_are_slow():
 
 
 def test_without_checks_such_a_store_loses_commits():
-    """What the checks are for: half of the histories and more go wrong without them."""
+    """The reason for the checks: half of the histories and more go wrong without them."""
     count = how_many(6, whole=30)
     wrong = [history(seed, {}, checked=False, features=RI)[1] is not None for seed in range(count)]
     assert sum(wrong) > count // 2

@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_history(formats):
 
 
 def pyiceberg_agrees(outcome):
-    """How many tables were compared."""
+    """Return how many tables were compared."""
     compared = 0
     for name in TABLES:
         if "recreate" in outcome.plan.foreign:

@@ -97,7 +97,7 @@ class Run:
         return {n for n, record in self.records.items() if record.status == "committed"}
 
     def anomalies(self):
-        """What some transaction's own level rules out."""
+        """Return the anomalies that some transaction's own level rules out."""
         final = {
             f"{table}{row['id']}": items(row)
             for table in TABLES
@@ -130,7 +130,7 @@ seeds = st.integers(0, 2**32).map(random.Random)
 
 
 def interleaving(source, count):
-    """What some transactions do, and whose turn it is when."""
+    """Return what some transactions do, and whose turn it is when."""
     transactions = [
         [
             (source.choice(VERBS), source.choice(TABLES), source.choice((0, 0, 0, 1)))

@@ -1,4 +1,4 @@
-"""Where a commit by a table's own log entry comes in the order, played out request by request.
+"""The order of commits by a table's own log entry, played out request by request.
 
 It lands after a commit through HEAD was validated, and before that one reaches HEAD. So it comes
 behind it, whoever may have seen it by then.

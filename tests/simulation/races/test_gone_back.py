@@ -94,7 +94,9 @@ def older_versions(simulation):
 
 
 def missing(simulation):
-    """What HEAD and its refs name, and is not there; what makes a file of theirs unreadable."""
+    """Return what HEAD and its refs name, and is not there; what makes a file of theirs
+    unreadable.
+    """
 
     def looks(client):
         context = context_of(client)

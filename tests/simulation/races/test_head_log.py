@@ -287,7 +287,7 @@ def requests_of_a_transfer(form):
 
 
 def moved(simulation):
-    """How often one was moved from a to b, as a reader without LakeVilla sees it."""
+    """Return how often one was moved from a to b, as a reader without LakeVilla sees it."""
     client = Simulation(9)
     client.store = simulation.store
     client.now = simulation.now

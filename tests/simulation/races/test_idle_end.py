@@ -200,7 +200,9 @@ def test_a_crash_anywhere_leaves_all_or_nothing(gaps):
 
 
 def doubted(lands):
-    """What became of a commit whose write of HEAD got no answer, when its owner asks again."""
+    """Return the outcome of a commit whose write of HEAD got no answer, when its owner
+    commits again.
+    """
     simulation = lake()
     process = Process(simulation, in_doubt).until("HEAD.json")
     write = process.next

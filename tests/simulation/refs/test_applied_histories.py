@@ -178,7 +178,7 @@ class History:
         return self
 
     def is_halved(self):
-        """Whether a commit took effect on one table alone.
+        """Return whether a commit took effect on one table alone.
 
         Another client has made it void on the other one; or what it was to do there was so already,
         which a balance may be by chance.

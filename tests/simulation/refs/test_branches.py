@@ -428,7 +428,7 @@ def test_each_version_shows_what_the_branch_was_then(iceberg):
 
 
 def branch_version(simulation):
-    """How far the branch has come."""
+    """Return how far the branch has come."""
     [key] = [info.key for info in simulation.store.list(HOMES_PREFIX) if "HEAD.json" in info.key]
     return decode(key, simulation.store.objects[key].body, Head).sequence
 

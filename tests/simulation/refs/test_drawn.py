@@ -50,7 +50,7 @@ MAY_FAIL = {
 
 @dataclass
 class Outcomes:
-    """What became of rows: by branch and the id of its entry; "" is the lake."""
+    """The rows that were committed: by branch and the id of its entry; "" is the lake."""
 
     acknowledged: set[tuple[str, str, int]] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)

@@ -64,7 +64,7 @@ def a_branch(iceberg=(), faults=None, schedule=None):
 
 
 def ids(simulation):
-    """How often each row is in the lake."""
+    """Return how often each row is in the lake."""
 
     def looks(client):
         txn = begin(client, read_only=True)

@@ -87,7 +87,7 @@ def a_branch(faults=None, schedule=None):
 
 
 def direct_writes(simulation):
-    """How many commits were taken into a HEAD that was protected when it was replaced."""
+    """Return how many commits were taken into a HEAD that was protected when it was replaced."""
     heads = [
         decode(HEAD_KEY, mutation.after.body, Head)
         for mutation in simulation.store.journal

@@ -1,4 +1,6 @@
-"""What two sides do to one table: no subtraction and no value of either is lost (notes 55, 56)."""
+"""Changes of one table on two sides: no subtraction and no value of either is lost (notes
+55, 56).
+"""
 
 from functools import partial
 

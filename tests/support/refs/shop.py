@@ -13,7 +13,7 @@ def shop(lake: lv.Lake, kind: Format = "delta") -> None:
 
 
 def stock(lake: lv.Lake) -> dict[str, int]:
-    """How much is there of each."""
+    """Return the quantity of each article."""
     return {row["sku"]: row["qty"] for row in lake.read("stock").to_pylist()}
 
 

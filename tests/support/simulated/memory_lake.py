@@ -115,7 +115,7 @@ class MemoryLake:
         return peer.run(recover(peer.context))
 
     def replacements(self) -> int:
-        """How often a HEAD was stored."""
+        """Return how often a HEAD was stored."""
         return sum(change.key == "_lakevilla/HEAD.json" for change in self.store.journal)
 
 
@@ -127,7 +127,7 @@ _FURNISHED: dict[tuple[tuple[str, ...], bool], SimulatedStore] = {
 
 @dataclass
 class _Instead:
-    """What a process is answered in place of the store's answer."""
+    """The answer that a process gets in place of the store's."""
 
     verb: type[Effect]
     word: str

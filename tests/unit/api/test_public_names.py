@@ -1,4 +1,4 @@
-"""What completion shows on the objects that users hold is what they call, and nothing else.
+"""Completion on the objects that users hold shows the public names, and nothing else.
 
 The names are the listed ones, and a few more (design, section 12).
 """
@@ -55,7 +55,7 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def held() -> dict[str, object]:
-    """What a user holds, made as a user makes it."""
+    """The objects that a user holds, made as a user makes them."""
     lake = lv.connect("memory://names")
     lake.create_table("t", [{"id": 1}])
     txn = lake.transaction()

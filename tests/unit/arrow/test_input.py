@@ -1,4 +1,4 @@
-"""What callers pass becomes a table's columns, and nothing is lost on the way."""
+"""Data of callers becomes a table's columns, and nothing is lost on the way."""
 
 from __future__ import annotations
 

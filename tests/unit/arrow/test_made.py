@@ -1,4 +1,4 @@
-"""What is made of buffers is what pyarrow would make, and what pyarrow refuses is refused."""
+"""Arrays made of buffers are those that pyarrow would make, and what pyarrow refuses is refused."""
 
 from __future__ import annotations
 

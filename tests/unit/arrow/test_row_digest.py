@@ -1,4 +1,4 @@
-"""What rows are digested to: their values in order, however Arrow holds them."""
+"""Digests of rows: by their values in order, however Arrow holds them."""
 
 from __future__ import annotations
 

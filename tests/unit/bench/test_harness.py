@@ -1,4 +1,4 @@
-"""What all benchmarks rely on: parameters, clients that may die, and results that are kept."""
+"""The base of all benchmarks: parameters, clients that may die, and results that are kept."""
 
 from __future__ import annotations
 

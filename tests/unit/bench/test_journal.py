@@ -1,4 +1,4 @@
-"""What must be in the table of YCSB-LH, by what its clients have said of their writes."""
+"""The expected table of YCSB-LH, by its clients' journals of writes."""
 
 from __future__ import annotations
 

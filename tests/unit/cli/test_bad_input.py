@@ -1,4 +1,4 @@
-"""What a command is given wrong: status 2, one line on stderr, and nothing has changed."""
+"""Wrong input to a command: status 2, one line on stderr, and nothing has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PEP 249 asks a module for."""
+"""The names and values that PEP 249 requires of a module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which edges count, and which transactions wait for each other."""
+"""The edges that count, and the transactions that wait for each other."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def holds(where: Expr, row: dict[str, Any]) -> Any:
 
 
 def meets_nan(where: Expr, row: dict[str, Any]) -> bool:
-    """Whether NaN is in it anywhere: bounds do not show it, so nothing is sure then."""
+    """Return whether NaN is in it anywhere: bounds do not show it, so nothing is sure then."""
     value = holds(where, row)
     is_nan = isinstance(value, float) and value != value
     return is_nan or any(meets_nan(part, row) for part in children(where))

@@ -1,4 +1,4 @@
-"""What a commit wrote, in short: never less than it did."""
+"""Summaries of commits: they never cover less than the commit wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which decided commits are not in the log, and which can't go there any more."""
+"""The decided commits that are not in the log, and those that can't be added any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a table stands between HEAD and its log."""
+"""The position of a table between HEAD and its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clones cost: the same, whatever they hold."""
+"""Requests of clones: the same number, whatever the clones show."""
 
 from __future__ import annotations
 

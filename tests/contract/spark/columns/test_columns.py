@@ -138,7 +138,7 @@ def translator(spark: SparkSession) -> Translator:
 
 
 def values(spark: SparkSession, table: pa.Table, columns: list[Any]) -> list[list[Any]]:
-    """What Spark computes of each column, row by row."""
+    """Return what Spark computes of each column, row by row."""
     table = table.take(pa.array(range(table.num_rows), pa.int64()))  # Spark takes no slices
     frame = spark.createDataFrame(table.cast(spark_types(table.schema)), spark_schema(SCHEMA))
     named = [column.alias(f"r{at}") for at, column in enumerate(columns)]
@@ -181,7 +181,9 @@ def said(spark: SparkSession, table: pa.Table, every: list[Made]) -> list[bool]:
 
 
 def _is_spark(spark: SparkSession, made: Made) -> bool:
-    """Whether Spark takes the Column: of conditions that are NULL alone it thinks as of text."""
+    """Return whether Spark takes the Column: of conditions that are NULL alone it thinks as
+    of text.
+    """
     try:
         return bool(spark.createDataFrame([], spark_schema(SCHEMA)).select(made(F)).columns)
     except PySparkException as error:

@@ -87,7 +87,7 @@ def fill(txn: lv.Transaction, rows: DataFrame) -> None:
 
 
 def only_if_there_are_rows(write: Write) -> Write:
-    """What a user may put around the function that Spark is to call."""
+    """Wrap the function that Spark calls, as a user may."""
 
     def written(rows: DataFrame, number: int) -> None:
         if not rows.isEmpty():

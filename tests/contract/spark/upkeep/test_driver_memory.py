@@ -1,4 +1,4 @@
-"""What tasks compare takes no memory of the driver: ten times the rows, and no more of it."""
+"""Comparisons by tasks take no memory of the driver: ten times the rows need no more of it."""
 
 from __future__ import annotations
 

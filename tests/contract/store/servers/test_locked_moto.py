@@ -11,7 +11,7 @@ from tests.fixtures.locked_moto import OneAtATime
 
 
 def overlaps(wrap: Callable[[Any], Any]) -> bool:
-    """Whether two requests are in the application at once."""
+    """Return whether two requests are in the application at once."""
     meeting = threading.Barrier(2)
 
     def application(environ: dict[str, Any], start: Callable[..., object]) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""What a lake has of what SQLAlchemy's suite asks for; where it has not, why."""
+"""The features of SQLAlchemy's suite that a lake has, and the reasons for those that it lacks."""
 
 from __future__ import annotations
 

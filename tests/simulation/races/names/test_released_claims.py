@@ -88,7 +88,7 @@ def result_of(process):
 
 
 def owner(simulation):
-    """Which lake the claim names, and whether this lake has the table."""
+    """Return which lake the claim names, and whether this lake has the table."""
     found = simulation.store.objects.get(lake_key("a"))
     named = None if found is None else decode("a", found.body, LakeFile).lake_id
     head = decode(HEAD_KEY, simulation.store.objects[HEAD_KEY].body, Head)

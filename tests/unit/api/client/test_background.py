@@ -1,4 +1,4 @@
-"""What a process does beside its transactions: in order, and without failing anybody."""
+"""Background work of a process: in order, and without failing a transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How rows are written: what is cut for a terminal, and what programs get."""
+"""Output of rows: cut for a terminal, whole for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is offered at the cursor, which the texts below show as ``|``."""
+"""Completions at the cursor, which the texts below show as ``|``."""
 
 from __future__ import annotations
 

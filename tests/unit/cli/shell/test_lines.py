@@ -1,4 +1,4 @@
-"""How a script is cut into statements and short commands."""
+"""Cutting of a script into statements and short commands."""
 
 from __future__ import annotations
 

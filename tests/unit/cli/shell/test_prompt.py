@@ -41,7 +41,7 @@ def desk(root: str) -> Iterator[Desk]:
 
 
 def typed(desk: Desk, *keys: str) -> str:
-    """What the prompt gives for some keys."""
+    """Return what the prompt gives for some keys."""
     with prompt_of(desk) as (prompt, source, _):
         source.send_text("".join(keys))
         return prompt.read(desk.prompt)

@@ -62,7 +62,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def has_constant_side(tree: Expr) -> bool:
-    """Whether one side of a call is a constant, so that it may make the other one idle."""
+    """Return whether one side of a call is a constant, so that it may make the other one idle."""
     parts = list(children(tree))
     constant = any(not columns(part) for part in parts)
     folds = isinstance(tree, Call) and tree.name in ("and", "or", "nullif", "coalesce")

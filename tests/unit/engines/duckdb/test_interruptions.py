@@ -23,7 +23,7 @@ ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELEC
 
 
 class Alarmed(Exception):
-    """What a program's own handler of a signal raises."""
+    """The error that a program's own handler of a signal raises."""
 
 
 @pytest.fixture

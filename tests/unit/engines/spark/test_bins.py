@@ -26,7 +26,7 @@ def table(*megabytes: int) -> TableInput:
 
 
 def shares(found: Bins) -> dict[str, Fraction]:
-    """How much of each file is in all bins."""
+    """Return how much of each file is in all bins."""
     sums: dict[str, Fraction] = defaultdict(Fraction)
     for number in range(len(found.files)):
         for one in found.within(number):

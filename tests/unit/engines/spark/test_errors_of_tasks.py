@@ -17,7 +17,7 @@ from lakevilla.engines.spark.tasks import LakeAddress, StageTask, reports
 
 
 def text_of_spark(message: str) -> str:
-    """What Spark makes of an error that leaves a worker."""
+    """Return what Spark makes of an error that leaves a worker."""
 
     def rows() -> Iterator[int]:
         with said_first():

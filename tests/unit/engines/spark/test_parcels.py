@@ -69,7 +69,7 @@ def taken_apart(batches: Iterable[pa.RecordBatch]) -> list[Parcel]:
 
 
 def in_any_order(sent: list[Parcel], seed: int) -> dict[int, list[Parcel]]:
-    """What comes to each place: as Spark hands it on, which keeps no order."""
+    """Return what comes to each place: as Spark hands it on, which keeps no order."""
     shuffled = list(sent)
     random.Random(seed).shuffle(shuffled)
     found: dict[int, list[Parcel]] = {}
@@ -143,7 +143,7 @@ class Merging:
         self.spec = merge_spec(self.table.layout, SOURCE.schema, "target.id = source.id", CLAUSES)
 
     def apart(self) -> tuple[MergeSpec, MergeSpec]:
-        """What is there, and what is new."""
+        """Split a merge into its changes of existing rows and its new rows."""
         spec = self.spec
         new = tuple(one for one in spec.clauses if one.kind == "not_matched_insert")
         old = tuple(one for one in spec.clauses if one.kind != "not_matched_insert")
@@ -151,7 +151,7 @@ class Merging:
         return made[0], made[1]
 
     def sent(self, task: Any, tasks: int) -> list[Parcel]:
-        """What so many tasks send."""
+        """Return what so many tasks send."""
         each = (task.parcels(self.worker, numbers(n)) for n in range(tasks))
         return taken_apart(chain.from_iterable(each))
 
@@ -166,7 +166,7 @@ def merge(tmp_path: Path) -> Merging:
 
 
 def expected(directory: Path, *, inserts: bool) -> list[str]:
-    """What the embedded engine makes of the same."""
+    """Return what the embedded engine makes of the same."""
     lake = local(directory)
     lake.make("t", TARGET)
     clauses: Any = [one for one in CLAUSES if inserts or one["kind"] != "not_matched_insert"]

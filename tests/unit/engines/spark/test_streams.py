@@ -1,4 +1,4 @@
-"""Which checkpoint a batch is of, where Spark Connect tells no more than the session's queries."""
+"""The checkpoint of a batch, where Spark Connect shows no more than the session's queries."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_known_checkpoint_holds_when_other_queries_begin() -> None:
 
 
 def called(from_module: dict[str, Any], fn: Any = lambda function: function) -> bool:
-    """Whether a batch is counted that a function of a module brings."""
+    """Return whether a batch is counted that a function of a module brings."""
     options: list[Any] = []
     function = BatchFunction(
         lambda _, given: options.append(given), lambda _: nullcontext(), len, "orders", {}

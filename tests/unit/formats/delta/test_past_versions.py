@@ -1,4 +1,4 @@
-"""Which versions of a log can be opened, and when each was made."""
+"""The versions of a log that can be opened, and the time of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which delete files apply to which data files (Iceberg spec, "Scan planning")."""
+"""The delete files that apply to each data file (Iceberg spec, "Scan planning")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which proposed commits go into a HEAD along with others', and why the rest is left."""
+"""Proposed commits that a HEAD includes, and the reasons for leaving others out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lake() -> MemoryLake:
 
 
 def proposal(lake: MemoryLake, *ids: int, table: str = "a", peer: Peer | None = None) -> Proposal:
-    """What a process proposes that has appended a row for each id, in a transaction each."""
+    """Return what a process proposes that has appended a row for each id, in a transaction each."""
     peer = peer or lake.peer()
     commits = []
     for number in ids:

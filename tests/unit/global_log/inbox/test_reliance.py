@@ -46,7 +46,7 @@ def furnished(iceberg: tuple[str, ...] = ()) -> MemoryLake:
 
 
 def proposed(peer: Peer, txn: TransactionState) -> tuple[Candidate, Proposal]:
-    """What a process proposes for a transaction at its commit point."""
+    """Return what a process proposes for a transaction at its commit point."""
     candidate = peer.candidate(txn)
     commit = peer.run(as_proposed(candidate.held, candidate))
     head = candidate.held.head

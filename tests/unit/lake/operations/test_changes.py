@@ -1,4 +1,4 @@
-"""What changed in a table between two global versions, as rows."""
+"""Changes of a table between two global versions, as rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an optimize does to a state: the bins that fit it, and no others."""
+"""Optimize on a state: it moves the bins that fit the state, and no others."""
 
 from __future__ import annotations
 

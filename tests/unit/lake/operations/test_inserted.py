@@ -1,4 +1,4 @@
-"""What INSERT makes of values whose type is not their column's."""
+"""Values of an INSERT whose type is not their column's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whose turn it is to publish: the owner of what waits first goes at once, others look."""
+"""The turn to publish: the owner of the first waiting commit goes at once, other clients
+check first.
+"""
 
 from __future__ import annotations
 

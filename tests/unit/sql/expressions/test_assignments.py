@@ -1,4 +1,4 @@
-"""What is assigned to: columns, and fields within them; and how values fit there."""
+"""Targets of assignments: columns, and fields within them; and the values that fit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def exactly(values: dict[str, Any], schema: pa.Schema = TABLE, **options: Any) -
 
 
 def assigned(values: dict[str, Any], row: dict[str, Any], schema: pa.Schema = TABLE) -> Any:
-    """What the row has in the columns that are set, bound twice."""
+    """Return what the row has in the columns that are set, bound twice."""
     bound = bind_assignments(exactly(values, schema), schema)
     assert bind_assignments(bound, schema) == bound
     return {name: evaluate(value, row) for name, value in bound.items()}

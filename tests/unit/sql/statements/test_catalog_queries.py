@@ -1,4 +1,4 @@
-"""Which catalog tables a query names, and which rows of them it can ask for at all."""
+"""The catalog tables that a query names, and the rows of them that it can need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which functions of DuckDB may return something else when they are called again."""
+"""The functions of DuckDB that may return something else when they are called again."""
 
 from __future__ import annotations
 

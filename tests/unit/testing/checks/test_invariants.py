@@ -67,7 +67,7 @@ def log(table, version):
 
 
 def entry(version, *, iceberg):
-    """What makes a version of the second table."""
+    """Return what makes a version of the second table."""
     return metadata_key("b", version) if iceberg else log("b", version)
 
 

@@ -1,4 +1,4 @@
-"""What a simulated client writes down of its transactions: the checkers judge by that."""
+"""The notes of simulated clients on their transactions, by which the checkers judge."""
 
 from __future__ import annotations
 

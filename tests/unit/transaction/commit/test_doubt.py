@@ -1,4 +1,4 @@
-"""What an error at the commit point means depends on what may still land."""
+"""The meaning of an error at the commit point depends on the writes that may still be stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transaction does to a table is one log entry."""
+"""All that a transaction does to a table is one log entry."""
 
 from __future__ import annotations
 

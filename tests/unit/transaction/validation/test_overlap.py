@@ -1,4 +1,4 @@
-"""What is cleared without a look at the table's new state, and what never is."""
+"""Commits that are cleared without reading the table's new state, and those that never are."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def cleared(txn: TransactionState, head: Head) -> bool:
 
 
 def looks_at(txn: TransactionState, head: Head, change: Change) -> bool:
-    """Whether it is cleared once the newest commit was fetched, which it must be."""
+    """Return whether it is cleared once the newest commit was fetched, which it must be."""
     program = is_cleared(txn, head, "t", txn.context.tails["t"])
     asked = first_asked(program)
     newest = head.commits[-1].txn

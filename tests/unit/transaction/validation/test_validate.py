@@ -1,4 +1,6 @@
-"""What a transaction relied on, compared with later commits: driven by hand, over values."""
+"""Reads and operations of a transaction, compared with later commits: driven by hand, over
+values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transaction is bound to, and each table as it takes it in."""
+"""The HEAD to which a transaction is bound, and each table at its first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller asks of a transaction; a verb that raises has had no effect."""
+"""Verbs of a transaction; one that raises has had no effect."""
 
 from __future__ import annotations
 

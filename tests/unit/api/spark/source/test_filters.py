@@ -1,4 +1,4 @@
-"""Which of Spark's filters the data source takes, and as what."""
+"""Spark's filters that the data source accepts, and the predicates that they become."""
 
 from __future__ import annotations
 
