@@ -102,6 +102,6 @@ def test_an_optimize_that_leaves_a_file_out_is_found(
     assert run(tmp_path).checks == {ANSWERED: True, MAINTAINED: True, OPTIMIZED: False}
 
 
-def test_a_workload_that_there_is_not_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_workload_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongParameter, match="'W7' is none of W0, W3"):
         run(tmp_path, workloads="W7")

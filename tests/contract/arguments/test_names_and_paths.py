@@ -210,7 +210,7 @@ def test_a_name_that_could_mean_two_tables_is_refused(place: Place, tmp_path: Pa
         assert caught.value.table == "far"
 
 
-def test_a_table_of_another_lake_is_refused_until_that_lake_lets_it_go(
+def test_a_table_of_another_lake_is_refused_until_that_lake_unregisters_it(
     place: Place, tmp_path: Path
 ) -> None:
     other = Place(str(tmp_path / "other"))

@@ -82,7 +82,7 @@ def test_the_state_before_the_newest(lake: lv.Lake) -> None:
     assert [row["version"] for row in ask(lake, "/retail/orders/snapshots")] == [1, 3]
 
 
-def test_tables_by_what_they_hold(lake: lv.Lake) -> None:
+def test_tables_are_found_by_their_contents(lake: lv.Lake) -> None:
     assert names(lake, "/*/*[rows = 0]") == ["sales/none"]
     assert names(lake, "/*[name >= 'p' AND name < 'q']") == ["plain"]
     assert names(lake, "/sales/*[rows > 0][-1]") == ["sales/orders"]

@@ -306,7 +306,7 @@ def test_joins_ctes_windows_and_views(sales: Lake) -> None:
     )
 
 
-def test_parameters_by_name_of_every_kind(sales: Lake) -> None:
+def test_parameters_of_every_kind_are_passed_by_name(sales: Lake) -> None:
     sql = """
         SELECT id FROM sales.orders
         WHERE p = :p AND id >= :low AND list_contains(:ids, id) AND :moment < now()

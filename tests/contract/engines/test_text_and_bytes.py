@@ -74,7 +74,9 @@ def columns(values: list[Any], kind: pa.DataType) -> pa.Table:
 
 
 @pytest.mark.parametrize("wanted", ["string", "binary"])
-def test_a_delta_file_of_the_other_kind(tmp_path: Path, wanted: str) -> None:
+def test_a_delta_file_with_text_for_bytes_or_bytes_for_text_is_read(
+    tmp_path: Path, wanted: str
+) -> None:
     held, values = (BYTES, TEXTS) if wanted == "string" else (TEXTS, BYTES)
     file = columns(held, pa.binary() if wanted == "string" else pa.string())
     kinds = [field("id"), *delta_kinds(wanted), field("raw", "binary")]

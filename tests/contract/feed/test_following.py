@@ -82,7 +82,7 @@ def test_following_stops_at_once_when_its_stop_event_is_set(lake: lv.Lake) -> No
     assert time.monotonic() - began < 60
 
 
-def test_only_some_tables_and_those_to_come(lake: lv.Lake) -> None:
+def test_chosen_tables_are_followed_with_tables_that_come_later(lake: lv.Lake) -> None:
     lake.create_table("a", [{"id": 0}])
     feed = lake.follow(0, tables=["s/*"], poll_seconds=0.01)
     lake.create_table("s/b", [{"id": 0}])

@@ -157,7 +157,9 @@ def test_net_over_a_reconcile_and_within_it(lake: lv.Lake, shared_place: Place) 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_cuts_come_to_the_same(lake: lv.Lake, shared_place: Place, seed: int) -> None:
+def test_a_feed_cut_at_any_versions_has_the_same_changes(
+    lake: lv.Lake, shared_place: Place, seed: int
+) -> None:
     """A follower that stops and goes on wherever it likes, also in the middle of a replay."""
     source = random.Random(seed)
     with shared_place.connect() as other:

@@ -115,7 +115,7 @@ def test_a_gap_below_the_newest_version(lake: lv.Lake, place: Place) -> None:
 
 @pytest.mark.parametrize("pattern", ["*-m0.avro", "snap-*.avro"])
 @pytest.mark.parametrize("damage", ["gone", "torn"])
-def test_a_manifest_that_is_gone_or_torn(
+def test_a_missing_or_torn_manifest_is_reported(
     lake: lv.Lake, place: Place, pattern: str, damage: str
 ) -> None:
     for file in metadata(place).glob(pattern):

@@ -354,7 +354,7 @@ def test_deferred_operations_interrupted_while_performed_are_performed_later(
     assert rows(lake)[0] == {"id": 0, "balance": 202}
 
 
-def test_counts_of_a_transaction_that_has_ended_are_not_made_up(lake: lv.Lake) -> None:
+def test_counts_of_deferred_verbs_raise_after_the_transaction_has_ended(lake: lv.Lake) -> None:
     txn = behind(lake, "bank")
     result = txn.delete("bank", where="id = 0")
     txn.abort()

@@ -596,7 +596,7 @@ def test_outcomes_are_those_of_the_place_where_a_transaction_was_begun(lake: lv.
         other.abort(on_branch.id)
 
 
-def test_a_transaction_is_aborted_from_wherever_that_is_asked(lake: lv.Lake) -> None:
+def test_a_transaction_is_aborted_through_each_branch_and_the_lake(lake: lv.Lake) -> None:
     shop(lake, "delta")
     lake.branch("etl")
     etl = lake.on("etl")

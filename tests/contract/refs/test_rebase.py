@@ -485,7 +485,7 @@ def test_a_client_follows_many_rebases(lake: lv.Lake) -> None:
     assert first.newest().context.epoch != first.context.epoch
 
 
-def test_large_lakes_too(local_place: Place) -> None:
+def test_a_branch_of_a_large_lake_is_rebased(local_place: Place) -> None:
     with small_limits(True), local_place.connect() as lake:
         for number in range(12):
             lake.create_table(f"t{number:02}", [{"a": number}])

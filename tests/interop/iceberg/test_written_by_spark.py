@@ -256,7 +256,7 @@ def test_schema_evolution(beside: Beside) -> None:
     assert len(beside.agreed()) == 4
 
 
-def test_branches_and_tags_stay(beside: Beside) -> None:
+def test_branches_and_tags_of_spark_survive_commits_of_the_lake(beside: Beside) -> None:
     make(beside)
     beside.sql("INSERT INTO {t} VALUES (1, 'a')")
     beside.sql("ALTER TABLE {t} CREATE TAG first RETAIN 30 DAYS")

@@ -129,7 +129,7 @@ def test_results_that_were_not_counted_have_no_price() -> None:
     assert costs(result("requests", series(), series(n=0, put=3))) == []
 
 
-def test_costs_are_shown_and_say_of_when_the_prices_are(
+def test_costs_are_shown_with_the_date_of_their_prices(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result("requests", series(put=40)).save(tmp_path / "one")

@@ -174,7 +174,7 @@ def test_an_open_transaction_of_another_is_aborted(root: str) -> None:
     assert run("sql", root, "SELECT count(*) AS n FROM stock WHERE sku = 'gin'") == [{"n": 0}]
 
 
-def test_abort_of_an_id_that_nobody_knows_says_so(root: str) -> None:
+def test_abort_of_an_unknown_id_says_so(root: str) -> None:
     nobody = "01a1fe12-2e3e-7c57-a165-5fc19a000000"
     assert run("abort", root, nobody) == {"aborted": nobody, "known": False}
     assert "check the id" in CliRunner().invoke(app, ["abort", root, nobody]).stdout

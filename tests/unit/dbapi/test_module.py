@@ -73,7 +73,7 @@ def test_each_error_of_a_lake_becomes_one_of_pep_249(name: str) -> None:
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
-def test_no_error_of_a_lake_was_forgotten() -> None:
+def test_each_error_of_a_lake_has_its_error_of_pep_249() -> None:
     assert set(MAPPED) == set(errors.__all__) - {"LakeVillaWarning"}
 
 

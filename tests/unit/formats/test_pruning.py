@@ -445,7 +445,7 @@ def test_bounds_at_the_ends_of_time_are_followed() -> None:
     assert stays(file, pa.timestamp("us"), f"x in ({listed})")
 
 
-def test_infinities_are_within_no_bounds_that_do_not_say_so() -> None:
+def test_infinities_are_outside_of_bounds_that_do_not_include_them() -> None:
     for low, high in (("-Infinity", "Infinity"), (None, None)):
         file = file_of(low, high)
         assert stays(file, pa.float64(), "x > 1e308")

@@ -83,7 +83,7 @@ def test_a_table_that_can_not_be_read_keeps_no_other_waiting(lake: MemoryLake, p
     assert {finding.table for finding in report.findings if finding.severity == "error"} == {"b"}
 
 
-def test_a_lake_that_was_never_written_is_well() -> None:
+def test_recovery_of_a_lake_that_was_never_written_reports_no_fault() -> None:
     peer = MemoryLake(warm=False).peer()
     assert peer.run(recover(peer.context)) == lv.Report(True)
 

@@ -108,7 +108,7 @@ def test_any_bytes_at_all_give_an_error_of_ours(body: bytes) -> None:
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x, max_size=3)))
-def test_a_field_of_another_type_is_corrupt(value: object) -> None:
+def test_a_marker_with_a_field_of_another_type_is_corrupt(value: object) -> None:
     whole = msgspec.to_builtins(MARKER)
     for field in whole:
         body = msgspec.json.encode({**whole, field: value})

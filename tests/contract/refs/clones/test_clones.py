@@ -292,7 +292,7 @@ def test_each_side_is_dropped_and_vacuumed_and_the_other_unharmed(
     assert rows(shop, "prod/orders") == []
 
 
-def test_vacuum_finds_nothing_in_a_table_that_nobody_has_written_to(shop: lv.Lake) -> None:
+def test_vacuum_finds_nothing_in_a_table_of_a_clone_without_writes(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     table = shop.table("dev/orders")
     assert table.vacuum(0, dry_run=False, enforce_retention_duration=False) == []

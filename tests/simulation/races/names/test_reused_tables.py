@@ -279,7 +279,7 @@ def test_a_reuse_that_keeps_rows_of_the_old_definition_is_caught():
 
 
 @formats
-def test_cut_off_it_is_dropped_or_replaced(format):
+def test_a_reuse_that_is_cut_off_leaves_the_table_dropped_or_replaced(format):
     taken = kept = 0
     for simulation, process, _ in every_point(nothing, format, changed_and_dropped):
         del process

@@ -36,6 +36,8 @@ def test_keys_of_one_type_leave_out_files(type_: pa.DataType) -> None:
         (pa.decimal128(10, 2), pa.int64()),
     ],
 )
-def test_keys_of_two_types_leave_out_none(target: pa.DataType, source: pa.DataType) -> None:
+def test_no_predicate_is_made_of_keys_of_two_types(
+    target: pa.DataType, source: pa.DataType
+) -> None:
     """One is cast where they are compared, and no statistic is of the cast."""
     assert not asked_for(target, source)
