@@ -758,8 +758,8 @@ def array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
         return pa.array(values, type_)
     if not missing:
         return made
-    there = np.fromiter((value is not None for value in values), bool, len(values))
-    return made.take(_of_numbers(np.cumsum(there) - 1, pa.int64(), there))
+    is_valid = np.fromiter((value is not None for value in values), bool, len(values))
+    return made.take(_of_numbers(np.cumsum(is_valid) - 1, pa.int64(), is_valid))
 
 
 def mask(chosen: npt.NDArray[np.bool_]) -> pa.BooleanArray:
@@ -835,11 +835,11 @@ def _maps(values: Sequence[list[tuple[Any, Any]]], type_: pa.MapType) -> pa.Arra
 
 
 def _of_numbers(
-    given: npt.NDArray[Any], type_: pa.DataType, there: npt.NDArray[np.bool_] | None = None
+    given: npt.NDArray[Any], type_: pa.DataType, is_valid: npt.NDArray[np.bool_] | None = None
 ) -> pa.Array:
     width = np.dtype(f"{'f' if type_ == pa.float64() else 'i'}{type_.bit_width // 8}")
     data = pa.py_buffer(np.ascontiguousarray(given, width))
-    valid = None if there is None else _bits(there)
+    valid = None if is_valid is None else _bits(is_valid)
     return pa.Array.from_buffers(type_, len(given), [valid, data])
 
 

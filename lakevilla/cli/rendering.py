@@ -32,15 +32,15 @@ class Grid:
     width: int
 
 
-def grid(frame: pa.Table, look: Look) -> Grid:
+def grid(frame: pa.Table, style: Look) -> Grid:
     """Return the rows of a table under the names of its columns."""
     names = [shown_text(name) for name in frame.schema.names]
     cells = [
         [None if value is None else cell(value) for value in values_of(column)]
         for column in frame.columns
     ]
-    room = None if look.width is None else max(look.width - 2 * _EDGE, 1)
-    most = min((limit for limit in (room, look.widest) if limit is not None), default=None)
+    room = None if style.width is None else max(style.width - 2 * _EDGE, 1)
+    most = min((limit for limit in (room, style.widest) if limit is not None), default=None)
     natural = [_widest([name, *column], most) for name, column in zip(names, cells, strict=True)]
     widths = natural if room is None else fitted(natural, room, _GAP)
     shown = [place for place, width in enumerate(widths) if width is not None]
@@ -50,7 +50,7 @@ def grid(frame: pa.Table, look: Look) -> Grid:
     rows = zip(*(cells[place] for place in shown), strict=True) if shown else iter(())
     # Only columns in the middle are left out: the later columns follow the mark.
     mark = next((at for at, place in enumerate(shown) if place != at), len(shown))
-    layout = _Layout(final, mark if hidden else None, look)
+    layout = _Layout(final, mark if hidden else None, style)
     return Grid(layout.lines([names[place] for place in shown], rows), hidden, layout.width)
 
 
@@ -204,14 +204,14 @@ def _cut(widths: dict[int, int], room: int) -> dict[int, int]:
 # The forms in which rows can be requested.
 
 
-def lines_of(frame: pa.Table, form: Format, look: Look | None = None) -> Iterator[str]:
+def lines_of(frame: pa.Table, form: Format, style: Look | None = None) -> Iterator[str]:
     """Return the lines of a table in one of the forms, for a terminal of these capabilities."""
-    look = look or Look()
+    style = style or Look()
     match form:
         case "table":
-            yield from grid(frame, look).lines
+            yield from grid(frame, style).lines
         case "vertical":
-            yield from _vertical(frame, look)
+            yield from _vertical(frame, style)
         case "csv":
             yield from _csv(frame)
         case "json":
@@ -256,11 +256,11 @@ def _markdown_row(cells: list[str]) -> str:
     return "| " + " | ".join(shown_text(text).replace("|", "\\|") for text in cells) + " |"
 
 
-def _vertical(frame: pa.Table, look: Look) -> Iterator[str]:
+def _vertical(frame: pa.Table, style: Look) -> Iterator[str]:
     """Yield a block for each row, a line for each value: for rows that are wider than a line."""
     names = [shown_text(name) for name in frame.schema.names]
     widest = max(map(len, names), default=0)
-    dash, dot = ("-", "|") if look.ascii else ("─", "│")
+    dash, dot = ("-", "|") if style.ascii else ("─", "│")
     for number, row in enumerate(_rows(frame), 1):
         yield f"{dash}[ {number} ]".ljust(widest + 12, dash)
         for name, value in zip(names, row, strict=True):

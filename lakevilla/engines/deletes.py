@@ -203,7 +203,7 @@ def _values(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
     by_id = {(f.metadata or {}).get(_ID): f.name for f in rows.schema}
     fields = {(f.metadata or {}).get(_ID): i for i, f in enumerate(layout.physical)}
     columns = {}
-    held = None
+    representable = None
     if not delete.equality_ids:
         raise _corrupt(layout, delete, "its manifest does not say by which columns (equality_ids)")
     for number in delete.equality_ids:
@@ -225,9 +225,9 @@ def _values(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
                 layout, delete, f"its column id {number} is no column's: {error}"
             ) from None
         if same is not None:
-            held = same if held is None else pc.and_(held, same)
+            representable = same if representable is None else pc.and_(representable, same)
     found = pa.table(columns)
-    return found if held is None else found.filter(held)
+    return found if representable is None else found.filter(representable)
 
 
 def _as_type(

@@ -44,21 +44,21 @@ def missing_table(context: Context, location: str) -> Program[TableNotFound]:
     kept = kept_by_a_catalog(context, location, files)
     if kept is not None:
         return TableNotFound(f"there is no table that can be opened at {location} itself: {kept}")
-    beside = yield from names_in(parent)
+    in_parent = yield from names_in(parent)
     message = f"there is no table {location}"
     if not parent:
-        wrong = yield from wrong_root(context, beside)
+        wrong = yield from wrong_root(context, in_parent)
         if wrong is not None:
             return TableNotFound(f"{message}: {wrong}", table=location)
-        if _has_no_tables(context) and all(name[0] in "_." for name in beside):
+        if _has_no_tables(context) and all(name[0] in "_." for name in in_parent):
             return TableNotFound(
                 f"{message}: the lake at {context.root} has no tables; check the root, or make "
                 "one by `create_table`",
                 table=location,
             )
-    if f"{own}/" in beside:
+    if f"{own}/" in in_parent:
         message += ": its directory has neither a Delta log nor Iceberg metadata"
-    elif own in beside:
+    elif own in in_parent:
         return TableNotFound(
             f"{message}: it is a file, and a table is a directory: read the file, and make a table "
             "of its rows by create_table",
@@ -66,7 +66,7 @@ def missing_table(context: Context, location: str) -> Program[TableNotFound]:
         )
     siblings = [
         f"{parent}/{name[:-1]}" if parent else name[:-1]
-        for name in beside
+        for name in in_parent
         if name.endswith("/") and name[0] not in "_." and name != f"{own}/"
     ]
     hint = _hint(context, location, siblings)

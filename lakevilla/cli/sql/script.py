@@ -153,13 +153,13 @@ class ScriptRun:
 
     def _half(self, text: str) -> int:
         """Return the line on which the statement without an end begins."""
-        held, first = "", 1
+        statement, first = "", 1
         for number, line in enumerate(text.splitlines(keepends=True), 1):
-            if not held.strip():
-                held, first = "", number
-            held += line
-            if ";" in line and self._session.is_complete(held):
-                held = ""
+            if not statement.strip():
+                statement, first = "", number
+            statement += line
+            if ";" in line and self._session.is_complete(statement):
+                statement = ""
         return first
 
     def _one(self, text: str, *, is_alone: bool) -> None:

@@ -92,32 +92,32 @@ def show_tables(connection: Connection, lake: str, shown: Sequence[AttachedView]
             raise
 
 
-def _show(connection: Connection, mark: str, one: AttachedView) -> None:
-    name = quote_name(one.view)
-    if not _has_nan(one.rows.schema):
-        connection.register(one.view, one.rows)
+def _show(connection: Connection, mark: str, view: AttachedView) -> None:
+    name = quote_name(view.view)
+    if not _has_nan(view.rows.schema):
+        connection.register(view.view, view.rows)
     else:
-        helper = _HELPER + one.view
-        connection.register(helper, one.rows)
+        helper = _HELPER + view.view
+        connection.register(helper, view.rows)
         connection.execute(f"COMMENT ON VIEW temp.main.{quote_name(helper)} IS {quote_text(mark)}")
         connection.execute(
-            f"CREATE TEMP VIEW {name} AS SELECT {_columns(one.rows.schema)} "
+            f"CREATE TEMP VIEW {name} AS SELECT {_columns(view.rows.schema)} "
             f"FROM temp.main.{quote_name(helper)}"
         )
     connection.execute(f"COMMENT ON VIEW temp.main.{name} IS {quote_text(mark)}")
 
 
-def _show_by_path(connection: Connection, mark: str, one: AttachedView) -> None:
-    if not one.path:
+def _show_by_path(connection: Connection, mark: str, view: AttachedView) -> None:
+    if not view.path:
         return
-    database, *schemas, _ = one.path
+    database, *schemas, _ = view.path
     connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(database)}")
     if schemas:
         connection.execute(
             f"CREATE SCHEMA IF NOT EXISTS {quote_name(database)}.{quote_name(schemas[0])}"
         )
-    full = ".".join(map(quote_name, _full(one.path)))
-    connection.execute(f"CREATE VIEW {full} AS FROM temp.main.{quote_name(one.view)}")
+    full = ".".join(map(quote_name, _full(view.path)))
+    connection.execute(f"CREATE VIEW {full} AS FROM temp.main.{quote_name(view.view)}")
     connection.execute(f"COMMENT ON VIEW {full} IS {quote_text(mark)}")
 
 
@@ -192,11 +192,11 @@ def _refuse_paths(connection: Connection, mark: str, shown: Sequence[AttachedVie
         ).fetchall()
     }
     known: dict[tuple[str, ...], str] = {}
-    for one in shown:
-        if not one.path:
+    for view in shown:
+        if not view.path:
             continue
-        first = one.path[0].lower()
-        full = tuple(part.lower() for part in _full(one.path))
+        first = view.path[0].lower()
+        full = tuple(part.lower() for part in _full(view.path))
         if (
             first in (current.lower(), "temp", "system")
             or first in schemas
@@ -204,14 +204,14 @@ def _refuse_paths(connection: Connection, mark: str, shown: Sequence[AttachedVie
             or full in others
         ):
             raise InvalidOperation(
-                f"attach: the connection has a database or schema {one.path[0]} already, so "
-                f"table {one.view} can't be {'.'.join(one.path)} there: pass "
-                f"tables={{'another_name': {one.view!r}, ...}}"
+                f"attach: the connection has a database or schema {view.path[0]} already, so "
+                f"table {view.view} can't be {'.'.join(view.path)} there: pass "
+                f"tables={{'another_name': {view.view!r}, ...}}"
             )
-        if (other := known.setdefault(full, one.view)) is not one.view:
+        if (other := known.setdefault(full, view.view)) is not view.view:
             raise InvalidOperation(
-                f"attach: tables {other} and {one.view} are both {'.'.join(one.path)} to DuckDB: "
-                f"pass tables={{'another_name': {one.view!r}, ...}}"
+                f"attach: tables {other} and {view.view} are both {'.'.join(view.path)} to DuckDB: "
+                f"pass tables={{'another_name': {view.view!r}, ...}}"
             )
 
 

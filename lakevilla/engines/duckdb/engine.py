@@ -242,19 +242,19 @@ class DuckDBEngine:
         """Write the same rows into new files, one part at a time; see ``engines.base.Engine``."""
         made: list[tuple[Written, ...]] = []
         writers: list[Writer] = []
-        first_held, held = 0, 0
+        first_held, bytes_in_memory = 0, 0
         try:
             for part in parts:
                 writer = self._moving(part.layout, name, z_order_by)
                 writers.append(writer)
                 with self._looked_into(part):
                     made.append((yield from self._moved(writer, part, z_order_by)))
-                held += sum(len(one.body or b"") for one in made[-1])
-                if held > _HELD_BYTES:  # memory holds no more of them than a round of PUTs
+                bytes_in_memory += sum(len(one.body or b"") for one in made[-1])
+                if bytes_in_memory > _HELD_BYTES:  # no more of them than a round of PUTs
                     waiting = made[first_held:]
                     stored = iter((yield from writer.store(list(chain.from_iterable(waiting)))))
                     made[first_held:] = [tuple(islice(stored, len(one))) for one in waiting]
-                    first_held, held = len(made), 0
+                    first_held, bytes_in_memory = len(made), 0
         except (Exception, KeyboardInterrupt):
             for writer in writers:
                 yield from writer.withdraw()

@@ -514,16 +514,16 @@ def _reader(
 
 def in_parts(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
     """Yield the rows in tables of about ``_STAGED_BYTES``; no table if there are no rows."""
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     size = 0
     for batch in rows:
-        held.append(batch)
+        pending.append(batch)
         size += batch.nbytes
         if size >= _STAGED_BYTES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if any(batch.num_rows for batch in held):
-        yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(pending)
+            pending, size = [], 0
+    if any(batch.num_rows for batch in pending):
+        yield pa.Table.from_batches(pending)
 
 
 # -------------------- bins

@@ -189,13 +189,13 @@ class SeenBase(AtBase):
         return (yield from AtBase.views(self, self.seen_by, locations))
 
 
-def same_tables(one: Base, other: Base) -> Program[bool]:
+def same_tables(before: Base, after: Base) -> Program[bool]:
     """Return whether two bases say that they have the same tables under the same names."""
-    yield from fetch_leaves(one.names, one.names.missing())
-    yield from fetch_leaves(other.names, other.names.missing())
-    if one.names != other.names or (yield from shown_in_one(one.clones, other.clones)):
+    yield from fetch_leaves(before.names, before.names.missing())
+    yield from fetch_leaves(after.names, after.names.missing())
+    if before.names != after.names or (yield from shown_in_one(before.clones, after.clones)):
         return False
-    return not (yield from _unequal(one.tables, other.tables, {**one.clones, **other.clones}))
+    return not (yield from _unequal(before.tables, after.tables, {**before.clones, **after.clones}))
 
 
 def state_of(head: Head, name: StateName) -> Program[LakeState]:

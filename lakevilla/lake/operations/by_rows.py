@@ -111,8 +111,9 @@ def _by_keys(
     beneath: Beneath | None,
 ) -> Program[ByRows]:
     layout, keys = snapshot.layout, operation.keys
-    before, after = indexed(layout, keys, old), indexed(layout, keys, new)
-    changed = [key for key in {**before, **after} if not same(before.get(key), after.get(key))]
+    base = indexed(layout, keys, old)
+    theirs = indexed(layout, keys, new)
+    changed = [key for key in {**base, **theirs} if not same(base.get(key), theirs.get(key))]
     if not changed:
         return ByRows()
     ours = yield from _ours(context, snapshot, keys, changed)
@@ -120,7 +121,7 @@ def _by_keys(
     conflicts: list[Row] = []
     equal: list[tuple[frozenset[str], Row]] = []
     for key in changed:
-        base_row, their_row, our_row = before.get(key), after.get(key), ours.get(key)
+        base_row, their_row, our_row = base.get(key), theirs.get(key), ours.get(key)
         act = act_on(base_row, their_row, our_row, operation.on_conflict)
         named = dict(zip(keys, key, strict=True))
         states: Row = {"key": named, "base": base_row, "ours": our_row, "theirs": their_row}

@@ -146,18 +146,18 @@ def register_found(context: Context, found: Sequence[FoundTable]) -> Program[lis
     list of FoundTable
         The new ones: as they are in the lake now, or refused because another client was faster.
     """
-    new = [one for one in found if one.state == "new" and one.snapshot is not None]
+    new = [table for table in found if table.state == "new" and table.snapshot is not None]
     if not new:
         return []
     held = yield from context.head()
     if held is None:
         held = yield from context.make_head()
     context.refuse_foreign_root()
-    yield from load_tables(held.head, [one.location for one in new])
-    before = {one.location: held.head.tables.get(one.location) for one in new}
-    judged = yield from parallel([_claimed(context, held.head, one) for one in new])
-    ours = {one.location: one for one in judged if one.state == "new"}
-    tails = {location: _tail_of(context, one) for location, one in ours.items()}
+    yield from load_tables(held.head, [table.location for table in new])
+    before = {table.location: held.head.tables.get(table.location) for table in new}
+    judged = yield from parallel([_claimed(context, held.head, table) for table in new])
+    ours = {table.location: table for table in judged if table.state == "new"}
+    tails = {location: _tail_of(context, table) for location, table in ours.items()}
 
     def change(head: Head) -> Program[Head | None]:
         # A table that another client added or dropped meanwhile stays as that client made it.
@@ -169,36 +169,38 @@ def register_found(context: Context, found: Sequence[FoundTable]) -> Program[lis
 
     head = yield from replace_until_stored(context, change)
     yield from load_tables(head, ours)
-    return [_as_it_came(head, one) for one in judged]
+    return [_as_it_came(head, table) for table in judged]
 
 
-def _claimed(context: Context, head: Head, one: FoundTable) -> Program[FoundTable]:
-    assert one.snapshot is not None
+def _claimed(context: Context, head: Head, table: FoundTable) -> Program[FoundTable]:
+    assert table.snapshot is not None
     try:
-        yield from claim_table(one.location, head, context.ids, one.snapshot.table_id)
+        yield from claim_table(table.location, head, context.ids, table.snapshot.table_id)
     except StoreError:
         raise
     except LakeVillaError as error:
-        return replace(one, state="refused", reason=error.message, kind=error.kind)
-    return one
+        return replace(table, state="refused", reason=error.message, kind=error.kind)
+    return table
 
 
-def _tail_of(context: Context, one: FoundTable) -> Tail:
-    snapshot = one.snapshot
+def _tail_of(context: Context, table: FoundTable) -> Tail:
+    snapshot = table.snapshot
     assert snapshot is not None
-    context.tails.pop(one.location, None)
+    context.tails.pop(table.location, None)
     newest = snapshot.newest
     entries = {} if newest is None else {newest.version: newest}
-    tail = Tail(one.location, snapshot.version, {snapshot.version: snapshot}, entries, one.seen_at)
+    tail = Tail(
+        table.location, snapshot.version, {snapshot.version: snapshot}, entries, table.seen_at
+    )
     return context.keep_tail(tail)
 
 
-def _as_it_came(head: Head, one: FoundTable) -> FoundTable:
-    state = head.tables.get(one.location)
-    if one.state != "new" or (state is not None and not state.dropped):
-        return one
+def _as_it_came(head: Head, table: FoundTable) -> FoundTable:
+    state = head.tables.get(table.location)
+    if table.state != "new" or (state is not None and not state.dropped):
+        return table
     reason = "another client dropped it meanwhile"
-    return replace(one, state="refused", reason=reason, kind=TableNotFound.kind)
+    return replace(table, state="refused", reason=reason, kind=TableNotFound.kind)
 
 
 def _found(

@@ -29,13 +29,13 @@ def renamed(names: NameMap, renames: Iterable[Rename]) -> NameMap:
     return names
 
 
-def _changes(one: Rename) -> dict[str, str | None]:
+def _changes(rename: Rename) -> dict[str, str | None]:
     changes: dict[str, str | None] = {}
-    if one.old != one.table:
-        changes[one.old] = None
-    elif not is_external(one.table):
-        changes[one.old] = NOWHERE
-    return {**changes, one.new: one.table}
+    if rename.old != rename.table:
+        changes[rename.old] = None
+    elif not is_external(rename.table):
+        changes[rename.old] = NOWHERE
+    return {**changes, rename.new: rename.table}
 
 
 def known_name(names: NameMap, name: str, location: str) -> str:
@@ -56,22 +56,24 @@ def known_name(names: NameMap, name: str, location: str) -> str:
     return location
 
 
-def refuse_taken(context: Context, head: Head | None, names: NameMap, one: Rename) -> Program[None]:
+def refuse_taken(
+    context: Context, head: Head | None, names: NameMap, rename: Rename
+) -> Program[None]:
     """Refuse a new name that would mean two tables, by the names and by the table at its path.
 
     Raises
     ------
     TableExists
     """
-    refuse_reserved(one.new)
-    _check_name(names, one)
-    yield from _refuse_twin(head, names, one)
-    if one.place == one.table:
+    refuse_reserved(rename.new)
+    _check_name(names, rename)
+    yield from _refuse_twin(head, names, rename)
+    if rename.place == rename.table:
         return
-    yield from _refuse_shown(head, one)
-    there = yield from open_tail(context, one.place, missing_ok=True)
+    yield from _refuse_shown(head, rename)
+    there = yield from open_tail(context, rename.place, missing_ok=True)
     if there.tip >= 0:
-        raise _two_tables(one, head)
+        raise _two_tables(rename, head)
 
 
 def names_after(
@@ -87,27 +89,29 @@ def names_after(
         A new name means another table by now.
     """
     renames = renames_of(operations)
-    yield from load_names(head, {name for one in renames for name in (one.old, one.new, one.place)})
-    yield from load_tables(head, [one.place for one in renames])
+    yield from load_names(
+        head, {name for rename in renames for name in (rename.old, rename.new, rename.place)}
+    )
+    yield from load_tables(head, [rename.place for rename in renames])
     names = NameMap() if head is None else head.names
-    made = {one.table for one in operations if isinstance(one, Create)}
+    made = {rename.table for rename in operations if isinstance(rename, Create)}
     changes: dict[str, str | None] = {}
-    for one in renames:
-        stands_for = names.get(one.old)
-        if stands_for != one.table and not (one.old == one.table and stands_for is None):
+    for rename in renames:
+        stands_for = names.get(rename.old)
+        if stands_for != rename.table and not (rename.old == rename.table and stands_for is None):
             raise TableNotFound(
-                f"table {one.old} was renamed or unregistered by another client meanwhile",
-                table=one.table,
+                f"table {rename.old} was renamed or unregistered by another client meanwhile",
+                table=rename.table,
             )
-        _check_name(names, one)
-        yield from _refuse_twin(head, names, one, made)
-        there = None if head is None else head.tables.get(one.place)
-        if one.place != one.table and there is not None and not there.dropped:
-            raise _two_tables(one, head)
-        if one.place != one.table and there is None:
-            yield from _refuse_shown(head, one)
-        names = names.updated(_changes(one))
-        changes |= _changes(one)
+        _check_name(names, rename)
+        yield from _refuse_twin(head, names, rename, made)
+        there = None if head is None else head.tables.get(rename.place)
+        if rename.place != rename.table and there is not None and not there.dropped:
+            raise _two_tables(rename, head)
+        if rename.place != rename.table and there is None:
+            yield from _refuse_shown(head, rename)
+        names = names.updated(_changes(rename))
+        changes |= _changes(rename)
     return changes
 
 

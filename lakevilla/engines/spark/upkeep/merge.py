@@ -455,13 +455,13 @@ def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
 
 
 def _in_parts(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     size = 0
     for batch in rows:
-        held.append(batch)
+        pending.append(batch)
         size += batch.nbytes
         if size >= PARCEL_BYTES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(pending)
+            pending, size = [], 0
+    if pending:
+        yield pa.Table.from_batches(pending)

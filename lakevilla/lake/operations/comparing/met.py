@@ -265,21 +265,21 @@ class Acts:
         for batch in _in_batches(found, self._found_schema(given)):
             indices: dict[str, list[int]] = {"insert": [], "update": [], "delete": []}
             states = zip(*(_rows_in(self.layout, batch, one) for one in _STATES), strict=True)
-            for index, (base_row, their_row, our_row) in enumerate(states):
-                act = act_on(base_row, their_row, our_row, self.on_conflict)
+            for index, (base, theirs, ours) in enumerate(states):
+                act = act_on(base, theirs, ours, self.on_conflict)
                 if act is None:
-                    changed = changed_alike(base_row, their_row, our_row)
+                    changed = changed_alike(base, theirs, ours)
                     if changed:
                         equal[changed] += 1
                         if equal[changed] <= _SHOWN:
-                            alike.append(_shown(self.keys, base_row, our_row, their_row))
+                            alike.append(_shown(self.keys, base, ours, theirs))
                     continue
                 if act != "conflict":
                     indices[act].append(index)
                     continue
                 count += 1
                 if self.on_conflict == "error" and len(conflicts) < _SHOWN:
-                    conflicts.append(_shown(self.keys, base_row, our_row, their_row))
+                    conflicts.append(_shown(self.keys, base, ours, theirs))
             acts += [self._acts(batch, some, act) for act, some in indices.items() if some]
         rows = pa.concat_tables(acts)
         schema = conflict_schema(self.layout, self.keys)
@@ -352,10 +352,10 @@ def as_bags(
 ) -> Program[ByRows]:
     """Apply the rows that differ, none of whose columns is nested; see ``by_rows``."""
     layout = snapshot.layout
-    every = tuple(layout.schema.names)
+    columns = tuple(layout.schema.names)
     sides = {
-        BEFORE: Side(TableInput(layout, files_from_structs(operation.removes)), every),
-        AFTER: Side(TableInput(layout, files_from_structs(operation.adds)), every),
+        BEFORE: Side(TableInput(layout, files_from_structs(operation.removes)), columns),
+        AFTER: Side(TableInput(layout, files_from_structs(operation.adds)), columns),
     }
     moved = aside.keep((yield from engine.meet(sides, MovedRows(layout), aside.prefix)))
     if not moved.rows.keys:
@@ -367,7 +367,7 @@ def as_bags(
         if (pc.sum(files["size"]).as_py() or 0) > context.settings.row_check_limit_bytes:
             return ByRows(skipped=TOO_LARGE)
     table = TableInput(layout, files)
-    sides = {CHANGED: Side(moved.rows, every), OURS: Side(table, every, where, CHANGED)}
+    sides = {CHANGED: Side(moved.rows, columns), OURS: Side(table, columns, where, CHANGED)}
     acts = aside.keep((yield from engine.meet(sides, BagActs(layout), aside.prefix)))
     for one in acts.said:
         if one.lacking is not None:
@@ -477,20 +477,22 @@ class BagActs:
             f"FROM {CHANGED} AS c LEFT JOIN ({counted}) AS o ON {' AND '.join(same)}"
         )
         more = found[_MORE].to_numpy()
-        there = found[_FOUND].to_numpy()
+        present = found[_FOUND].to_numpy()
         rows = found.select(self.layout.schema.names).cast(pa.schema(_plain(self.layout)))
-        going = more < 0
-        lacking = np.flatnonzero(going & (there < -more))
+        is_removed = more < 0
+        lacking = np.flatnonzero(is_removed & (present < -more))
         if len(lacking):
             return Judgement(None, BagReport(rows.slice(int(lacking[0]), 1).to_pylist()[0], 0))
-        back = np.repeat(np.arange(len(more)), np.where(going, there + more, more))
+        added_again = np.repeat(np.arange(len(more)), np.where(is_removed, present + more, more))
         acts = pa.concat_tables(
             [
-                self._acts(rows.take(pa.array(np.flatnonzero(going))), "delete"),
-                self._acts(rows.take(pa.array(back)), "insert"),
+                self._acts(rows.take(pa.array(np.flatnonzero(is_removed))), "delete"),
+                self._acts(rows.take(pa.array(added_again)), "insert"),
             ]
         )
-        return Judgement(acts if acts.num_rows else None, BagReport(None, int(there[going].sum())))
+        return Judgement(
+            acts if acts.num_rows else None, BagReport(None, int(present[is_removed].sum()))
+        )
 
     def _acts(self, rows: pa.Table, act: str) -> pa.Table:
         said = pa.repeat(pa.scalar(act, pa.string()), rows.num_rows)
