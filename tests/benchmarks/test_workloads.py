@@ -96,7 +96,7 @@ def test_clients_share_all_operations_also_where_these_do_not_divide_evenly(tmp_
 
 @pytest.mark.parametrize("name", ["banking", "ycsb_lh"])
 @pytest.mark.night
-def test_clients_are_processes_where_they_are_asked_for(name: str, tmp_path: Path) -> None:
+def test_clients_are_processes_if_requested(name: str, tmp_path: Path) -> None:
     given = {**SMALL[name], "clients_as": "processes"}
     if name == "ycsb_lh":
         given |= {"workloads": "custom1", "systems": "bundled:R|I", "operations": "8"}

@@ -173,7 +173,7 @@ def anywhere(request: pytest.FixtureRequest) -> Place:
     return make_place(request.param, request)
 
 
-def test_tables_of_both_formats_are_found_and_taken_in_by_one_commit(anywhere: Place) -> None:
+def test_tables_of_both_formats_are_found_and_registered_by_one_commit(anywhere: Place) -> None:
     anywhere.write("sales/orders", ROWS)
     anywhere.write("parts", pa.table({"id": [1, 2], "p": ["a", "b"]}), partition_by=["p"])
     with anywhere.connect() as lake:
@@ -406,7 +406,7 @@ def test_a_dotted_name_that_could_mean_two_tables_is_refused(lake: lv.Lake) -> N
         lake.create_table(f"{lake.root}/sales.orders", ROWS)
 
 
-def test_of_two_tables_that_one_name_could_mean_one_is_taken_in(lake: lv.Lake) -> None:
+def test_one_of_two_tables_that_a_name_could_mean_is_registered(lake: lv.Lake) -> None:
     for path in ("a.b", "a/b"):
         write_deltalake(f"{lake.root}/{path}", ROWS)
     assert states(lake) == {"a.b": "refused", "a/b": "new"}

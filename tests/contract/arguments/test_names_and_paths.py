@@ -37,7 +37,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_table_of_an_odd_name_is_read_and_written_by_everyone(place: Place, name: str) -> None:
+def test_a_table_of_an_odd_name_is_read_and_written_by_all_clients(place: Place, name: str) -> None:
     table = f"nested dir/{name}"
     quoted = f"file://{quote(place.root)}/{quote(table)}"
     with place.connect() as lake:
@@ -65,7 +65,9 @@ def _opens(name: str) -> bool:
 
 
 @pytest.mark.parametrize("value", [*ODD, None, "a/b", "a=b", "../up", ".", "#?", "\\", "new\nline"])
-def test_a_partition_value_is_read_as_it_was_written_by_everyone(place: Place, value: Any) -> None:
+def test_a_partition_value_is_read_by_all_clients_as_it_was_written(
+    place: Place, value: Any
+) -> None:
     rows = pa.table({"id": [1, 2], "part": pa.array([value, "other"], pa.string())})
     with place.connect() as lake:
         lake.create_table("t", rows, partition_by="part")
@@ -85,7 +87,9 @@ def test_a_partition_value_is_read_as_it_was_written_by_everyone(place: Place, v
 @pytest.mark.parametrize(
     "column", ["with space", "naïve", "表", "a.b", "a-b", "select", "semi'quote", 'double"quote']
 )
-def test_a_column_of_an_odd_name_is_read_and_written_by_everyone(place: Place, column: str) -> None:
+def test_a_column_of_an_odd_name_is_read_and_written_by_all_clients(
+    place: Place, column: str
+) -> None:
     quoted = '"' + column.replace('"', '""') + '"'
     # Parquet and Delta allow such names under column mapping alone.
     mapped = {"delta.columnMapping.mode": "name"} if " " in column else None

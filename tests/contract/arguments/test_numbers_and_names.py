@@ -80,7 +80,7 @@ def test_versions_and_limits_are_whole_numbers(lake: lv.Lake, number: Any) -> No
         lake.table("a").history(number)
 
 
-def test_a_property_asks_for_files_of_any_size(root: Path) -> None:
+def test_a_property_may_request_files_of_any_size(root: Path) -> None:
     stated = {"delta.targetFileSize": "9999999999t"}
     with lv.connect(str(root)) as lake:
         lake.run(lambda txn: txn.alter("a", set_properties=stated))

@@ -36,7 +36,7 @@ def quietly(lake: lv.Lake, show: Callable[[], str]) -> tuple[str, int]:
     return text, requests.get
 
 
-def test_repr_asks_nothing_of_the_store_and_html_at_most_one_object(lake: lv.Lake) -> None:
+def test_repr_sends_no_request_and_html_at_most_one(lake: lv.Lake) -> None:
     txn = lake.transaction()
     wrote = txn.update("sales/orders", {"id": "id + 1"}, where="true")
     past = lake.snapshot(version=1)
@@ -176,7 +176,7 @@ def test_a_transaction_that_is_dropped_is_warned_of(lake: lv.Lake) -> None:
 
 
 @pytest.mark.night
-def test_python_shows_that_writes_are_lost_without_being_asked(tmp_path: Path) -> None:
+def test_python_warns_by_itself_that_writes_are_lost(tmp_path: Path) -> None:
     program = (
         "import lakevilla as lv\n"
         f"lake = lv.connect({str(tmp_path / 'w')!r})\n"

@@ -180,7 +180,7 @@ def test_an_outcome_stays_unknown_until_the_store_can_be_read_again(
     assert lake.outcome(txn.id).state == ("committed" if lands else "aborted")
 
 
-def test_run_does_not_say_no_where_nobody_knows(quick_place: Place) -> None:
+def test_run_raises_an_unknown_outcome_where_the_commit_is_in_doubt(quick_place: Place) -> None:
     fill(quick_place, {"bank": accounts(1)})
     with quick_place.connect(settings=QUICK) as lake:
         lake.register("bank")

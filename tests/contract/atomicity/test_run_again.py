@@ -318,7 +318,7 @@ class Late(WrappedStore):
 
 
 @pytest.mark.parametrize("resumes", ["before", "after"])
-def test_a_record_that_lands_late_lets_nobody_commit_what_is_run_again(
+def test_a_record_that_is_stored_late_lets_no_client_commit_what_is_run_again(
     place: Place, other: lv.Lake, monkeypatch: pytest.MonkeyPatch, resumes: str
 ) -> None:
     ids: list[str] = []

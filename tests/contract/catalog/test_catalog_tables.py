@@ -107,7 +107,7 @@ def test_commits_are_shown_a_row_for_each_table(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize("where", ["version IN (2, '1')", "version IN ('1', 99)"])
-def test_versions_asked_for_as_text_are_found(lake: lv.Lake, where: str) -> None:
+def test_versions_requested_as_text_are_found(lake: lv.Lake, where: str) -> None:
     found = ask(lake, f"SELECT version FROM lakevilla_commits WHERE {where}")
     assert 1 in {row["version"] for row in found}
 
@@ -313,7 +313,7 @@ def test_a_table_that_cannot_be_opened_is_left_out(local_place: Place) -> None:
 # ------------------------------------------------------------------ cost
 
 
-def test_of_many_tables_those_that_are_asked_for_are_opened(
+def test_only_the_requested_tables_of_many_are_opened(
     local_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leaves, "INLINE_BYTES", 2000)

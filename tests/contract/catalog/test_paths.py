@@ -100,7 +100,7 @@ def test_tables_are_found_by_their_contents(lake: lv.Lake) -> None:
     ]
 
 
-def test_a_path_is_asked_of_another_state(lake: lv.Lake) -> None:
+def test_a_path_is_read_in_another_state(lake: lv.Lake) -> None:
     lake.tag("first", 1)
     lake.branch("etl")
     lake.on("etl").run(lambda txn: txn.append("plain", rows(9)))

@@ -80,7 +80,7 @@ def test_a_warm_append_with_recovery_is_two_puts(lake: lv.Lake) -> None:
     assert cost(lake, append) == Requests(put=2)
 
 
-def test_an_overwrite_that_keeps_all_files_asks_for_no_more_than_one_that_writes_them(
+def test_an_overwrite_that_keeps_all_files_sends_no_more_requests_than_one_that_writes_them(
     lake: lv.Lake,
 ) -> None:
     warm(lake, 1)
@@ -351,7 +351,7 @@ def work_on(tables: list[str], how: str) -> Callable[[lv.Transaction], None]:
 
 @pytest.mark.parametrize("count", QUEUE_WIDTHS)
 @pytest.mark.parametrize("features", QUEUED)
-def test_appends_behind_nobody_cost_one_list_a_table_more_than_without_queues(
+def test_appends_with_none_ahead_cost_one_list_a_table_more_than_without_queues(
     lake: lv.Lake, features: str, count: int
 ) -> None:
     work = work_on(warm(lake, count), "append")

@@ -128,7 +128,7 @@ def test_decimals_of_fewer_digits_and_whole_numbers_are_read(tmp_path: Path) -> 
     assert found == [Decimal("1.50"), Decimal("7.00"), MANY_DIGITS]
 
 
-def test_to_ask_what_decimals_a_file_has_costs_no_read(
+def test_checking_the_decimals_of_a_file_costs_no_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[int] = []

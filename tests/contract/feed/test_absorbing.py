@@ -75,7 +75,7 @@ def test_wrong_names_and_places_are_refused(lake: lv.Lake) -> None:
         lake.on("etl").absorb()
 
 
-def test_of_a_lake_without_tables_nothing_is_taken_in(tmp_path: Path) -> None:
+def test_absorb_finds_nothing_in_a_lake_without_tables(tmp_path: Path) -> None:
     with lv.connect(str(tmp_path / "new")) as lake:
         assert lake.absorb() == []
 

@@ -105,7 +105,7 @@ def test_a_followed_table_is_the_same_under_another_name(lake: lv.Lake) -> None:
     assert [(v.version, list(v.tables)) for v in until(feed, 3)] == [(2, ["b"]), (3, ["b"])]
 
 
-def test_other_clients_commits_are_taken_in_by_the_follower_itself(
+def test_the_follower_absorbs_commits_of_other_clients_itself(
     lake: lv.Lake, shared_place: Place
 ) -> None:
     lake.create_table("a", [{"id": 0}])

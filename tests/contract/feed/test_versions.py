@@ -92,7 +92,7 @@ def test_showing_a_version_reads_no_rows_and_another_process_gets_all(lake: lv.L
     assert (again, dict(again.tables)) == (last, dict(last.tables))
 
 
-def test_the_range_ends_where_the_lake_was_when_it_was_asked_for(lake: lv.Lake) -> None:
+def test_the_range_ends_at_the_version_at_which_it_was_requested(lake: lv.Lake) -> None:
     shop(lake)
     versions = lake.changes(0)
     lake.run(both)

@@ -87,7 +87,7 @@ def test_rows_appended_and_then_named_again_conflict_with_a_read_that_missed_the
             txn.commit()
 
 
-def test_files_that_are_only_named_again_or_moved_conflict_with_nobody(place: Place) -> None:
+def test_files_that_are_only_named_again_or_moved_conflict_with_no_read(place: Place) -> None:
     with place.connect() as lake:
         txn = lake.transaction()
         assert values(txn.read("t", where="part = 'a'")) == [1, 2]

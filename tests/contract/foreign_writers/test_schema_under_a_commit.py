@@ -338,7 +338,7 @@ def test_a_table_that_another_client_replaces_in_its_own_log_is_the_same_table(
     goes_on(plain)
 
 
-def test_a_table_made_again_is_taken_in_again_by_unregister_and_register(plain: Place) -> None:
+def test_a_table_made_again_enters_the_lake_by_unregister_and_register(plain: Place) -> None:
     make_anew(plain, 5)
     before = lake_state(plain)
     with plain.connect() as lake:

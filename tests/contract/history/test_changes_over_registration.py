@@ -116,7 +116,7 @@ def test_a_table_that_was_not_there_comes_with_all_its_rows(place: Place) -> Non
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_any_two_versions_at_which_it_was_there(place: Place, seed: int) -> None:
+def test_changes_between_any_two_versions_with_the_table_are_right(place: Place, seed: int) -> None:
     source = random.Random(seed)
     with made(place) as lake:
         there = [newest(lake)]

@@ -34,7 +34,7 @@ def seen(root: Path) -> list[int]:
 
 @pytest.mark.parametrize("features", [ENTRY, HEAD], ids=["entry", "head"])
 @pytest.mark.parametrize("commits", [0, 1, 3])
-def test_a_table_made_in_anothers_place_is_not_buried(
+def test_a_table_made_in_the_place_of_another_is_not_overwritten(
     tmp_path: Path, features: lv.Feature, commits: int
 ) -> None:
     """Whether it has fewer versions than the one before, as many, or more."""

@@ -365,7 +365,7 @@ def test_a_number_that_is_none_or_too_large_is_no_reason_to_expire_sooner(
         assert other.table("t").vacuum(dry_run=False) == []
 
 
-def test_files_that_nobody_names_go_when_they_are_old_and_nothing_else(
+def test_files_that_no_version_names_are_deleted_when_they_are_old_and_no_others(
     place: Place, lake: lv.Lake
 ) -> None:
     root = Path(place.uri("t"))

@@ -102,7 +102,7 @@ def is_named(lake: lv.Lake, key: str) -> bool:
         objects.put(key, body, ANY)
 
 
-def test_the_report_names_table_key_and_transaction_and_what_nobody_hashed(
+def test_the_report_names_table_key_and_transaction_and_counts_files_without_a_hash(
     local_place: Place,
 ) -> None:
     lake = filled(local_place)
@@ -178,7 +178,7 @@ def test_a_sample_reads_some_files_and_queries_the_size_of_each(local_place: Pla
     assert keys_of(lake.verify(sample=0.01)) == set(keys)
 
 
-def test_a_lake_that_is_not_there_is_well(tmp_path: Path) -> None:
+def test_verify_reports_a_lake_that_does_not_exist_as_empty(tmp_path: Path) -> None:
     report = lv.connect(str(tmp_path / "nothing")).verify()
     assert report.ok
     assert [finding.kind for finding in report.findings] == ["empty"]

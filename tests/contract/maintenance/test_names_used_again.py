@@ -251,7 +251,7 @@ def test_an_interrupted_deletion_is_finished_by_drop_table(place: Place, lake: l
         lake.create_table("t", rows(5))
 
 
-def test_gc_finishes_a_deletion_that_nobody_goes_on_with(
+def test_gc_finishes_a_deletion_that_was_abandoned(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     half_deleted(place, lake)

@@ -181,7 +181,7 @@ def test_a_record_that_makes_no_sense_is_stale_after_a_lease(lake: lv.Lake, body
 
 
 @pytest.mark.parametrize("txn", [YEAR_1970, YEAR_2100, LAST_YEAR])
-def test_the_date_in_an_id_makes_nobody_stale_or_immortal(lake: lv.Lake, txn: str) -> None:
+def test_the_date_in_an_id_makes_no_transaction_stale_or_immortal(lake: lv.Lake, txn: str) -> None:
     store(lake, marker_key("x", 1), marker(txn))
     store(lake, record_key(txn), record(txn))
     assert LEASE_SECONDS <= gets_through(lake) < SOON
@@ -310,7 +310,7 @@ def test_a_place_whose_marker_is_deleted_is_taken_again(place: Place) -> None:
         assert left_over(one, "x") == []
 
 
-def test_a_reservation_of_nobody_holds_nobody_up(place: Place) -> None:
+def test_a_reservation_of_a_transaction_that_ended_delays_no_other(place: Place) -> None:
     """HEAD names a holder whose record is gone: the next commit drops it."""
     with place.connect() as lake:
         head = head_of(place)

@@ -186,7 +186,9 @@ def test_registered_names_are_reported(shop: Place, operator: lv.Lake, tmp_path:
     txn.abort()
 
 
-def test_looking_asks_for_little(shop: Place, operator: lv.Lake) -> None:
+def test_listing_transactions_costs_one_list_and_one_get_each(
+    shop: Place, operator: lv.Lake
+) -> None:
     dead = [died(shop) for _ in range(3)]
     with inside(operator).requests.counting() as counts:
         assert len(operator.transactions()) == 3

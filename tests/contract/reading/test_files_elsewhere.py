@@ -77,7 +77,7 @@ VERBS: dict[str, Callable[[lv.Lake], Any]] = {
 
 
 @pytest.mark.parametrize("verb", [*VERBS])
-def test_no_verb_reads_a_file_elsewhere_unasked(table: Path, verb: str) -> None:
+def test_no_verb_reads_a_file_outside_without_permission(table: Path, verb: str) -> None:
     with lv.connect(table.parent) as lake:
         with pytest.raises(lv.InvalidOperation) as refused:
             VERBS[verb](lake)

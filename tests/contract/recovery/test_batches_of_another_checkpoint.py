@@ -161,7 +161,9 @@ def test_a_batch_that_was_not_committed_is_any_checkpoint_s(
         assert values(lake.snapshot().read("t")) == [0]
 
 
-def test_a_pair_that_is_no_batch_asks_for_no_checkpoint(quick_place: Place, write: Write) -> None:
+def test_an_idempotency_pair_that_is_no_batch_needs_no_checkpoint(
+    quick_place: Place, write: Write
+) -> None:
     with quick_place.connect() as lake:
         lake.create_table("t", {"id": "long"})
         write(lake, 3, "first")

@@ -145,9 +145,7 @@ def test_a_batch_without_rows_may_have_some_when_it_comes_again(
         assert ids(lake) == [0, 1, 2]
 
 
-def test_a_function_that_leaves_out_batches_is_not_asked_for_them(
-    quick_place: Place, bring: Bring
-) -> None:
+def test_batches_that_a_function_leaves_out_are_no_gap(quick_place: Place, bring: Bring) -> None:
     with made(quick_place) as lake:
         for number in (0, 3, 5):
             bring(lake, number, by_spark=False)

@@ -150,7 +150,7 @@ def test_a_transaction_that_was_dropped_is_not_renewed_any_more(place: Place) ->
         assert not list((Path(place.root) / "orders/_lakevilla/markers").glob("*.json"))
 
 
-def test_short_transactions_ask_nothing_of_the_store_for_it(place: Place) -> None:
+def test_short_transactions_send_no_request_for_the_heartbeat(place: Place) -> None:
     with leased(place, lease_seconds=30.0) as (lake, watched):
         for _ in range(3):
             begin(lake).commit()
@@ -166,7 +166,7 @@ def test_closing_the_lake_stops_it(place: Place) -> None:
     assert not threads()
 
 
-def test_a_store_that_fails_for_a_while_is_asked_again(place: Place) -> None:
+def test_a_store_that_fails_for_a_while_gets_the_request_again(place: Place) -> None:
     settings = lv.Settings(lease_seconds=LEASE, retry_limit=1)
     with place.connect(settings=settings) as lake:
         inside(lake).client.ensure_safe_store()

@@ -58,7 +58,7 @@ def test_a_lease_that_fits_the_store_is_taken(tmp_path: Path, slow: Any) -> None
 
 
 @pytest.mark.parametrize("lease", [0.049, 1e-9])
-def test_a_lease_too_short_for_any_process_is_refused_unasked(
+def test_a_lease_too_short_for_any_process_is_refused_without_a_request(
     tmp_path: Path, slow: Any, lease: float
 ) -> None:
     slow(LatencyProfile("never asked", 60.0, 60.0, 60.0, 60.0, 60.0))
@@ -67,7 +67,7 @@ def test_a_lease_too_short_for_any_process_is_refused_unasked(
 
 
 @pytest.mark.parametrize("lease", [30.0, 3600.0])
-def test_the_default_and_longer_leases_ask_nothing(tmp_path: Path, lease: float) -> None:
+def test_the_default_and_longer_leases_send_no_request(tmp_path: Path, lease: float) -> None:
     with connect(tmp_path, lease) as lake:
         assert inside(lake).requests.snapshot().total == 0
     with lv.connect(str(tmp_path)) as lake:

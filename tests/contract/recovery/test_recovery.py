@@ -121,7 +121,7 @@ def test_a_resumed_transaction_redoes_what_is_in_conflict(lake: lv.Lake, shop: P
     assert [row["qty"] for row in shop.seen("orders")] == [11, 21, 31, 41, 6]
 
 
-def test_every_operation_is_saved_if_asked_for(lake: lv.Lake, shop: Place) -> None:
+def test_every_operation_is_saved_if_requested(lake: lv.Lake, shop: Place) -> None:
     txn = lake.transaction(durability="every_op")
     txn.append("orders", {"id": [5], "qty": [5]})
     txn.append("orders", {"id": [6], "qty": [6]})
@@ -296,7 +296,7 @@ def test_asking_for_the_outcome_ends_an_undecided_transaction(lake: lv.Lake, sho
     assert state(shop) == (False, False)
 
 
-def test_the_outcome_of_what_nobody_knows_is_aborted_and_stays_so(lake: lv.Lake) -> None:
+def test_the_outcome_of_an_unknown_transaction_is_aborted_and_stays_so(lake: lv.Lake) -> None:
     unknown = lake.transaction().id
     assert lake.outcome(unknown).state == "aborted"
     assert lake.outcome(unknown).state == "aborted"
@@ -622,7 +622,7 @@ def test_a_key_of_a_client_that_died_decided_is_done(lake: lv.Lake, shop: Place)
     assert count(shop) == 1
 
 
-def test_the_outcome_of_a_key_that_nobody_used_is_expired(lake: lv.Lake) -> None:
+def test_the_outcome_of_an_unused_key_is_expired(lake: lv.Lake) -> None:
     assert lake.outcome(idempotency_key="never").state == "expired"
 
 

@@ -610,7 +610,7 @@ def test_a_transaction_is_aborted_through_each_branch_and_the_lake(lake: lv.Lake
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_an_outcome_is_unknown_where_its_branch_ends_while_it_is_asked_for(
+def test_an_outcome_is_unknown_if_its_branch_ends_while_it_is_requested(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch, is_made_again: bool
 ) -> None:
     shop(lake, "delta")

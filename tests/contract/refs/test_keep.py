@@ -376,7 +376,7 @@ def test_a_branch_of_a_kept_tag_is_written_tagged_compared_and_merged(
         assert other.doctor(files=True).ok
 
 
-def test_a_table_that_nobody_has_changed_needs_nothing(lake: lv.Lake) -> None:
+def test_keep_does_nothing_for_an_unchanged_table(lake: lv.Lake) -> None:
     lake.create_table("stock", [{"sku": "tea", "qty": 5}])
     lake.tag("closing")
     assert lake.keep("closing").findings == ()

@@ -183,7 +183,7 @@ def test_protection_of_main_leaves_branches_writable_and_is_set_on_the_lake_alon
         assert not other.is_main_protected()
 
 
-def test_a_lake_that_nobody_has_written_yet_can_be_protected(tmp_path: Any) -> None:
+def test_a_lake_without_any_commit_can_be_protected(tmp_path: Any) -> None:
     with lv.connect(tmp_path) as lake:
         lake.protect_main(on=False)
         assert not lake.is_main_protected()

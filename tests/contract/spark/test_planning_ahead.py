@@ -96,7 +96,7 @@ def test_a_checkpoint_does_not_hide_how_few_files_there_are(place: Place, lake: 
     assert ids(reader, reader.partitions()) == [0, 1, 2, 3]
 
 
-def test_other_columns_than_were_asked_for_are_planned_again(place: Place, lake: lv.Lake) -> None:
+def test_columns_other_than_the_planned_ones_are_planned_again(place: Place, lake: lv.Lake) -> None:
     from pyspark.sql.types import LongType, StructType
 
     source, schema = loaded(place, where="id > 0")

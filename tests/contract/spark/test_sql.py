@@ -229,7 +229,7 @@ def test_only_columns_that_a_query_can_mean_are_read(query: str, named: set[str]
     assert found == named if named is None else found is not None and found >= named
 
 
-def test_only_the_named_columns_are_asked_of_the_files(
+def test_only_the_named_columns_are_read_from_the_files(
     spark: SparkSession, lake: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     python = lv.connect(lake.root, spark=spark, spark_reader="python")

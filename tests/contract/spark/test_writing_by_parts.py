@@ -400,9 +400,7 @@ def test_dynamic_partitions_replace_those_that_come(place: Place, lake: lv.Lake)
 
 
 @pytest.mark.parametrize("mode", ["merge", "overwrite"])
-def test_columns_come_with_the_rows_if_that_is_asked_for(
-    place: Place, lake: lv.Lake, mode: str
-) -> None:
+def test_columns_come_with_the_rows_if_requested(place: Place, lake: lv.Lake, mode: str) -> None:
     wider = SCHEMA.append(pa.field("w", pa.float64()))
     with pytest.raises(lv.InvalidOperation, match=r"no column 'w'.*mergeSchema"):
         Job(place, schema=wider)

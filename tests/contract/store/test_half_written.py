@@ -71,7 +71,7 @@ def append_and_die_halfway(root: str, features: lv.Feature) -> None:
 
 
 @pytest.mark.night
-def test_half_a_file_of_a_killed_writer_is_in_nobodys_way(
+def test_half_a_file_of_a_killed_writer_hinders_no_client(
     local_place: Place, features: lv.Feature
 ) -> None:
     with local_place.connect() as lake:

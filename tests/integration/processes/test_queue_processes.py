@@ -96,7 +96,7 @@ def transfers(place: Place) -> set[int]:
 
 @pytest.mark.timeout(0 if KILLS > 100 else 300)
 @pytest.mark.night
-def test_processes_killed_in_their_queues_hold_nobody_up_and_leave_nothing_half(
+def test_processes_killed_in_their_queues_delay_no_other_and_leave_nothing_half(
     tmp_path: Path,
 ) -> None:
     place = Place(str(tmp_path / "lake"))

@@ -176,7 +176,7 @@ def test_a_thread_whose_read_is_outdated_by_its_group_is_refused_alone():
     assert added["b"] == [100, 101, 102, 1100]
 
 
-def test_an_aborted_thread_does_not_commit_and_holds_up_nobody():
+def test_an_aborted_thread_does_not_commit_and_delays_no_other():
     begun = {}
 
     def fencer(context, client):

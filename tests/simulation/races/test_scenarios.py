@@ -127,7 +127,7 @@ def test_committer_that_slept_through_gc_finds_itself_fenced():
     invariants.no_orphan_files(simulation.store, TABLES)
 
 
-def test_committer_that_slept_while_nobody_committed_commits_in_spite_of_gc():
+def test_committer_that_slept_while_no_other_committed_commits_in_spite_of_gc():
     """A HEAD that was set back by this very commit would look the same to gc."""
     simulation = lake()
     process = Process(simulation, one_update(5)).until(HEAD)

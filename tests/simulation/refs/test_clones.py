@@ -255,7 +255,7 @@ def test_a_write_to_a_clone_and_its_end_are_ordered_one_after_the_other(write, n
 
 
 @pytest.mark.parametrize("other", [makes_table("k"), makes_table("k/x")])
-def test_of_a_clone_and_a_table_at_one_place_one_is_there(other):
+def test_one_of_a_clone_and_a_table_at_one_path_is_created(other):
     def build(faults, schedule):
         simulation = of_one_commit((), faults, schedule)
         simulation.add("cloner", clones())
@@ -457,10 +457,10 @@ RARE = {
         test_a_clone_shows_the_state_of_its_source_in_each_order_of_the_requests(updates, ())
     ),
     "clones_in_tags_forgotten": test_a_tag_shows_what_a_clone_did_when_that_has_ended,
-    "created_under_a_clone": lambda: test_of_a_clone_and_a_table_at_one_place_one_is_there(
+    "created_under_a_clone": lambda: test_one_of_a_clone_and_a_table_at_one_path_is_created(
         makes_table("k")
     ),
-    "mounted_over_a_table": lambda: test_of_a_clone_and_a_table_at_one_place_one_is_there(
+    "mounted_over_a_table": lambda: test_one_of_a_clone_and_a_table_at_one_path_is_created(
         makes_table("k/x")
     ),
     "restored_from_a_clone_that_ended": (test_a_restored_state_of_a_clone_is_kept_or_refused),

@@ -137,12 +137,12 @@ def crowded():
         yield
 
 
-def test_in_a_crowd_nobody_writes_directly_either():
+def test_no_client_of_a_crowd_writes_directly():
     with crowded():
         assert interleavings(beside(writes, writes), nothing_slips_in, limit=SCHEDULES) == SCHEDULES
 
 
-def test_upkeep_does_not_take_along_what_writes_directly():
+def test_upkeep_includes_no_direct_write():
     """It was proposed before main was protected, and is not answered yet."""
     simulation = a_branch()
     rows = pa.Table.from_pylist([{"id": 9, "balance": 1, "items": ""}])
@@ -171,7 +171,7 @@ RULES = {
     "protected_by_its_verbs_alone": lambda: (
         test_no_direct_write_is_committed_once_main_is_protected(writes)
     ),
-    "protection_unknown_to_who_takes_along": test_upkeep_does_not_take_along_what_writes_directly,
+    "protection_unknown_to_who_takes_along": test_upkeep_includes_no_direct_write,
 }
 
 

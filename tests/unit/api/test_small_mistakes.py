@@ -36,7 +36,7 @@ def test_a_rename_onto_a_table_says_that_there_is_one(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize("verb", ["cherry_pick", "revert"])
-def test_a_commit_that_is_not_there_is_named_as_it_was_asked_for(lake: lv.Lake, verb: str) -> None:
+def test_a_missing_commit_is_named_as_the_caller_named_it(lake: lv.Lake, verb: str) -> None:
     with pytest.raises(lv.VersionNotFound, match="no global version 999"):
         getattr(lake, verb)(999)
 

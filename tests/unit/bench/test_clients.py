@@ -100,7 +100,7 @@ def test_in_an_open_loop_a_slow_operation_delays_those_behind_it() -> None:
     assert all(step.busy_seconds < 0.15 for step in steps[1:]), "they were fast by themselves"
 
 
-def test_operations_arrive_at_the_rate_that_was_asked_for(tmp_path: Path) -> None:
+def test_operations_arrive_at_the_requested_rate(tmp_path: Path) -> None:
     found = arrivals(50.0, Random(1))
     assert 35 < [next(found) for _ in range(2000)][-1] < 45
     clients = [Client(Steps(20)) for _ in range(2)]

@@ -144,7 +144,7 @@ def test_guard_and_unguard(root: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["doctor", "recover", "gc"])
-def test_a_healthy_lake_is_well(root: str, command: str) -> None:
+def test_doctor_recover_and_gc_report_a_healthy_lake_as_well(root: str, command: str) -> None:
     assert run(command, root)["ok"] is True
     assert "well" in CliRunner().invoke(app, [command, root]).stdout
 

@@ -28,7 +28,7 @@ def test_rows_are_given_once_and_in_order_however_they_are_taken() -> None:
     assert (rows.take(None), len(rows.rest()), rows.count) == ([], 0, _CHUNKS * _OF)
 
 
-def test_all_of_them_are_taken_in_one_go() -> None:
+def test_all_rows_are_fetched_in_one_call() -> None:
     assert _rows().take(None) == [(n,) for n in range(_CHUNKS * _OF)]
 
 

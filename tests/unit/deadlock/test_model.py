@@ -34,7 +34,7 @@ def random_plans(generator: random.Random) -> dict[str, Plan]:
 
 
 @pytest.mark.parametrize("seed", range(how_many(5, whole=20)))
-def test_everybody_finishes_in_any_order_of_steps(seed: int) -> None:
+def test_each_transaction_finishes_in_any_order_of_steps(seed: int) -> None:
     generator = random.Random(seed)
     shifts = 0
     for _ in range(100):

@@ -42,7 +42,7 @@ def test_a_transaction_that_waits_for_a_ring_does_not_give_way() -> None:
     assert gives_way("c", edges) == frozenset()
 
 
-def test_whom_a_ring_waits_for_is_not_asked() -> None:
+def test_a_transaction_that_a_cycle_waits_for_does_not_give_way() -> None:
     assert gives_way("c", [*ring("a", "b"), edge("a", "c"), edge("b", "c")]) == frozenset()
 
 

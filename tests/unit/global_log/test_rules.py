@@ -22,7 +22,7 @@ def both(versions, **options):
     return fires(versions, reads=True, writes=True, **options)
 
 
-def test_a_table_that_nobody_else_has_changed_is_compatible():
+def test_a_table_without_changes_by_other_clients_is_compatible():
     assert both(versions()) is None
 
 
@@ -35,7 +35,7 @@ def test_figure_6_the_second_of_two_that_update_one_table_loses_an_update():
     assert fires(versions(hidden=8, log=8), reads=False, writes=True) is Rule.R2
 
 
-def test_figure_6_a_table_that_nobody_knew_is_compatible():
+def test_figure_6_a_table_that_head_does_not_know_is_compatible():
     # T4 creates Bank z: the global version log can't have moved on from what it lacks.
     assert both(versions(read=-1, hidden=-1, log=None, write=0)) is None
 

@@ -142,7 +142,7 @@ def test_the_state_does_not_show_whether_a_commit_behind_a_pending_change_of_col
     assert outcome(first_unfit(context, head, "t", tail, refs, parts), Missing(), Missing()) is None
 
 
-def test_files_elsewhere_are_nobodys_to_miss() -> None:
+def test_files_in_other_stores_never_count_as_lost() -> None:
     keys = ["t/a", "s3://bucket/b", "t/c"]
     assert outcome(lost_for_good(keys), THERE, Missing()) == ["t/c"]
 

@@ -134,7 +134,7 @@ class _Struck(dict[Any, Any]):
         return super().__iter__()
 
 
-def test_ctrl_c_as_answers_are_given_leaves_nobody_waiting() -> None:
+def test_ctrl_c_as_answers_are_given_leaves_no_member_waiting() -> None:
     group: Group[Member[str]] = Group()
     leader, follower = Member[str](), Member[str]()
     group.enter(leader)

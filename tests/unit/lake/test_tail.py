@@ -23,7 +23,7 @@ def test_a_tail_grows_by_one_entry_at_a_time_and_forgets_the_oldest(
     assert sorted(first.entries) == [0], "a value: nobody changes one that another holds"
 
 
-def test_an_entry_that_does_not_follow_is_never_taken_in() -> None:
+def test_a_tail_refuses_an_entry_that_does_not_follow_it() -> None:
     context = by_hand.make_context()
     tail = by_hand.make_tail(context)
     newer = by_hand.with_entry(context, tail, Change())

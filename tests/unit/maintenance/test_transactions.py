@@ -62,7 +62,7 @@ def test_a_record_that_was_left_behind_does_not_hide_its_commit(
     assert described(lake)[txn.id].state == "committed"
 
 
-def test_an_aborted_one_is_aborted_though_its_record_is_still_there(
+def test_an_aborted_transaction_is_listed_as_aborted_though_its_record_exists(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn_id = saved(peer)

@@ -72,7 +72,7 @@ def test_lower_tickets_go_first_and_higher_ones_do_not(
     assert state(txn) is State.FIRST
 
 
-def test_appends_pass_each_other_and_writes_pass_nobody(
+def test_appends_pass_each_other_and_writes_pass_none(
     context: Context, txn: TransactionState
 ) -> None:
     assert txn.claims.queue is not None

@@ -129,7 +129,7 @@ def test_reads_pass_reads_and_appends_pass_appends(ours: str, theirs: str) -> No
 
 
 @pytest.mark.parametrize(("held", "wanted"), list(itertools.product(ACCESSES, ACCESSES)))
-def test_a_ticket_covers_what_nobody_could_pass_under_it(held: str, wanted: str) -> None:
+def test_a_ticket_covers_accesses_that_let_no_other_pass_it(held: str, wanted: str) -> None:
     covered = {("read", "read"), ("append", "append"), *(("write", a) for a in ACCESSES)}
     assert covers(held, wanted) == ((held, wanted) in covered)  # type: ignore[arg-type]
     # What it means: whoever is let pass by what is held would be by what is wanted.

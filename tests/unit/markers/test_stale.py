@@ -72,7 +72,7 @@ def test_a_transaction_silent_for_its_lease_is_dead_until_its_record_changes(
         assert bool(dead(txn, wait, [OTHER])) == gone
 
 
-def test_a_marker_that_nobody_can_read_is_dead_after_ones_own_lease(
+def test_an_unreadable_marker_is_dead_after_the_readers_own_lease(
     txn: TransactionState, wait: Wait, clock: by_hand.StoppedClock
 ) -> None:
     torn = Unreadable(1, newer=False, error=BROKEN)
@@ -95,7 +95,7 @@ def test_a_marker_that_its_live_owner_does_not_name_is_unrecorded_in_the_second_
     assert without_records(wait, [OTHER]) == [], "and is looked at anew from there on"
 
 
-def test_a_waiter_that_no_longer_names_its_ticket_has_shifted_and_is_asked_once(
+def test_a_waiter_that_no_longer_names_its_ticket_has_shifted_and_is_checked_once(
     wait: Wait,
 ) -> None:
     seen(wait, "1", 1, waits=True)
@@ -107,7 +107,7 @@ def test_a_waiter_that_no_longer_names_its_ticket_has_shifted_and_is_asked_once(
     assert not have_moved(wait, [OTHER]), "who waits for nobody may lag behind"
 
 
-def test_the_places_of_the_dead_are_given_up_and_newer_ones_of_nobody_knows_whom_are_not(
+def test_places_of_dead_transactions_are_given_up_and_those_of_a_newer_format_are_not(
     txn: TransactionState, wait: Wait
 ) -> None:
     seen(wait, "one", 1)

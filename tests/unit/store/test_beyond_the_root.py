@@ -111,7 +111,7 @@ def test_a_store_opens_no_local_file(effect: Effect, asks: Asks) -> None:
     assert counted == Requests()
 
 
-def test_another_store_is_not_asked_about(tmp_path: Path) -> None:
+def test_a_request_to_another_store_is_refused(tmp_path: Path) -> None:
     runner = runner_at("s3://no-such-bucket/lake")
 
     with runner.requests.counting() as counted, pytest.raises(InvalidOperation):

@@ -84,7 +84,7 @@ class Driver:
 
 
 @pytest.mark.parametrize(("effect", "wanted", "_"), BOTH)
-def test_a_write_is_searched_for_until_nobody_can_overwrite_it_unknowingly(
+def test_a_write_is_searched_for_until_no_client_can_overwrite_it_unknowingly(
     effect: Put, wanted: Any, _: Any
 ) -> None:
     answers = [wanted, Stored(NEW), FOUND_OURS, Unchanged(), FOUND_OURS]

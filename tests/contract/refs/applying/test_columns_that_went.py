@@ -77,7 +77,7 @@ Verb = Callable[..., Any]
 
 @VERBS
 @COLUMNS
-def test_a_column_that_the_branch_drops_takes_no_value_of_the_lake_along(
+def test_a_column_that_the_branch_drops_removes_no_value_of_the_lake(
     lake: lv.Lake, verb: Verb, column: str, kind: Format
 ) -> None:
     if kind == "iceberg" and column == "s.y":
@@ -95,7 +95,7 @@ def test_a_column_that_the_branch_drops_takes_no_value_of_the_lake_along(
 
 @VERBS
 @COLUMNS
-def test_a_column_that_the_lake_has_dropped_takes_no_value_of_the_branch_along(
+def test_a_column_that_the_lake_has_dropped_removes_no_value_of_the_branch(
     lake: lv.Lake, verb: Verb, column: str, kind: Format
 ) -> None:
     puts(lake.on("etl"))

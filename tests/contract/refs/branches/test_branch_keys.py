@@ -85,7 +85,7 @@ def _settled(lake: lv.Lake) -> None:
         (_settled, {"stock": "kept"}, ["tea"]),
     ],
 )
-def test_keys_are_taken_along_by_a_merge_that_changes_no_table(
+def test_a_merge_that_changes_no_table_includes_the_keys(
     shopped: lv.Lake,
     change: Callable[[lv.Lake], None],
     tables: dict[str, str],

@@ -146,7 +146,7 @@ def test_nothing_is_written_where_another_table_is_made_in_its_place(format):
 
 
 @formats
-def test_no_row_is_acknowledged_once_the_data_is_gone_and_head_is_asked(format):
+def test_no_row_is_acknowledged_once_the_data_is_deleted_and_head_was_read(format):
     for _, process, asked in every_point(deleting, format, Feature.NONE):
         assert asked or result_of(process) in (ConflictError, TableNotFound)
 
@@ -156,4 +156,4 @@ def test_a_client_that_commits_by_an_old_head_is_caught():
         PLANTED["entries_by_an_old_head"].plant(),
         pytest.raises((AssertionError, LakeVillaError)),
     ):
-        test_no_row_is_acknowledged_once_the_data_is_gone_and_head_is_asked("delta")
+        test_no_row_is_acknowledged_once_the_data_is_deleted_and_head_was_read("delta")

@@ -259,7 +259,7 @@ def test_a_reuse_that_does_not_check_for_the_deletion_is_caught():
 
 
 @formats
-def test_rows_of_clients_that_read_no_head_go_like_those_that_were_there(format):
+def test_rows_of_clients_that_read_no_head_are_replaced_with_the_older_rows(format):
     for simulation, process, _ in every_point(foreign(format), format):
         versions = len(log_of(simulation, format))  # two that were there, and theirs
         mine = process.finish()
@@ -275,7 +275,7 @@ def test_rows_of_clients_that_read_no_head_go_like_those_that_were_there(format)
 
 def test_a_reuse_that_keeps_rows_of_the_old_definition_is_caught():
     with PLANTED["rows_of_the_old_definition"].plant(), pytest.raises(AssertionError):
-        test_rows_of_clients_that_read_no_head_go_like_those_that_were_there("delta")
+        test_rows_of_clients_that_read_no_head_are_replaced_with_the_older_rows("delta")
 
 
 @formats

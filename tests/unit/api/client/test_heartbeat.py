@@ -98,7 +98,7 @@ def test_a_record_added_after_all_have_ended_starts_the_heartbeat_again(
         assert record.over.wait(20)
 
 
-def test_once_closed_nobody_is_renewed(heartbeat: Heartbeat) -> None:
+def test_a_closed_heartbeat_renews_no_record(heartbeat: Heartbeat) -> None:
     record = Record(1_000_000)
     heartbeat.add(record)
     heartbeat.close()

@@ -39,7 +39,7 @@ def checked(lease_seconds: float, latencies: Sequence[float]) -> int:
         return asked
 
 
-def test_the_default_asks_nothing() -> None:
+def test_the_default_lease_sends_no_request() -> None:
     assert checked(Settings().lease_seconds, ()) == 0
 
 
@@ -59,6 +59,6 @@ def test_a_too_short_lease_is_refused_with_one_that_is_long_enough() -> None:
     assert checked(3.0, [0.05] * 5) == 5
 
 
-def test_below_what_a_busy_process_can_keep_no_store_is_asked() -> None:
+def test_a_lease_below_the_possible_is_refused_without_a_request() -> None:
     with pytest.raises(lv.InvalidOperation, match=r"set it to 0\.05 or more"):
         checked(0.01, ())

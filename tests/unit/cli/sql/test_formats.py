@@ -44,9 +44,7 @@ STOCK = "SELECT sku, qty FROM stock ORDER BY qty"
         ("markdown", "| sku | qty |\n| --- | ---: |\n| jam | 1 |\n| tea | 5 |\n"),
     ],
 )
-def test_rows_are_written_in_the_form_that_is_asked_for(
-    root: str, form: str, expected: str
-) -> None:
+def test_rows_are_printed_in_the_requested_form(root: str, form: str, expected: str) -> None:
     assert invoke("sql", root, STOCK, "--format", form).stdout == expected
 
 

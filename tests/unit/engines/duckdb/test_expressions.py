@@ -228,7 +228,7 @@ def test_merge_columns_are_rendered_with_their_alias() -> None:
     assert evaluate(tree, {"s": {"id": 1}, "t": {"id": 1}}) is True
 
 
-def test_a_struct_field_raises_for_the_rows_asked_for_alone() -> None:
+def test_a_struct_field_raises_for_the_requested_rows_alone() -> None:
     schema = pa.schema([("st", pa.struct([("v", pa.string())])), ("n", pa.int64())])
     tree = bind(parse_expression("cast(st.v as long)"), schema, predicate=False)
     connection = duckdb.connect()

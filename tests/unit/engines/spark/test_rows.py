@@ -152,7 +152,7 @@ def test_rows_are_given_in_the_very_columns_that_spark_has_got() -> None:
         ),
     ],
 )
-def test_a_schema_asks_for_more_than_the_table_says(
+def test_a_schema_that_forbids_null_where_the_table_allows_it_is_found(
     asked: pa.Field, there: pa.Field, beyond: bool
 ) -> None:
     assert may_be_null_beyond(asked, there) is beyond

@@ -104,7 +104,7 @@ def test_constraints_and_invariants_are_in_the_layout(tables: Tables) -> None:
     assert found == {"positive": "id > 0", "invariant of id": "id < 100"}
 
 
-def test_a_property_without_its_feature_binds_nobody(tables: Tables) -> None:
+def test_a_property_without_its_feature_binds_no_client(tables: Tables) -> None:
     on = {"delta__appendOnly": "true", "delta__enableChangeDataFeed": "true"}
     state = table(tables, protocol(None, ["domainMetadata"]), metadata(**on))
     assert not state.append_only

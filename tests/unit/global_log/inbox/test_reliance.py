@@ -135,7 +135,7 @@ def test_a_commit_that_has_read_all_rows_is_left_out_after_any_change(lake: Memo
     assert reason(do(lake, append(40)), one) is not None
 
 
-def test_a_file_that_went_may_have_held_rows_that_were_asked_for(lake: MemoryLake) -> None:
+def test_a_removed_file_may_have_had_rows_of_the_read(lake: MemoryLake) -> None:
     one = reading(lake, "balance = 100")  # ids 0 and 1, in one file
     head = do(lake, update(0))
     assert head.commits[-1].tables["a"].removes
@@ -184,7 +184,7 @@ def test_a_commit_without_a_summary_may_have_touched_anything(lake: MemoryLake) 
         assert reason(touched, one) is None, "the row would be there twice"
 
 
-def test_a_foreign_commit_that_was_taken_in_is_asked_by_its_summary(lake: MemoryLake) -> None:
+def test_a_foreign_commit_that_was_absorbed_is_compared_by_its_summary(lake: MemoryLake) -> None:
     one = reading(lake, "id = 10")
     head = do(lake, update(20))
     foreign = replace(head.commits[-1], kind="foreign", hash="", txn="")
@@ -201,7 +201,7 @@ def test_a_proposal_is_checked_against_those_taken_before_it(lake: MemoryLake) -
     assert taken == {some[0].commits[0].txn, some[2].commits[0].txn}
 
 
-def test_of_two_that_have_read_what_the_other_writes_one_goes_along(lake: MemoryLake) -> None:
+def test_one_of_two_proposals_that_read_what_the_other_writes_is_included(lake: MemoryLake) -> None:
     """Write skew."""
 
     def skew(read: str, written: str) -> Proposal:

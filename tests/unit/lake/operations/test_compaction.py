@@ -54,7 +54,7 @@ def test_a_file_with_other_deletes_is_another_file(before: TableSnapshot) -> Non
     assert {file.path for file in change.removes} == {"a", "b"}
 
 
-def test_on_a_table_that_asks_something_else_of_its_files_nothing_is_moved(
+def test_an_optimize_moves_nothing_of_a_table_with_new_requirements_for_files(
     before: TableSnapshot,
 ) -> None:
     alteration = TableAlteration(add_constraints={"small": "id < 100"})

@@ -189,7 +189,9 @@ def test_rows_are_held_to_the_constraints_of_their_state(peer: Peer) -> None:
         )
 
 
-def test_a_drop_leaves_the_log_as_it_is_and_a_guard_asks_more_of_writers(peer: Peer) -> None:
+def test_a_drop_leaves_the_log_unchanged_and_a_guard_requires_a_feature_of_writers(
+    peer: Peer,
+) -> None:
     assert performed(peer, Drop("a", snapshot(peer).table_id)).change.is_empty
     done = performed(peer, Guard("a", True))
     guarded = snapshot(peer).apply(done.change)

@@ -124,7 +124,7 @@ def test_a_late_entry_of_the_old_table_is_deleted_and_begins_the_time_again(
     assert lake.keys("a/") == []
 
 
-def test_gc_deletes_objects_written_after_a_drop_and_only_says_so_when_it_is_asked_to(
+def test_gc_deletes_objects_written_after_a_drop_and_a_dry_run_only_reports_them(
     lake: MemoryLake, peer: Peer
 ) -> None:
     emptied(peer)
@@ -135,7 +135,7 @@ def test_gc_deletes_objects_written_after_a_drop_and_only_says_so_when_it_is_ask
         assert lake.keys("a/") == left
 
 
-def test_gc_finishes_a_deletion_that_nobody_is_at_any_more(lake: MemoryLake, peer: Peer) -> None:
+def test_gc_finishes_a_deletion_whose_client_has_died(lake: MemoryLake, peer: Peer) -> None:
     dropped(peer)
     peer.steps(delete_data(peer.context, "a")).until("a/", DeleteObject).step()
     assert cleaned(lake.peer()) == []

@@ -236,7 +236,7 @@ def test_an_insert_sets_no_field_by_itself() -> None:
         exact_assignments(values, TABLE, {"n": SOURCE, "o": TABLE}, alias="o", inserts=True)
 
 
-def test_an_assignment_takes_in_the_fields_that_a_struct_has_got_since() -> None:
+def test_an_assignment_keeps_the_fields_that_a_struct_has_got_since() -> None:
     stored = exactly({"s.a": "s.a + 1"})
     place = TABLE.get_field_index("s")
     later = pa.struct([("t", INNER), ("a", pa.int64()), ("B", pa.string()), ("c", pa.bool_())])

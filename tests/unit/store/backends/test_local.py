@@ -308,7 +308,7 @@ def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_answer(
         assert steps == [("sync", "new"), ("name", "d/k"), ("sync", "d")]
 
 
-def test_a_file_that_nobody_knows_yet_is_written_in_its_place(
+def test_a_new_file_is_written_under_its_own_name(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes one name less, and is on the disk with its name before the answer all the same."""

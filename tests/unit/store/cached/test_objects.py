@@ -45,7 +45,7 @@ def test_the_budget_is_the_largest_of_the_open_lakes() -> None:
     assert small.get("again") == 1
 
 
-def test_a_lake_that_is_dropped_asks_for_nothing_any_more() -> None:
+def test_the_cache_of_a_lake_that_was_freed_counts_no_more() -> None:
     budget = Budget()
     small, large = CachedObjects("s", 10_000, budget), CachedObjects("l", 50_000, budget)
     large.keep("k", 1, 40_000)

@@ -180,7 +180,7 @@ def test_value_held_twice_is_reported():
     assert "duplicate" in kinds(txn("A", ("x", 1)), final={"x": [1, 1]})
 
 
-def test_value_that_nobody_wrote_is_reported():
+def test_a_value_that_no_transaction_wrote_is_reported():
     assert "unwritten" in kinds(txn("A", ("x", [7])), final={"x": [7]})
 
 

@@ -34,7 +34,7 @@ def test_objects_first_then_head_then_logs(peer: Peer) -> None:
     assert kinds.count("head") == 1
 
 
-def test_nothing_written_asks_nothing(peer: Peer) -> None:
+def test_a_commit_without_writes_sends_no_request(peer: Peer) -> None:
     result = peer.commit(peer.begin())
     assert peer.asked == []
     assert (result.versions, result.global_version) == ({}, None)
@@ -58,7 +58,7 @@ def test_without_publishing_it_returns_once_it_is_decided(lake: MemoryLake, peer
     assert 7 not in lake.rows("a")
 
 
-def test_interrupted_after_its_commit_point_it_goes_on_from_there(
+def test_a_commit_that_was_interrupted_after_its_commit_point_goes_on_from_there(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)

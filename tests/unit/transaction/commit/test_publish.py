@@ -72,7 +72,7 @@ def test_records_go_in_the_round_in_which_it_is_published(lake: MemoryLake, peer
     assert lake.keys(TXNS_PREFIX) == []
 
 
-def test_a_record_that_can_not_be_deleted_fails_nobody(peer: Peer) -> None:
+def test_a_record_that_can_not_be_deleted_fails_no_transaction(peer: Peer) -> None:
     txn = both(peer)
     peer.run(save(txn))
     found = decided(peer, txn)

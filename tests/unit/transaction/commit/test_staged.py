@@ -38,7 +38,9 @@ def files(lake: MemoryLake, txn: TransactionState, table: str) -> list[str]:
     return [key for key in lake.keys(f"{table}/") if txn.id in key]
 
 
-def test_a_young_one_asks_for_nothing(lake: MemoryLake, peer: Peer, txn: TransactionState) -> None:
+def test_a_young_transaction_checks_no_files(
+    lake: MemoryLake, peer: Peer, txn: TransactionState
+) -> None:
     lake.pass_by(HOUR - 10)
     peer.run(check_files(txn))
     assert peer.asked == []

@@ -43,7 +43,7 @@ def test_a_warm_commit_uploads_in_one_round(peer: Peer) -> None:
     assert txn.work.bodies == {}
 
 
-def test_keys_are_noted_before_they_are_asked_for(lake: MemoryLake, peer: Peer) -> None:
+def test_keys_are_noted_before_they_are_requested(lake: MemoryLake, peer: Peer) -> None:
     """Interrupted in between, an abort finds whatever is stored by then."""
     txn = peer.appending("a", 7)
     made = set(txn.work.bodies)

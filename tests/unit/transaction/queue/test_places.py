@@ -100,7 +100,7 @@ def test_a_place_is_a_list_a_marker_and_a_record_in_an_empty_queue(context: Cont
         ("read", "write", True),
     ],
 )
-def test_a_place_serves_for_what_asks_for_less(
+def test_a_place_serves_for_weaker_access(
     context: Context, held: Access, wanted: Access, asks: bool
 ) -> None:
     txn = entered(context, held)

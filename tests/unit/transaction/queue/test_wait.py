@@ -44,7 +44,7 @@ def txn(context: Context) -> TransactionState:
     return txn
 
 
-def test_without_queues_and_reservations_nothing_is_asked(context: Context) -> None:
+def test_a_turn_without_queues_and_reservations_costs_no_request(context: Context) -> None:
     assert outcome(wait_for_turn(by_hand.begun(context, features=Feature.I), None)) is False
 
 

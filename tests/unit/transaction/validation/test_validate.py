@@ -66,7 +66,7 @@ def test_a_read_is_in_conflict_with_rows_that_it_would_have_seen(
         assert "rows that the transaction has read were changed" in found.conflict.message
 
 
-def test_rows_that_were_only_moved_conflict_with_nobody(context: Context) -> None:
+def test_rows_that_were_only_moved_conflict_with_no_read(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.read(txn, "id = 3")
     others(context, rewritten(LOW, data_file("low2", 0, 9, data_change=False), data_change=False))

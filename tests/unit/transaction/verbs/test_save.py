@@ -141,7 +141,7 @@ def test_an_entry_that_has_landed_unheard_is_its_commit(lake: MemoryLake, peer: 
     assert caught.value.result.versions == {"a": lake.version("a")}
 
 
-def test_unsaved_it_can_be_resumed_by_nobody(lake: MemoryLake, peer: Peer) -> None:
+def test_an_unsaved_transaction_can_not_be_resumed(lake: MemoryLake, peer: Peer) -> None:
     txn = saved(peer)
     peer.run(unsave(txn))
     assert not txn.ending.shared

@@ -162,7 +162,7 @@ def test_a_proposal_that_is_too_large_is_not_read(lake: MemoryLake) -> None:
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_ten_thousand_that_say_nothing_hide_others_and_stop_nobody(lake: MemoryLake) -> None:
+def test_ten_thousand_empty_proposals_hide_another_and_stop_no_leader(lake: MemoryLake) -> None:
     """As many as one replacement may take are read; a proposal behind them is committed by its
     owner.
     """

@@ -277,7 +277,7 @@ def test_another_may_take_what_by_its_owners_judgement_does_not_fit(
 
 
 @pytest.mark.parametrize("planted", [False, True])
-def test_after_its_owner_has_said_no_nobody_takes_it(
+def test_a_proposal_that_its_owner_has_refused_is_included_by_no_client(
     lake: MemoryLake, strict: set[str], planted: bool
 ) -> None:
     process = refusing(lake.peer(), strict)
@@ -331,7 +331,7 @@ def changing(peer: Peer, table: str, *, read: str = "") -> Any:
     return proposed(peer, txn)
 
 
-def test_changes_that_do_not_touch_each_other_go_along(lake: MemoryLake) -> None:
+def test_changes_of_different_tables_are_included_in_one_replacement(lake: MemoryLake) -> None:
     one, two = changing(lake.peer(), "a"), changing(lake.peer(), "b")
     stored = lake.replacements()
     two.finish()
@@ -532,7 +532,9 @@ def test_a_damaged_leaf_of_another_members_table_stops_no_leader() -> None:
         proposing(lake.peer(), 8, table="a").finish()
 
 
-def test_commit_called_again_waits_until_nobody_takes_it(lake: MemoryLake) -> None:
+def test_commit_called_again_waits_until_no_client_can_include_the_proposal(
+    lake: MemoryLake,
+) -> None:
     peer = lake.peer()
     txn = peer.appending("a", 7)
     process = proposed(peer, txn)

@@ -101,7 +101,9 @@ def test_a_replacement_that_never_landed_is_sent_again_unchanged(
     assert some[1].txn.id in {commit.txn for commit in lake.head.commits}
 
 
-def test_whom_all_have_left_nobody_asks_about(lake: MemoryLake, peer: Peer) -> None:
+def test_an_unsettled_replacement_without_waiting_members_is_not_settled(
+    lake: MemoryLake, peer: Peer
+) -> None:
     first = peer.steps(commit_together(candidates(peer, 7)[0]))
     request = first.until("HEAD").next
     with pytest.raises(KeyboardInterrupt):
