@@ -26,7 +26,7 @@ def clone(
     _check_place("source", source)
     _check_place("to", to)
     copies = check_flag("copy", copy)
-    place = client.location_of(source)
+    location = client.location_of(source)
     target = client.place(to)
     client.ensure_safe_store()
     entry = client.run(
@@ -39,7 +39,7 @@ def clone(
             protected=False,
             metadata={},
             created_by=client.owner,
-            source=place,
+            source=location,
         )
     )
     if copies:

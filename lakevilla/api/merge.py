@@ -365,8 +365,8 @@ def meaning_of(builder: MergeBuilder) -> OtherMeaning | None:
 def set_from(source: pa.Field, name: str, target: pa.Schema, aliases: tuple[str, str]) -> Expr:
     """Return a column's value from a source; fields that the source lacks stay unchanged."""
     value = Column((source.name,), aliases[0])
-    place = target.get_field_index(name)
-    if place < 0 or not pa.types.is_struct(target.field(place).type):
+    index = target.get_field_index(name)
+    if index < 0 or not pa.types.is_struct(target.field(index).type):
         return value
     return filled(value, Column((name,), aliases[1]))
 

@@ -72,7 +72,7 @@ class ColumnPath:
         return f"column {self.column!r} of table {self.table!r}"
 
 
-def storable(source: pa.DataType, place: ColumnPath) -> pa.DataType:
+def storable(source: pa.DataType, path: ColumnPath) -> pa.DataType:
     """Return the type in which a table stores values of ``source``.
 
     Raises
@@ -99,32 +99,32 @@ def storable(source: pa.DataType, place: ColumnPath) -> pa.DataType:
         if source.precision <= _LARGEST_PRECISION and 0 <= source.scale <= source.precision:
             return pa.decimal128(source.precision, source.scale)
         raise InvalidOperation(
-            f"{place} has type {source}, and a table stores decimals of at most"
+            f"{path} has type {source}, and a table stores decimals of at most"
             f" {_LARGEST_PRECISION} digits with a scale from 0 to the precision:"
             " cast it to such a decimal",
-            table=place.table,
+            table=path.table,
         )
     if pa.types.is_struct(source):
         if not source.num_fields:
             raise InvalidOperation(
-                f"{place} is a struct without fields, which no data file can hold: give it a field,"
+                f"{path} is a struct without fields, which no data file can hold: give it a field,"
                 " or leave the column out",
-                table=place.table,
+                table=path.table,
             )
-        match_fields([field.name for field in source], [], str(place), place.table)
-        return pa.struct([_storable_field(field, place) for field in source])
+        match_fields([field.name for field in source], [], str(path), path.table)
+        return pa.struct([_storable_field(field, path) for field in source])
     if pa.types.is_map(source):
         return pa.map_(
-            storable(source.key_type, place.child("key")),
-            source.item_field.with_type(storable(source.item_type, place.child("value"))),
+            storable(source.key_type, path.child("key")),
+            source.item_field.with_type(storable(source.item_type, path.child("value"))),
         )
     if is_list(source):
         element = source.value_field
-        stored = storable(element.type, place.child("element"))
+        stored = storable(element.type, path.child("element"))
         return pa.list_(pa.field("element", stored, nullable=element.nullable))
     raise InvalidOperation(
-        f"{place} has type {source}, which no table can store: {_advice(source)}",
-        table=place.table,
+        f"{path} has type {source}, which no table can store: {_advice(source)}",
+        table=path.table,
     )
 
 
@@ -162,7 +162,7 @@ def _has_text(source: pa.DataType) -> bool:
     return _is_string(source)
 
 
-def convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
+def convert(array: pa.Array, target: pa.DataType, path: ColumnPath) -> pa.Array:
     """Return the same values as ``target``.
 
     Raises
@@ -173,12 +173,12 @@ def convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array
         years 1 to 9999, which are the limits of Python and of the formats' other clients; or a
         number has more digits than decimals have, as DuckDB's HUGEINT may.
     """
-    converted = _convert(array, target, place)
-    _check_range(converted, place)
+    converted = _convert(array, target, path)
+    _check_range(converted, path)
     return converted
 
 
-def _convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
+def _convert(array: pa.Array, target: pa.DataType, path: ColumnPath) -> pa.Array:
     array = _decoded(array)
     source = array.type
     if source.equals(target):
@@ -186,17 +186,17 @@ def _convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Arra
     if pa.types.is_null(source):
         return pa.nulls(len(array), target)
     if pa.types.is_struct(source) and pa.types.is_struct(target):
-        return _convert_struct(array, target, place)
+        return _convert_struct(array, target, path)
     if pa.types.is_map(source) and pa.types.is_map(target):
-        return _map_of(array, target, lambda p, kind, name: _convert(p, kind, place.child(name)))
+        return _map_of(array, target, lambda p, kind, name: _convert(p, kind, path.child(name)))
     if is_list(source) and pa.types.is_list(target):
-        return _list_of(array, target, lambda p, kind, name: _convert(p, kind, place.child(name)))
+        return _list_of(array, target, lambda p, kind, name: _convert(p, kind, path.child(name)))
     if not _fits(source, target):
         raise InvalidOperation(
-            f"{place} has type {target} and the data {source}, which is never cast for you:"
+            f"{path} has type {target} and the data {source}, which is never cast for you:"
             f" {_how_to_cast(source, target)}",
             reason="value",
-            table=place.table,
+            table=path.table,
         )
     try:
         return _cast(array, target)
@@ -206,10 +206,10 @@ def _convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Arra
         if pa.types.is_date(target):
             advice = "cast it to a day, by cast(... as date) or .date()"
         raise InvalidOperation(
-            f"{place} has type {target} and the data {source}; the value {value} cannot be"
+            f"{path} has type {target} and the data {source}; the value {value} cannot be"
             f" cast without loss: {advice}",
             reason="value",
-            table=place.table,
+            table=path.table,
         ) from None
 
 
@@ -235,16 +235,16 @@ def match_fields(source: list[str], target: list[str], describe: str, table: str
     return {name.lower(): position for position, name in enumerate(source)}
 
 
-def _convert_struct(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
+def _convert_struct(array: pa.Array, target: pa.DataType, path: ColumnPath) -> pa.Array:
     names = [field.name for field in array.type]
     wanted = [field.name for field in target]
-    positions = match_fields(names, wanted, str(place), place.table)
+    positions = match_fields(names, wanted, str(path), path.table)
     unknown = sorted(set(positions) - {name.lower() for name in wanted})
     if unknown:
         raise InvalidOperation(
-            f"{place} has no field {names[positions[unknown[0]]]!r}; its fields are"
+            f"{path} has no field {names[positions[unknown[0]]]!r}; its fields are"
             f" {', '.join(wanted)}: leave it out, or add it first, by schema_mode='merge' or alter",
-            table=place.table,
+            table=path.table,
         )
     # flatten() applies the parent's nulls to its children and respects slices.
     children = array.flatten()
@@ -253,14 +253,14 @@ def _convert_struct(array: pa.Array, target: pa.DataType, place: ColumnPath) -> 
         position = positions.get(field.name.lower())
         if position is None and not field.nullable:
             raise InvalidOperation(
-                f"{place.child(field.name)} is NOT NULL and the data lacks it: add the field",
+                f"{path.child(field.name)} is NOT NULL and the data lacks it: add the field",
                 reason="constraint",
-                table=place.table,
+                table=path.table,
             )
         converted.append(
             pa.nulls(len(array), field.type)
             if position is None
-            else _convert(children[position], field.type, place.child(field.name))
+            else _convert(children[position], field.type, path.child(field.name))
         )
     if not converted:
         return array
@@ -291,33 +291,33 @@ def entries_of(maps: pa.Array) -> pa.Array:
     return maps.cast(pa.list_(pa.struct([maps.type.key_field, maps.type.item_field])))
 
 
-def _check_range(array: pa.Array, place: ColumnPath) -> None:
+def _check_range(array: pa.Array, path: ColumnPath) -> None:
     """Refuse values that Arrow accepts and other clients can't: times, and too many digits."""
     kind = array.type
     if pa.types.is_nested(kind):
         for name, child in _parts_with_range(array):
-            _check_range(child, place.child(name))
+            _check_range(child, path.child(name))
     elif kind in _YEARS:
         first, last = _YEARS[kind]
         found = pc.min_max(array)
         low, high = found["min"].value, found["max"].value
         if low is not None and (low < first or high > last):
             raise InvalidOperation(
-                f"{place} can't hold a {'day' if pa.types.is_date(kind) else 'instant'} beyond the "
+                f"{path} can't hold a {'day' if pa.types.is_date(kind) else 'instant'} beyond the "
                 f"years 1 to 9999{' in UTC' if kind == _TIMESTAMP else ''}, which other clients "
                 "could not read: correct the data, or pass NULL for it",
                 reason="value",
-                table=place.table,
+                table=path.table,
             )
     elif _is_widest_decimal(kind):
         found = pc.min_max(array)
         ends = (found["min"].as_py(), found["max"].as_py())
         if any(end is not None and len(end.as_tuple().digits) > kind.precision for end in ends):
             raise InvalidOperation(
-                f"{place} can't hold a number of more than {kind.precision} digits: cast the data "
+                f"{path} can't hold a number of more than {kind.precision} digits: cast the data "
                 "to text, or to a double",
                 reason="value",
-                table=place.table,
+                table=path.table,
             )
 
 
@@ -458,8 +458,8 @@ def _without_views(values: pa.Array) -> pa.Array:
     return values.cast(pa.large_binary()) if pa.types.is_binary_view(values.type) else values
 
 
-def _storable_field(field: pa.Field, place: ColumnPath) -> pa.Field:
-    return field.with_type(storable(field.type, place.child(field.name)))
+def _storable_field(field: pa.Field, path: ColumnPath) -> pa.Field:
+    return field.with_type(storable(field.type, path.child(field.name)))
 
 
 def _whole(source: pa.DataType) -> bool:

@@ -233,7 +233,7 @@ def _converted(
 
 def _typed(values: Sequence[object], column: pa.Field, table: str) -> pa.Array:
     """Return plain Python values in a column's type."""
-    place = ColumnPath(table, column.name)
+    path = ColumnPath(table, column.name)
     array = inferred(values, column.name)
     if pa.types.is_floating(array.type) and pa.types.is_float32(column.type):
         # A Python float is a number without a declared precision.
@@ -241,7 +241,7 @@ def _typed(values: Sequence[object], column: pa.Field, table: str) -> pa.Array:
     if pa.types.is_struct(array.type) and pa.types.is_map(column.type):
         # A dict is a struct by inference, and a map where the column is one.
         array = pa.array(values, pa.map_(pa.string(), _item_type(values, column.name)))
-    return convert(array, column.type, place)
+    return convert(array, column.type, path)
 
 
 def _item_type(values: Sequence[object], name: str) -> pa.DataType:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakevilla.arrow.cast import ColumnPath, is_list, plain_type, storable, without_nulls
 
 
-def widened(target: pa.DataType, source: pa.DataType, place: ColumnPath) -> pa.DataType:
+def widened(target: pa.DataType, source: pa.DataType, path: ColumnPath) -> pa.DataType:
     """Return the type of a table's column with the data's additional fields, at any depth.
 
     New fields follow the existing ones, in the types that a table stores, and may be
@@ -30,21 +30,21 @@ def widened(target: pa.DataType, source: pa.DataType, place: ColumnPath) -> pa.D
         for field in target:
             other = given.pop(field.name.lower(), None)
             if other is not None:
-                inner = widened(field.type, other.type, place.child(field.name))
+                inner = widened(field.type, other.type, path.child(field.name))
                 field = field.with_type(inner)
             fields.append(field)
         added = (
-            field.with_type(storable(field.type, place.child(field.name))).with_nullable(True)
+            field.with_type(storable(field.type, path.child(field.name))).with_nullable(True)
             for field in given.values()
         )
         return pa.struct([*fields, *added])
     if pa.types.is_map(target) and pa.types.is_map(source):
         item = target.item_field
-        inner = widened(item.type, source.item_type, place.child("value"))
+        inner = widened(item.type, source.item_type, path.child("value"))
         return pa.map_(target.key_field, item.with_type(inner))
     if is_list(target) and is_list(source):
         element = target.value_field
-        inner = widened(element.type, source.value_type, place.child("element"))
+        inner = widened(element.type, source.value_type, path.child("element"))
         return pa.list_(element.with_type(inner))
     return target
 

@@ -196,4 +196,4 @@ def _type(kind: pa.DataType) -> str:
 
 
 def _fields(kind: pa.DataType) -> Iterator[pa.Field]:
-    return (kind.field(place) for place in range(kind.num_fields))
+    return (kind.field(index) for index in range(kind.num_fields))

@@ -129,7 +129,7 @@ def _unkept_type(kind: pa.DataType) -> str | None:
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return _unkept_type(kind.value_type)
     if pa.types.is_nested(kind):
-        within = (_unkept(kind.field(place)) for place in range(kind.num_fields))
+        within = (_unkept(kind.field(index)) for index in range(kind.num_fields))
         return _first(within)
     return None
 
@@ -168,7 +168,7 @@ def _first(names: Iterable[str | None]) -> str | None:
 
 def _has_times(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
-        return any(_has_times(kind.field(place).type) for place in range(kind.num_fields))
+        return any(_has_times(kind.field(index).type) for index in range(kind.num_fields))
     return bool(pa.types.is_time(kind))
 
 

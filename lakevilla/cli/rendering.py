@@ -43,15 +43,15 @@ def grid(frame: pa.Table, style: Look) -> Grid:
     most = min((limit for limit in (room, style.widest) if limit is not None), default=None)
     natural = [_widest([name, *column], most) for name, column in zip(names, cells, strict=True)]
     widths = natural if room is None else fitted(natural, room, _GAP)
-    shown = [place for place, width in enumerate(widths) if width is not None]
-    hidden = tuple(names[place] for place, width in enumerate(widths) if width is None)
+    shown = [index for index, width in enumerate(widths) if width is not None]
+    hidden = tuple(names[index] for index, width in enumerate(widths) if width is None)
     right = [is_number(field.type) for field in frame.schema]
-    final = [_Column(widths[place] or 0, right[place]) for place in shown]
-    rows = zip(*(cells[place] for place in shown), strict=True) if shown else iter(())
+    final = [_Column(widths[index] or 0, right[index]) for index in shown]
+    rows = zip(*(cells[index] for index in shown), strict=True) if shown else iter(())
     # Only columns in the middle are left out: the later columns follow the mark.
-    mark = next((at for at, place in enumerate(shown) if place != at), len(shown))
+    mark = next((at for at, index in enumerate(shown) if index != at), len(shown))
     layout = _Layout(final, mark if hidden else None, style)
-    return Grid(layout.lines([names[place] for place in shown], rows), hidden, layout.width)
+    return Grid(layout.lines([names[index] for index in shown], rows), hidden, layout.width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,8 @@ def fitted(widths: Sequence[int], room: int, gap: int) -> list[int | None]:
     kept = _those_that_fit([min(width, _NARROWEST) for width in widths], room, gap)
     left_out = len(kept) < len(widths)
     own = room - gap * (len(kept) - 1) - (gap + 1 if left_out else 0)
-    cut = _cut({place: widths[place] for place in kept}, own)
-    return [cut.get(place) for place in range(len(widths))]
+    cut = _cut({index: widths[index] for index in kept}, own)
+    return [cut.get(index) for index in range(len(widths))]
 
 
 def _total(widths: Sequence[int], gap: int) -> int:
@@ -191,11 +191,11 @@ def _those_that_fit(narrowest: list[int], room: int, gap: int) -> list[int]:
 def _cut(widths: dict[int, int], room: int) -> dict[int, int]:
     """Cut the widest until the sum fits: each gets its own width, or an equal share of the rest."""
     found: dict[int, int] = {}
-    ascending = sorted(widths, key=lambda place: widths[place])
-    for number, place in enumerate(ascending):
+    ascending = sorted(widths, key=lambda index: widths[index])
+    for number, index in enumerate(ascending):
         share = max(room // (len(ascending) - number), 1)
-        found[place] = min(widths[place], share)
-        room -= found[place]
+        found[index] = min(widths[index], share)
+        room -= found[index]
     return found
 
 

@@ -110,11 +110,11 @@ def _changes(operation: str, change: BulkChange, given: object) -> Iterator[Run]
 
 def _joined(change: BulkChange, rows: pa.Table) -> tuple[str, None, dict[str, pa.Table]]:
     columns, kept = {}, []
-    for place, (name, kind) in enumerate(zip(rows.column_names, rows.schema.types, strict=True)):
+    for index, (name, kind) in enumerate(zip(rows.column_names, rows.schema.types, strict=True)):
         typed = not pa.types.is_null(kind)
-        columns[name] = f"{PARAMETERS}.__p{place}" if typed else "NULL"
-        kept += [place] if typed else []
-    view = rows.rename_columns([f"__p{place}" for place in range(rows.num_columns)])
+        columns[name] = f"{PARAMETERS}.__p{index}" if typed else "NULL"
+        kept += [index] if typed else []
+    view = rows.rename_columns([f"__p{index}" for index in range(rows.num_columns)])
     return change.text(PARAMETERS, columns), None, {PARAMETERS: view.select(kept)}
 
 
@@ -139,8 +139,8 @@ class BulkInsert:
     def run(self, rows: pa.Table) -> Run:
         """Return the INSERT ... SELECT from rows whose columns have the names of the parameters."""
         known = {
-            name: "NULL" if pa.types.is_null(kind) else f"{PARAMETERS}.__p{place}"
-            for place, (name, kind) in enumerate(
+            name: "NULL" if pa.types.is_null(kind) else f"{PARAMETERS}.__p{index}"
+            for index, (name, kind) in enumerate(
                 zip(rows.column_names, rows.schema.types, strict=True)
             )
         }
@@ -148,9 +148,9 @@ class BulkInsert:
         for name, piece in zip(self.names, self.pieces[1:], strict=True):
             values += [known[name], piece]
         # Names of parameters may differ in their case alone, those of columns may not.
-        view = rows.rename_columns([f"__p{place}" for place in range(rows.num_columns)])
+        view = rows.rename_columns([f"__p{index}" for index in range(rows.num_columns)])
         typed = [
-            place for place, kind in enumerate(view.schema.types) if not pa.types.is_null(kind)
+            index for index, kind in enumerate(view.schema.types) if not pa.types.is_null(kind)
         ]
         if typed:
             view = view.select(typed)
@@ -196,14 +196,14 @@ def _only_row(source: str) -> Sequence[Token] | None:
     if len(tokens) < 4 or tokens[0].text.upper() != "VALUES":
         return None
     depth = 0
-    for place, token in enumerate(tokens[1:], 1):
+    for index, token in enumerate(tokens[1:], 1):
         if token.token_type in (TokenType.L_BRACKET, TokenType.L_BRACE):
             return None  # where a colon may be a slice, or a field of a struct
         if token.token_type in (TokenType.SELECT, TokenType.FROM, TokenType.WITH):
             return None
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if depth == 0:
-            return tokens[1:] if place == len(tokens) - 1 else None
+            return tokens[1:] if index == len(tokens) - 1 else None
     return None
 
 
@@ -424,8 +424,8 @@ def _key(tokens: Sequence[Token]) -> str | None:
     kinds = [token.token_type for token in tokens]
     if TokenType.EQ not in kinds:
         return None
-    place = kinds.index(TokenType.EQ)
-    left, right = tokens[:place], tokens[place + 1 :]
+    index = kinds.index(TokenType.EQ)
+    left, right = tokens[:index], tokens[index + 1 :]
     if left and left[0].token_type is TokenType.COLON:
         left, right = right, left
     is_column = len(left) in (1, 3) and all(one.token_type in _NAMES for one in left[::2])

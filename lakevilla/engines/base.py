@@ -135,9 +135,9 @@ class StagedRows:
     counts: tuple[int, ...]
     schema: pa.Schema
 
-    def only(self, place: int) -> StagedRows:
+    def only(self, index: int) -> StagedRows:
         """Return the rows of one object."""
-        return StagedRows(self.keys[place : place + 1], self.counts[place : place + 1], self.schema)
+        return StagedRows(self.keys[index : index + 1], self.counts[index : index + 1], self.schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Partitioning:
         self._table = layout.table
         self._fields = layout.partition_fields
         places = [layout.schema.get_field_index(column) for column in layout.partition_by]
-        self._names = [layout.physical.field(place).name for place in places]
+        self._names = [layout.physical.field(index).name for index in places]
         self.columns = layout.partition_by or tuple(
             f"__lakevilla_partition_{number}" for number in range(len(self._fields))
         )

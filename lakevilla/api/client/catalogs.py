@@ -136,11 +136,13 @@ def locate(context: Context, pointer: str, table: str) -> Program[str]:
 
 def catalog_names(context: Context) -> dict[str, str]:
     """Return the names of the catalogs' tables that are known here, by location."""
-    names = {place: name_in_catalog(key) for place, key in context.catalogs.items()}
+    names = {location: name_in_catalog(key) for location, key in context.catalogs.items()}
     if context.held is not None:
         shown = shown_names(context.held.head)
         tables = context.held.head.tables.cached()
-        names |= {place: name for place, name in shown.items() if _is_catalogs(tables.get(place))}
+        names |= {
+            location: name for location, name in shown.items() if _is_catalogs(tables.get(location))
+        }
     return names
 
 

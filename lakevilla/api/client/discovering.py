@@ -48,8 +48,8 @@ def register_named(client: LakeClient, given: Mapping[str, str]) -> list[str]:
     found = {key: client.resolve({}, uri, None) for key, uri in given.items()}
     # A name that only stands for a path is replaced by that path.
     locations = {
-        place if given[key] == key and place == path_of(key) else key: place
-        for key, place in found.items()
+        location if given[key] == key and location == path_of(key) else key: location
+        for key, location in found.items()
     }
     # The paths that the name would mean if it were not registered: a name that no path can have is
     # refused here, and a name that is a path already is no name for another table.
@@ -268,10 +268,14 @@ def refuse_places(client: LakeClient, table: str, known: Container[str] = ()) ->
         return
     for spelled in filter(None, (table, path_of(table))):
         try:
-            place = normalise_location(client.root, spelled)
+            location = normalise_location(client.root, spelled)
         except InvalidOperation:
             continue  # no place at all: its look-up raises the error
-        if is_external(place) and place not in known and not _is_the_lakes(client, table, place):
+        if (
+            is_external(location)
+            and location not in known
+            and not _is_the_lakes(client, table, location)
+        ):
             raise InvalidOperation(
                 f"{table!r} is a path or a URI, and SQL reads and writes only tables of the lake: "
                 f"give it a name by lake.register('name', {table!r}), or connect with "
@@ -281,10 +285,10 @@ def refuse_places(client: LakeClient, table: str, known: Container[str] = ()) ->
             )
 
 
-def _is_the_lakes(client: LakeClient, table: str, place: str) -> bool:
+def _is_the_lakes(client: LakeClient, table: str, location: str) -> bool:
     """Return whether the lake has a table of that name, or at that place."""
     head = client.head()
     if client.names(head, table).get(table, NOWHERE) != NOWHERE:
         return True
-    client.run(load_tables(head, [place]))
-    return is_in_lake(head, place)
+    client.run(load_tables(head, [location]))
+    return is_in_lake(head, location)

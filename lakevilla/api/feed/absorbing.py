@@ -133,7 +133,7 @@ def _try_absorb(context: Context, choose: Callable[[Head], list[str]]) -> Progra
 
 
 def _after(last: str, chosen: Chosen, head: Head) -> list[str]:
-    return sorted(place for place in _live(head, chosen) if place > last)[:MOST_TABLES]
+    return sorted(location for location in _live(head, chosen) if location > last)[:MOST_TABLES]
 
 
 def _live(head: Head, chosen: Chosen) -> list[str]:

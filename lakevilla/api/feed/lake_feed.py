@@ -80,7 +80,7 @@ def absorb(client: LakeClient, tables: Sequence[str] | None) -> list[str]:
     taken = client.run_safely(absorb_all(client.context, chosen))
     held = client.context.held
     names = {} if held is None else shown_names(held.head)
-    return sorted(names.get(place, place) for place in taken)
+    return sorted(names.get(location, location) for location in taken)
 
 
 def follow(

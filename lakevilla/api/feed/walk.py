@@ -206,10 +206,12 @@ def refuse_idle(head: Head, chosen: Chosen, touched: Collection[str]) -> Program
     InvalidOperation
     """
     called = names_by_location(head)
-    idle = [p for p in chosen.patterns if not any(fits(p, place, called) for place in touched)]
+    idle = [
+        p for p in chosen.patterns if not any(fits(p, location, called) for location in touched)
+    ]
     if idle:
         yield from load_tables(head)
-        idle = [p for p in idle if not any(fits(p, place, called) for place in head.tables)]
+        idle = [p for p in idle if not any(fits(p, location, called) for location in head.tables)]
     if idle:
         raise InvalidOperation(f"tables: no table name of the lake matches {idle[0]!r}")
 

@@ -165,19 +165,19 @@ def _entries(schema: pa.Schema) -> list[tuple[str, str]]:
     address = _CSchema.from_address(pointer(capsule, b"arrow_schema")).metadata
     if not address:
         raise _NotTranslated
-    place = 0
+    index = 0
 
     def number() -> int:
-        nonlocal place
-        (found,) = struct.unpack("=i", ctypes.string_at(address + place, 4))
-        place += 4
+        nonlocal index
+        (found,) = struct.unpack("=i", ctypes.string_at(address + index, 4))
+        index += 4
         return int(found)
 
     def text() -> str:
-        nonlocal place
+        nonlocal index
         length = number()
-        found = ctypes.string_at(address + place, length).decode()
-        place += length
+        found = ctypes.string_at(address + index, length).decode()
+        index += length
         return found
 
     return [(text(), text()) for _ in range(number())]

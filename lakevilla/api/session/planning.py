@@ -110,9 +110,9 @@ def _alone(statements: Sequence[Parsed]) -> Iterator[One | Whole]:
 
 
 def _scripted(statements: Sequence[Parsed], is_open: bool) -> Iterator[One | Whole]:
-    place = 0
-    while place < len(statements):
-        one = statements[place]
+    index = 0
+    while index < len(statements):
+        one = statements[index]
         node = one.node
         with placing(one.number, one.source, is_script=len(statements) > 1):
             _refuse_at(node, is_open)
@@ -120,12 +120,12 @@ def _scripted(statements: Sequence[Parsed], is_open: bool) -> Iterator[One | Who
             _refuse_outside(node.inner)
             yield Whole(Begin(), node.inner)
         elif isinstance(node, Begin):
-            end = _end(statements, place)
+            end = _end(statements, index)
             if end is not None and isinstance(statements[end].node, Commit):
-                inner = tuple(statements[place + 1 : end])
+                inner = tuple(statements[index + 1 : end])
                 _refuse_outside(inner)
                 yield Whole(node, inner)
-                place = end
+                index = end
             else:
                 is_open = True
                 yield One(one)
@@ -133,7 +133,7 @@ def _scripted(statements: Sequence[Parsed], is_open: bool) -> Iterator[One | Who
             if isinstance(node, Commit | Rollback):
                 is_open = False
             yield One(one)
-        place += 1
+        index += 1
 
 
 def _refuse_at(node: Node, is_open: bool) -> None:
@@ -147,9 +147,9 @@ def _refuse_at(node: Node, is_open: bool) -> None:
 
 def _end(statements: Sequence[Parsed], begin: int) -> int | None:
     """Return the end of the transaction that begins there; None if it is not in this text."""
-    for place in range(begin + 1, len(statements)):
-        if isinstance(statements[place].node, Commit | Rollback | Begin | Block):
-            return place
+    for index in range(begin + 1, len(statements)):
+        if isinstance(statements[index].node, Commit | Rollback | Begin | Block):
+            return index
     return None
 
 

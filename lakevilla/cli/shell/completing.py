@@ -117,8 +117,8 @@ class _Around:
     def _lists_tables(self) -> bool:
         """Return whether a comma is in the list of a FROM, not in brackets or after SELECT."""
         depth = 0
-        for place in range(len(self.tokens) - 1, -1, -1):
-            token = self.tokens[place]
+        for index in range(len(self.tokens) - 1, -1, -1):
+            token = self.tokens[index]
             depth += (token.text == ")") - (token.text == "(")
             if depth < 0:
                 return False
@@ -145,12 +145,12 @@ class _Around:
 
 def _statement(tokens: Sequence[WrittenToken]) -> list[WrittenToken]:
     """Return the tokens after the last semicolon."""
-    ends = [place for place, token in enumerate(tokens) if token.text == ";"]
+    ends = [index for index, token in enumerate(tokens) if token.text == ";"]
     return list(tokens[ends[-1] + 1 if ends else 0 :])
 
 
 def _up_to_semicolon(tokens: Sequence[WrittenToken]) -> list[WrittenToken]:
-    ends = [place for place, token in enumerate(tokens) if token.text == ";"]
+    ends = [index for index, token in enumerate(tokens) if token.text == ";"]
     own = tokens[: ends[0] if ends else len(tokens)]
     return [token for token in own if token.kind != "comment"]
 
@@ -363,21 +363,21 @@ _NO_ALIAS = (
 def tables_in(tokens: Sequence[WrittenToken]) -> dict[str, str]:
     """Return each table by alias, or by the last part of its own name; as written, with dots."""
     found: dict[str, str] = {}
-    place = 0
-    while place < len(tokens):
-        if not is_before_table(tokens, place):
-            place += 1
+    index = 0
+    while index < len(tokens):
+        if not is_before_table(tokens, index):
+            index += 1
             continue
-        place += 1
-        while place < len(tokens) and tokens[place].upper in _BETWEEN:
-            place += 1
-        while place < len(tokens) and _is_name(tokens[place]):
-            name, place = _chain(tokens, place)
-            alias, place = _alias(tokens, place)
+        index += 1
+        while index < len(tokens) and tokens[index].upper in _BETWEEN:
+            index += 1
+        while index < len(tokens) and _is_name(tokens[index]):
+            name, index = _chain(tokens, index)
+            alias, index = _alias(tokens, index)
             found[alias or name.rsplit(".", 1)[-1]] = name
-            if place == len(tokens) or tokens[place].text != ",":
+            if index == len(tokens) or tokens[index].text != ",":
                 break
-            place += 1  # FROM lists several
+            index += 1  # FROM lists several
     return found
 
 
@@ -390,13 +390,13 @@ def queries_in(tokens: Sequence[WrittenToken]) -> list[str]:
     ]
 
 
-def is_before_table(tokens: Sequence[WrittenToken], place: int) -> bool:
+def is_before_table(tokens: Sequence[WrittenToken], index: int) -> bool:
     """Return whether the name of a table follows this token."""
-    word = tokens[place].upper
+    word = tokens[index].upper
     if word == "USING":  # of MERGE; that of a join has columns in brackets
-        return any(token.upper == "MERGE" for token in tokens[:place])
+        return any(token.upper == "MERGE" for token in tokens[:index])
     if word == "UPDATE":  # also a clause of MERGE
-        return place + 1 == len(tokens) or tokens[place + 1].upper != "SET"
+        return index + 1 == len(tokens) or tokens[index + 1].upper != "SET"
     return word in BEFORE_TABLES
 
 
@@ -404,26 +404,26 @@ def _is_name(token: WrittenToken) -> bool:
     return token.kind == "quoted" or (token.kind == "word" and token.upper not in CLAUSES)
 
 
-def _chain(tokens: Sequence[WrittenToken], place: int) -> tuple[str, int]:
+def _chain(tokens: Sequence[WrittenToken], index: int) -> tuple[str, int]:
     """Return a name with dots, and the place after it."""
-    parts = [tokens[place].name]
-    place += 1
-    while place < len(tokens) and tokens[place].text == ".":
-        place += 1
-        if place < len(tokens) and tokens[place].kind in ("word", "quoted"):
-            parts.append(tokens[place].name)
-            place += 1
-    return ".".join(parts), place
+    parts = [tokens[index].name]
+    index += 1
+    while index < len(tokens) and tokens[index].text == ".":
+        index += 1
+        if index < len(tokens) and tokens[index].kind in ("word", "quoted"):
+            parts.append(tokens[index].name)
+            index += 1
+    return ".".join(parts), index
 
 
-def _alias(tokens: Sequence[WrittenToken], place: int) -> tuple[str | None, int]:
-    if place < len(tokens) and tokens[place].upper == "AS":
-        place += 1
-    if place < len(tokens):
-        token = tokens[place]
+def _alias(tokens: Sequence[WrittenToken], index: int) -> tuple[str | None, int]:
+    if index < len(tokens) and tokens[index].upper == "AS":
+        index += 1
+    if index < len(tokens):
+        token = tokens[index]
         if token.kind == "quoted" or (token.kind == "word" and token.upper not in _NO_ALIAS):
-            return token.name, place + 1
-    return None, place
+            return token.name, index + 1
+    return None, index
 
 
 # -------------------- tokens

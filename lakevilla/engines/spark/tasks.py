@@ -376,9 +376,9 @@ class InsertTask:
         starts = [0, *itertools.accumulate(self.source.counts)]
         rest = ~np.unpackbits(np.frombuffer(self.matched, np.uint8), count=starts[-1]).view(bool)
 
-        def insert(place: int) -> Program[Rewrite]:
-            mask = rest[starts[place] : starts[place + 1]]
-            rows = unmatched(read_staged(worker.data, self.source.only(place)), mask)
+        def insert(index: int) -> Program[Rewrite]:
+            mask = rest[starts[index] : starts[index + 1]]
+            rows = unmatched(read_staged(worker.data, self.source.only(index)), mask)
             table = TableInput(self.layout, no_files())
             return (yield from worker.engine.merge(table, rows, self.spec, self.name))
 
@@ -571,13 +571,13 @@ def inputs_of(layout: Layout, files: bytes, *, verify: bool = False) -> list[Tab
     """
     listed = pa.ipc.open_stream(files).read_all()
     own, counts = listed.select(FILES_SCHEMA.names), listed["parts"].to_pylist()
-    whole = [place for place, count in enumerate(counts) if count is None]
+    whole = [index for index, count in enumerate(counts) if count is None]
     found = []
     if whole or not counts:
         found.append(TableInput(layout, own.take(array(whole, pa.int64())), verify))
-    for place, (part, count) in enumerate(zip(listed["part"].to_pylist(), counts, strict=True)):
+    for index, (part, count) in enumerate(zip(listed["part"].to_pylist(), counts, strict=True)):
         if count is not None:
-            found.append(TableInput(layout, own.slice(place, 1), verify, (FilePart(part, count),)))
+            found.append(TableInput(layout, own.slice(index, 1), verify, (FilePart(part, count),)))
     return found
 
 
@@ -614,10 +614,10 @@ def balanced(sizes: Sequence[int], limit: int) -> list[list[int]]:
     # Take the largest first, each into the bin with the fewest bytes so far.
     bins: list[list[int]] = [[] for _ in range(count)]
     loads = [(0, number) for number in range(count)]
-    for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         load, number = heapq.heappop(loads)
-        bins[number].append(place)
-        heapq.heappush(loads, (load + sizes[place], number))
+        bins[number].append(index)
+        heapq.heappush(loads, (load + sizes[index], number))
     return [sorted(one) for one in bins]
 
 
@@ -642,9 +642,9 @@ def in_bins(table: TableInput, tasks: int) -> Bins:
 
 def _pieces(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, FilePart | None, int]]:
     """Yield files by place, or parts of up to ``limit`` bytes of the larger ones, and sizes."""
-    for place, size in enumerate(sizes):
+    for index, size in enumerate(sizes):
         count = -(-size // limit) if limit else 1
         if count <= 1:
-            yield place, None, size
+            yield index, None, size
         for part in range(count if count > 1 else 0):
-            yield place, FilePart(part, count), size // count
+            yield index, FilePart(part, count), size // count

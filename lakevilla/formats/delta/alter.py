@@ -205,7 +205,7 @@ class _Edit:
     def _with_field(self, fields: list[Field], new: Field, within: str) -> list[Field]:
         """Return ``fields`` with ``new``, inside a struct if its name begins with the struct's."""
         name = new["name"].lower()
-        for place, field in enumerate(fields):
+        for index, field in enumerate(fields):
             if field["name"].lower() == name:
                 path = f"{within}{field['name']}"
                 raise self._refused(f"already has a column {path!r}; choose another name")
@@ -215,7 +215,7 @@ class _Edit:
                 inner = {**new, "name": new["name"][len(field["name"]) + 1 :]}
                 nested = self._with_field(kind["fields"], inner, f"{within}{field['name']}.")
                 wider = {**field, "type": {**kind, "fields": nested}}
-                return [*fields[:place], wider, *fields[place + 1 :]]
+                return [*fields[:index], wider, *fields[index + 1 :]]
         return [*fields, new]
 
     def drop_columns(self, names: Sequence[str]) -> None:

@@ -66,18 +66,18 @@ def spelled(path: Sequence[str]) -> str:
 def path_in(text: str) -> tuple[str, ...] | None:
     """Return the names in ``a.b``, ``"a.b".c`` or ```a.b`.c``; None for a text that is no path."""
     names: list[str] = []
-    place = 0
-    while (part := _PART.match(text, place)) is not None:
+    index = 0
+    while (part := _PART.match(text, index)) is not None:
         double, back, plain = part.groups()
         names.append(
             double.replace('""', '"') if double else back.replace("``", "`") if back else plain
         )
-        place = part.end()
-        if place == len(text):
+        index = part.end()
+        if index == len(text):
             return tuple(names)
-        if text[place] != ".":
+        if text[index] != ".":
             return None
-        place += 1
+        index += 1
     return None
 
 

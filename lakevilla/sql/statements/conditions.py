@@ -155,14 +155,14 @@ def _plain_table(node: exp.Expr) -> tuple[str, ...] | None:
 
 def _where(text: str, tokens: Sequence[Token]) -> str | None:
     depth, first = 0, None
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         depth += opens(token)
         if depth:
             continue
         if word_of(token) == "WHERE":
-            first = place + 1
+            first = index + 1
         elif first is not None and word_of(token) in _ENDS:
-            return slice_of(text, tokens[first:place])
+            return slice_of(text, tokens[first:index])
     return None if first is None else slice_of(text, tokens[first:])
 
 
@@ -171,7 +171,7 @@ def conjuncts(text: str, dialect: Dialect) -> list[str] | None:
     tokens = tokens_of(text, dialect)
     depth = cases = between = 0
     places = [-1]
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         word = word_of(token)
         depth += opens(token)
         cases += (word == "CASE") - (word == "END" and cases > 0)
@@ -185,7 +185,7 @@ def conjuncts(text: str, dialect: Dialect) -> list[str] | None:
             if between:
                 between -= 1
             else:
-                places.append(place)
+                places.append(index)
     places.append(len(tokens))
     parts = []
     for before, after in pairwise(places):

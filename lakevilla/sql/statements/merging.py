@@ -155,11 +155,11 @@ def _sides(text: str, dialect: Dialect) -> tuple[str, str] | None:
     """Return the value and the query of ``value IN (query)``; None for anything else."""
     tokens = tokens_of(text, dialect)
     depth = 0
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         depth += opens(token)
         if depth or word_of(token) != "IN":
             continue
-        value, query = tokens[:place], tokens[place + 1 :]
+        value, query = tokens[:index], tokens[index + 1 :]
         words = {word_of(one) for one in value}
         is_plain = value and not words & {"NOT", "SELECT", ","}
         closes = len(query) > 2 and _closing(query) == len(query) - 1
@@ -172,10 +172,10 @@ def _sides(text: str, dialect: Dialect) -> tuple[str, str] | None:
 def _closing(tokens: Sequence[Token]) -> int:
     """Return where the parenthesis closes with which they begin; -1 if they begin with none."""
     depth = 0
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         depth += opens(token)
         if depth == 0:
-            return place if place else -1
+            return index if index else -1
     return -1
 
 

@@ -38,10 +38,10 @@ def behind_with(tokens: Sequence[Token]) -> int:
     if not tokens or word_of(tokens[0]) != "WITH":
         return 0
     depth = 0
-    for place, token in enumerate(tokens):
-        closed = place and depth == 0 and opens(tokens[place - 1]) < 0
+    for index, token in enumerate(tokens):
+        closed = index and depth == 0 and opens(tokens[index - 1]) < 0
         if closed and word_of(token) not in _WITHIN:
-            return place
+            return index
         depth += opens(token)
     return 0
 
@@ -68,8 +68,8 @@ def named_by(common: str, dialect: Dialect) -> frozenset[str]:
     if not common:
         return frozenset()
     tokens, depth, found = tokens_of(common, dialect), 0, set()
-    for place, token in enumerate(tokens):
-        starts = word_of(tokens[place - 1]) in ("WITH", "RECURSIVE", ",") if place else False
+    for index, token in enumerate(tokens):
+        starts = word_of(tokens[index - 1]) in ("WITH", "RECURSIVE", ",") if index else False
         if depth == 0 and starts and word_of(token) != "RECURSIVE":
             found.add(token.text.lower())
         depth += opens(token)

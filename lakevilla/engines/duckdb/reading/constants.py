@@ -162,14 +162,14 @@ def with_lists(sql: str, params: Mapping[str, object]) -> tuple[str, Mapping[str
     values = dict(params)
     pieces, position = [], 0
     tokens = tokens_of(sql)
-    for place, token in enumerate(tokens):
-        end = _operand(tokens, place + 1) if word_of(token) == "IN" else None
-        if end is None or not (named := set(_named(tokens[place + 1 : end])) & lists.keys()):
+    for index, token in enumerate(tokens):
+        end = _operand(tokens, index + 1) if word_of(token) == "IN" else None
+        if end is None or not (named := set(_named(tokens[index + 1 : end])) & lists.keys()):
             continue
         for name in named:
             values.pop(name, None)
-        negated = place > 0 and word_of(tokens[place - 1]) == "NOT"
-        written = _listed(sql, tokens[place + 1 : end], lists, values, negated)
+        negated = index > 0 and word_of(tokens[index - 1]) == "NOT"
+        written = _listed(sql, tokens[index + 1 : end], lists, values, negated)
         pieces += [sql[position : token.end + 1], " ", written]
         position = tokens[end - 1].end + 1
     text = "".join([*pieces, sql[position:]])
@@ -178,16 +178,16 @@ def with_lists(sql: str, params: Mapping[str, object]) -> tuple[str, Mapping[str
     return text, values
 
 
-def _operand(tokens: Sequence[Token], place: int) -> int | None:
+def _operand(tokens: Sequence[Token], index: int) -> int | None:
     """Return the end of the operand of IN, if it is a parameter or a list in parentheses."""
-    kinds = [token.token_type for token in tokens[place : place + 2]]
+    kinds = [token.token_type for token in tokens[index : index + 2]]
     if kinds[:1] == [TokenType.COLON]:
-        return place + 2
-    is_query = word_of(tokens[place + 1]) in _QUERY if len(kinds) == 2 else True
+        return index + 2
+    is_query = word_of(tokens[index + 1]) in _QUERY if len(kinds) == 2 else True
     if kinds[:1] != [TokenType.L_PAREN] or is_query:
         return None
     depth = 0
-    for end in range(place, len(tokens)):
+    for end in range(index, len(tokens)):
         depth += tokens[end].token_type is TokenType.L_PAREN
         depth -= tokens[end].token_type is TokenType.R_PAREN
         if depth == 0:

@@ -69,13 +69,13 @@ def _first_unreadable(database: Database, tables: Iterable[TableInput]) -> Corru
     for table in tables:
         layout = table.layout
         for name in layout.partition_by:
-            place = layout.schema.get_field_index(name)
-            kind = sql_type(layout.schema.field(place).type)
+            index = layout.schema.get_field_index(name)
+            kind = sql_type(layout.schema.field(index).type)
             if kind in ("VARCHAR", "BLOB"):
                 continue  # any text is valid
             values = pc.map_lookup(
                 table.files["partition_values"].combine_chunks(),
-                query_key=layout.physical.field(place).name,
+                query_key=layout.physical.field(index).name,
                 occurrence="first",
             )
             with closing(database.cursor(watched=False)) as cursor:
@@ -104,7 +104,7 @@ def _first_damaged(
     looked = 0
     for table in tables:
         files = whole_files(data, table, "damaged")
-        for place, (path, size) in enumerate(zip(table.files["path"], files.sizes, strict=True)):
+        for index, (path, size) in enumerate(zip(table.files["path"], files.sizes, strict=True)):
             looked += size
             if limit is not None and looked > limit:
                 return None
@@ -113,7 +113,7 @@ def _first_damaged(
                 why = _damage(data, key, size)
             except CorruptObject as error:  # it is missing, or shorter than the log says
                 why = error.message
-            found = None if why is not None else _unfit(database, files.only([place]), key)
+            found = None if why is not None else _unfit(database, files.only([index]), key)
             if found is not None:
                 return found
             why = why or _damage_to_duckdb(data, database, key, size)

@@ -290,9 +290,9 @@ def _as_called(kind: pa.DataType, node: _Node) -> pa.DataType:
     if pa.types.is_struct(kind):
         by_number = {part.number: part for part in node.parts if part.number is not None}
         fields, same = [], True
-        for place, one in enumerate(kind):
+        for index, one in enumerate(kind):
             part = by_number.get(field_id(one))
-            name = f"{_ABSENT}{place}" if part is None else part.name
+            name = f"{_ABSENT}{index}" if part is None else part.name
             own = one.type
             inner = own if part is None else _as_called(own, part)
             same = same and name == one.name and inner is own

@@ -300,11 +300,11 @@ class Files:
         layout = self.layout
         found = {}
         for column, value in (*layout.defaults, *constants):
-            place = layout.schema.get_field_index(column)
+            index = layout.schema.get_field_index(column)
             if column in layout.partition_by:
-                found[column] = constant_sql(value, layout.schema.field(place).type)
+                found[column] = constant_sql(value, layout.schema.field(index).type)
             else:
-                found[column] = default_text(value, layout.physical.field(place).type)
+                found[column] = default_text(value, layout.physical.field(index).type)
         return found
 
     def _select(
@@ -582,8 +582,8 @@ def stored_as(
     fields = [layout.physical.field(i) for i in places]
     own = [field_id(field) if layout.by_field_id else field.name for field in fields]
     return [
-        place
-        for place, name, type_ in zip(places, own, wanted, strict=True)
+        index
+        for index, name, type_ in zip(places, own, wanted, strict=True)
         if types_in_files.get(name, set()) <= {type_}
     ]
 
@@ -646,12 +646,12 @@ def _groups(files: Files) -> Iterator[list[int]]:
     """Yield consecutive files of about one round; a larger file alone."""
     group: list[int] = []
     size = 0
-    for place in files.chosen:
-        if group and size + files.sizes[place] > ROUND_BYTES:
+    for index in files.chosen:
+        if group and size + files.sizes[index] > ROUND_BYTES:
             yield group
             group, size = [], 0
-        group.append(place)
-        size += files.sizes[place]
+        group.append(index)
+        size += files.sizes[index]
     if group:
         yield group
 

@@ -529,8 +529,8 @@ def _empty(column: str) -> str:
 def _broken(
     layout: Layout, batch: pa.RecordBatch, broken: pa.BooleanArray, what: str
 ) -> InvalidOperation:
-    place = broken.index(True).as_py()
-    row = batch.slice(place, 1).to_pylist()[0]
+    index = broken.index(True).as_py()
+    row = batch.slice(index, 1).to_pylist()[0]
     return InvalidOperation(
         f"table {layout.table}: {what} for row {str(row)[:300]}; correct the row and write again",
         reason="constraint",

@@ -189,7 +189,7 @@ def met(jobs: Jobs, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Pro
     for number, (name, side) in enumerate(sides.items()):
         if isinstance(side.rows, StagedRows):
             sources[name] = SideSource(side.rows, side.by)
-            tasks += [(number, place) for place in range(len(side.rows.keys))]
+            tasks += [(number, index) for index in range(len(side.rows.keys))]
             sizes[name] = yield from staged_bytes(side.rows)
             continue
         files = jobs.bins(side.rows).files

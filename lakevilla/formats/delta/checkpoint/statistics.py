@@ -202,9 +202,9 @@ def _representable(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_struct(values.type):
         inner = {field.name: field.type for field in kind} if types.is_struct(kind) else {}
         fields, arrays = [], []
-        for place in range(values.type.num_fields):
-            field = values.type.field(place)
-            array = _representable(values.field(place), inner.get(field.name, pa.null()))
+        for index in range(values.type.num_fields):
+            field = values.type.field(index)
+            array = _representable(values.field(index), inner.get(field.name, pa.null()))
             fields.append(field.with_type(array.type))
             arrays.append(array)
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=values.is_null())

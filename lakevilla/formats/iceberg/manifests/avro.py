@@ -149,8 +149,8 @@ class _Snappy(Codec):
     @staticmethod
     def decompress(data: bytes) -> bytes:
         body, size = data[:-4], 0
-        for place, byte in enumerate(body):  # the length comes first, seven bits a byte
-            size |= (byte & 0x7F) << (7 * place)
+        for index, byte in enumerate(body):  # the length comes first, seven bits a byte
+            size |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
                 break
         found: bytes = pa.decompress(body, size, "snappy", asbytes=True)

@@ -125,7 +125,7 @@ def counted(manifest: ManifestFile, entries: pa.Table) -> None:
 
 def is_counted(manifest: ManifestFile) -> bool:
     """Return whether the manifest list has the counts of a manifest's files and rows."""
-    return all(manifest._data[place] is not None for place in range(7, 13))
+    return all(manifest._data[index] is not None for index in range(7, 13))
 
 
 def entries_of(
@@ -273,9 +273,9 @@ def _row(
     )
 
 
-def _extra(file: DataFile, place: int) -> Any:
+def _extra(file: DataFile, index: int) -> Any:
     """Return a field that pyiceberg reads only by place (referenced file, offset, length)."""
-    return file._data[place] if len(file._data) > place else None
+    return file._data[index] if len(file._data) > index else None
 
 
 def _bounds(
@@ -518,8 +518,8 @@ def listed_file(writer: ManifestWriter, spec: PartitionSpec, schema: Schema) -> 
     partitions, writer._partitions = writer._partitions, []
     made = writer.to_manifest_file()
     made._data[_PARTITIONS] = [
-        _summary(field.field_type, [one[place] for one in partitions])
-        for place, field in enumerate(spec.partition_type(schema).fields)
+        _summary(field.field_type, [one[index] for one in partitions])
+        for index, field in enumerate(spec.partition_type(schema).fields)
     ]
     return made
 

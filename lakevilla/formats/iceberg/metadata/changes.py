@@ -103,8 +103,8 @@ def alter_table(
         )
     fields = list(definition.fields)
     for name in alteration.drop_not_null:
-        place = _place(fields, name, table)
-        fields[place] = {**fields[place], "required": False}
+        index = _place(fields, name, table)
+        fields[index] = {**fields[index], "required": False}
     for name, text in alteration.set_comments.items():
         fields = _edited(fields, _path(fields, name, table), partial(_commented, text))
     for name, new in alteration.change_types.items():
@@ -112,12 +112,12 @@ def alter_table(
     dropped = [_place(definition.fields, name, table) for name in alteration.drop_columns]
     renamed = alteration.rename_columns.items()
     names = {_place(definition.fields, old, table): new for old, new in renamed}
-    for place in dropped:
-        _refuse_used(definition, definition.fields[place])
+    for index in dropped:
+        _refuse_used(definition, definition.fields[index])
     fields = [
-        {**field, "name": names[place]} if place in names else field
-        for place, field in enumerate(fields)
-        if place not in dropped
+        {**field, "name": names[index]} if index in names else field
+        for index, field in enumerate(fields)
+        if index not in dropped
     ]
     last = int(definition.document["last-column-id"])
     if alteration.add_columns is not None:
@@ -249,13 +249,13 @@ def _optional(field: Field) -> Field:
 
 def _path(fields: Sequence[Field], name: str, table: str) -> tuple[int, ...]:
     """Return the places of a column, or of a struct's field by dotted name, from the outside in."""
-    for place, field in enumerate(fields):
+    for index, field in enumerate(fields):
         if str(field["name"]).lower() == name.lower():
-            return (place,)
-    for place, field in enumerate(fields):
+            return (index,)
+    for index, field in enumerate(fields):
         rest = _within(field, name)
         if rest is not None:
-            return (place, *_path(field["type"]["fields"], rest, table))
+            return (index, *_path(field["type"]["fields"], rest, table))
     return (_place(fields, name, table),)
 
 
@@ -286,7 +286,7 @@ def _edited(
 
 def _with_field(fields: Sequence[Field], new: Field, table: str, within: str = "") -> list[Field]:
     """Return ``fields`` with ``new``, put into a struct if its name begins with the struct's."""
-    for place, field in enumerate(fields):
+    for index, field in enumerate(fields):
         if str(field["name"]).lower() == str(new["name"]).lower():
             raise InvalidOperation(
                 f"table {table} already has a column {within + str(field['name'])!r} (case is "
@@ -298,7 +298,7 @@ def _with_field(fields: Sequence[Field], new: Field, table: str, within: str = "
             inner, kind = {**new, "name": rest}, field["type"]
             nested = _with_field(kind["fields"], inner, table, f"{within}{field['name']}.")
             wider = {**field, "type": {**kind, "fields": nested}}
-            return [*fields[:place], wider, *fields[place + 1 :]]
+            return [*fields[:index], wider, *fields[index + 1 :]]
     return [*fields, new]
 
 
@@ -324,9 +324,9 @@ def _widening(definition: IcebergDefinition, name: str, new: str) -> Callable[[F
 
 
 def _place(fields: Sequence[Field], name: str, table: str) -> int:
-    for place, field in enumerate(fields):
+    for index, field in enumerate(fields):
         if str(field["name"]).lower() == name.lower():
-            return place
+            return index
     raise InvalidOperation(
         f"table {table} has no column {name!r}; it has "
         + ", ".join(repr(str(field["name"])) for field in fields),

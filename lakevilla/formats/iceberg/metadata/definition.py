@@ -408,9 +408,9 @@ class IcebergDefinition:
         default = self.properties.get(_MODE, "").lower()
         names = {str(field["id"]): str(field["name"]) for field in self.fields}
         found = []
-        for place, leaf in enumerate(leaves(self.fields)):
+        for index, leaf in enumerate(leaves(self.fields)):
             mode = self.properties.get(_COLUMN_MODE + names[leaf.path[0]], default).lower()
-            if not leaf.is_repeated and mode != "none" and (place < most or mode):
+            if not leaf.is_repeated and mode != "none" and (index < most or mode):
                 found.append(".".join(leaf.path))
         return tuple(found)
 

@@ -103,9 +103,9 @@ class PartitionTypes:
     def texts(self, values: Any) -> dict[str, str | None]:
         """Return a manifest's partition tuple as text by key."""
         found = {}
-        for place, (key, kind) in enumerate(self.fields):
+        for index, (key, kind) in enumerate(self.fields):
             if key is not None:
-                found[key] = partition_text(kind, values[place])
+                found[key] = partition_text(kind, values[index])
         return found
 
     def constants(self, values: Any) -> dict[int, Any]:

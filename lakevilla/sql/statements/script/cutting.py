@@ -155,9 +155,9 @@ def _block(text: str, tokens: Sequence[Token], start: int) -> tuple[int, list[Sc
 
 
 def _end(tokens: Sequence[Token], start: int) -> int:
-    for place in range(start, len(tokens)):
-        if tokens[place].token_type is TokenType.SEMICOLON:
-            return place
+    for index in range(start, len(tokens)):
+        if tokens[index].token_type is TokenType.SEMICOLON:
+            return index
     return len(tokens)
 
 
@@ -184,5 +184,5 @@ class _LineStarts:
 _line_starts = lru_cache(2)(_LineStarts)
 
 
-def _is(tokens: Sequence[Token], place: int, word: str) -> bool:
-    return place < len(tokens) and word_of(tokens[place]) == word
+def _is(tokens: Sequence[Token], index: int, word: str) -> bool:
+    return index < len(tokens) and word_of(tokens[index]) == word

@@ -175,7 +175,7 @@ def parsed(statement: ScriptStatement, number: int, dialect: Dialect) -> Parsed:
     """
     if statement.inner or _begins_block(statement.text):
         inner = tuple(
-            parsed(one, place, dialect) for place, one in enumerate(statement.inner, number)
+            parsed(one, index, dialect) for index, one in enumerate(statement.inner, number)
         )
         return Parsed(Block(inner), statement.text, number, statement)
     text = statement.text

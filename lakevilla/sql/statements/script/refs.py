@@ -256,12 +256,12 @@ def without_pasts(text: str, dialect: Dialect) -> tuple[str, tuple[PastTable, ..
     found: list[PastTable] = []
     pieces: list[str] = []
     copied = 0
-    for place in range(len(tokens)):
-        read = _state_at(text, tokens, place, dialect)
+    for index in range(len(tokens)):
+        read = _state_at(text, tokens, index, dialect)
         if read is None:
             continue
         at, own, after = read
-        start, name, called = _table_before(tokens, place)
+        start, name, called = _table_before(tokens, index)
         view = f"{PREFIX}{len(found)}"
         found.append(PastTable(view, name, at, own))
         alias = "" if _has_alias(tokens, after) else f" AS {quoted(called, dialect)}"
@@ -271,20 +271,20 @@ def without_pasts(text: str, dialect: Dialect) -> tuple[str, tuple[PastTable, ..
 
 
 def _state_at(
-    text: str, tokens: Sequence[Token], place: int, dialect: Dialect
+    text: str, tokens: Sequence[Token], index: int, dialect: Dialect
 ) -> tuple[State | Marked, bool, int] | None:
     """Return the state that is named there, whether by the table's versions, and its end."""
-    words = [word_of(token) for token in tokens[place : place + 4]]
+    words = [word_of(token) for token in tokens[index : index + 4]]
     if words[:1] == ["FOR"]:
         words, shift = words[1:], 1
     else:
         shift = 0
     reader = TokenReader(text, tokens, dialect)
-    reader.skip(place + shift)
-    behind = tokens[place + shift + 3 : place + shift + 4]
+    reader.skip(index + shift)
+    behind = tokens[index + shift + 3 : index + shift + 4]
     # VERSION AS OF may also give a column a name.
     if words[1:3] == ["AS", "OF"] and behind and behind[0].token_type in _values():
-        if place and word_of(tokens[place - 1]) == "FOR":
+        if index and word_of(tokens[index - 1]) == "FOR":
             return None  # it is read from FOR on
         what = _OWN.get(words[0])
         if what is not None:
@@ -306,24 +306,24 @@ def _values() -> frozenset[TokenType]:
     )
 
 
-def _table_before(tokens: Sequence[Token], place: int) -> tuple[int, str, str]:
-    """Return where the name of the table before ``place`` begins, the name, and its last part."""
+def _table_before(tokens: Sequence[Token], index: int) -> tuple[int, str, str]:
+    """Return where the name of the table before ``index`` begins, the name, and its last part."""
     names = (TokenType.VAR, TokenType.IDENTIFIER)
-    start = place - 1
+    start = index - 1
     if start < 0 or not (tokens[start].token_type in names or tokens[start].text.isidentifier()):
         raise InvalidOperation(
-            f"{tokens[place].text} {tokens[place + 1].text} follows no table: write it after the "
+            f"{tokens[index].text} {tokens[index + 1].text} follows no table: write it after the "
             "table's name, and an alias after it"
         )
     while start >= 2 and tokens[start - 1].text == ".":
         start -= 2
-    parts = [token.text for token in tokens[start:place:2]]
+    parts = [token.text for token in tokens[start:index:2]]
     return start, table_name(parts), parts[-1].rsplit("/", 1)[-1]
 
 
-def _has_alias(tokens: Sequence[Token], place: int) -> bool:
-    if place >= len(tokens):
+def _has_alias(tokens: Sequence[Token], index: int) -> bool:
+    if index >= len(tokens):
         return False
-    token = tokens[place]
+    token = tokens[index]
     is_name = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
     return is_name or word_of(token) == "AS"
