@@ -599,8 +599,8 @@ class Lake(Hinted, Generic[Frame]):
         from 0 and needs a new ``query_id``. ``InvalidOperation`` is raised where skipping a batch
         would lose rows: for a batch of another checkpoint that the lake seems to have, for a batch
         from before the last, and for a batch that an older copy of the checkpoint has planned
-        again. It is also raised for a batch after batches that the lake lacks, because it was set
-        back. That is noticed only if Spark itself calls the returned function, and no function
+        again. It is also raised if the lake was set back and lacks batches before this one. That
+        is noticed only if Spark itself calls the returned function, and no function
         around it that may leave out batches.
 
         Parameters

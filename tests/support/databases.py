@@ -92,7 +92,9 @@ class Databases:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self) -> Iterator[None]:
-        """Take the databases of the test's lakes; one that a module keeps gets another."""
+        """Take the databases of the test's lakes back; a lake of a module's fixture gets a
+        new one.
+        """
         result = yield
         self.take_back()
         return result

@@ -275,11 +275,13 @@ class LakeVillaDDLCompiler(compiler.DDLCompiler):
 
     def visit_create_schema(self, create: Any, **kw: Any) -> str:
         raise exc.CompileError(
-            "a schema is the directory in a table's name: it exists with its first table"
+            "a schema is the directory part of a table's name: it exists with its first table"
         )
 
     def visit_drop_schema(self, drop: Any, **kw: Any) -> str:
-        raise exc.CompileError("a schema is the directory in a table's name: drop its tables")
+        raise exc.CompileError(
+            "a schema is the directory part of a table's name: drop the tables in it"
+        )
 
     def visit_create_view(self, element: Any, **kw: Any) -> str:
         raise exc.CompileError("a lake has only tables: use a subquery, or create_table_as")

@@ -96,7 +96,7 @@ def refuse_until_free(context: Context, location: str, state: TableState) -> Non
     if state.emptying:
         raise TableExists(
             f"table {location} was dropped and its data is being deleted, since "
-            f"{_time(state.emptied_ms)}: wait for it, or, if that client is dead, call "
+            f"{_time(state.emptied_ms)}: wait for it, or, if the deleting client is dead, call "
             "`drop_table(..., delete_data=True)` again; or choose another name",
             table=location,
         )
@@ -165,7 +165,7 @@ def report_emptied(context: Context, head: Head) -> Program[list[Finding]]:
                     "warning" if abandoned else "note",
                     "half_deleted",
                     f"the data of table {location}, which was dropped, is being deleted since "
-                    f"{_time(state.emptied_ms)}: if that client is dead, `lakevilla gc` "
+                    f"{_time(state.emptied_ms)}: if the deleting client is dead, `lakevilla gc` "
                     "finishes it",
                     table=location,
                 )

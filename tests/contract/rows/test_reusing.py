@@ -423,7 +423,9 @@ def test_a_table_has_the_rows_of_an_overwrite_with_reuse_whatever_other_clients_
     same_as_others(lake, kind, changed)
 
 
-def test_an_optimize_meanwhile_leaves_the_rows_that_were_given(lake: lv.Lake, kind: str) -> None:
+def test_an_overwrite_with_reuse_has_its_rows_after_an_optimize_meanwhile(
+    lake: lv.Lake, kind: str
+) -> None:
     rows = accounts(100)
     make(lake, kind, rows.schema)
     refresh(lake, rows)
@@ -437,7 +439,9 @@ def test_an_optimize_meanwhile_leaves_the_rows_that_were_given(lake: lv.Lake, ki
 
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R | lv.Feature.CT | lv.Feature.I])
-def test_other_features(lake: lv.Lake, kind: str, features: lv.Feature) -> None:
+def test_an_overwrite_with_reuse_has_its_rows_with_other_features(
+    lake: lv.Lake, kind: str, features: lv.Feature
+) -> None:
     rows = accounts(100)
     make(lake, kind, rows.schema)
     changed = with_balance(rows, {50: -1.0})
