@@ -88,8 +88,9 @@ def _by_thread(query_id: str) -> str:
         return ""
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
         raise InvalidOperation(
-            f"which checkpoint a batch of stream {query_id!r} is of can't be known with "
-            "PYSPARK_PIN_THREAD=false, and rows of a new one might be taken for done: leave it out"
+            f"the checkpoint of a batch of stream {query_id!r} is unknown with "
+            "PYSPARK_PIN_THREAD=false, and batches of a new checkpoint might be skipped: leave "
+            "that variable out"
         )
     return context.getLocalProperty(_PROPERTY) or ""
 
@@ -102,8 +103,8 @@ def _by_session(session: Any, query_id: str, *, is_sure: bool) -> str:
     own = [query for query in active if query.name == query_id] or active
     if len(own) != 1:
         raise InvalidOperation(
-            f"which of the {len(active)} streaming queries of this session brings the batch for "
-            f"query_id {query_id!r} can't be known with Spark Connect, and rows of a new "
-            f"checkpoint might be taken for done: name the query so, with .queryName({query_id!r})"
+            f"Spark Connect does not show which of the {len(active)} streaming queries of this "
+            f"session brings the batch for query_id {query_id!r}, and batches of a new checkpoint "
+            f"might be skipped: give the query that name, with .queryName({query_id!r})"
         )
     return str(own[0].id)

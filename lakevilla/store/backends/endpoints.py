@@ -168,8 +168,8 @@ def of_account(account: str, config: Mapping[str, str]) -> dict[str, str]:
     secrets = [option for option in config if option in _ACCOUNT_SECRETS]
     if secrets and any(name != account for name in named):
         raise InvalidOperation(
-            f"the place is in the account {account!r}, and {secrets[0]} in storage_options is of "
-            f"the account {named[0]!r}: correct one of them, or give credentials for both "
+            f"the location is in the account {account!r}, and {secrets[0]} in storage_options is "
+            f"of the account {named[0]!r}: correct one of them, or give credentials for both "
             "accounts (a client id and secret)"
         )
     return {option: value for option, value in config.items() if option not in _ACCOUNT_NAME}

@@ -248,7 +248,7 @@ def detaching(txn: TransactionState, operation: Operation) -> Program[Detach | N
             raise conflict(txn, location, "it was written to there for the first time")
         raise TableExists(
             f"table {location}: another client has made a table at this path, which clone "
-            f"{mount.name!r} shows tables below: move that one elsewhere",
+            f"{mount.name!r} shows tables below: move that table elsewhere",
             table=location,
             txn_id=txn.id,
         )

@@ -75,8 +75,8 @@ def _refuse_unknown(txn: TransactionState, use: KeyUse) -> None:
     if txn.head is None or not txn.head.keys_lost:
         return
     raise CommitOutcomeUnknown(
-        f"whether idempotency key {use.key!r} was used before this lake lost all but its tables "
-        "is not known: check the tables for the changes that were committed with it; when you "
+        f"idempotency key {use.key!r} may have been used before this lake lost all but its tables: "
+        "check the tables for the changes that were committed with it; when you "
         "know what was committed, `lakevilla recover ROOT --confirm-head` lets keys be used again",
         txn_id=txn.id,
         idempotency_key=use.key,
@@ -249,9 +249,9 @@ def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyReco
     if record.version is not None:
         what = f"version {record.version} of application {use.key!r}"
     raise CommitOutcomeUnknown(
-        f"whether {what} was committed is not known any more: search for transaction {record.txn} "
-        f"in the tables' histories; if it is in none, delete {key_object(use.key, use.version)} "
-        "and run again",
+        f"{what} may have been committed, which is not known any more: search for transaction "
+        f"{record.txn} in the tables' histories; if it is in none, delete "
+        f"{key_object(use.key, use.version)} and run again",
         txn_id=record.txn,
         idempotency_key=use.key,
     )
