@@ -2,14 +2,18 @@
 
 A scenario is a function that builds a simulation for the given faults and schedule, and another
 that checks the result. Each run starts from the beginning and is replayed from its script
-(stateless search), so no state must be copied or undone.
+(stateless search), so no state must be undone. What is on the store before the clients begin is
+made once a search, by functions that are `set_up_once`; it was a fifth of the time of a search.
 """
 
 from __future__ import annotations
 
 import heapq
+import inspect
 from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import count
+from typing import ParamSpec, TypeVar
 
 from lakevilla_testing.world.faults import Fault, Faults, NoFaults, ScriptedFaults, Strike
 from lakevilla_testing.world.scheduler import Simulation
@@ -30,6 +34,56 @@ _DEATHS = (
 )
 
 
+#: What the present search has set up, by function and arguments; None outside a search.
+_set_up: dict[tuple[object, str], Simulation] | None = None
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def one_search(search: Callable[P, T]) -> Callable[P, T]:
+    """Let a search, and those within it, set up once what its simulations begin with.
+
+    During it the library stays as it is: a bug is planted before, and taken out after it.
+    """
+
+    @wraps(search)
+    def searched(*args: P.args, **kwargs: P.kwargs) -> T:
+        global _set_up
+        before = _set_up
+        _set_up = {} if before is None else before
+        try:
+            return search(*args, **kwargs)
+        finally:
+            _set_up = before
+
+    return searched
+
+
+def set_up_once(make: Callable[P, Simulation]) -> Callable[P, Simulation]:
+    """Make a simulation anew for each run, on a copy of the store that the first run has set up.
+
+    ``make`` takes ``faults`` and ``schedule``, neither of which concerns what it does: programs
+    that are run alone, to their ends. It adds no clients.
+    """
+    signature = inspect.signature(make)
+
+    @wraps(make)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Simulation:
+        if _set_up is None:
+            return make(*args, **kwargs)
+        given = signature.bind(*args, **kwargs)
+        ours = {name: given.arguments.get(name) for name in ("faults", "schedule")}
+        given.arguments |= dict.fromkeys(ours)
+        key = make, repr(given.arguments)
+        if key not in _set_up:
+            _set_up[key] = make(*given.args, **given.kwargs)
+        return _set_up[key].continued(**ours)
+
+    return made
+
+
+@one_search
 def crash_everywhere(
     build: Build, check: Check, client: str, *, every: int = 1, first: int = 0
 ) -> int:
@@ -46,6 +100,7 @@ def crash_everywhere(
     return len(chosen)
 
 
+@one_search
 def crash_twice_everywhere(
     build: Build, check: Check, client: str, *, every: int = 1, first: int = 0
 ) -> int:
@@ -71,6 +126,7 @@ def crash_twice_everywhere(
     return runs
 
 
+@one_search
 def crash_both_everywhere(
     build: Build, check: Check, clients: tuple[str, str], *, every: int = 1, first: int = 0
 ) -> int:
@@ -89,6 +145,7 @@ def crash_both_everywhere(
     return runs
 
 
+@one_search
 def interleavings_with_a_crash(
     build: Build, check: Check, client: str, *, limit: int, preemptions: int = 2, every: int = 1
 ) -> int:
@@ -100,6 +157,7 @@ def interleavings_with_a_crash(
     return runs
 
 
+@one_search
 def interleavings(
     build: Build,
     check: Check,

@@ -158,6 +158,25 @@ class Simulation:
         self.spawn(client, program(client))
         return client
 
+    def continued(
+        self, *, schedule: Schedule | None = None, faults: Faults | None = None
+    ) -> Simulation:
+        """Return a simulation without clients that continues from this one's store and time."""
+        assert not self.clients, "what a client has begun can't be copied"
+        other = Simulation(
+            self.seed,
+            schedule=schedule,
+            faults=faults,
+            settings=self.settings,
+            clock_rates=self._rates is not None,
+            checked=self.checked,
+            max_steps=self.max_steps,
+        )
+        other.now = self.now
+        other.store = self.store.copy()
+        other.store.now = lambda: EPOCH + other.now
+        return other
+
     def spawn(self, client: Client, program: Program[Any]) -> None:
         """Start one more line of execution of a client, like a thread of its process."""
         client.mains += 1

@@ -12,7 +12,7 @@ from lakevilla.transaction.verbs.applying.apply import apply, roll_back
 from lakevilla.transaction.verbs.read_write import append, layout_of, scan
 from lakevilla_testing.checks.applied import rollbacks_came_to_what_was
 from lakevilla_testing.checks.invariants import all_or_nothing, every_table_is_readable
-from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings, set_up_once
 from lakevilla_testing.planted.every import PLANTED
 from lakevilla_testing.tables import delta_writer, iceberg_writer
 from lakevilla_testing.tables.reader import table_rows
@@ -85,6 +85,7 @@ def transfers(client):
 vacuums = partial(upkeep.vacuums, tables=TABLES)
 
 
+@set_up_once
 def of_four_versions(iceberg, faults=None, schedule=None):
     """Two tables in which three transfers came after the first version."""
     simulation = lake(faults, schedule, iceberg=iceberg)

@@ -16,7 +16,7 @@ from lakevilla.store.codec import decode
 from lakevilla.store.location import HOMES_PREFIX
 from lakevilla.transaction.commit import squash
 from lakevilla_testing.histories.attempts import context_of
-from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings, set_up_once
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import STRIDE, how_many
 from tests.support.simulated.branches import (
@@ -34,6 +34,7 @@ from tests.support.simulated.upkeep import DAY, LAKES, collects, results, sweep,
 SCHEDULES = how_many(2, whole=25, soak=200)
 
 
+@set_up_once
 def a_branch(iceberg, faults=None, schedule=None):
     """A lake whose account a has 100, and a branch on which it has 101."""
     simulation = lake(faults, schedule, iceberg=iceberg)

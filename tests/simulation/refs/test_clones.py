@@ -18,7 +18,7 @@ from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.apply import restore
 from lakevilla.transaction.verbs.read_write import append, create, drop, overwrite, scan
 from lakevilla_testing.histories.attempts import context_of
-from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings, set_up_once
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import how_many
 from tests.support.simulated.branches import makes, shows
@@ -141,6 +141,7 @@ def looks(table):
     return answers(program)
 
 
+@set_up_once
 def of_one_commit(iceberg, faults=None, schedule=None):
     """A lake whose table a has a file of the lake's own, and 110 in its first account."""
     simulation = lake(faults, schedule, iceberg=iceberg)
@@ -149,6 +150,7 @@ def of_one_commit(iceberg, faults=None, schedule=None):
     return simulation
 
 
+@set_up_once
 def cloned(iceberg=(), faults=None, schedule=None):
     """The same, with a clone of a at k."""
     simulation = of_one_commit(iceberg, faults, schedule)

@@ -11,7 +11,7 @@ import pytest
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.store.location import HOMES_PREFIX
-from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings, set_up_once
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import STRIDE, how_many
 from tests.support.simulated.branches import ends, makes, shows
@@ -31,6 +31,7 @@ SCHEDULES = how_many(5, whole=20, soak=200)
 SHARES = pytest.mark.parametrize("share", range(8))
 
 
+@set_up_once
 def tagged(faults=None, schedule=None):
     """A lake whose tag has 100 in the first account of table a, which holds 110 by now."""
     simulation = lake(faults, schedule)

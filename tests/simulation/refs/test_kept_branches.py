@@ -9,7 +9,7 @@ import pytest
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.store.location import HOMES_PREFIX
-from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings, set_up_once
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import STRIDE, how_many
 from tests.support.simulated.branches import appends, ends, makes, rebases, shows
@@ -32,6 +32,7 @@ SCHEDULES = how_many(2, whole=10, soak=150)
 SHARES = pytest.mark.parametrize("share", range(8))
 
 
+@set_up_once
 def a_branch(faults=None, schedule=None):
     """A branch with a row of its own, whose base has 100, and 110 is on the lake since."""
     simulation = lake(faults, schedule)

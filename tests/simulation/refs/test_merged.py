@@ -18,7 +18,7 @@ from lakevilla.sublogs.operations import Delete
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.read_write import append, execute, scan
 from lakevilla_testing.histories.attempts import context_of
-from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings, set_up_once
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import STRIDE, how_many
 from tests.support.simulated.branches import appends, ends, makes, on_branch, shows
@@ -55,6 +55,7 @@ def deletes(number):
     return program
 
 
+@set_up_once
 def a_branch(iceberg=(), faults=None, schedule=None):
     """A branch with one row more than the lake."""
     simulation = lake(faults, schedule, iceberg=iceberg)

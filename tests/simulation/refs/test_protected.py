@@ -21,7 +21,7 @@ from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from lakevilla.transaction.verbs.optimize import optimize
 from lakevilla.transaction.verbs.read_write import append
 from lakevilla_testing.histories.attempts import context_of
-from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings, set_up_once
 from lakevilla_testing.histories.plan import small_limits
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import STRIDE, how_many
@@ -79,6 +79,7 @@ def adds(client, table, rows):
     yield from commit(txn)
 
 
+@set_up_once
 def a_branch(faults=None, schedule=None):
     simulation = lake(faults, schedule)
     alone(simulation, makes(), "maker")

@@ -15,7 +15,7 @@ from lakevilla.store.effects import Get
 from lakevilla.transaction.commit.commit import commit
 from lakevilla_testing.checks.refs import refs_are_as_they_were
 from lakevilla_testing.histories.attempts import context_of
-from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings, set_up_once
 from lakevilla_testing.planted.every import PLANTED
 from lakevilla_testing.tables import delta_writer
 from lakevilla_testing.tables.reader import run_now
@@ -65,6 +65,7 @@ def updates(client):
     yield from commit(txn)
 
 
+@set_up_once
 def of_two_versions(iceberg, faults=None, schedule=None):
     """A lake with an older version whose file of table a no newer one needs."""
     simulation = lake(faults, schedule, iceberg=iceberg)

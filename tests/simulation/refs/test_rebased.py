@@ -17,7 +17,7 @@ from lakevilla.global_log.repo import load_head
 from lakevilla.store.location import HOMES_PREFIX, at_home
 from lakevilla.transaction.verbs.read_write import scan
 from lakevilla_testing.histories.attempts import context_of
-from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings, set_up_once
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.search import SOAK, STRIDE, how_many
 from tests.support.simulated.branches import adds, appends, ends, makes, rebases, shows
@@ -45,6 +45,7 @@ def sweep(simulation, days=10):
     alone(simulation, collects, f"collector {simulation.now}")
 
 
+@set_up_once
 def a_branch(iceberg=(), faults=None, schedule=None):
     """A branch with one row more than the lake, whose account 0 has 110 since."""
     simulation = lake(faults, schedule, iceberg=iceberg)

@@ -13,7 +13,7 @@ from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.apply import apply
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 from lakevilla.transaction.verbs.read_write import append, execute, layout_of, scan
-from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings, set_up_once
 from lakevilla_testing.planted.every import PLANTED
 from lakevilla_testing.tables import delta_writer
 from tests.support.search import STRIDE, how_many
@@ -80,6 +80,7 @@ def takes_on(name):
     return program
 
 
+@set_up_once
 def two_branches(iceberg=(), faults=None, schedule=None):
     """Each has taken one from the same account."""
     simulation = lake(faults, schedule, iceberg=iceberg)
@@ -161,6 +162,7 @@ def test_an_equal_update_of_another_client_in_a_replay_makes_the_merge_void():
 # ------------------------------------------------------------------ columns that go
 
 
+@set_up_once
 def with_column(faults=None, schedule=None):
     """An Iceberg table that has got a column by version 2."""
     simulation = lake(faults, schedule, iceberg=TABLES)

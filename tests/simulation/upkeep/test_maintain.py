@@ -15,7 +15,7 @@ from lakevilla.maintenance.upkeep.tasks import TASKS
 from lakevilla.transaction.commit.upload import seal_commit, upload
 from lakevilla.transaction.verbs.read_write import append
 from lakevilla_testing.histories.attempts import context_of
-from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla_testing.histories.exhaustive import crash_everywhere, interleavings, set_up_once
 from tests.support.search import STRIDE, how_many
 from tests.support.simulated.commits import add_to, alone, balances, begin, commit, lake
 from tests.support.simulated.upkeep import confirms
@@ -59,6 +59,7 @@ def leaves_files(client):
     return "stopped"
 
 
+@set_up_once
 def a_lake(faults, schedule):
     """Small files to put together, old ones to vacuum, and what was aborted to collect."""
     simulation = lake(faults, schedule)

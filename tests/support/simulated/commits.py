@@ -15,6 +15,7 @@ from lakevilla.transaction.verbs.begin import begin as _begin
 from lakevilla.transaction.verbs.read_write import execute, scan
 from lakevilla.transaction.verbs.save import forget
 from lakevilla_testing.histories.attempts import COLUMNS, context_of
+from lakevilla_testing.histories.exhaustive import set_up_once
 from lakevilla_testing.tables import delta_writer, iceberg_writer
 from lakevilla_testing.tables.reader import run_now, table_rows
 from lakevilla_testing.world.client import Client
@@ -28,6 +29,7 @@ RCT = Feature.R | Feature.CT
 RCTI = Feature.R | Feature.CT | Feature.I
 
 
+@set_up_once
 def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, iceberg=(), **options):
     """A simulation whose store holds tables of one account each, in HEAD if ``warm``.
 
