@@ -520,6 +520,10 @@ def _note(old: Metadata | None, new: Metadata) -> _Note:
         return _Note()  # another client's note: it proves nothing
 
 
+#: The columns of a manifest's entries of which a file's row is made.
+_OF_A_ROW = ["status", "path", "size", "partition_values", "stats"]
+
+
 def _files_between(
     before: IcebergSnapshot, after: IcebergSnapshot, *, data_change: bool
 ) -> Program[tuple[tuple[DataFile, ...], tuple[RemovedFile, ...]]]:
@@ -538,7 +542,10 @@ def _files_between(
     plain = all(one.content == ManifestContent.DATA for one in listed)
     if follows and plain and new is not None:
         parts = yield from entries_in(after, own)
-        rows = [part.filter(pc.equal(part["snapshot_id"], new["snapshot-id"])) for part in parts]
+        rows = [
+            part.select(_OF_A_ROW).filter(pc.equal(part["snapshot_id"], new["snapshot-id"]))
+            for part in parts
+        ]
         added = [row for part in rows for row in _rows_of_entries(part, ADDED)]
         removed = [row for part in rows for row in _rows_of_entries(part, DELETED)]
     else:
@@ -558,11 +565,10 @@ def _own(listed: tuple[ManifestFile, ...], snapshot_id: int) -> list[ManifestFil
 
 def _rows_of_entries(part: pa.Table, status: int) -> list[DataFile]:
     chosen = part.filter(pc.equal(part["status"], pa.scalar(status, pa.int8())))
-    columns = ("path", "size", "partition_values", "stats")
     return [
         DataFile(path, size, 0, dict(values or ()), stats)
-        for path, size, values, stats in zip(
-            *(chosen.column(name).to_pylist() for name in columns), strict=True
+        for _, path, size, values, stats in zip(
+            *(column.to_pylist() for column in chosen.columns), strict=True
         )
     ]
 

@@ -130,6 +130,8 @@ def _sidecar_key(location: str, sidecar: Sidecar) -> str:
 def _small_actions(batch: pa.RecordBatch, names: Sequence[str], key: str) -> Iterator[Action]:
     for name in names:
         column = batch.column(batch.schema.get_field_index(name))
+        if column.null_count == len(column):
+            continue
         for row in column.filter(pc.is_valid(column)).to_pylist():
             try:
                 yield msgspec.convert({name: _as_json(row)}, Action)
