@@ -165,18 +165,24 @@ def interleavings(
     limit: int = 20_000,
     preemptions: int = 4,
     faults: Faults | None = None,
+    every: int = 1,
 ) -> int:
     """Run schedules in order of their number of preemptions; return the number of runs.
 
     A preemption takes a client's turn away. Few preemptions show almost every bug (Musuvathi and
     Qadeer, PLDI 2007), so a ``limit`` leaves out the schedules that matter least. A turn that a
-    client gives up itself, by sleeping or ending, costs nothing.
+    client gives up itself, by sleeping or ending, costs nothing. With ``every`` only each schedule
+    of that stride is run.
     """
     agenda: list[tuple[int, int, list[int]]] = [(0, 0, [])]
     numbers = count(1)
     runs = 0
-    while agenda and runs < limit:
+    for place in count():
+        if not agenda or runs == limit:
+            break
         cost, _, script = heapq.heappop(agenda)
+        if place % every:
+            continue
         schedule = ScriptedSchedule(script)
         _run(build, check, faults or NoFaults(), schedule)
         runs += 1

@@ -194,21 +194,21 @@ def _old_heads_deleted():
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize(
-    ("plant", "focus"),
+    ("plant", "first", "focus"),
     [
-        (_hint_trusted, {}),
-        (_list_trusted, {"rates": {Fault.STALE_LIST: 0.5}}),
-        (_head_overwritten, {}),
-        (_old_heads_deleted, {"collects": True}),
-        (_key_overwritten, {"kinds": ("keyed",), "attempts": 5}),
+        (_hint_trusted, 0, {}),
+        (_list_trusted, 5, {"rates": {Fault.STALE_LIST: 0.5}}),
+        (_head_overwritten, 0, {}),
+        (_old_heads_deleted, 0, {"collects": True}),
+        (_key_overwritten, 0, {"kinds": ("keyed",), "attempts": 5}),
     ],
     ids=lambda value: getattr(value, "__name__", "").strip("_"),
 )
-def test_a_planted_bug_is_found(plant, focus):
+def test_a_planted_bug_is_found(plant, first, focus):
     changes = {"features": RI, "kinds": ("transfer", "lists", "add"), "foreign": (), **focus}
     changes = {"collects": False, "long": False, "intensity": 1.0, **changes}
     with plant():
-        for seed in range(200):
+        for seed in range(first, first + 200):
             if history(seed, **changes)[1] is not None:
                 return
     raise AssertionError("not found in 200 histories")

@@ -18,6 +18,7 @@ from lakevilla.transaction.verbs import read_write
 from lakevilla.transaction.verbs.rename_table import rename
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import SCHEMA, context_of
+from lakevilla_testing.histories.exhaustive import one_search
 from lakevilla_testing.tables import delta_writer
 from tests.support.simulated.commits import (
     TABLES,
@@ -127,6 +128,7 @@ def settled(simulation):
 
 
 @pytest.mark.parametrize("other", [transfer, foreign, recover], ids=["rows", "foreign", "recover"])
+@one_search
 def test_a_rename_goes_with_whatever_other_clients_do_to_the_rows(other):
     for simulation, process, said in every_point(other):
         assert process.finish() == "renamed"
@@ -135,6 +137,7 @@ def test_a_rename_goes_with_whatever_other_clients_do_to_the_rows(other):
         assert settled(simulation)["b"][0] == 100 + moved
 
 
+@one_search
 def test_of_two_that_rename_one_table_the_second_is_reported():
     first, second = 0, 0
     for simulation, process, said in every_point(renaming(new="other", amount=1)):
@@ -152,6 +155,7 @@ def test_of_two_that_rename_one_table_the_second_is_reported():
 
 
 @pytest.mark.parametrize("other", [renaming(old="b", amount=1), create], ids=["rename", "create"])
+@one_search
 def test_of_two_that_want_one_name_the_second_is_refused(other):
     first, second = 0, 0
     for simulation, process, said in every_point(other):
@@ -168,6 +172,7 @@ def test_of_two_that_want_one_name_the_second_is_refused(other):
     assert second
 
 
+@one_search
 def test_a_table_that_is_dropped_is_not_renamed():
     lost = 0
     for simulation, process, _ in every_point(drop):
@@ -178,6 +183,7 @@ def test_a_table_that_is_dropped_is_not_renamed():
     assert lost
 
 
+@one_search
 def test_a_rename_that_is_cut_off_has_either_name():
     renamed, kept = 0, 0
     for simulation, process, _ in every_point(nothing):

@@ -63,7 +63,7 @@ def test_a_branch_is_kept_concurrently_with_any_work_on_the_lake(other):
     kept_beside(other, SCHEDULES)
 
 
-def kept_beside(other, limit):
+def kept_beside(other, limit, every=1):
     def build(faults, schedule):
         simulation = a_branch(faults, schedule)
         simulation.add("keeper", keeps("etl"))
@@ -83,7 +83,7 @@ def kept_beside(other, limit):
         rebased = isinstance(found["other"], tuple) or hasattr(found["other"], "epochs")
         is_whole(simulation, 7, *added, balance=110 if rebased else 100)
 
-    assert interleavings(build, check, limit=limit) == limit
+    assert interleavings(build, check, limit=limit, every=every) == limit
 
 
 def test_a_branch_that_is_deleted_while_it_is_kept_is_gone_with_all_that_it_had():
@@ -154,7 +154,7 @@ def test_a_commit_pending_when_the_branch_was_made_is_on_it_once():
 
 
 #: One turn is taken away at each place: first of the keeper, then of the writer.
-NOCLOSE = {"other": appends(8), "limit": 80}
+NOCLOSE = {"other": appends(8), "limit": 30, "every": 3}
 
 
 @pytest.mark.cases(None)

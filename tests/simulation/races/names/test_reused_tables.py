@@ -24,6 +24,7 @@ from lakevilla.transaction.verbs import read_write
 from lakevilla.transaction.verbs.reuse import can_be_reused, reuse
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import SCHEMA, context_of
+from lakevilla_testing.histories.exhaustive import one_search, set_up_once
 from lakevilla_testing.planted.every import PLANTED
 from lakevilla_testing.tables import delta_writer, iceberg_writer
 from tests.support.search import how_many
@@ -148,12 +149,18 @@ def log_of(simulation, format):
     return [k for k in simulation.store.objects if k.startswith(key) and k.endswith(".json")]
 
 
+@set_up_once
+def prepared(iceberg, before, tables, faults=None, schedule=None):
+    simulation = lake(faults, schedule, iceberg=iceberg, tables=tables)
+    alone(simulation, before, "dropper")
+    return simulation
+
+
 def every_point(other, format, before=drop, tables=TABLES):
     """Each request of it that ``other`` comes into: the simulation, it, and what the other says."""
     request = 0
     while True:
-        simulation = lake(iceberg=FORMATS[format], tables=tables)
-        alone(simulation, before, "dropper")
+        simulation = prepared(FORMATS[format], before, tables)
         process = Process(simulation, taking_up(), "first")
         for _ in range(request):
             if not process.done:
@@ -181,6 +188,7 @@ formats = pytest.mark.parametrize("format", FORMATS)
 
 @formats
 @pytest.mark.parametrize("other", [publishing, recover, nothing], ids=lambda one: one.__name__)
+@one_search
 def test_pending_commits_are_published_once_and_before_the_table_is_reused(format, other):
     for simulation, process, _ in every_point(other, format, changed_and_dropped):
         assert process.finish() == "taken up"
@@ -189,6 +197,7 @@ def test_pending_commits_are_published_once_and_before_the_table_is_reused(forma
 
 @formats
 @pytest.mark.parametrize("other", [publishing, recover, nothing], ids=lambda one: one.__name__)
+@one_search
 def test_a_pending_table_that_no_log_shows_yet_is_not_forgotten_when_its_name_is_reused(
     format, other
 ):
@@ -200,6 +209,7 @@ def test_a_pending_table_that_no_log_shows_yet_is_not_forgotten_when_its_name_is
 
 
 @formats
+@one_search
 def test_registering_a_dropped_table_first_makes_its_reuse_replace_it_or_fail(format):
     outcomes = set()
     for simulation, process, said in every_point(registering, format, changed_and_dropped):
@@ -215,6 +225,7 @@ def test_registering_a_dropped_table_first_makes_its_reuse_replace_it_or_fail(fo
 
 
 @formats
+@one_search
 def test_of_two_that_take_it_up_one_stands(format):
     outcomes = set()
     for simulation, process, said in every_point(taking_up(8, 10), format):
@@ -231,6 +242,7 @@ def test_of_two_that_take_it_up_one_stands(format):
 
 
 @formats
+@one_search
 def test_a_table_is_never_reused_while_its_data_is_being_deleted(format):
     outcomes = set()
     for simulation, process, said in every_point(deleting, format):
@@ -259,6 +271,7 @@ def test_a_reuse_that_does_not_check_for_the_deletion_is_caught():
 
 
 @formats
+@one_search
 def test_rows_of_clients_that_read_no_head_are_replaced_with_the_older_rows(format):
     for simulation, process, _ in every_point(foreign(format), format):
         versions = len(log_of(simulation, format))  # two that were there, and theirs
@@ -279,6 +292,7 @@ def test_a_reuse_that_keeps_rows_of_the_old_definition_is_caught():
 
 
 @formats
+@one_search
 def test_a_reuse_that_is_cut_off_leaves_the_table_dropped_or_replaced(format):
     taken = kept = 0
     for simulation, process, _ in every_point(nothing, format, changed_and_dropped):
