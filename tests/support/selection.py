@@ -22,6 +22,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import date
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -161,9 +162,11 @@ def pytest_report_header(config: pytest.Config) -> str:
 @pytest.hookimpl(trylast=True)  # a function whose cases -m and -k deselect is not covered by them
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--cases") == "few":
-        selected = few(map(_case, items))
-        config.hook.pytest_deselected(items=[i for i in items if name_of(i) not in selected])
-        items[:] = [item for item in items if name_of(item) in selected]
+        cases = list(map(_case, items))
+        selected = few(cases)
+        pairs = list(zip(items, cases, strict=True))
+        config.hook.pytest_deselected(items=[i for i, case in pairs if case.test not in selected])
+        items[:] = [item for item, case in pairs if case.test in selected]
     first = config.getoption("--slice")
     if first is not None:
         # A group of xdist runs in one worker; it starts at once, next to all others.
@@ -177,39 +180,46 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def name_of(item: pytest.Item) -> str:
     """Return the test's id, without the group that a worker of xdist appends."""
-    group = item.get_closest_marker("xdist_group")
+    return _name_in(item, item.get_closest_marker("xdist_group"))
+
+
+def _name_in(item: pytest.Item, group: pytest.Mark | None) -> str:
     return item.nodeid if group is None else item.nodeid.removesuffix(f"@{group.args[0]}")
 
 
 def _case(item: pytest.Item) -> Case:
-    name = name_of(item)
+    group = item.get_closest_marker("xdist_group")
+    name = _name_in(item, group)
     call = getattr(item, "callspec", None)
     values = frozenset() if call is None else frozenset(call.indices.items())
-    server = item.get_closest_marker("xdist_group") is not None or (
+    server = group is not None or (
         call is not None
         and any(isinstance(one, str) and one in _SERVERS for one in call.params.values())
     )
-    return Case(name, name.partition("[")[0], values, server, _limit(item, server))
+    return Case(name, name.partition("[")[0], values, server, _limit(item, group, server))
 
 
 #: What parameters say of cases that need a server on loopback.
 _SERVERS = frozenset(("s3", "ministack", "moto", "minio", "given", "remote", "rest"))
 
 
-def _limit(item: pytest.Item, on_server: bool) -> int | None:
+def _limit(item: pytest.Item, group: pytest.Mark | None, on_server: bool) -> int | None:
     if item.get_closest_marker("night") is not None:
         return 0
     mark = item.get_closest_marker("cases")
     if mark is not None:
         limit: int | None = mark.args[0]
         return limit
-    group = item.get_closest_marker("xdist_group")
     if group is not None and group.args == ("spark",):
         return int(item.get_closest_marker("seam") is not None)
     if on_server:
         return 1
-    folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-    return FEW.get(folder, FEW_ELSEWHERE)
+    return FEW.get(_folder_of(item.path), FEW_ELSEWHERE)
+
+
+@cache
+def _folder_of(module: Path) -> str:
+    return module.relative_to(TESTS).parts[0] if module.is_relative_to(TESTS) else ""
 
 
 class Deadline:
