@@ -1,4 +1,5 @@
 import json
+from functools import partial
 
 import pytest
 
@@ -8,7 +9,10 @@ from lakevilla_testing.histories.exhaustive import (
     crash_everywhere,
     crash_twice_everywhere,
     interleavings,
+    one_search,
+    set_up_once,
 )
+from lakevilla_testing.tables.reader import run_now
 from lakevilla_testing.world.scheduler import Simulation
 from tests.support.simulated.counter import check_counter, increment
 
@@ -112,3 +116,74 @@ def test_lost_update_needs_one_preemption_and_is_found():
     assert interleavings(build, check, preemptions=0) == 2
     with pytest.raises(AssertionError):
         interleavings(build, check, preemptions=1)
+
+
+def made_in(numbers):
+    """A set-up that notes each time at which it is really made."""
+
+    @set_up_once
+    def started(faults=None, schedule=None, *, number=0, **options):
+        numbers.append(number)
+        simulation = Simulation(faults=faults, schedule=schedule, **options)
+        run_now(simulation.store, put("start", str(number).encode(), ANY), lambda seconds: None)
+        simulation.now += 5.0
+        return simulation
+
+    return started
+
+
+def test_a_search_makes_what_its_runs_begin_with_once_and_none_sees_anothers_writes():
+    made, met = [], []
+    started = made_in(made)
+
+    def build(faults, schedule):
+        simulation = started(faults, schedule, number=7, checked=True, seed=3)
+        met.append((sorted(simulation.store.objects), simulation.now, simulation.store.now()))
+        assert (simulation.seed, simulation.checked, simulation.faults) == (3, True, faults)
+        simulation.add("writer", writer)
+        return simulation
+
+    assert crash_everywhere(build, lambda simulation: None, "writer", every=3) > 5
+    assert made == [7]
+    assert len(met) > 5
+    assert {(tuple(keys), now) for keys, now, _ in met} == {(("start",), 5.0)}
+    assert len({at for *_, at in met}) == 1
+
+
+def test_a_set_up_is_made_anew_with_other_arguments_and_in_another_search():
+    made = []
+    started = made_in(made)
+    started()
+    started()
+    assert made == [0, 0]
+
+    @one_search
+    def search():
+        return [started(number=number) for number in (1, 2, 1, 2)]
+
+    search()
+    first, second, *_ = search()
+    assert made == [0, 0, 1, 2, 1, 2]
+    assert first.store.objects["start"].body != second.store.objects["start"].body
+
+
+def test_a_stride_leaves_out_schedules_between():
+    taken = []
+
+    def build(faults, schedule):
+        taken.append(schedule)
+        simulation = Simulation(faults=faults, schedule=schedule)
+        simulation.add("one", partial(increment, times=3))
+        simulation.add("two", partial(increment, times=3))
+        return simulation
+
+    def schedules(**options):
+        taken.clear()
+        interleavings(build, lambda simulation: None, preemptions=1, **options)
+        return [schedule.taken for schedule in taken]
+
+    everything = schedules()
+    some = schedules(every=3)
+    assert 1 < len(some) < len(everything)
+    assert all(one in everything for one in some)
+    assert len(schedules(every=3, limit=2)) == 2
