@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
-from lakevilla.formats.iceberg.manifests.avro import MemoryOutput, steady
+from lakevilla.formats.iceberg.manifests.avro import MemoryOutput
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, put
 from lakevilla_testing.tables.iceberg_reader import IcebergTable, uri_of
@@ -115,6 +116,16 @@ def _store_manifest(
     key = f"{table.location}/{table.path(output.location)}"
     yield from put(key, steady(writer, output), ANY)
     return writer.to_manifest_file()
+
+
+def steady(writer: Any, output: MemoryOutput) -> bytes:
+    """Return the bytes that pyiceberg's ``writer`` wrote, with block markers made from the name.
+
+    pyiceberg draws them, and the same seed has to give the same bytes.
+    """
+    marker: bytes = writer._writer.sync_bytes
+    digest = blake2b(output.location.encode(), digest_size=len(marker)).digest()
+    return output.body.replace(marker, digest)
 
 
 def _entry(file: DataFile, snapshot_id: int) -> ManifestEntry:

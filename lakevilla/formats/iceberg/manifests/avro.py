@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.codecs.codec import Codec
 from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
 from pyiceberg.avro.encoder import BinaryEncoder
-from pyiceberg.avro.file import META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, Block
+from pyiceberg.avro.file import (
+    MAGIC,
+    META_SCHEMA,
+    SYNC_SIZE,
+    AvroFile,
+    AvroFileHeader,
+    AvroOutputFile,
+    Block,
+)
 from pyiceberg.avro.reader import DoubleReader, MapReader, OptionReader, Reader, StructReader
-from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor, construct_reader
+from pyiceberg.avro.resolver import (
+    ReadSchemaResolver,
+    SchemaPartnerAccessor,
+    construct_reader,
+    construct_writer,
+)
 from pyiceberg.avro.writer import Writer
 from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.manifest import ManifestFile
@@ -48,6 +63,7 @@ _rows: Cache[bytes] = Cache(16 << 20)
 #: Schemas and readers, by all that determines them: the manifests of a table share one, and making
 #: it takes ten times as long as reading with it.
 _readers: Cache[tuple[Schema, Reader]] = Cache(4 << 20)
+_forms: Cache[Form] = Cache(4 << 20)
 
 
 class WholeAvroFile(AvroFile[D]):
@@ -136,6 +152,7 @@ class _Header(AvroFileHeader):
 
 
 _HEADER = construct_reader(META_SCHEMA, {-1: _Header})
+_HEADER_WRITER = construct_writer(META_SCHEMA)
 
 
 class _Snappy(Codec):
@@ -246,6 +263,48 @@ class RememberedRows:
             row = body.getvalue()
             _rows.keep(key, row, len(key) + len(row))
         encoder.write(row)
+
+
+class Form(NamedTuple):
+    """All that files with one schema have in common: an encoder of rows, the schema as Avro's."""
+
+    writer: Writer
+    schema: str
+
+
+def form_of(key: str, made: Callable[[], AvroOutputFile[Any]]) -> Form:
+    """Return the form of the file that ``made`` returns, whose schema ``key`` determines."""
+    form = _forms.find(key)
+    if form is None:
+        file = made()
+        schema = AvroSchemaConversion().iceberg_to_avro(file.file_schema, file.schema_name)
+        form = Form(file.writer, json.dumps(schema))
+        _forms.keep(key, form, 16 * len(form.schema))
+    return form
+
+
+class FormedFile(AvroOutputFile[D]):
+    """A file as ``AvroOutputFile`` writes it, with block markers made from its name.
+
+    pyiceberg draws the marker between blocks at random. Names are as unique as a nonce, so a
+    marker made from a name is as unlikely to occur in a block; and the same commit then gives the
+    same bytes.
+    """
+
+    def __init__(self, output: OutputFile, form: Form, metadata: dict[str, str]) -> None:
+        self.output_file, self.metadata = output, metadata
+        self.writer, self._schema = form
+        name = output.location.encode()
+        self.sync_bytes = blake2b(name, digest_size=SYNC_SIZE).digest()
+
+    def _write_header(self) -> None:
+        codec = self.metadata[AVRO_CODEC_KEY]
+        meta = {
+            **self.metadata,
+            "avro.schema": self._schema,
+            AVRO_CODEC_KEY: CODEC_MAPPING_ICEBERG_TO_AVRO.get(codec, codec),
+        }
+        _HEADER_WRITER.write(self.encoder, AvroFileHeader(MAGIC, meta, self.sync_bytes))
 
 
 # -------------------- avro schema
@@ -394,18 +453,6 @@ class MemoryOutput(OutputFile):
 
     def create(self, overwrite: bool = False) -> OutputStream:
         return _Stream(self)
-
-
-def steady(writer: Any, output: MemoryOutput) -> bytes:
-    """Return the bytes that pyiceberg's ``writer`` wrote, with block markers made from the name.
-
-    pyiceberg draws the marker between blocks at random. Names are as unique as a nonce, so a
-    marker made from a name is as unlikely to occur in a block; and the same commit then gives the
-    same bytes.
-    """
-    marker: bytes = writer._writer.sync_bytes
-    digest = blake2b(output.location.encode(), digest_size=len(marker)).digest()
-    return output.body.replace(marker, digest)
 
 
 class _Stream(io.BytesIO):

@@ -9,7 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.manifest import (
+    DEFAULT_READ_VERSION,
     MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
     UNASSIGNED_SEQ,
@@ -36,12 +38,13 @@ from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeat
 from lakevilla.formats.files import DELETE_FILE_TYPE, DeleteFile, deletes_id
 from lakevilla.formats.files import DataFile as AddedFile
 from lakevilla.formats.iceberg.manifests.avro import (
+    FormedFile,
     MemoryInput,
     MemoryOutput,
     RememberedRows,
     WholeAvroFile,
+    form_of,
     places_of,
-    steady,
 )
 from lakevilla.formats.iceberg.manifests.bounds import metrics_of, statistics_of
 from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
@@ -355,10 +358,13 @@ def encode_manifest(
     codec: Any = _codec(definition)
     version: Any = definition.format_version
     spec, schema = definition.specs[spec_id], definition.schema_of(spec_id)
-    with write_manifest(version, spec, schema, sink, snapshot_id, codec) as writer:
+    writer = write_manifest(version, spec, schema, sink, snapshot_id, codec)
+    form = form_of(repr((version, spec.partition_type(schema))), writer.new_writer)
+    writer._writer = FormedFile(sink, form, writer._meta)
+    with writer._writer:
         for entry in entries:
             writer.add_entry(entry)
-    return MadeManifest(listed_file(writer, spec, schema), path, steady(writer, sink))
+    return MadeManifest(listed_file(writer, spec, schema), path, sink.body)
 
 
 def _codec(definition: IcebergDefinition) -> str:
@@ -381,9 +387,10 @@ def encode_list(
     sink = MemoryOutput(uri)
     codec: Any = _codec(definition)
     version: Any = definition.format_version
-    with write_manifest_list(version, sink, snapshot_id, parent_id, sequence, codec) as writer:
-        file: Any = writer._writer
-        file.writer = RememberedRows(file.writer, version)
+    writer = write_manifest_list(version, sink, snapshot_id, parent_id, sequence, codec)
+    form = form_of(repr(version), lambda: _list_file(sink, version))
+    rows: Any = RememberedRows(form.writer, version)
+    with FormedFile[ManifestFile](sink, form._replace(writer=rows), writer._meta) as file:
         # Manifests of earlier lists have their numbers, and are not copied.
         named = [
             writer.prepare_manifest(manifest)
@@ -392,7 +399,17 @@ def encode_list(
             for manifest in manifests
         ]
         file.write_block(named)
-    return steady(writer, sink), named
+    return sink.body, named
+
+
+def _list_file(sink: MemoryOutput, version: Any) -> AvroOutputFile[ManifestFile]:
+    """Return a manifest list as pyiceberg would write it."""
+    return AvroOutputFile(
+        sink,
+        MANIFEST_LIST_FILE_SCHEMAS[version],
+        "manifest_file",
+        MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION],
+    )
 
 
 class _translated:

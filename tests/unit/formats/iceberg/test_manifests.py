@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyiceberg.manifest import write_manifest_list
+from pyiceberg.manifest import write_manifest, write_manifest_list
 
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.files import DataFile
-from lakevilla.formats.iceberg.manifests.avro import MemoryOutput, steady
+from lakevilla.formats.iceberg.manifests.avro import MemoryOutput
 from lakevilla.formats.iceberg.manifests.manifests import (
     decode_list,
     encode_list,
@@ -18,6 +18,7 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     new_entry,
 )
 from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
+from lakevilla_testing.tables.iceberg_snapshots import steady
 from tests.unit.formats.iceberg.test_metadata import DEFINITION
 
 PLAIN = IcebergDefinition("t", "t", DEFINITION)
@@ -110,3 +111,31 @@ def test_a_list_that_names_manifests_of_another_is_the_one_that_pyiceberg_writes
         assert [one.sequence_number for one in decode_list("k", "t", body)] == list(
             range(number + 1, 0, -1)
         )
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_manifests_are_those_that_pyiceberg_writes(version: Any, codec: Any) -> None:
+    """Whichever spec the manifest before was of."""
+    identity = {"source-id": 1, "field-id": 1000, "transform": "identity", "name": "id"}
+    bucket = {"source-id": 1, "field-id": 1001, "transform": "bucket[4]", "name": "part"}
+    fields: list[list[dict[str, Any]]] = [[], [identity], [bucket], [identity, bucket]]
+    specs = [{"spec-id": number, "fields": some} for number, some in enumerate(fields)]
+    document = {
+        **DEFINITION,
+        "format-version": version,
+        "partition-specs": specs,
+        "properties": {"write.avro.compression-codec": codec},
+    }
+    for number in (0, 1, 2, 3, 1, 0):
+        definition = IcebergDefinition("t", "t", {**document, "default-spec-id": number})
+        values = {str(one["field-id"]): "3" for one in fields[number]}
+        files = [DataFile(f"data/{n}", 1, 0, values, '{"numRecords":1}') for n in range(3)]
+        entries = [new_entry(file, 7, definition) for file in files]
+        made = encode_manifest("metadata/one-m0.avro", entries, number, 7, definition)
+        sink = MemoryOutput("/lake/t/metadata/one-m0.avro")
+        schema, spec = definition.schema_of(number), definition.specs[number]
+        with write_manifest(version, spec, schema, sink, 7, codec) as writer:
+            for entry in entries:
+                writer.add_entry(entry)
+        assert made.body == steady(writer, sink)
