@@ -6,6 +6,7 @@ import dataclasses
 import glob
 import os
 import re
+import stat
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
@@ -152,7 +153,7 @@ def normalise_location(root: str, name_or_uri: str) -> str:
             raise InvalidOperation(f"table name {name_or_uri!r} is empty; name a path below {root}")
         if base.scheme != "file":
             return path
-        given = _local(f"{base.path}/{path}")
+        given = _below(base, path)
     elif (given := parse_location(name_or_uri)).scheme == "file":
         _refuse_dots(given.path, name_or_uri)
         given = _local(unquote(given.path) if "://" in name_or_uri else given.path)
@@ -258,6 +259,21 @@ def _local(path: str) -> Location:
     except OSError as error:
         raise StoreError(f"/{path.lstrip('/')} can't be read: {error.strerror}") from None
     return Location("file", "", real.strip("/"))
+
+
+def _below(base: Location, path: str) -> Location:
+    """Return a place below one whose links were followed: these need not be looked for again."""
+    whole = f"{base.path}/{path}".strip("/")
+    place = f"/{base.path}".rstrip("/")
+    for part in path.split("/"):
+        place += f"/{part}"
+        try:
+            mode = os.lstat(place).st_mode
+        except OSError:
+            break  # it is missing, or may not be seen: then no link below it is seen either
+        if stat.S_ISLNK(mode):
+            return _local(whole)
+    return Location("file", "", whole)
 
 
 def real_place(place: Location) -> Location:
