@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from typing import NamedTuple
 
-from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
 from lakevilla.formats.base import FormatName, TableFormat, TableSnapshot
 from lakevilla.formats.delta import DeltaFormat
+from lakevilla.formats.iceberg.log import newest_version
 from lakevilla.formats.iceberg.metadata.definition import metadata_directory, metadata_version
 from lakevilla.store.effects import Program, list_objects
 
@@ -15,16 +17,25 @@ from lakevilla.store.effects import Program, list_objects
 _UNIFORM = "delta.universalFormat.enabledFormats"
 
 
+class Later(NamedTuple):
+    """A format that is expensive to load: ``made`` loads it.
+
+    ``newest_version`` makes the requests with which ``TableFormat.open`` begins; it returns the
+    newest version of a table, or raises ``TableNotFound``.
+    """
+
+    made: Callable[[], TableFormat]
+    newest_version: Callable[[str, str], Program[int]]
+
+
 class Formats:
     """Formats by name, in the order in which a directory is checked for them.
 
-    ``later`` makes formats that are expensive to load, when they are first requested.
+    Those of ``later`` are loaded when they are first requested, or a table of theirs is found.
     """
 
     def __init__(
-        self,
-        *formats: TableFormat,
-        later: Mapping[FormatName, Callable[[], TableFormat]] | None = None,
+        self, *formats: TableFormat, later: Mapping[FormatName, Later] | None = None
     ) -> None:
         self._known = {one.name: one for one in formats}
         self._later = dict(later or {})
@@ -34,7 +45,7 @@ class Formats:
         found = self._known.get(name)
         if found is None and name in self._later:
             # Two threads may both make one: they are alike, except for their caches.
-            found = self._known.setdefault(name, self._later[name]())
+            found = self._known.setdefault(name, self._later[name].made())
         if found is None:
             raise InvalidOperation(
                 f"tables of format {name} need what is not installed here: "
@@ -62,10 +73,20 @@ class Formats:
         missing: list[str] = []
         for one in [*self._known, *(name for name in self._later if name not in self._known)]:
             try:
-                return (yield from self[one].open(location, table))
+                return (yield from self._opened(one, location, table))
             except TableNotFound as error:
                 missing.append(error.message)
         raise TableNotFound("; ".join(missing), table=table)
+
+    def _opened(self, name: FormatName, location: str, table: str) -> Program[TableSnapshot]:
+        """Open a table of a format, which is not loaded if there is none."""
+        if name in self._known:
+            return (yield from self._known[name].open(location, table))
+        version = yield from self._later[name].newest_version(location, table)
+        try:
+            return (yield from self[name].open_at(location, table, version))
+        except VersionNotFound:  # cleaned up between the two requests
+            return (yield from self[name].open(location, table))
 
 
 def installed_formats(
@@ -79,12 +100,12 @@ def installed_formats(
     if find_spec("pyiceberg") is None:
         return Formats(delta)
 
-    def iceberg() -> TableFormat:
+    def made() -> TableFormat:
         from lakevilla.formats.iceberg.table_format import IcebergFormat
 
         return IcebergFormat(uri_of)
 
-    return Formats(delta, later={"iceberg": iceberg})
+    return Formats(delta, later={"iceberg": Later(made, newest_version)})
 
 
 def refuse_two_tables(snapshot: TableSnapshot) -> Program[None]:

@@ -50,6 +50,7 @@ import lakevilla as lv
 with lv.connect(sys.argv[1], on_event=lambda event: None) as lake:
     lake.create_table("t", [{"a": 1}])
     assert lake.snapshot().read("t").num_rows == 1
+    print("loaded:", "pyiceberg" in sys.modules)
 try:
     from lakevilla.opentelemetry import listener
 except ImportError as error:
@@ -82,6 +83,12 @@ def test_missing_telemetry_is_reported_with_the_extra_that_brings_it(
     without_the_others: str,
 ) -> None:
     assert "pip install 'lakevilla[opentelemetry]'" in without_the_others
+
+
+@pytest.mark.xdist_group("extras")
+def test_pyiceberg_is_not_loaded_for_delta_tables(without_the_others: str) -> None:
+    """A process that makes its first table looks for an Iceberg table in its place, too."""
+    assert "loaded: False" in without_the_others
 
 
 @pytest.mark.xdist_group("extras")

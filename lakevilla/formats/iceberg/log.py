@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -32,13 +32,18 @@ from lakevilla.formats.iceberg.metadata.file import (
     decode_metadata,
     number_of,
 )
-from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
+
+if TYPE_CHECKING:
+    from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 
 # -------------------- log
 #
 # Versions of a table without a catalog: ``metadata/v<N>.metadata.json``, by number.
+#
+# Snapshots need pyiceberg, which takes a quarter of a second to load: to find that there is no
+# Iceberg table needs none.
 
 
 #: The number of searches for a version that a hint names.
@@ -49,6 +54,8 @@ def blank_snapshot(
     location: str, table: str, cache: Cache[pa.Table], catalog: str = ""
 ) -> IcebergSnapshot:
     """Return the state before version 0."""
+    from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+
     return IcebergSnapshot(
         -1, IcebergDefinition(location, table, {}, catalog), None, cache, listed=()
     )
@@ -241,6 +248,8 @@ def opened(
     """Return the state that a metadata file describes; refuse a file of another place."""
     refuse_another_place(table, document, uri)
     definition = IcebergDefinition(location, table, document.definition, catalog)
+    from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+
     return IcebergSnapshot(version, definition, document, cache)
 
 
@@ -428,6 +437,8 @@ def at_ref(newest: IcebergSnapshot, ref: int | str) -> IcebergSnapshot:
         parts["current-schema-id"] = schema
     then = document.replaced(parts)
     definition = newest.definition.replaced(then.definition)
+    from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+
     return IcebergSnapshot(newest.version, definition, then, newest.cache)
 
 
