@@ -5,8 +5,10 @@ tests make one lake or more that read or write rows: that was a tenth of the con
 database of a lake goes to another one when the lake is gone, or its test has ended. The next lake
 gives it its own files and directory.
 
-Databases that run SQL of users are locked for good, and created again each time. So is every
-database in a run of all cases.
+So does the database that a lake keeps for plain SELECTs of users. It is locked for good: all that
+is exchanged are the files that it may read, whose names no other lake has, and what is attached to
+it. Other SQL of users has a database that is created each time. So has each lake in a run of all
+cases.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ import pytest
 from lakevilla.engines.duckdb import database as module
 from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.file_system import StoreFileSystem
+from lakevilla.engines.duckdb.reading.closed import ClosedDatabases, ClosedSession, _Kept
+from lakevilla.settings import Settings
 
 #: The databases of each kind that wait for a lake, at most.
 MOST_IDLE = 6
@@ -32,7 +36,9 @@ Kind = tuple[int, int | None, bool]
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--cases") == "few":
-        config.pluginmanager.register(Databases())
+        databases = Databases()
+        config.pluginmanager.register(databases)
+        config.pluginmanager.register(Closed(databases))
 
 
 class Databases:
@@ -106,3 +112,80 @@ class Databases:
             if database is not None:
                 database._connection = None
             give_back()
+
+
+#: Attached by the sessions of the lake before, and by what its names begin with.
+_ATTACHED = """
+    SELECT database_name FROM duckdb_databases() WHERE NOT internal AND database_name <> 'memory'
+"""
+
+
+class Closed:
+    """The closed databases that no lake uses."""
+
+    def __init__(self, databases: Databases) -> None:
+        self._databases, self._process = databases, os.getpid()
+        self._open, self._another = ClosedDatabases._open, _Kept._another
+        self._idle: list[tuple[Connection, weakref.WeakSet[ClosedSession]]] = []
+        self._lent: list[weakref.ref[ClosedDatabases]] = []
+
+        def opened(closed: ClosedDatabases) -> _Kept:
+            with closed._lock:
+                if closed._kept is None and self._is_usual(closed._database):
+                    self._lend(closed)
+            return self._open(closed)
+
+        ClosedDatabases._open = opened
+
+    def _is_usual(self, database: Database) -> bool:
+        """Return whether the database is one as all lakes have it, but for those of few tests."""
+        return (
+            os.getpid() == self._process
+            and module._connect is self._databases._connect
+            and database._threads is None
+            and database._settings.memory_limit_bytes == Settings().memory_limit_bytes
+        )
+
+    def _lend(self, closed: ClosedDatabases) -> None:
+        connection = self._idle_one(closed) or closed._connect()
+        closed._kept = kept = _Kept(connection, closed._files.made)
+        sessions = weakref.WeakSet[ClosedSession]()
+
+        def another() -> ClosedSession:
+            session = self._another(kept_of())
+            sessions.add(session)
+            return session
+
+        kept_of = weakref.ref(kept)
+        kept._another = another
+        weakref.finalize(kept, self._give_back, connection, sessions).atexit = False
+        self._lent.append(weakref.ref(closed))
+
+    def _idle_one(self, closed: ClosedDatabases) -> Connection | None:
+        while self._idle:
+            connection, sessions = self._idle.pop()
+            if any(sessions):
+                continue  # a statement still runs in it
+            try:
+                for (name,) in connection.execute(_ATTACHED).fetchall():
+                    connection.execute(f'DETACH "{name}"')
+            except duckdb.Error:
+                continue  # an error has ended it
+            connection.unregister_filesystem(StoreFileSystem.protocol)
+            connection.register_filesystem(closed._files)
+            return connection
+        return None
+
+    def _give_back(self, connection: Connection, sessions: weakref.WeakSet[ClosedSession]) -> None:
+        if os.getpid() == self._process and len(self._idle) < MOST_IDLE:
+            self._idle.append((connection, sessions))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Iterator[None]:
+        """Take the databases of the test's lakes; one that a module keeps gets another."""
+        result = yield
+        while self._lent:
+            closed = self._lent.pop()()
+            if closed is not None:
+                closed.close()
+        return result

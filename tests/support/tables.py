@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -39,10 +40,16 @@ def kinds(events: Iterable[lv.Event]) -> list[str]:
 
 def contents(root: str | Path) -> dict[str, bytes]:
     """Every object of a lake in a directory, by key: what must not change when a verb raises."""
+    found = [
+        os.path.join(directory, name)
+        for directory, _, names in os.walk(root)
+        for name in names
+        if not name.startswith(".lakevilla-")
+    ]
     return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in sorted(Path(root).rglob("*"))
-        if path.is_file() and not path.name.startswith(".lakevilla-")
+        os.path.relpath(path, root): Path(path).read_bytes()
+        for path in sorted(found, key=lambda path: path.split("/"))
+        if os.path.isfile(path)
     }
 
 
