@@ -20,8 +20,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
-	@echo "make test         nearly every test function with a few of its cases, in about 13 minutes"
-	@echo "make test-unit    the tests without Java or a server, in about three minutes"
+	@echo "make test         nearly every test function with a few of its cases, in 7 to 10 minutes"
+	@echo "make test-unit    the tests without Java or a server, in a minute or two"
 	@echo "make test-failed  what failed in the run before, once more, one after the other"
 	@echo "make test-all     every case and the whole random search, in some four hours"
 	@echo "make test-slices  the same in a fixed order from SLICE on, for MINUTES (20) minutes"
