@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from uuid import uuid4
 
 import pytest
 
@@ -56,7 +57,7 @@ NAMES = {
 @pytest.fixture(scope="module")
 def held() -> dict[str, object]:
     """The objects that a user holds, made as a user makes them."""
-    lake = lv.connect("memory://names")
+    lake = lv.connect(f"memory://names-{uuid4()}")
     lake.create_table("t", [{"id": 1}])
     txn = lake.transaction()
     return {
