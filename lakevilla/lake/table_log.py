@@ -9,6 +9,7 @@ is listed again.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from itertools import takewhile
 from typing import TypeVar
 
@@ -368,11 +369,32 @@ def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None
         return known
     entry = yield from kept_entry(context, tail, version)
     if entry is not None:
-        current = context.tails.get(tail.location, tail)
-        if current.tip >= version and _is_same_log(current, tail):
-            entries = {**current.entries, version: entry}
-            context.keep_tail(dataclasses.replace(current, entries=entries))
+        _keep(context, tail, {version: entry})
     return entry
+
+
+def entries_at(
+    context: Context, tail: Tail, versions: Iterable[int]
+) -> Program[list[Entry | None]]:
+    """Return the same of several versions: all that are not cached are requested in one round."""
+    wanted = list(versions)
+    missing = [version for version in wanted if version not in tail.entries]
+    read: list[Entry | None] = yield from parallel(
+        [kept_entry(context, tail, version) for version in missing]
+    )
+    found = {entry.version: entry for entry in read if entry is not None}
+    if found:
+        _keep(context, tail, found)
+    known = {**tail.entries, **found}
+    return [known.get(version) for version in wanted]
+
+
+def _keep(context: Context, tail: Tail, found: dict[int, Entry]) -> None:
+    """Cache entries of a tail's log, unless another log is in its place by now."""
+    current = context.tails.get(tail.location, tail)
+    if current.tip >= max(found) and _is_same_log(current, tail):
+        entries = {**current.entries, **found}
+        context.keep_tail(dataclasses.replace(current, entries=entries))
 
 
 def kept_entry(context: Context, tail: Tail, version: int) -> Program[Entry | None]:

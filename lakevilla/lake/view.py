@@ -19,7 +19,7 @@ from lakevilla.global_log.head import Head, PendingRef, TableState, application_
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context, Tail
-from lakevilla.lake.table_log import entry_at, snapshot_at
+from lakevilla.lake.table_log import entries_at, entry_at, snapshot_at
 from lakevilla.store.effects import Program
 
 
@@ -232,9 +232,13 @@ def place(
     is_next = bool(state.pending) and tip == tail.tip == state.published + 1
     if is_next and tail.snapshot.application_version(application) == newest:
         return Placement(tip, ())
+    versions = range(state.published + 1, tip + 1)
+    if accept_hidden and len(versions) > len(state.pending):
+        ours = yield from _own_versions(context, head, state, tail, versions)
+        if ours is not None:
+            return Placement(tip, (), tuple(one for one in versions if one not in ours))
     entries: list[Entry] = []
-    for version in range(state.published + 1, tip + 1):
-        entry = yield from entry_at(context, tail, version)
+    for entry in (yield from entries_at(context, tail, versions)):
         if entry is None:
             return (yield from _place_unreadable(context, head, state, tail, tip))
         entries.append(entry)
@@ -264,6 +268,36 @@ def place(
         hidden.append(version)
         logged = version
     return Placement(logged, waiting, tuple(hidden))
+
+
+def _own_versions(
+    context: Context, head: Head, state: TableState, tail: Tail, versions: range
+) -> Program[set[int] | None]:
+    """Return which versions are the lake's own if all that is pending is published; else None.
+
+    A log to which clients commit by log entry is long, and HEAD knows little of it: it is not read
+    for this. The tip says what is published, and a commit mostly is the entry after its base. None
+    where an entry lies elsewhere, or may be of a newer HEAD.
+    """
+    published = tail.snapshot.application_version(application_id(head))
+    newest = state.pending[-1].sequence if state.pending else -1
+    # Without what is pending all of the lake's own is at or below ``state.published``.
+    if newest > (-1 if published is None else published):
+        return None
+    if published is not None and published > head.sequence:
+        return None
+    if not state.pending:
+        return set()
+    if versions.stop <= tail.tip:
+        return None  # a part of it may be published further on
+    expected = sorted({ref.base + 1 for ref in state.pending} & set(versions))
+    entries = yield from entries_at(context, tail, expected)
+    found = [entry for entry in entries if entry is not None]
+    ids = {txn_id for entry in found for txn_id in entry.txn_ids}
+    if not ids.issuperset(ref.txn for ref in state.pending):
+        return None
+    own = application_id(head)
+    return {entry.version for entry in found if own in entry.applications}
 
 
 def _place_unreadable(
