@@ -208,6 +208,8 @@ class Executor(Generic[Frame]):
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         """Warn of lost writes; Python shows a ResourceWarning only if that is requested."""
+        if globals()["ending"] is None:
+            return  # Python ends, and has emptied the modules
         # The constructor may have raised before it set these attributes.
         use = getattr(self, "_use", None)
         if use is None or not ending.is_left_open(self.state, use, keeps_place=self.keeps_place):
