@@ -319,7 +319,7 @@ def _type_of(kind: object, name: str) -> pa.DataType:
             return pa.struct([(key, _type_of(inner, name)) for key, inner in fields])
         case _ if kind in _TYPES:
             return _TYPES[kind]()
-    raise ValueError(f"parameter {name} is of {kind}")
+    raise ValueError(f"parameter {name} has no Arrow type: its values are of {kind}")
 
 
 # -------------------- many changes

@@ -98,7 +98,7 @@ class Judge(Protocol):
         """Return the columns of the rows that are put aside."""
 
     def judged(self, look: Look) -> Judgement:
-        """Return the result for the rows of one place; an error of ours ends the meeting."""
+        """Return the result for the rows that a task has met; a ``LakeVillaError`` ends it all."""
 
 
 @dataclass(frozen=True, slots=True)

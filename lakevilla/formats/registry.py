@@ -79,7 +79,7 @@ class Formats:
         raise TableNotFound("; ".join(missing), table=table)
 
     def _opened(self, name: FormatName, location: str, table: str) -> Program[TableSnapshot]:
-        """Open a table of a format, which is not loaded if there is none."""
+        """Open a table of a format, which is loaded only if the directory has a table of it."""
         if name in self._known:
             return (yield from self._known[name].open(location, table))
         version = yield from self._later[name].newest_version(location, table)

@@ -136,7 +136,7 @@ def load_head(known: HeldHead | None = None) -> Program[HeldHead | None]:
 
 
 def glance(known: HeldHead | None = None) -> Program[HeldHead | None]:
-    """Return HEAD by one GET at most: only for reading, as a log may have advanced."""
+    """Return HEAD by one GET at most. Only for reads: where HEAD is a log, a newer may exist."""
     if known is not None and known.head.as_log:
         return known
     outcome = yield from get(HEAD_KEY, None if known is None else known.token)

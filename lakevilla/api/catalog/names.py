@@ -141,7 +141,7 @@ def parsed(path: object) -> CatalogPath:
     Raises
     ------
     InvalidOperation
-        It is no path; the message has the position at which it ends to be one.
+        It is not a valid path. If it can't be read, the message has the position.
     """
     if not isinstance(path, str):
         raise InvalidOperation(f"a path is text, such as '/sales/*/files', not {shown(path)}")

@@ -298,9 +298,9 @@ def _refuse_table(verb: str, argument: str, value: object) -> None:
         return
     table = value if is_name else getattr(value, "name", "NAME")
     raise InvalidOperation(
-        f"{verb}: {argument} is a global version, not {'a table' if is_name else 'rows'}: the "
-        f"feed returns all tables by version, and lake.{verb}(0, tables=[{table!r}]) of one; the "
-        f"changes of one table are txn.changes({table!r}, since)"
+        f"{verb}: {argument} must be a global version or a time, not "
+        f"{'a table' if is_name else 'rows'}: lake.{verb}(0, tables=[{table!r}]) returns the "
+        f"versions of this table one by one, and txn.changes({table!r}, since) its changed rows"
     )
 
 

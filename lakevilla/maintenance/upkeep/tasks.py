@@ -42,8 +42,8 @@ from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.optimize import optimize, result_of
 
 DAY_SECONDS = 24 * 3600.0
-#: Age from which on a ref is kept: well before other clients' clean-up, and most refs are gone
-#: by then.
+#: The age at which a tag or branch gets ``lake.keep``: no other client's clean-up has deleted its
+#: files so early, and most have ended by then.
 KEPT_AFTER_SECONDS = 3 * DAY_SECONDS
 #: Errors of a table that was left unchanged, and for which no action is needed.
 _LEFT_ALONE = (InvalidOperation, UnsupportedTableFeature)

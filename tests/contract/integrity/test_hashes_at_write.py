@@ -117,7 +117,7 @@ def test_files_keep_their_hash_through_branches_merges_and_rollbacks(shared_plac
     assert len(live(shared_place)) == 3
 
 
-def test_a_tag_and_a_branch_are_compared_too(quick_place: Place) -> None:
+def test_reads_of_a_tag_and_of_a_branch_are_checked_by_the_hashes_too(quick_place: Place) -> None:
     lake = quick_place.connect()
     lake.create_table("t", rows(600))
     lake.tag("closing")

@@ -1,7 +1,7 @@
 """Two maintainers at once, and one that dies at each of its requests: nothing is lost.
 
-What the lease is for is requests alone (docs/design/0037-upkeep.md), so all of this holds for
-those who know of no lease too.
+The lease only saves requests (docs/design/0037-upkeep.md), so all of this holds for maintainers
+that know of no lease, too.
 """
 
 import pyarrow as pa

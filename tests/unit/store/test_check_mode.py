@@ -122,7 +122,8 @@ def test_a_create_that_another_overwrites_is_refused(looks: int) -> None:
 
 @pytest.mark.parametrize("looks", [0, 1, 2])
 @pytest.mark.parametrize("left", [FOUND_THEIRS, Missing()])
-def test_a_replacement_that_is_gone_may_have_been_built_on(looks: int, left: Any) -> None:
+def test_a_replacement_that_is_overwritten_or_gone_is_unknown(looks: int, left: Any) -> None:
+    """Another client may have read it, and replaced it by one of its own that builds on it."""
     answers = [FOUND_OLD, Stored(NEW), *[FOUND_OURS] * looks, left]
     assert isinstance(Driver(REPLACE, answers).outcome, Unknown)
 

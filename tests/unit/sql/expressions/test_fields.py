@@ -189,7 +189,7 @@ def test_columns_whose_ids_changed_when_they_were_added_again_are_followed() -> 
     assert outcome(Append("t", ()), empty, first) == Append("t", ())
 
 
-def test_an_id_that_only_pending_commits_knew_is_settled_by_its_name() -> None:
+def test_an_id_that_only_pending_commits_knew_counts_only_under_the_same_name() -> None:
     seen = layout({"a": ("1", LONG), "c": ("7", LONG), "d": ("8", LONG)})
     now = layout({"b": ("1", LONG), "e": ("7", LONG), "d": ("8", LONG)})
     assert unsettled(layout({"a": ("1", LONG)}), seen, now) == {("7",): REMOVED}

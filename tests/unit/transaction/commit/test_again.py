@@ -53,13 +53,13 @@ def test_a_commit_that_has_landed_is_found_and_nothing_is_sent(peer: Peer) -> No
     assert not txn.ending.is_in_doubt
 
 
-def test_while_the_head_that_it_was_to_replace_is_there_it_stays_in_doubt(peer: Peer) -> None:
+def test_a_commit_stays_in_doubt_while_the_head_that_it_was_to_replace_is_there(peer: Peer) -> None:
     txn = in_doubt(peer, landed=False)
     assert peer.run(found_in_head(txn)) is None
     assert txn.ending.is_in_doubt
 
 
-def test_once_another_has_replaced_that_head_it_can_not_land_any_more(
+def test_a_commit_in_doubt_can_not_land_once_another_client_has_replaced_its_head(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = in_doubt(peer, landed=False)

@@ -170,7 +170,7 @@ def test_a_refused_transaction_leaves_its_proposal_to_be_deleted_by_the_next_com
     assert proposals(lake) == []
 
 
-def test_proposals_that_the_process_still_waits_with_are_not_deleted(lake: MemoryLake) -> None:
+def test_a_proposal_with_a_commit_that_still_waits_is_not_deleted(lake: MemoryLake) -> None:
     peer = lake.peer()
     process = proposing(peer, 7)
     reader = peer.begin()
