@@ -237,37 +237,7 @@ def place(
         ours = yield from _own_versions(context, head, state, tail, versions)
         if ours is not None:
             return Placement(tip, (), tuple(one for one in versions if one not in ours))
-    entries: list[Entry] = []
-    for entry in (yield from entries_at(context, tail, versions)):
-        if entry is None:
-            return (yield from _place_unreadable(context, head, state, tail, tip))
-        entries.append(entry)
-    # Commits that the log holds further on did fit: their publishers had read every
-    # entry below. Only commits that are not published yet are checked against the entries. An
-    # entry that this HEAD does not know proves nothing: it may be the reconcile
-    # commit that replaced what is pending here.
-    published = (entry.applications.get(application, -1) for entry in entries)
-    done = max((sequence for sequence in published if sequence <= head.sequence), default=-1)
-    logged, waiting = state.published, state.pending
-    hidden: list[int] = []
-    for entry in entries:
-        version = entry.version
-        sequence = entry.applications.get(application)
-        if sequence is not None:
-            if sequence > max(newest, head.sequence):
-                return Placement(logged, waiting, tuple(hidden), stale=True)
-            waiting = tuple(ref for ref in waiting if ref.sequence > sequence)
-            logged = version
-            continue
-        undone = [ref for ref in waiting if ref.sequence > done]
-        parts = yield from pending_parts(context, location, undone)
-        if (yield from _breaks_any(context, tail, entry, parts)):
-            return Placement(logged, waiting, tuple(hidden), unfit_from=version)
-        if not accept_hidden:
-            break
-        hidden.append(version)
-        logged = version
-    return Placement(logged, waiting, tuple(hidden))
+    return (yield from _walked(context, head, state, tail, versions, accept_hidden=accept_hidden))
 
 
 def _own_versions(
@@ -298,6 +268,51 @@ def _own_versions(
         return None
     own = application_id(head)
     return {entry.version for entry in found if own in entry.applications}
+
+
+def _walked(
+    context: Context,
+    head: Head,
+    state: TableState,
+    tail: Tail,
+    versions: range,
+    *,
+    accept_hidden: bool,
+) -> Program[Placement]:
+    """Place a table by reading all entries after ``published``, in one round."""
+    application = application_id(head)
+    newest = state.pending[-1].sequence if state.pending else -1
+    entries: list[Entry] = []
+    for entry in (yield from entries_at(context, tail, versions)):
+        if entry is None:
+            return (yield from _place_unreadable(context, head, state, tail, versions[-1]))
+        entries.append(entry)
+    # Commits that the log holds further on did fit: their publishers had read every
+    # entry below. Only commits that are not published yet are checked against the entries. An
+    # entry that this HEAD does not know proves nothing: it may be the reconcile
+    # commit that replaced what is pending here.
+    published = (entry.applications.get(application, -1) for entry in entries)
+    done = max((sequence for sequence in published if sequence <= head.sequence), default=-1)
+    logged, waiting = state.published, state.pending
+    hidden: list[int] = []
+    for entry in entries:
+        version = entry.version
+        sequence = entry.applications.get(application)
+        if sequence is not None:
+            if sequence > max(newest, head.sequence):
+                return Placement(logged, waiting, tuple(hidden), stale=True)
+            waiting = tuple(ref for ref in waiting if ref.sequence > sequence)
+            logged = version
+            continue
+        undone = [ref for ref in waiting if ref.sequence > done]
+        parts = yield from pending_parts(context, tail.location, undone)
+        if (yield from _breaks_any(context, tail, entry, parts)):
+            return Placement(logged, waiting, tuple(hidden), unfit_from=version)
+        if not accept_hidden:
+            break
+        hidden.append(version)
+        logged = version
+    return Placement(logged, waiting, tuple(hidden))
 
 
 def _place_unreadable(
