@@ -15,6 +15,7 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.base import Leftovers
 from lakevilla.global_log.head import Head, TableState
+from lakevilla.global_log.leaves import HIGHEST
 from lakevilla.global_log.repo import claim_of, lake_key, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.kept import refuse_kept
@@ -219,18 +220,15 @@ def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tupl
     inside = f"{location}/"
     found = [(key, LOG.search(key, len(inside))) for key in keys if key.startswith(inside)]
     inner = {key[: match.start()] for key, match in found if match is not None}
-    inner |= set() if head is None else set(head.tables)
-    return tuple(sorted(one for one in inner if one.startswith(inside)))
+    inner.update(() if head is None else head.tables.within(inside, f"{inside}{HIGHEST}"))
+    return tuple(sorted(inner))
 
 
 def inner_tables(location: str, head: Head | None) -> list[str]:
     """Return the tables of HEAD inside ``location``, also dropped ones whose data stays."""
-    tables = {} if head is None else head.tables.cached()
-    return sorted(
-        one
-        for one, state in tables.items()
-        if one.startswith(f"{location}/") and not is_emptied(state)
-    )
+    first = f"{location}/"
+    inner = {} if head is None else head.tables.within(first, f"{first}{HIGHEST}")
+    return sorted(one for one, state in inner.items() if not is_emptied(state))
 
 
 #: The part after the directory of a lake, or of one of its tables, in the key that shows it.
