@@ -157,9 +157,21 @@ NOWHERE = ""
 class NameMap(LeafMap[str]):
     """The tables' locations by registered name; ``NOWHERE`` for the path of a renamed table."""
 
-    __slots__ = ()
+    __slots__ = ("_shown",)
+    #: The first names, with the number of leaves that were cached when they were found.
+    _shown: tuple[int, dict[str, str]]
     value = str
     leaf = Leaf[str]
+
+    def shown(self) -> Mapping[str, str]:
+        """Return the first name of each location, as far as it is cached."""
+        fetched = len(self._leaves)
+        if not hasattr(self, "_shown") or self._shown[0] != fetched:
+            shown: dict[str, str] = {}
+            for name, location in self.cached().items():
+                shown.setdefault(location, name)
+            self._shown = (fetched, shown)
+        return self._shown[1]
 
 
 #: Shared by all lakes without any: an empty map is never cut into leaves.
@@ -298,16 +310,26 @@ def shown_names(head: Head) -> dict[str, str]:
     all clients show the same name. A table that a catalog keeps, and that has no registered name,
     is shown by its name in the catalog. All other tables are shown by their location.
     """
-    shown: dict[str, str] = {}
-    names, tables = head.names.cached(), head.tables.cached()
-    for name, location in names.items():
-        shown.setdefault(location, name)
-    for location, state in tables.items():
+    shown = dict(head.names.shown())
+    for location, state in head.tables.cached().items():
         if state.catalog and location not in shown:
-            name = name_in_catalog(state.catalog)
-            if name not in names and name not in tables:
+            name = shown_name(head, location)
+            if name != location:
                 shown[location] = name
     return shown
+
+
+def shown_name(head: Head, location: str) -> str:
+    """Return the name that ``shown_names`` gives a location, or else the location."""
+    name = head.names.shown().get(location)
+    if name is not None:
+        return name
+    state = head.tables.peek(location)
+    if state is None or not state.catalog:
+        return location
+    name = name_in_catalog(state.catalog)
+    is_taken = head.names.peek(name) is not None or head.tables.peek(name) is not None
+    return location if is_taken else name
 
 
 def shown_tables(head: Head) -> dict[str, str]:

@@ -182,6 +182,14 @@ class LeafMap(Mapping[str, V]):
 
     # -- fetching -----------------------------------------------------------------
 
+    def peek(self, name: str) -> V | None:
+        """Return an entry if it can be read without fetching anything; else None."""
+        changed, refs = self._lying()
+        if name in changed or not refs:
+            return changed.get(name)
+        leaf = self._leaves.get(_leaf_of(refs, name).hash)
+        return None if leaf is None else leaf.get(name)
+
     def cached(self) -> dict[str, V]:
         """Return all entries that can be read without fetching anything."""
         changed, refs = self._lying()

@@ -28,7 +28,7 @@ from lakevilla.engines.base import Engine
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, UnsafeStore
 from lakevilla.formats.registry import installed_formats
-from lakevilla.global_log.head import Head, NameMap, shown_names
+from lakevilla.global_log.head import Head, NameMap, shown_name
 from lakevilla.global_log.refs import MAIN
 from lakevilla.global_log.repo import load_names
 from lakevilla.ids import Ids
@@ -467,8 +467,8 @@ class LakeClient(ClientOfEpoch):
         if held is None or result.versions is None:
             return result
         # Every name that the transaction has used was looked up, so it is cached.
-        names = shown_names(held.head)
-        versions = {names.get(k, k): version for k, version in result.versions.items()}
+        head = held.head
+        versions = {shown_name(head, key): one for key, one in result.versions.items()}
         return CommitResult(
             result.id, versions, result.global_version, result.retries, result.operations
         )

@@ -86,8 +86,8 @@ def _refuse_twin(head: Head | None, use: CatalogUse) -> None:
     name = use.name.removeprefix(f"{MAIN_SCHEMA}.").replace(".", "/")
     if head is None:
         return
-    state = head.tables.cached().get(name)
-    called = head.names.cached().get(name)
+    state = head.tables.peek(name)
+    called = head.names.peek(name)
     is_there = called is None and state is not None and not state.dropped
     if is_there or called not in (None, NOWHERE):
         raise InvalidOperation(

@@ -141,7 +141,7 @@ def _names(client: LakeClient, state: TransactionState, head: Head | None, table
 def _is_new(client: LakeClient, location: str) -> bool:
     """Return whether the HEAD known here has no such table: a newer HEAD may have the name."""
     held = client.context.held
-    return held is not None and location not in held.head.tables.cached()
+    return held is not None and held.head.tables.peek(location) is None
 
 
 def _knows(names: NameMap, table: str, location: str) -> bool:

@@ -111,7 +111,7 @@ def found_there(location: str, head: Head | None) -> Program[str | None]:
             )
     for outer, found in zip(outers, found_tables, strict=True):
         if found:
-            dropped = head is not None and outer in head.tables.cached()
+            dropped = head is not None and head.tables.peek(outer) is not None
             what = (
                 f"table {outer}, which was dropped"
                 if dropped

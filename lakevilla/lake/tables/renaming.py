@@ -160,7 +160,7 @@ def _check_name(names: NameMap, one: Rename) -> None:
 
 
 def _two_tables(one: Rename, head: Head | None) -> TableExists:
-    state = None if head is None else head.tables.cached().get(one.place)
+    state = None if head is None else head.tables.peek(one.place)
     if state is not None and not state.dropped:
         message = (
             f"there is a table {one.new!r} already: choose another name, or rename that one first"

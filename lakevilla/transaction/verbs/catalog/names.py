@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from lakevilla.formats.iceberg.metadata.file import name_in_catalog
-from lakevilla.global_log.head import NOWHERE, Head
+from lakevilla.global_log.head import NOWHERE, Head, shown_name
 from lakevilla.global_log.leaves import HIGHEST
 from lakevilla.global_log.repo import fetch_leaves, load_names, load_tables
 from lakevilla.lake.frozen.mounts import mount_of, mounted_between
@@ -68,9 +67,6 @@ def _shown(
 
     ``revived`` are dropped there, and are in the lake again for the transaction.
     """
-    called: dict[str, str] = {}
-    for name, location in head.names.items():
-        called.setdefault(location, name)
     found = []
     tables = head.tables.cached()
     if names.exact is not None and not head.names and len(names.exact) < len(tables):
@@ -81,10 +77,7 @@ def _shown(
     for location, state in tables.items():
         if state.dropped and location not in revived:
             continue
-        name = called.get(location, location)
-        if location not in called and state.catalog:
-            known = name_in_catalog(state.catalog)
-            name = location if known in head.names or known in head.tables.cached() else known
+        name = shown_name(head, location)
         if name in names:
             found.append((name, location))
     return sorted(found)
