@@ -34,22 +34,44 @@ class Background:
         self._pool: ThreadPoolExecutor | None = None
         self._process = 0
         self._lock = lock()
+        self._keyed: dict[object, Callable[[], Program[object]]] = {}
 
-    def soon(self, program: Callable[[], Program[object]], after: Callable[[], None]) -> None:
-        """Run a program, then ``after``; an error is logged, and the next client does the work."""
+    def soon(
+        self,
+        program: Callable[[], Program[object]],
+        after: Callable[[], None],
+        key: object = None,
+    ) -> None:
+        """Run a program, then ``after``; an error is logged, and the next client does the work.
 
-        def work() -> None:
-            try:
-                self._runner.run(program())
-                after()
-            except Exception:
-                _LOG.warning("background work failed; the next client will do it", exc_info=True)
-
+        Of programs with one key only the last is run, unless the one before it has begun: so a
+        thread that is behind does not do what newer work makes superfluous.
+        """
         with self._lock:
             if self._pool is None or self._process != os.getpid():
+                if self._process != os.getpid():
+                    self._keyed.clear()  # the parent's thread does that
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="lakevilla")
                 self._process = os.getpid()
-            self._pool.submit(work)
+            if key is None:
+                self._pool.submit(self._work, program, after)
+                return
+            waits = key in self._keyed
+            self._keyed[key] = program
+            if not waits:
+                self._pool.submit(self._work_of, key, after)
+
+    def _work_of(self, key: object, after: Callable[[], None]) -> None:
+        with self._lock:
+            program = self._keyed.pop(key)
+        self._work(program, after)
+
+    def _work(self, program: Callable[[], Program[object]], after: Callable[[], None]) -> None:
+        try:
+            self._runner.run(program())
+            after()
+        except Exception:
+            _LOG.warning("background work failed; the next client will do it", exc_info=True)
 
     def close(self) -> None:
         """Wait for all work that was begun, and stop."""

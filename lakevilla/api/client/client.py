@@ -550,13 +550,19 @@ class LakeClient(ClientOfEpoch):
         self.checkpoint_soon()
 
     def checkpoint_soon(self) -> None:
-        """Write the checkpoints that are due, in the background."""
-        while self.context.checkpoints_due:
-            location, version = self.context.checkpoints_due.popleft()
-            self._soon(partial(recovery.checkpoint, self.context, location, version))
+        """Write the checkpoints that are due, in the background: of a table only the newest."""
+        due = self.context.checkpoints_due
+        newest: dict[str, int] = {}
+        with suppress(IndexError):  # another thread may take the last one
+            while due:
+                location, version = due.popleft()
+                newest[location] = max(version, newest.get(location, version))
+        for location, version in newest.items():
+            program = partial(recovery.checkpoint, self.context, location, version)
+            self._soon(program, key=("checkpoint", location))
 
-    def _soon(self, program: Callable[[], Program[object]]) -> None:
-        self._background.soon(program, self.checkpoint_soon)
+    def _soon(self, program: Callable[[], Program[object]], key: object = None) -> None:
+        self._background.soon(program, self.checkpoint_soon, key)
 
 
 def _reopened_on(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import pytest
 
 import lakevilla as lv
+from lakevilla.store.effects import Program
 from lakevilla.store.runner import Requests
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts
 from tests.support.traces import cost
@@ -33,3 +38,24 @@ def test_a_table_is_opened_by_as_many_requests_after_many_commits_by_log_entry(
     many = cold_read(local_place)
     assert many.get <= few.get + 3  # with a checkpoint and its pointer
     assert (many.put, many.list) == (few.put, few.list)
+
+
+def test_a_thread_that_is_behind_writes_only_the_newest_checkpoint(local_place: Place) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> Program[object]:
+        yield from ()
+        begun.set()
+        go_on.wait()
+        return None
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        inside(lake).client._soon(slow)
+        begun.wait()
+        append(lake, lv.Feature.NONE, 310)
+        go_on.set()
+    log = Path(local_place.root) / "t" / "_delta_log"
+    assert [path.name for path in log.glob("*.checkpoint.parquet")] == [
+        f"{310:020}.checkpoint.parquet"
+    ]

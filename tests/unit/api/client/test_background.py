@@ -67,3 +67,24 @@ def test_closed_twice_and_used_after_that(background: Background) -> None:
     background.soon(lambda: noting(done, 1), lambda: None)
     background.close()
     assert done == [1]
+
+
+def test_of_programs_with_one_key_the_last_that_waits_is_run(background: Background) -> None:
+    done: list[object] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> Program[object]:
+        yield from ()
+        begun.set()
+        go_on.wait()
+        done.append("slow")
+
+    background.soon(slow, lambda: None, key="a")
+    begun.wait()
+    for number in range(3):
+        background.soon(lambda number=number: noting(done, number), lambda: None, key="a")  # type: ignore[misc]
+        background.soon(lambda: noting(done, "b"), lambda: None, key="b")
+    background.soon(lambda: noting(done, "always"), lambda: None)
+    go_on.set()
+    background.close()
+    assert done == ["slow", 2, "b", "always"]
