@@ -75,6 +75,7 @@ def test_a_forked_child_works_and_ends(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_may_collect_engines_that_its_parent_had_left(tmp_path: Path) -> None:
+    gc.collect()  # what tests before have left, such as connections of their own, is not meant
     gc.disable()  # what the parent leaves is still there at the fork
     try:
         for number in range(2):
