@@ -250,6 +250,10 @@ class LeafMap(Mapping[str, V]):
         known.update((name, v) for name, v in changed.items() if first <= name < last)
         return {name: value for name, value in known.items() if value is not None}
 
+    def below(self, prefix: str) -> dict[str, V]:
+        """Return the entries whose names begin with ``prefix``; their leaves must be cached."""
+        return self.within(prefix, prefix + HIGHEST)
+
     def take(self, ref: LeafRef, body: bytes) -> None:
         """Keep a leaf that was fetched.
 

@@ -260,7 +260,7 @@ def _own_versions(
         return set()
     if versions.stop <= tail.tip:
         return None  # a part of it may be published further on
-    expected = sorted({ref.base + 1 for ref in state.pending} & set(versions))
+    expected = sorted({ref.base + 1 for ref in state.pending if ref.base + 1 in versions})
     entries = yield from entries_at(context, tail, expected)
     found = [entry for entry in entries if entry is not None]
     ids = {txn_id for entry in found for txn_id in entry.txn_ids}

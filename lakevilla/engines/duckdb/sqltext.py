@@ -74,6 +74,10 @@ class Renamed:
         """Return a column, or a field of a struct."""
         return column_of(self._new[path[0]], path[1:])
 
+    def back(self) -> str:
+        """Return the columns with their own names again, for a SELECT of the renamed ones."""
+        return ", ".join(f"{new} AS {quote_name(old)}" for old, new in self._new.items())
+
     def of(self, alias: str) -> str:
         """Return the columns with their new names, for a SELECT from the relation ``alias``."""
         return ", ".join(f"{alias}.{quote_name(old)} AS {new}" for old, new in self._new.items())

@@ -15,7 +15,6 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.base import Leftovers
 from lakevilla.global_log.head import Head, TableState
-from lakevilla.global_log.leaves import HIGHEST
 from lakevilla.global_log.repo import claim_of, lake_key, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.kept import refuse_kept
@@ -220,14 +219,13 @@ def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tupl
     inside = f"{location}/"
     found = [(key, LOG.search(key, len(inside))) for key in keys if key.startswith(inside)]
     inner = {key[: match.start()] for key, match in found if match is not None}
-    inner.update(() if head is None else head.tables.within(inside, f"{inside}{HIGHEST}"))
+    inner.update(() if head is None else head.tables.below(inside))
     return tuple(sorted(inner))
 
 
 def inner_tables(location: str, head: Head | None) -> list[str]:
     """Return the tables of HEAD inside ``location``, also dropped ones whose data stays."""
-    first = f"{location}/"
-    inner = {} if head is None else head.tables.within(first, f"{first}{HIGHEST}")
+    inner = {} if head is None else head.tables.below(f"{location}/")
     return sorted(one for one, state in inner.items() if not is_emptied(state))
 
 

@@ -7,7 +7,6 @@ import re
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import HEAD_KEY, NOWHERE, Head
-from lakevilla.global_log.leaves import HIGHEST
 from lakevilla.global_log.refs import clone_around, clone_below, is_at
 from lakevilla.global_log.repo import fetch_leaves, load_names, load_tables, load_tables_below
 from lakevilla.lake.context import owner_of
@@ -228,7 +227,7 @@ def _why_not(head: Head, source: str, to: str) -> Program[str | None]:
         where = head.names[named] or "another path"
         return f"{named} is the name of a table at {where}: choose another place"
     yield from load_tables_below(head, f"{to}/")
-    inner = sorted(location for location in head.tables.cached() if location.startswith(f"{to}/"))
+    inner = sorted(head.tables.below(f"{to}/"))
     if inner:
         state = head.tables[inner[0]]
         what = ", which was dropped" if state.dropped else ""
@@ -246,8 +245,7 @@ def refuse_twins(head: Head, base: Base, source: str, to: str) -> Program[None]:
     dotted = f"{to.replace('/', '.')}."
     yield from load_tables_below(head, dotted)
     yield from fetch_leaves(head.names, head.names.missing_below(dotted))
-    last = f"{dotted}{HIGHEST}"
-    if not (head.tables.within(dotted, last) or head.names.within(dotted, last)):
+    if not (head.tables.below(dotted) or head.names.below(dotted)):
         return
     for location in (yield from tables_below(base, source)):
         yield from refuse_twin(head, f"{to}{location[len(source) :]}")

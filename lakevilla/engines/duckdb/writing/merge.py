@@ -209,11 +209,8 @@ class _Merge:
         names = name_list(self._layout.schema.names)
         hits = self._acted(self._files.only(self._hit_files()))
         updates, deletes = self._numbers(_UPDATES), self._numbers(_DELETES)
-        old = ", ".join(
-            f"{self._old[name]} AS {quote_name(name)}" for name in self._layout.schema.names
-        )
         parts = [
-            f"SELECT {old}, CASE WHEN {_CLAUSE} IN {deletes} THEN 'delete' "
+            f"SELECT {self._old.back()}, CASE WHEN {_CLAUSE} IN {deletes} THEN 'delete' "
             f"ELSE 'update_preimage' END AS _change_type {hits} WHERE {_CLAUSE} IS NOT NULL",
             f"SELECT {self._updated_columns()}, 'update_postimage' AS _change_type {hits} "
             f"WHERE {_CLAUSE} IN {updates}",

@@ -85,13 +85,12 @@ class Rewriter:
             return self.guarded(f"SELECT {columns}, {HIT} FROM ({hits(files)})")
 
         def changed(files: Files) -> str:
-            before = ", ".join(f"{old[name]} AS {quote_name(name)}" for name in schema.names)
             after = ", ".join(
                 f"{new.get(name, old[name])} AS {quote_name(name)}" for name in schema.names
             )
             rows = f"FROM ({hits(files)}) WHERE {HIT}"
             return (
-                f"SELECT {before}, 'update_preimage' AS _change_type {rows} UNION ALL "
+                f"SELECT {old.back()}, 'update_preimage' AS _change_type {rows} UNION ALL "
                 f"SELECT {after}, 'update_postimage' AS _change_type {rows}"
             )
 
