@@ -125,7 +125,7 @@ def outcome(lake: Any, on_conflict: Any, keys: Any = KEYS) -> Any:
         done = lake.merge("etl", keys=keys, on_conflict=on_conflict)
     except lv.MergeConflict as error:
         if error.by_table["t"] is None:
-            return re.sub(r"file \S+|by other transactions: .*", "", str(error))
+            return re.sub(r"file \S+|by another transaction: .*", "", str(error))
         return "conflict", sorted(map(repr, error.rows("t").to_pylist()))
     except lv.InvalidOperation as error:
         return type(error).__name__
