@@ -30,6 +30,7 @@ MODULES = {
     "many_tables": "bench.size.many_tables",
     "many_files": "bench.size.many_files",
     "memory_of_many": "bench.size.memory_of_many",
+    "growth": "bench.size.growth",
     "rewrite": "bench.size.rewrite",
     "refresh": "bench.size.refresh",
     "spark": "bench.engines.spark",

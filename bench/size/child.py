@@ -20,16 +20,16 @@ def main(module: str, function: str, arguments: str) -> None:
     returned = work(*json.loads(arguments))
     seconds = time.perf_counter() - began
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    figures = {"peak_mb": _peak_bytes() / 1e6, "cpu_s": usage.ru_utime + usage.ru_stime}
+    figures = {"peak_mb": memory_bytes("VmHWM:") / 1e6, "cpu_s": usage.ru_utime + usage.ru_stime}
     print(json.dumps({"seconds": seconds, "figures": figures, "returned": returned}))
 
 
-def _peak_bytes() -> int:
-    """The most memory this process has held."""
+def memory_bytes(field: str = "VmRSS:") -> int:
+    """The memory that this process holds, by Linux; elsewhere the most that it has held."""
     status = Path("/proc/self/status")
     if status.exists():
         # Not ru_maxrss: on Linux it outlives exec, and would be the parent's.
-        return int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
+        return int(status.read_text().split(field)[1].split()[0]) * 1024
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
 

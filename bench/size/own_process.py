@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.harness.clients import Measured
 
@@ -22,7 +23,7 @@ class Own:
 
     measured: Measured
     figures: dict[str, float] = field(default_factory=dict)
-    returned: Mapping[str, float] = field(default_factory=dict)
+    returned: Mapping[str, Any] = field(default_factory=dict)
 
 
 def in_own_process(module: str, function: str, *arguments: str | float) -> Own:

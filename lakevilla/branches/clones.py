@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from blake3 import blake3
 
 from lakevilla.branches.branches import LeftAsIs, Next, find_ref, following, until_replaced
@@ -19,7 +21,14 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.delta.deletion_vectors import vector_key
-from lakevilla.formats.files import DataFile, DeleteFile, DeletionVector, data_files, file_key
+from lakevilla.formats.files import (
+    DataFile,
+    DeleteFile,
+    DeletionVector,
+    data_files,
+    file_key,
+    files_not_among,
+)
 from lakevilla.global_log.head import Head, TableState, with_refs
 from lakevilla.global_log.refs import RefEntry, is_at
 from lakevilla.global_log.repo import HeldHead, load_tables, load_tables_below
@@ -66,15 +75,31 @@ def unsafe_objects(
 def removed_since(tail: Tail, snapshot: TableSnapshot) -> Program[dict[str, int]]:
     """Do the same as ``unsafe_objects``, by a log that was read."""
     location = tail.location
+    files = yield from snapshot.files()
     live: set[str] = set()
     if tail.tip >= 0:
-        live = set(_objects(location, data_files((yield from tail.snapshot.files()))))
-    needed = _objects(location, data_files((yield from snapshot.files())))
+        now = yield from tail.snapshot.files()
+        files = files_not_among(files, now)
+        live = set(_objects(location, data_files(_that_may_share(now, files))))
+    needed = _objects(location, data_files(files))
     return {
         key: size
         for key, size in needed.items()
         if key not in live and _is_below(location, key) and not _is_owned(location, key)
     }
+
+
+def _that_may_share(now: pa.Table, files: pa.Table) -> pa.Table:
+    """Return the files of a list that may share an object with one of ``files``."""
+    if not files.num_rows:
+        return now.slice(0, 0)
+    has_path = pc.is_in(now["path"], value_set=files["path"].combine_chunks())
+    # Several data files may share a file of deletes, or of vectors.
+    has_deletes = pc.or_(
+        pc.is_valid(now["deletion_vector"]),
+        pc.fill_null(pc.greater(pc.list_value_length(now["deletes"]), 0), False),
+    )
+    return now.filter(pc.or_(has_path, has_deletes))
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 import pyarrow as pa
 
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.formats.files import ChangeFile, DataFile, FileRef, RemovedFile, TableSize
 from lakevilla.formats.layout import Layout, NewDefinition, TableAlteration
 from lakevilla.settings import shown
@@ -129,6 +129,10 @@ class Entry(msgspec.Struct, frozen=True):
     timestamp_ms: int
     raw_commit_info: dict[str, Any]
 
+    def described_alone(self) -> Entry:
+        """Return the description without what only ``TableFormat.advance`` needs."""
+        return self
+
 
 class TableSnapshot(Protocol):
     """The state of one table: immutable, and cheap to derive the next state from."""
@@ -205,6 +209,10 @@ class TableSnapshot(Protocol):
     def files(self, where: Expr | None = None) -> Program[pa.Table]:
         """Return the live files (``FILES_SCHEMA``) that may hold a row matching ``where``."""
 
+    @property
+    def held_bytes(self) -> int:
+        """The memory that a cache of this state costs, if it shares none with other states."""
+
     def forget_files(self) -> None:
         """Drop the cached list of files; the next call that needs the list makes it again."""
 
@@ -277,6 +285,14 @@ class TableFormat(Protocol):
         catalog: str = "",
     ) -> Program[TableSnapshot]:
         """Return the table at a version. Raises ``VersionNotFound`` when the version is gone."""
+
+    def open_several(
+        self, location: str, table: str, versions: Collection[int]
+    ) -> Program[dict[int, TableSnapshot]]:
+        """Return the table at several versions, read together; those that fail are left out.
+
+        A format whose versions share no object returns none: ``open_at`` costs no more.
+        """
 
     def kept_versions(self, newest: TableSnapshot, limit: int | None) -> Program[list[LogVersion]]:
         """Return the newest versions that can still be opened, newest first."""
@@ -478,6 +494,14 @@ class TableFormat(Protocol):
         given by their URIs.
         """
 
+    def objects_of_each(
+        self, snapshots: Sequence[TableSnapshot]
+    ) -> Program[tuple[set[str], list[VersionNotFound]]]:
+        """Return the same for several states of one table together.
+
+        The second value has an error for each state whose objects are not known any more.
+        """
+
     def named_objects(self, snapshot: TableSnapshot, removed_since_ms: int) -> Program[set[str]]:
         """Return the keys of a state's data files and deletion vectors, and of those removed since.
 
@@ -499,8 +523,12 @@ class TableFormat(Protocol):
     def checkpoint_overdue(self, snapshot: TableSnapshot) -> bool:
         """Return whether a state's checkpoint is older than the table requires."""
 
-    def checkpoint(self, snapshot: TableSnapshot) -> Program[None]:
-        """Write a checkpoint of a published version and point ``_last_checkpoint`` at it."""
+    def checkpoint(self, snapshot: TableSnapshot) -> Program[TableSnapshot | None]:
+        """Write a checkpoint of a published version and point ``_last_checkpoint`` at it.
+
+        Where the state holds many changes, return the same state as the checkpoint has it: it holds
+        none of them.
+        """
 
 
 # -------------------- upkeep

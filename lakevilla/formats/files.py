@@ -453,6 +453,20 @@ def present(files: pa.Table, refs: Collection[FileRef]) -> set[FileRef]:
     return set(pairs) & set(refs)
 
 
+def files_not_among(files: pa.Table, others: pa.Table) -> pa.Table:
+    """Return the files that are not among the others, by path and deletes."""
+    known = _identities(others)
+    return files.filter(pc.invert(pc.is_in(_identities(files), value_set=known)))
+
+
+def _identities(files: pa.Table) -> pa.ChunkedArray:
+    # No path contains this character. A file without deletes differs from one whose id is empty.
+    deletes = pc.if_else(
+        pc.is_null(files["dv_id"]), "", pc.binary_join_element_wise("\0", files["dv_id"], "")
+    )
+    return pc.binary_join_element_wise(files["path"], deletes, "")
+
+
 def all_differ(texts: pa.ChunkedArray) -> bool:
     """Return whether no text occurs twice; rarely False although none does.
 

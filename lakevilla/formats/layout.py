@@ -350,6 +350,11 @@ class DefinedSnapshot(Generic[D]):
     def check_writable(self) -> None:
         self.definition.check_writable()
 
+    @property
+    def held_bytes(self) -> int:
+        """Zero: states share what they hold."""
+        return 0
+
     def forget_files(self) -> None:
         """Do nothing: no list is kept."""
 

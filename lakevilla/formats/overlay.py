@@ -22,6 +22,11 @@ class Folded:
     adds: Mapping[FileRef, DataFile]
     removes: Mapping[FileRef, RemovedFile]
 
+    @property
+    def count(self) -> int:
+        """The number of files that it names."""
+        return len(self.adds) + len(self.removes)
+
     def spoken_of(self) -> Masks:
         """Return the files that a commit of the tail names, by their whole identity.
 

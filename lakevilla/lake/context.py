@@ -608,7 +608,10 @@ def is_relied_on(key: str) -> bool:
 # A table's log as far as this process has read it: a value.
 
 
+#: The number of entries, and of snapshots, that are kept of a log.
 _KEPT = 160
+#: The memory of the snapshots that are kept of a log: those of Iceberg share nothing.
+_HELD_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -638,13 +641,28 @@ class Tail:
         if outdated is not None:
             outdated.forget_files()
         oldest = entry.version - _KEPT
+        entries = {v: one for v, one in self.entries.items() if v > oldest}
+        if self.tip in entries:
+            entries[self.tip] = entries[self.tip].described_alone()
         return Tail(
             self.location,
             entry.version,
-            {**{v: s for v, s in self.snapshots.items() if v > oldest}, entry.version: snapshot},
-            {**{v: e for v, e in self.entries.items() if v > oldest}, entry.version: entry},
+            {**_within_memory(self.snapshots, oldest), entry.version: snapshot},
+            {**entries, entry.version: entry},
             seen_at,
         )
+
+
+def _within_memory(snapshots: Mapping[int, TableSnapshot], oldest: int) -> dict[int, TableSnapshot]:
+    """Return the newest of the snapshots above ``oldest``, as many as ``_HELD_BYTES`` allow."""
+    found: dict[int, TableSnapshot] = {}
+    held = 0
+    for version in sorted(snapshots, reverse=True):
+        held += snapshots[version].held_bytes
+        if version <= oldest or (held > _HELD_BYTES and found):
+            break
+        found[version] = snapshots[version]
+    return found
 
 
 # -------------------- claimed

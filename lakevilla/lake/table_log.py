@@ -393,7 +393,8 @@ def _keep(context: Context, tail: Tail, found: dict[int, Entry]) -> None:
     """Cache entries of a tail's log, unless another log is in its place by now."""
     current = context.tails.get(tail.location, tail)
     if current.tip >= max(found) and _is_same_log(current, tail):
-        entries = {**current.entries, **found}
+        below = {v: e.described_alone() if v < current.tip else e for v, e in found.items()}
+        entries = {**current.entries, **below}
         context.keep_tail(dataclasses.replace(current, entries=entries))
 
 
@@ -429,6 +430,41 @@ def snapshot_at(context: Context, tail: Tail, version: int) -> Program[TableSnap
         snapshots = {**current.snapshots, version: snapshot}
         context.keep_tail(dataclasses.replace(current, snapshots=snapshots))
     return snapshot
+
+
+def load_snapshots(context: Context, tail: Tail, versions: Iterable[int]) -> Program[None]:
+    """Cache the table's own states at several versions, which ``snapshot_at`` then returns.
+
+    They are read together, so that states above one checkpoint share what is read. A state that
+    can't be read is left to ``snapshot_at``, which raises.
+    """
+    missing = {v for v in versions if 0 <= v <= tail.tip and v not in tail.snapshots}
+    if len(missing) < 2 or tail.snapshot.catalog:
+        return
+    table_format = _format(context, tail)
+    found = yield from table_format.open_several(tail.location, tail.location, missing)
+    current = context.tails.get(tail.location, tail)
+    if found and _is_same_log(current, tail):
+        snapshots = {**current.snapshots, **found}
+        context.keep_tail(dataclasses.replace(current, snapshots=snapshots))
+
+
+def rebase(context: Context, state: TableSnapshot) -> None:
+    """Derive the known states of a log from ``state``, which is one of them and holds less.
+
+    States of older versions are forgotten, since they hold what ``state`` does not.
+    """
+    location, table_format = state.location, context.formats.of(state)
+    tail = context.tails.get(location)
+    if tail is None or tail.tip < state.version or tail.snapshot.table_id != state.table_id:
+        return
+    snapshots = {state.version: state}
+    for version in range(state.version + 1, tail.tip + 1):
+        entry = tail.entries.get(version)
+        if entry is None:
+            return
+        state = snapshots[version] = table_format.advance(state, entry)
+    context.keep_tail(dataclasses.replace(tail, snapshots=snapshots))
 
 
 def _is_same_log(current: Tail, tail: Tail) -> bool:

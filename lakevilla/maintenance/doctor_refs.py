@@ -15,7 +15,7 @@ from lakevilla.global_log.refs import BaseRef, RefEntry
 from lakevilla.global_log.repo import load_commit, load_head, load_names, load_refs, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.branch_head import has_ended, has_moved, load_branch
-from lakevilla.lake.frozen.frozen import frozen_view
+from lakevilla.lake.frozen.frozen import frozen_view, load_states
 from lakevilla.lake.newer import signs_on_branch
 from lakevilla.lake.view import View
 from lakevilla.maintenance.transactions import Places, describe, lease_of, look, waits
@@ -30,17 +30,25 @@ from lakevilla.sublogs.record import record_key
 # The doctor's reports about refs: bases that can't be read, and states that are not kept.
 
 
+#: Bases by what names them, or the error for one that can't be read.
+Bases = Mapping[BaseRef, Base | LakeVillaError]
+
+
 def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
     """Check for each ref, and each table of it, that its state can still be put together."""
     yield from load_refs(head)
+    entries = head.refs.items()
+    bases = yield from _loaded([ref for _, entry in entries for ref in entry.bases])
+    own = [bases[entry.base] for _, entry in entries]
+    yield from load_states(context, [base for base in own if isinstance(base, Base)])
     found = yield from parallel(
-        [_ref(context, name, entry) for name, entry in sorted(head.refs.items())]
+        [_ref(context, name, entry, bases) for name, entry in sorted(entries)]
     )
     findings = [finding for some in found for finding in some]
-    return findings + (yield from _of_shown_clones(head))
+    return findings + (yield from _of_shown_clones(head, bases))
 
 
-def _of_shown_clones(head: Head) -> Program[list[Finding]]:
+def _of_shown_clones(head: Head, bases: Bases) -> Program[list[Finding]]:
     """Return the bases that can't be read of clones that a base shows, which may have ended."""
     findings: list[Finding] = []
     # Each base with the ref that needs it, and the clone whose base it is; "" for the ref's own.
@@ -48,19 +56,26 @@ def _of_shown_clones(head: Head) -> Program[list[Finding]]:
     seen = set(wanted)
     while wanted:
         shown: dict[BaseRef, tuple[str, str]] = {}
-        loaded = yield from parallel([_loaded(ref) for ref in wanted])
-        for (of, (name, clone)), base in zip(wanted.items(), loaded, strict=True):
+        for of, (name, clone) in wanted.items():
+            base = bases[of]
             if isinstance(base, Base):
                 for inner, entry in base.clones.items():
                     shown |= {ref: (name, inner) for ref in entry.bases if ref not in seen}
                     seen.update(entry.bases)
             elif clone:  # else it is reported with the ref
                 findings.append(_lost(name, f"the base of clone {clone!r}", of, base))
-        wanted = shown
+        wanted, bases = shown, (yield from _loaded(shown))
     return findings
 
 
-def _loaded(ref: BaseRef) -> Program[Base | LakeVillaError]:
+def _loaded(refs: Iterable[BaseRef]) -> Program[Bases]:
+    """Return bases with the leaves of their tables, or the error for each that can't be read."""
+    wanted = list(dict.fromkeys(refs))
+    loaded = yield from parallel([_base(ref) for ref in wanted])
+    return dict(zip(wanted, loaded, strict=True))
+
+
+def _base(ref: BaseRef) -> Program[Base | LakeVillaError]:
     try:
         base = yield from load_base(ref)
         yield from load_base_tables(base)
@@ -71,13 +86,8 @@ def _loaded(ref: BaseRef) -> Program[Base | LakeVillaError]:
     return base
 
 
-def _lost_base(name: str, what: str, ref: BaseRef) -> Program[list[Finding]]:
-    """Return a finding if a base that ``name`` needs besides its own can't be read."""
-    base = yield from _loaded(ref)
-    return [] if isinstance(base, Base) else [_lost(name, what, ref, base)]
-
-
 def _lost(name: str, what: str, ref: BaseRef, error: LakeVillaError) -> Finding:
+    """Return the finding of a base that ``name`` needs besides its own, and that can't be read."""
     why = error.message
     if isinstance(error, VersionNotFound):
         why = f"{ref.key} is missing: restore it from a copy, or delete_ref({name!r})"
@@ -99,14 +109,16 @@ def without_idle_risks(findings: Iterable[Finding]) -> list[Finding]:
     return [one for one in every if not is_idle(one)]
 
 
-def _ref(context: Context, name: str, entry: RefEntry) -> Program[list[Finding]]:
-    base = yield from _loaded(entry.base)
+def _ref(context: Context, name: str, entry: RefEntry, bases: Bases) -> Program[list[Finding]]:
+    base = bases[entry.base]
     if not isinstance(base, Base):
         message = f"{entry.kind} {name!r} can't be read: {base.message}"
         return [Finding("error", base.kind, message, key=entry.base.key)]
     trouble: list[Finding] = []
     for ref in entry.bases[1:]:
-        trouble += yield from _lost_base(name, "the state of the last merge", ref)
+        merged = bases[ref]
+        if not isinstance(merged, Base):
+            trouble.append(_lost(name, "the state of the last merge", ref, merged))
     if entry.kind == "branch":
         trouble += yield from _head_of(name, entry)
     live = [location for location in base.tables if base.has(location)]
@@ -131,9 +143,9 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
         return [Finding("error", error.kind, message, key=key)]
     epoch = held.head.epoch
     if epoch is not None and epoch.base not in entry.bases:
-        found = yield from _lost_base(name, "the base of its HEAD", epoch.base)
-        if found:
-            return found
+        base = yield from _base(epoch.base)
+        if not isinstance(base, Base):
+            return [_lost(name, "the base of its HEAD", epoch.base, base)]
     if has_moved(held):
         message = f"a rebase of branch {name!r} was interrupted: `recover` finishes it"
         return [Finding("warning", "ref_moved", message, key=key)]

@@ -36,7 +36,7 @@ from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.publishing import outcome
 from lakevilla.lake.publishing.outcome import void_lost
 from lakevilla.lake.publishing.publish import publish_table
-from lakevilla.lake.table_log import open_tail, probe, snapshot_at
+from lakevilla.lake.table_log import open_tail, probe, rebase, snapshot_at
 from lakevilla.lake.tables.claims import restore_claims
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.lake.view import build_view, is_another, place
@@ -55,7 +55,13 @@ from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
 # place, and twice equals once.
 
 
-def recover(context: Context, owner: str = "") -> Program[Report]:
+def recover(
+    context: Context,
+    owner: str = "",
+    among: Container[str] | None = None,
+    *,
+    is_checked: bool = False,
+) -> Program[Report]:
     """Publish every decided commit that its tables' logs do not hold yet, and free the queues.
 
     Hints that are behind the newest versions are written again, and so are claims of tables
@@ -69,6 +75,9 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
     Where a leaf of HEAD is damaged or missing, that is reported as an error, and what the other
     leaves hold is recovered.
 
+    With ``among``, only these tables are checked, those with pending commits, and those that the
+    record of a transaction names. ``is_checked``: the caller has just refused an older HEAD.
+
     All is well if no work is left to do: no table is unreadable, and no HEAD that was created again
     waits for a person.
     """
@@ -76,13 +85,14 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
     if held is None:
         return Report(True)
     context.refuse_foreign_root()
-    # To publish by an older HEAD would decide again what a newer one has replaced.
-    yield from refuse_older_head(context, "recover", waits=False)
+    if not is_checked:
+        # To publish by an older HEAD would decide again what a newer one has replaced.
+        yield from refuse_older_head(context, "recover", waits=False)
     findings = [_lost_leaf(error) for error in (yield from fetch_sound(held.head))]
     findings += yield from _publish(context, held.head)
     swept = Swept()
     if _are_known(held.head):
-        swept = yield from give_up_places(context, held.head, owner)
+        swept = yield from give_up_places(context, held.head, owner, among)
         findings += swept.findings
     if swept.stale:
         # A replacement of HEAD that was under way when its client died may have been stored since.
@@ -94,11 +104,11 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
     if held is not None:
         yield from fetch_sound(held.head)
         damaged = {finding.table for finding in findings if finding.severity == "error"}
-        findings += yield from _unreadable(context, held.head, damaged)
+        findings += yield from _unreadable(context, held.head, damaged, among)
         damaged |= {finding.table for finding in findings if finding.severity == "error"}
-        findings += yield from announce_tables(context, held.head, damaged)
+        findings += yield from announce_tables(context, held.head, damaged, among)
         if _are_known(held.head):
-            findings += yield from restore_claims(context, held.head)
+            findings += yield from restore_claims(context, held.head, among)
         findings += yield from finish_ended(context, held.head)
         if held.head.unconfirmed:
             findings.append(unconfirmed(held.head))
@@ -163,7 +173,10 @@ def _publish(
 
 
 def _unreadable(
-    context: Context, head: Head, reported: Container[str | None]
+    context: Context,
+    head: Head,
+    reported: Container[str | None],
+    among: Container[str] | None,
 ) -> Program[list[Finding]]:
     """Return findings on tables that no client can read, with pending commits or without.
 
@@ -172,7 +185,7 @@ def _unreadable(
     locations = [
         location
         for location, state in head.tables.cached().items()
-        if not (state.dropped or location in reported)
+        if not (state.dropped or location in reported) and (among is None or location in among)
     ]
     found = yield from parallel([opened(context, head, location) for location in locations])
     return [one for one in found if isinstance(one, Finding)]
@@ -244,7 +257,9 @@ def checkpoint(context: Context, location: str, version: int) -> Program[None]:
     if state is not None and (state.dropped or (yield from is_another(context, state, tail))):
         return
     snapshot = yield from snapshot_at(context, tail, version)
-    yield from context.formats.of(snapshot).checkpoint(snapshot)
+    lighter = yield from context.formats.of(snapshot).checkpoint(snapshot)
+    if lighter is not None:
+        rebase(context, lighter)
 
 
 def _size_of(context: Context, head: Head, state: TableState, tail: Tail) -> Program[Size | None]:
@@ -394,7 +409,10 @@ _ATTEMPTS = 3
 
 
 def announce_tables(
-    context: Context, head: Head, leave_out: Collection[str | None]
+    context: Context,
+    head: Head,
+    leave_out: Collection[str | None],
+    among: Container[str] | None = None,
 ) -> Program[list[Finding]]:
     """Point the hints of the lake's tables at their newest versions, where they are behind.
 
@@ -406,6 +424,7 @@ def announce_tables(
         # Delta's tables have no hint, nor have a catalog's: they need not even be opened.
         if state.format == "iceberg"
         and not (state.catalog or state.dropped or location in leave_out)
+        and (among is None or location in among)
     ]
     found = yield from parallel([_announce(context, head, location) for location in locations])
     return [finding for some in found for finding in some]

@@ -6,7 +6,7 @@ same time: however many clients are dead, it takes one lease.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field
 
 from lakevilla.global_log.head import Head, successor
@@ -44,14 +44,17 @@ class _Held:
     txn: str | None
 
 
-def give_up_places(context: Context, head: Head, owner: str) -> Program[Swept]:
+def give_up_places(
+    context: Context, head: Head, owner: str, among: Container[str] | None = None
+) -> Program[Swept]:
     """Delete the markers of transactions that have ended, or show no sign of life for a lease.
 
     It waits for a lease at most, and only if there are places of other clients that may be dead.
     Their records and sublogs stay: if these clients wake, they continue. The places of ``owner``,
-    this process, are skipped.
+    this process, are skipped. With ``among``, of the tables that no transaction's record names only
+    those in it are checked.
     """
-    places = yield from look(context, head)
+    places = yield from look(context, head, among)
     swept = Swept()
     swept.findings.extend((yield from _left_alone(context, head, places)))
     for table, error in places.failed.items():

@@ -6,7 +6,7 @@ Everything here is true at the time at which it was read, and is only reported.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -95,8 +95,10 @@ def read_records(listed: dict[str, ObjectInfo]) -> Program[Records]:
     return found
 
 
-def look(context: Context, head: Head) -> Program[Places]:
+def look(context: Context, head: Head, among: Container[str] | None = None) -> Program[Places]:
     """Return the queues of all tables in HEAD, and of the tables that a record names.
+
+    With ``among``, of HEAD's tables only those in it.
 
     The record of a transaction of which only a marker was found is requested again: it was created
     before the marker, so if it does not exist now, the transaction has ended.
@@ -104,7 +106,7 @@ def look(context: Context, head: Head) -> Program[Places]:
     listed = yield from list_records()
     records = yield from read_records(listed)
     yield from load_tables(head)
-    tables = _tables(head, records.records.values())
+    tables = _tables(head, records.records.values(), among)
     results = yield from parallel([_markers(context, table) for table in tables])
     markers: dict[str, list[Present]] = {}
     failed: dict[str, LakeVillaError] = {}
@@ -195,12 +197,16 @@ def lease_of(context: Context, record: TxnRecord | None) -> float:
     return min(claimed, max(own, MOST_LEASE_SECONDS))
 
 
-def _tables(head: Head, records: Iterable[TxnRecord]) -> list[str]:
+def _tables(head: Head, records: Iterable[TxnRecord], among: Container[str] | None) -> list[str]:
     """Return the tables whose queues are read.
 
     A transaction may be in the queue of a table that HEAD lacks.
     """
-    tables = {location for location, state in head.tables.items() if not state.dropped}
+    tables = {
+        location
+        for location, state in head.tables.items()
+        if not state.dropped and (among is None or location in among)
+    }
     for record in records:
         named = {*record.tables, *(ticket.table for ticket in record.tickets)}
         # A record may hold anything: places other than HEAD's are not followed.

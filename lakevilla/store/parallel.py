@@ -364,6 +364,7 @@ class _Pool:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            del job  # a thread that waits must not hold what its last job was about
             with self._lock:
                 self._unfinished -= 1
         self._ended.put(None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -25,13 +26,18 @@ from lakevilla.formats.delta.actions import (
     log_directory,
     parse_entry,
 )
-from lakevilla.formats.delta.checkpoint.file_list import batches_of, decode_paths, vector_columns
+from lakevilla.formats.delta.checkpoint.file_list import (
+    batches_of,
+    decode_paths,
+    load_files,
+    vector_columns,
+)
 from lakevilla.formats.delta.checkpoint.reader import Checkpoint, fetch, open_checkpoint
 from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.delta.metadata.properties import ENABLEMENT
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snapshot_of
 from lakevilla.formats.delta.unsettled import Unsettled
-from lakevilla.formats.files import DeletionVector, file_key
+from lakevilla.formats.files import DeletionVector, file_key, masked_out
 from lakevilla.store.base import Found, GetOutcome
 from lakevilla.store.effects import Effect, Get, Program, get, list_objects, parallel
 
@@ -352,6 +358,55 @@ def open_listed(
     raise problem
 
 
+def open_several(
+    location: str, table: str, versions: Iterable[int], cache: CheckpointCache
+) -> Program[dict[int, DeltaSnapshot]]:
+    """Return the table at several versions, by one LIST; versions that it can't show are left out.
+
+    Versions above one checkpoint are followed from one another, so that each entry is read once.
+    """
+    listing = yield from list_log(location, None)
+    groups: dict[_CheckpointFiles | None, list[int]] = {}
+    for version in sorted(versions):
+        with contextlib.suppress(VersionNotFound, CorruptObject):
+            plan = _plan(listing, version, location, table)
+            groups.setdefault(plan.checkpoint, []).append(version)
+    opened: list[dict[int, DeltaSnapshot]] = yield from parallel(
+        [_open_group(location, table, listing, group, cache) for group in groups.values()]
+    )
+    return {version: snapshot for found in opened for version, snapshot in found.items()}
+
+
+def _open_group(
+    location: str, table: str, listing: LogListing, versions: Sequence[int], cache: CheckpointCache
+) -> Program[dict[int, DeltaSnapshot]]:
+    """Return the versions, in order, above one checkpoint, as far as they can be read."""
+    first, last, wanted = versions[0], versions[-1], set(versions)
+    both: list[Program[Any]] = [
+        _load(location, table, _plan(listing, first, location, table), cache),
+        get_entries(location, range(first + 1, last + 1)),
+    ]
+    snapshot, bodies = yield from parallel(both)
+    found: dict[int, DeltaSnapshot] = {}
+    if not isinstance(snapshot, DeltaSnapshot):
+        return found
+    found[first] = snapshot
+    unsettled = Unsettled()
+    for version, body in enumerate(bodies, first + 1):
+        if not isinstance(body, Found):
+            break
+        entry, faults = entry_with_faults(version, entry_key(location, version), body.body)
+        unsettled.follow(entry.change, faults)
+        snapshot = snapshot.follow(entry)
+        if version in wanted:
+            try:
+                unsettled.check()
+            except CorruptObject:
+                continue
+            found[version] = snapshot
+    return found
+
+
 def open_numbered(
     location: str, table: str, version: int, cache: CheckpointCache
 ) -> Program[DeltaSnapshot]:
@@ -485,16 +540,35 @@ def _checkpoint(
 # The objects that make up a state of a table, and those that were replaced a short time ago.
 
 
-def live_objects(snapshot: DeltaSnapshot) -> Program[set[str]]:
-    """See ``formats.base.TableFormat.objects_of``."""
-    files = yield from snapshot.files()
-    return _keys(snapshot.location, files["path"].to_pylist(), files["deletion_vector"].to_pylist())
+def live_objects(snapshots: Sequence[DeltaSnapshot]) -> Program[set[str]]:
+    """Return the objects of several states of one table; a checkpoint below them is read once."""
+    keys: set[str] = set()
+    by_checkpoint: dict[int, list[DeltaSnapshot]] = defaultdict(list)
+    for state in snapshots:
+        by_checkpoint[id(state.checkpoint)].append(state)
+        added = state.tail.fold().adds.values()
+        vectors = [file.deletion_vector for file in added if file.deletion_vector is not None]
+        keys |= {file_key(state.location, file.path) for file in added}
+        keys |= _vectors(state.location, vectors)
+    for states in by_checkpoint.values():
+        checkpoint, location = states[0].checkpoint, states[0].location
+        if checkpoint is None:
+            continue
+        files = yield from load_files(checkpoint, states[0].layout, None)
+        base = files.select(["path", "dv_id", "deletion_vector"])
+        paths: pa.Array = pa.array([], pa.string())
+        for masks in [state.tail.fold().masks for state in states]:
+            left = masked_out(base, masks)
+            paths = pc.unique(pa.chunked_array([paths, *left["path"].chunks]))
+            keys |= _keys(location, [], left["deletion_vector"].drop_null().to_pylist())
+        keys |= _keys(location, paths.to_pylist(), [])
+    return keys
 
 
 def named_objects(snapshot: DeltaSnapshot, removed_since_ms: int) -> Program[set[str]]:
     """See ``formats.base.TableFormat.named_objects``."""
     location = snapshot.location
-    keys = yield from live_objects(snapshot)
+    keys = yield from live_objects([snapshot])
     for file in snapshot.tail.fold().removes.values():
         # A removal without a time is not published yet: the file is being removed now.
         if file.deletion_timestamp is None or file.deletion_timestamp >= removed_since_ms:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
 from lakevilla.formats.base import (
     VOIDED,
     Attempt,
@@ -56,6 +56,11 @@ from lakevilla.store.effects import Program
 # Up to so many entries between a cached state and the requested version are
 # read one by one; beyond that, the newest checkpoint is cheaper.
 _CATCH_UP = 32
+
+
+# With more changes above its checkpoint a state is read again from the next one: each is an object
+# of Python, in memory and in every checkpoint that is written.
+_HELD_CHANGES = 256
 
 
 _LOG_RETENTION_MS = 30 * 24 * 3_600_000
@@ -109,6 +114,12 @@ class DeltaFormat:
             if extended is not None:
                 return extended
         return (yield from log.open_numbered(location, table, version, self._cache))
+
+    def open_several(
+        self, location: str, table: str, versions: Collection[int]
+    ) -> Program[dict[int, TableSnapshot]]:
+        opened = yield from log.open_several(location, table, versions, self._cache)
+        return dict(opened)
 
     def kept_versions(self, newest: TableSnapshot, limit: int | None) -> Program[list[LogVersion]]:
         return (yield from kept_versions(_delta(newest), limit))
@@ -278,7 +289,12 @@ class DeltaFormat:
         return False
 
     def objects_of(self, snapshot: TableSnapshot) -> Program[set[str]]:
-        return (yield from live_objects(_delta(snapshot)))
+        return (yield from live_objects([_delta(snapshot)]))
+
+    def objects_of_each(
+        self, snapshots: Sequence[TableSnapshot]
+    ) -> Program[tuple[set[str], list[VersionNotFound]]]:
+        return (yield from live_objects([_delta(one) for one in snapshots])), []
 
     def named_objects(self, snapshot: TableSnapshot, removed_since_ms: int) -> Program[set[str]]:
         return (yield from named_objects(_delta(snapshot), removed_since_ms))
@@ -298,8 +314,15 @@ class DeltaFormat:
     def checkpoint_overdue(self, snapshot: TableSnapshot) -> bool:
         return is_overdue(_delta(snapshot))
 
-    def checkpoint(self, snapshot: TableSnapshot) -> Program[None]:
-        yield from write_checkpoint(_delta(snapshot))
+    def checkpoint(self, snapshot: TableSnapshot) -> Program[TableSnapshot | None]:
+        state = _delta(snapshot)
+        yield from write_checkpoint(state)
+        if state.tail.fold().count <= _HELD_CHANGES:
+            return None
+        read = yield from log.open_numbered(state.location, state.table, state.version, self._cache)
+        if read.checkpoint_version != state.version:
+            return None
+        return read if state.timestamp_ms is None else read.timed(state.timestamp_ms)
 
 
 def _delta(snapshot: TableSnapshot) -> DeltaSnapshot:

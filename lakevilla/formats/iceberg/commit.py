@@ -420,6 +420,9 @@ class IcebergEntry(Entry, frozen=True, eq=False):
     def __hash__(self) -> int:
         return hash(self.version)
 
+    def described_alone(self) -> Entry:
+        return msgspec.structs.replace(self, document=None, listed=None)
+
 
 class _Note(msgspec.Struct):
     txns: tuple[str, ...] = ()

@@ -108,6 +108,11 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
         return None if self.document is None else self.document.current_id
 
     @property
+    def held_bytes(self) -> int:
+        """The size of the metadata file, which lists all snapshots of the table."""
+        return 0 if self.document is None else self.document.size
+
+    @property
     def document_uri(self) -> str | None:
         """The URI of the metadata file, as metadata spells it."""
         if self.document is None:

@@ -126,6 +126,13 @@ class IcebergFormat:
         document = yield from version_in_catalog(newest, version, table, self._documents)
         return self._opened(location, table, version, document, catalog)
 
+    def open_several(
+        self, location: str, table: str, versions: Collection[int]
+    ) -> Program[dict[int, TableSnapshot]]:
+        """Return none: each version has a document of its own."""
+        yield from ()
+        return {}
+
     def kept_versions(self, newest: TableSnapshot, limit: int | None) -> Program[list[LogVersion]]:
         state = _iceberg(newest)
         return (yield from past_versions.kept_versions(state, self._reader(state), limit))
@@ -416,6 +423,18 @@ class IcebergFormat:
         paths.update(file.path for file in state.tail.fold().adds.values())
         return {state.definition.place.key(path) for path in paths}
 
+    def objects_of_each(
+        self, snapshots: Sequence[TableSnapshot]
+    ) -> Program[tuple[set[str], list[VersionNotFound]]]:
+        found: set[str] = set()
+        lost: list[VersionNotFound] = []
+        for snapshot in snapshots:
+            try:
+                found |= yield from self.objects_of(snapshot)
+            except VersionNotFound as error:
+                lost.append(error)
+        return found, lost
+
     def named_objects(self, snapshot: TableSnapshot, removed_since_ms: int) -> Program[set[str]]:
         state = _iceberg(snapshot)
         paths = yield from named_by_all(state, with_removed=False)
@@ -454,8 +473,9 @@ class IcebergFormat:
     def checkpoint_overdue(self, snapshot: TableSnapshot) -> bool:
         return False
 
-    def checkpoint(self, snapshot: TableSnapshot) -> Program[None]:
+    def checkpoint(self, snapshot: TableSnapshot) -> Program[TableSnapshot | None]:
         yield from ()
+        return None
 
 
 def _is_cleaned(snapshot: TableSnapshot) -> bool:

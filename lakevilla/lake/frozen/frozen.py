@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.frozen.mounts import Mount, mount_in, mounted_id
 from lakevilla.lake.kept_state import kept_snapshot
 from lakevilla.lake.missing_tables import near_names
-from lakevilla.lake.table_log import entry_at, open_tail, probe, snapshot_at
+from lakevilla.lake.table_log import entry_at, load_snapshots, open_tail, probe, snapshot_at
 from lakevilla.lake.view import Mounted, Placement, View, pending_parts
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.location import is_external
@@ -180,16 +181,45 @@ def frozen_views(
     context: Context, bases: Iterable[Base], location: str
 ) -> Program[list[View | VersionNotFound]]:
     """Return the states that bases have of a table, or the error for one that can't be read."""
-    wanted: dict[tuple[object, ...], Base] = {}
+    wanted: dict[tuple[int, object, KeptTable | None], Base] = {}
     for base in bases:
         yield from load_base_tables(base, [location])
         state = base.tables.get(location)
         if state is not None and base.has(location):
             pending = tuple((ref.txn, ref.hash) for ref in state.pending)
             wanted.setdefault((state.published, pending, base.kept_of(location)), base)
+    yield from _load_logged(context, location, wanted)
     return (
         yield from parallel([_view_or_error(context, base, location) for base in wanted.values()])
     )
+
+
+def load_states(context: Context, bases: Iterable[Base]) -> Program[None]:
+    """Cache the states that bases have of tables, each table's read together.
+
+    Call it before ``frozen_view`` of many bases. States that can't be read are left to that.
+    """
+    versions: dict[str, list[tuple[int, object, KeptTable | None]]] = defaultdict(list)
+    for base in bases:
+        for location, state in base.tables.cached().items():
+            if base.has(location):
+                versions[location].append((state.published, None, base.kept_of(location)))
+    yield from parallel(
+        [_load_logged(context, location, wanted) for location, wanted in versions.items()]
+    )
+
+
+def _load_logged(
+    context: Context, location: str, wanted: Iterable[tuple[int, object, KeptTable | None]]
+) -> Program[None]:
+    """Cache the states of a table's log, if there are several; others are kept elsewhere."""
+    logged = {version for version, _, kept in wanted if kept is None and version >= 0}
+    if len(logged) < 2:
+        return
+    tail = yield from open_tail(context, location, missing_ok=True)
+    if tail.tip < max(logged):
+        tail = yield from probe(context, tail)
+    yield from load_snapshots(context, tail, logged)
 
 
 def _view_or_error(context: Context, base: Base, location: str) -> Program[View | VersionNotFound]:

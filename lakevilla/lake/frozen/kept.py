@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
+from lakevilla.formats.base import FormatName, TableSnapshot
 from lakevilla.formats.files import DataFile, data_files, file_key
 from lakevilla.global_log.bases import Base, load_base_tables, load_bases
 from lakevilla.global_log.head import Head
@@ -56,16 +58,18 @@ def kept_of(context: Context, head: Head | None, location: str) -> Program[KeptB
 def kept_by(context: Context, bases: Iterable[Base], location: str) -> Program[KeptByRefs]:
     """Return the same for bases that were loaded before."""
     kept = KeptByRefs()
+    states: dict[FormatName, list[TableSnapshot]] = defaultdict(list)
     for view in (yield from frozen_views(context, bases, location)):
         if isinstance(view, VersionNotFound):
             kept.lost.append(view)
             continue
         if view.base.snapshot_id is not None:
             kept.snapshots.add(view.base.snapshot_id)
-        try:
-            kept.keys |= yield from context.formats.of(view.snapshot).objects_of(view.snapshot)
-        except VersionNotFound as error:
-            kept.lost.append(error)
+        states[view.snapshot.format].append(view.snapshot)
+    for name, snapshots in states.items():
+        keys, lost = yield from context.formats[name].objects_of_each(snapshots)
+        kept.keys |= keys
+        kept.lost += lost
     return kept
 
 

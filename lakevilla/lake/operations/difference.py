@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
 from lakevilla.formats.base import Change, TableSnapshot
-from lakevilla.formats.files import DataFile, data_files, removal
+from lakevilla.formats.files import DataFile, data_files, files_not_among, removal
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.states import StateName, between, chosen_places, state_of
 from lakevilla.lake.operations.changes import (
@@ -53,25 +52,11 @@ def difference(before: TableSnapshot, after: TableSnapshot) -> Program[Differenc
     old = Defined(dict(before.metadata), dict(before.protocol))
     new = Defined(dict(after.metadata), dict(after.protocol))
     return Difference(
-        tuple(data_files(_files_not_among(old_files, new_files))),
-        tuple(data_files(_files_not_among(new_files, old_files))),
+        tuple(data_files(files_not_among(old_files, new_files))),
+        tuple(data_files(files_not_among(new_files, old_files))),
         old,
         None if old == new else new,
     )
-
-
-def _files_not_among(files: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the files that are not among the others, by path and deletes."""
-    known = _identities(others)
-    return files.filter(pc.invert(pc.is_in(_identities(files), value_set=known)))
-
-
-def _identities(files: pa.Table) -> pa.ChunkedArray:
-    # No path contains this character. A file without deletes differs from one whose id is empty.
-    deletes = pc.if_else(
-        pc.is_null(files["dv_id"]), "", pc.binary_join_element_wise("\0", files["dv_id"], "")
-    )
-    return pc.binary_join_element_wise(files["path"], deletes, "")
 
 
 # -------------------- state difference

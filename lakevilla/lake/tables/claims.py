@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import msgspec
 
@@ -91,12 +91,21 @@ def _names(head: Head) -> dict[str, tuple[str, ...]]:
     return {location: tuple(names) for location, names in found.items()}
 
 
-def restore_claims(context: Context, head: Head) -> Program[list[Finding]]:
-    """Claim tables again whose claim is missing, or names the lake by an id that it had."""
+def restore_claims(
+    context: Context, head: Head, among: Container[str] | None = None
+) -> Program[list[Finding]]:
+    """Claim tables again whose claim is missing, or names the lake by an id that it had.
+
+    With ``among``, only the tables in it are checked.
+    """
     yield from load_tables(head)
     yield from load_names(head)
     names = _names(head)
-    live = [location for location, state in head.tables.items() if not state.dropped]
+    live = [
+        location
+        for location, state in head.tables.items()
+        if not state.dropped and (among is None or location in among)
+    ]
     found = yield from parallel([_restore(context, head, location, names) for location in live])
     return [finding for finding in found if finding is not None]
 

@@ -68,7 +68,7 @@ def maintain(
         late = budget_seconds is not None and context.clock.elapsed() - began >= budget_seconds
         return late or stops()
 
-    run = _Run(context, owner, is_over, held.head)
+    run = _Run(context, owner, is_over, held.head, held.head.lake_id)
     busy = []
     for task in tasks:
         if (yield from run.attempt(task)):
@@ -87,6 +87,7 @@ class _Run:
     is_over: Callable[[], bool]
     #: HEAD for the first task, which has been read just now.
     just_read: Head | None
+    lake_id: str
     #: The checks of HEAD that were done in this run; each is done once.
     asked: set[Callable[..., object]] = field(default_factory=set)
     ok: bool = True
@@ -97,16 +98,11 @@ class _Run:
         if self.is_over():
             self._note(name, "left for the next run: there was no time left")
             return False
-        head, self.just_read = self.just_read, None
-        if head is None:
-            held = yield from self.context.head()
-            if held is None:
-                return False
-            head = held.head
         if (yield from self.context.is_only_creating()):
             # Nothing is replaced on such a store, so there is neither a lease nor a record to
             # follow.
-            if (yield from self._may_begin(name)):
+            head = yield from self._head()
+            if head is not None and (yield from self._may_begin(name)):
                 yield from self._do(name, head, None, None)
             return False
         try:
@@ -116,7 +112,14 @@ class _Run:
                 raise
             self.findings.append(Finding("warning", error.kind, error.message))
             return False
-        why = _rests(self.context, TASKS[name], head, seen.record.result, seen.record.done_ms)
+        why = _rests(self.context, TASKS[name], self.lake_id, seen.record)
+        if why:
+            self._note(name, why)
+            return False
+        head = yield from self._head()
+        if head is None:
+            return False
+        why = _is_idle(self.context, TASKS[name], head, seen.record)
         if why:
             self._note(name, why)
             return False
@@ -130,6 +133,14 @@ class _Run:
             return False
         yield from self._do(name, head, seen, lease)
         return False
+
+    def _head(self) -> Program[Head | None]:
+        """Return HEAD, which is read again for each task that is due."""
+        head, self.just_read = self.just_read, None
+        if head is not None:
+            return head
+        held = yield from self.context.head()
+        return None if held is None else held.head
 
     def _may_begin(self, name: str) -> Program[bool]:
         """Return whether HEAD may be relied on: each task advances it, or deletes by it."""
@@ -174,7 +185,11 @@ class _Run:
         after = ""
         try:
             if task.lake is not None:
-                work.add((yield from task.lake(self.context, self.owner)))
+                among: set[str] | None = None
+                if task.by_table:
+                    begun, tables = yield from _chosen(self.context, task, head, last)
+                    among = None if begun.is_of_all else set(tables)
+                work.add((yield from task.lake(self.context, self.owner, among)))
             elif task.table is not None:
                 begun, after = yield from self._tables(task, head, last, work)
         except StoreError:
@@ -226,6 +241,7 @@ class _Begun:
     sequence: int
     all_ms: int
     after: str
+    is_of_all: bool = True
 
 
 def _chosen(
@@ -240,9 +256,15 @@ def _chosen(
     tables = sorted(location for location, state in head.tables.items() if not state.dropped)
     now_ms = context.now_ms()
     if last is not None and last.after:
-        begun = _Begun(last.sequence, last.all_ms, last.after)
+        begun = _Begun(last.sequence, last.all_ms, last.after, is_of_all=False)
         return begun, [location for location in tables if location > last.after]
-    if task.looks_at_all or last is None or not 0 <= now_ms - last.all_ms < DAY_SECONDS * 1000:
+    # What was found by a check of all tables is found again until it is mended.
+    if (
+        task.looks_at_all
+        or last is None
+        or (task.by_table and not last.ok)
+        or not 0 <= now_ms - last.all_ms < DAY_SECONDS * 1000
+    ):
         return _Begun(head.sequence, now_ms, ""), tables
     try:
         since = yield from commits_since(head, last.sequence)
@@ -251,21 +273,29 @@ def _chosen(
     if since is None:
         return _Begun(head.sequence, now_ms, ""), tables
     written = {location for one in since for location in one.tables}
-    begun = _Begun(head.sequence, last.all_ms, "")
+    begun = _Begun(head.sequence, last.all_ms, "", is_of_all=False)
     return begun, [location for location in tables if location in written]
 
 
-def _rests(
-    context: Context, task: UpkeepTask, head: Head, last: TaskResult | None, done_ms: int
-) -> str:
-    """Return why a task is not due, or "". By a wrong clock it is due too early, or too late."""
-    if last is None or last.lake_id != head.lake_id or last.after:
+def _rests(context: Context, task: UpkeepTask, lake_id: str, record: TaskRecord) -> str:
+    """Return why it is too early for a task, or "". A wrong clock makes it early, or late."""
+    last = record.result
+    if last is None or last.lake_id != lake_id or last.after:
         return ""
-    age = context.clock.now() - done_ms / 1000
+    age = context.clock.now() - record.done_ms / 1000
     if 0 <= age < task.every_seconds:
         return f"not due: it ran {_ago(age)} ago, and runs once in {_ago(task.every_seconds)}"
+    return ""
+
+
+def _is_idle(context: Context, task: UpkeepTask, head: Head, record: TaskRecord) -> str:
+    """Return why nothing is left for a task to do, or ""."""
+    last = record.result
+    if last is None or last.lake_id != head.lake_id or last.after or not last.ok:
+        return ""
+    age = context.clock.now() - record.done_ms / 1000
     same = (head.sequence, head.replacement) == (last.sequence, last.replacement)
-    if same and last.ok and 0 <= age < task.idle_seconds:
+    if same and 0 <= age < task.idle_seconds:
         return f"not due: nothing has changed since it ran {_ago(age)} ago"
     return ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -68,15 +68,18 @@ class Piece:
 class UpkeepTask:
     """A task: ``lake`` does all of it at once, or ``table`` does one table.
 
+    ``lake`` is given the tables to check, or None for all; only a task ``by_table`` heeds that.
+
     It rests for ``every_seconds``, and for ``idle_seconds`` where HEAD has not advanced since.
     """
 
-    lake: Callable[[Context, str], Program[Piece]] | None = None
+    lake: Callable[[Context, str, Container[str] | None], Program[Piece]] | None = None
     table: Callable[[Context, str, str], Program[Piece]] | None = None
     every_seconds: float = 0.0
     idle_seconds: float = 7 * DAY_SECONDS
     #: True if each run checks all tables, and not only those that were written since.
     looks_at_all: bool = False
+    by_table: bool = False
     #: True if the task changes what HEAD names, or commits: not by a HEAD that may lack a commit.
     goes_on: bool = False
 
@@ -108,12 +111,12 @@ def table_work(
         )
 
 
-def _recover(context: Context, owner: str) -> Program[Piece]:
-    report = yield from recover(context, owner)
+def _recover(context: Context, owner: str, among: Container[str] | None) -> Program[Piece]:
+    report = yield from recover(context, owner, among, is_checked=True)
     return _of_report(report, "finished")
 
 
-def _keep(context: Context, owner: str) -> Program[Piece]:
+def _keep(context: Context, owner: str, among: Container[str] | None) -> Program[Piece]:
     """Do the work of ``lake.keep`` for each ref that is older than three days."""
     held = yield from context.head()
     head = None if held is None else held.head
@@ -139,7 +142,7 @@ def _keep(context: Context, owner: str) -> Program[Piece]:
     return piece
 
 
-def _gc(context: Context, owner: str) -> Program[Piece]:
+def _gc(context: Context, owner: str, among: Container[str] | None) -> Program[Piece]:
     report = yield from gc(context)
     return _of_report(report, "deleted")
 
@@ -243,7 +246,7 @@ def _vacuum(context: Context, location: str, owner: str) -> Program[Piece]:
 
 #: In the order in which they are done: each leaves less to the next ones.
 TASKS: dict[str, UpkeepTask] = {
-    "recover": UpkeepTask(lake=_recover),
+    "recover": UpkeepTask(lake=_recover, by_table=True),
     "keep": UpkeepTask(
         lake=_keep, every_seconds=DAY_SECONDS, idle_seconds=DAY_SECONDS, goes_on=True
     ),

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import lakevilla as lv
+from lakevilla.formats.delta import table_format
+from lakevilla.formats.delta.snapshot import DeltaSnapshot
+from lakevilla.lake import context as lake_context
 from lakevilla.store.effects import Program
 from lakevilla.store.runner import Requests
 from tests.support.inside import inside
@@ -19,6 +25,10 @@ from tests.support.traces import cost
 def append(lake: lv.Lake, features: lv.Feature, times: int) -> None:
     for _ in range(times):
         lake.run(lambda txn: txn.append("t", accounts(1)), features=features)
+
+
+def upsert(rows: pa.Table, txn: lv.Transaction) -> None:
+    txn.upsert("t", rows, keys="id")
 
 
 def cold_read(place: Place) -> Requests:
@@ -38,6 +48,74 @@ def test_a_table_is_opened_by_as_many_requests_after_many_commits_by_log_entry(
     many = cold_read(local_place)
     assert many.get <= few.get + 3  # with a checkpoint and its pointer
     assert (many.put, many.list) == (few.put, few.list)
+
+
+def test_vacuum_lists_the_log_of_a_table_once_however_many_refs_keep_versions_of_it(
+    local_place: Place,
+) -> None:
+    def vacuumed(refs: int) -> Requests:
+        with local_place.connect() as lake:
+            for _ in range(refs):
+                append(lake, lv.Feature.R | lv.Feature.I, 1)
+                lake.tag(f"v{lake.table('t').version}")
+        with local_place.connect() as lake:
+            return cost(lake, lambda: lake.table("t").vacuum())
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1), format="delta")
+    few, many = vacuumed(2), vacuumed(25)
+    assert many.list <= few.list + 1
+    assert many.get <= few.get + 3 * 25, "a base and a log entry for each ref, and checkpoints"
+
+
+@pytest.mark.parametrize("tables", [2, 40])
+def test_maintain_checks_only_the_tables_that_were_committed_to(
+    local_place: Place, tables: int
+) -> None:
+    with local_place.connect() as lake:
+        for number in range(tables):
+            lake.create_table(f"t{number}", accounts(1))
+        lake.create_table("t", accounts(1))
+        lake.maintain()
+        append(lake, lv.Feature.R | lv.Feature.I, 1)
+        lake.close()
+        assert cost(lake, lake.maintain).total <= 50
+
+
+def test_a_state_of_many_changes_is_read_from_the_checkpoint_that_was_written_of_it(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_format, "_HELD_CHANGES", 5)
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(4), format="delta")
+        for number in range(1, 36):
+            lake.run(partial(upsert, accounts(number)))
+            if number % 3 == 0:
+                lake.run(lambda txn: txn.delete("t", where="id = 1"))
+            lake.close()
+        snapshot = inside(lake).context.tails["t"].snapshot
+        assert isinstance(snapshot, DeltaSnapshot)
+        assert snapshot.tail.fold().count < 40
+        assert snapshot.checkpoint_version >= snapshot.version - 10
+        held = sorted(map(repr, lake.read("t").to_pylist()))
+    with local_place.connect() as lake:
+        assert sorted(map(repr, lake.read("t").to_pylist())) == held
+    rows = DeltaTable(f"{local_place.root}/t").to_pyarrow_table().to_pylist()
+    assert sorted(map(repr, rows)) == held
+
+
+def test_the_states_of_an_iceberg_table_that_a_client_keeps_have_a_limit_in_bytes(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_context, "_HELD_BYTES", 20_000)
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1), format="iceberg")
+        append(lake, lv.Feature.R | lv.Feature.I, 30)
+        tail = inside(lake).context.tails["t"]
+        held = sum(one.held_bytes for one in tail.snapshots.values())
+        assert held <= 20_000 + 2 * tail.snapshot.held_bytes
+        assert [v for v, one in tail.entries.items() if one.document is not None] == [tail.tip]
+        assert lake.table("t").read(version=3).num_rows == 4
 
 
 def test_a_thread_that_is_behind_writes_only_the_newest_checkpoint(local_place: Place) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +48,7 @@ from lakevilla.store.effects import (
     sleep,
     stat,
 )
-from lakevilla.store.parallel import POOL_SIZE
+from lakevilla.store.parallel import POOL_SIZE, submit
 from lakevilla.store.runner import Requests, Runner
 
 QUICK = Settings(retry_limit=3, retry_base_seconds=0.001)
@@ -137,6 +138,17 @@ def test_requests_really_run_at_the_same_time() -> None:
         return (yield from parallel([Get(str(n)) for n in range(32)]))
 
     assert make_runner(Hooked(wait)).run(program()) == [Missing()] * 32
+
+
+def test_a_thread_of_the_pool_that_waits_for_work_holds_no_job() -> None:
+    class Job:
+        def __call__(self) -> None: ...
+
+    freed, job = threading.Event(), Job()
+    weakref.finalize(job, freed.set)
+    submit(job)
+    del job
+    assert freed.wait(10)
 
 
 @pytest.mark.parametrize("durable", [True, False])

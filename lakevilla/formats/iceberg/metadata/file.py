@@ -129,6 +129,11 @@ class Metadata:
             ) from None
 
     @cached_property
+    def size(self) -> int:
+        """The bytes of the parts together."""
+        return sum(memoryview(part).nbytes for part in self.parts.values())
+
+    @cached_property
     def format_version(self) -> int:
         return int(self.get("format-version"))
 
