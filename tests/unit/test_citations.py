@@ -233,7 +233,7 @@ def words() -> frozenset[str]:
 
 @cache
 def members() -> dict[str, set[str]]:
-    """Return what each class and each module of the library has."""
+    """Return the names of attributes and functions of each class and module of the library."""
     found: dict[str, set[str]] = {}
     packages = (ROOT / "lakevilla", ROOT / "lakevilla_testing")
     for path in (path for package in packages for path in package.rglob("*.py")):

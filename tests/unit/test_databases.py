@@ -16,7 +16,7 @@ from tests.support.inside import inside
 
 @pytest.fixture
 def databases(monkeypatch: pytest.MonkeyPatch) -> Databases:
-    for name in ("_made", "cursor"):  # put back afterwards
+    for name in ("_made", "cursor"):  # restored afterwards
         monkeypatch.setattr(Database, name, getattr(Database, name))
     return Databases()
 

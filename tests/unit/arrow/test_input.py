@@ -173,7 +173,7 @@ def test_a_column_that_appears_only_in_a_later_row_of_a_generator_is_kept_or_ref
         read(rows("other"), schema_mode="merge")
 
 
-def test_a_wrong_row_of_a_generator_is_reported_by_its_number() -> None:
+def test_a_wrong_item_of_a_generator_is_reported_with_its_position() -> None:
     with pytest.raises(InvalidOperation, match="item 10000 of the data is of type int"):
         read(iter_of(*({"id": number} for number in range(10_000)), 5))
     with pytest.raises(InvalidOperation, match="row 10001 of the data is of type str"):
@@ -235,7 +235,7 @@ def test_a_key_that_appears_only_in_a_later_row_is_kept() -> None:
     assert read([{"id": 1}, {"id": 2, "name": "b"}]).column("Name").to_pylist() == [None, "b"]
 
 
-def test_python_values_take_the_type_of_the_column() -> None:
+def test_python_values_are_converted_to_the_type_of_the_column() -> None:
     schema = pa.schema(
         [
             ("small", pa.int8()),
@@ -391,7 +391,7 @@ def test_types_that_tables_cannot_store_are_refused_with_the_path_of_their_colum
         input.schema_of(schema, table="orders")
 
 
-def test_a_schema_needs_columns_with_distinct_names() -> None:
+def test_a_schema_without_columns_or_with_duplicate_names_is_refused() -> None:
     with pytest.raises(InvalidOperation, match=r"no columns"):
         input.schema_of([])
     with pytest.raises(InvalidOperation, match="rename one"):
@@ -634,7 +634,7 @@ def meaning(array: pa.Array) -> list[Any]:
 
 @settings(max_examples=how_many(66, whole=400))
 @given(st.data())
-def test_a_cast_keeps_every_value_or_is_refused(data: st.DataObject) -> None:
+def test_a_cast_keeps_every_value_exactly_or_is_refused(data: st.DataObject) -> None:
     kinds = [*INTEGERS, *DECIMALS, *TIMES, pa.float32(), pa.float64(), pa.date32()]
     source = data.draw(st.sampled_from(kinds))
     target = data.draw(st.sampled_from(TARGETS))
@@ -661,7 +661,7 @@ WIDENINGS = [
 
 @pytest.mark.parametrize(("source", "target"), WIDENINGS, ids=str)
 @given(data=st.data())
-def test_a_widening_never_fails(source: pa.DataType, target: pa.DataType, data: Any) -> None:
+def test_a_widening_cast_never_fails(source: pa.DataType, target: pa.DataType, data: Any) -> None:
     array = data.draw(values(source))
     result = one(array, target)
     assert meaning(pa.array(result, target)) == meaning(array)

@@ -34,7 +34,7 @@ PUBLISHED = Plan(
     patterns=AS_PUBLISHED,
     without={5, 7, 13, 21},
 )
-#: Of each stream: how many queries it has, and its first ones.
+#: For each stream: the number of its queries, and the first ones.
 FIRST = {
     1: (
         3182,
@@ -98,7 +98,7 @@ FIRST = {
         ),
     ),
 }
-#: The first moves of query 23, and the last queries of four streams.
+#: The first arguments of query 23, and the last queries of four streams.
 MOVES = ((59940000, 60000032, 0, 7), (59880000, 59940000, 0, 7), (59820000, 59880000, 0, 7))
 LAST = {
     1: (

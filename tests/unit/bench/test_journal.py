@@ -1,4 +1,4 @@
-"""The expected table of YCSB-LH, by its clients' journals of writes."""
+"""The table expected after a run of YCSB-LH, computed from the clients' journals of writes."""
 
 from __future__ import annotations
 

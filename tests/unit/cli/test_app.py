@@ -45,7 +45,7 @@ def run(*arguments: str, status: int = 0) -> Any:
     return json.loads(result.stdout) if result.stdout else json.loads(result.stderr)
 
 
-def test_tables_are_listed(root: str) -> None:
+def test_the_command_tables_lists_tables(root: str) -> None:
     rows = run("tables", root)
     assert [row["name"] for row in rows] == ["sales/orders", "stock"]
     assert all(row["format"] == "delta" and not row["guarded"] for row in rows)
@@ -194,7 +194,7 @@ def test_a_root_without_a_lake_is_named(tmp_path: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["tables", "txns", "doctor"])
-def test_a_root_that_is_not_there_is_reported(tmp_path: Path, command: str) -> None:
+def test_a_root_that_does_not_exist_is_reported(tmp_path: Path, command: str) -> None:
     result = CliRunner().invoke(app, [command, str(tmp_path / "mispelt")])
     assert result.exit_code == 2
     assert f"there is no directory {tmp_path}/mispelt" in " ".join(result.output.split())

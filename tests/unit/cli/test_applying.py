@@ -14,7 +14,7 @@ from lakevilla.cli.app import app
 
 
 def run(*arguments: str, status: int = 0) -> Any:
-    """The JSON that a command prints."""
+    """Run a command with ``--json``; return the JSON that it prints."""
     result = CliRunner().invoke(app, [*arguments, "--json"])
     assert result.exit_code == status, result.output
     return json.loads(result.stdout or result.stderr)

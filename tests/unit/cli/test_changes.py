@@ -102,7 +102,7 @@ def test_patterns_and_names_select_tables_without_option_follow(lake: lv.Lake[An
     assert tables("-t", "a", "--tables", "s/*") == {"a", "s/b"}
 
 
-def test_options_that_do_not_go_together_are_refused(lake: lv.Lake[Any]) -> None:
+def test_incompatible_options_of_changes_are_refused(lake: lv.Lake[Any]) -> None:
     for arguments, why in (
         ((), "--since N"),
         (("--follow", "--version", "2"), "no end"),

@@ -28,7 +28,7 @@ def invoke(*arguments: str, status: int = 0, **options: Any) -> Any:
 
 
 def run(*arguments: str, status: int = 0) -> Any:
-    """The JSON that a command prints."""
+    """Run a command with ``--json``; return the JSON that it prints."""
     result = invoke(*arguments, "--json", status=status)
     return json.loads(result.stdout or result.stderr, parse_constant=refuse)
 

@@ -22,7 +22,7 @@ def invoke(*arguments: str, status: int = 0) -> Any:
 
 
 def run(*arguments: str, status: int = 0) -> Any:
-    """The JSON that a command prints."""
+    """Run a command with ``--json``; return the JSON that it prints."""
     result = invoke(*arguments, "--json", status=status)
     return json.loads(result.stdout or result.stderr)
 
@@ -78,7 +78,9 @@ def test_protected_main_refuses_writes_until_it_is_unprotected(root: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["tags", "branches", "checkout", "untag", "delete-ref"])
-def test_command_names_of_other_products_get_a_hint(root: str, name: str) -> None:
+def test_an_unknown_command_with_a_name_used_by_other_products_gets_a_hint(
+    root: str, name: str
+) -> None:
     assert f"there is no command {name}: " in invoke(name, root, "x", status=2).stderr
 
 
@@ -119,7 +121,7 @@ def test_an_impossible_tag_is_refused(root: str, arguments: tuple[str, ...], sai
     assert [ref["name"] for ref in run("refs", root)] == ["closing"]
 
 
-def test_commands_that_read_show_the_lake_at_a_tag(root: str) -> None:
+def test_commands_that_read_use_the_state_of_a_tag(root: str) -> None:
     at = ("--on", "closing")
     assert quantities(root, *at) == [5]
     assert quantities(root, "--on", "main") == quantities(root) == [6]
@@ -242,7 +244,7 @@ def test_deleting_a_branch_as_a_tag_or_a_tag_as_a_branch_is_refused(root: str) -
     assert len(run("refs", root)) == 2
 
 
-def test_a_branch_is_made_read_merged_and_ended(root: str) -> None:
+def test_a_branch_is_created_written_rebased_merged_and_deleted(root: str) -> None:
     made = run("branch", root, "etl", "--metadata", "by=night")
     assert (made["kind"], made["version"], made["base_version"]) == ("branch", 4, 4)
     with lv.connect(root) as lake:
@@ -312,7 +314,7 @@ def test_refs_fit_a_terminal_of_80_columns(root: str, monkeypatch: pytest.Monkey
     run("branch", root, "nightly-2026-11-25", "--protected")
     (head, _, *lines) = [line for line in invoke("refs", root).stdout.splitlines() if line.strip()]
     assert head.split() == ["name", "kind", "version", "base", "created", "protected"]
-    assert [line.split()[0] for line in lines] == ["closing", "nightly-2026-11-25"]  # none is cut
+    assert [line.split()[0] for line in lines] == ["closing", "nightly-2026-11-25"]  # uncut
 
 
 def test_refs_show_how_much_of_a_branch_is_merged(root: str) -> None:

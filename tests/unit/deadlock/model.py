@@ -27,7 +27,7 @@ def youngest_gives_way(me: str, records: Mapping[str, TxnRecord]) -> frozenset[E
 
 
 class Queues:
-    """All tables' tickets, all records, and the steps of each client."""
+    """The tickets in all queues, all records, and the step at which each transaction is."""
 
     def __init__(self, plans: Mapping[str, Plan], decide: Decide = youngest_gives_way) -> None:
         self.decide = decide

@@ -1,4 +1,4 @@
-"""The edges that count, and the transactions that wait for each other."""
+"""Edges that count as waits, and cycles of transactions that wait for each other."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_edge_to_a_reservation_counts_while_head_has_the_reservation() -> Non
     assert live_edges({"b": records["b"]}, {("a", "t")}) == frozenset(), "its holder has ended"
 
 
-def test_a_record_cannot_claim_a_reservation() -> None:
+def test_an_edge_to_a_reservation_that_only_a_record_claims_does_not_count() -> None:
     behind = Edge("b", 2, "a", RESERVATION, "t")
     records = {"a": record("a", [("t", RESERVATION)]), "b": record("b", [("t", 2)], [behind])}
     assert live_edges(records, ()) == frozenset()
@@ -110,7 +110,7 @@ def test_cycles_longer_than_the_recursion_limit_are_found() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_large_graphs_have_the_components_that_networkx_finds(seed: int) -> None:
+def test_large_graphs_have_the_strongly_connected_components_that_networkx_finds(seed: int) -> None:
     generator = random.Random(seed)
     edges = [
         edge(f"{generator.randrange(2_000):04}", f"{generator.randrange(2_000):04}")

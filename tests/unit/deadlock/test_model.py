@@ -129,8 +129,8 @@ class PlainSets:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_policy_of_plain_id_sets_deadlocks_on_a_finished_transaction(plain: bool) -> None:
-    # c, the youngest, was first in v; it finishes while a and b wait for each
-    # other. It stays in a's set because it is in b's, and in b's because it is in a's.
+    # c, the youngest, was first in v; it finishes while a and b wait for each other. It stays in
+    # a's set because it is in b's, and in b's because it is in a's.
     plans: dict[str, Plan] = {
         "c": [("v", "write")],
         **CROSSING,

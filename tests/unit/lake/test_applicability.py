@@ -48,7 +48,7 @@ def unfit(context: Context, head: Head, *changes: Change) -> int | None:
     return outcome(first_unfit(context, head, "t", context.tails["t"], refs, parts))
 
 
-def test_a_commit_that_the_log_holds_counts_as_published(context: Context) -> None:
+def test_a_commit_that_the_log_has_counts_as_published(context: Context) -> None:
     head = pending(context)
     tail = context.tails["t"]
     assert [ref.sequence for ref in unpublished(head, "t", tail)] == [2, 3]

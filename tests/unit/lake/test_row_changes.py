@@ -65,7 +65,7 @@ NEW = data_file("new", 5, 5)
             "id = 5",
             Verdict.MOVED,
         ),
-        # One side says that rows changed.
+        # Only the added file is marked as moved, so the rows count as changed.
         (rewritten(LOW, data_file("moved", 0, 9, data_change=False)), "id = 5", Verdict.CHANGED),
     ],
 )

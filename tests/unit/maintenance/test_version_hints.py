@@ -39,7 +39,7 @@ def test_an_outdated_version_hint_is_reported_and_corrected(lake: MemoryLake, pe
     assert lake.store.get(HINT).body == right
 
 
-def test_a_correct_version_hint_is_left_alone(lake: MemoryLake, peer: Peer) -> None:
+def test_a_correct_version_hint_is_not_written_again(lake: MemoryLake, peer: Peer) -> None:
     tail = peer.run(open_tail(peer.context, "a"))
     assert peer.run(report_behind(peer.context, tail)) == []
     assert peer.run(announce_tables(peer.context, lake.head, ())) == []

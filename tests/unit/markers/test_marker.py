@@ -37,7 +37,9 @@ def test_a_marker_key_names_its_table_and_its_ticket() -> None:
 
 @pytest.mark.parametrize("location", ["t", "a b/ü", "s3://other/t", "/data/t", "t\nu"])
 @pytest.mark.parametrize("number", [1, 10**9, LAST_TICKET])
-def test_a_ticket_is_read_back_from_its_key(location: str, number: int) -> None:
+def test_a_ticket_number_is_unchanged_after_formatting_and_parsing_its_key(
+    location: str, number: int
+) -> None:
     assert ticket_of(marker_key(location, number)) == number
 
 

@@ -108,7 +108,7 @@ def test_the_diagram_of_ticket_states_shows_all_transitions() -> None:
     edges = set(arrows_of(TRANSITIONS, INITIAL, TERMINAL))
     moves = {f"{at} --> {to}: {Happening[event]}" for at, event, to in EXPECTED}
     assert edges == moves | {"[*] --> placing", "freed --> [*]", "aborted --> [*]"}
-    # A colon or semicolon in a label would end it.
+    # A colon, a semicolon or a line break would end a label.
     assert not any(sign in event for event in Happening for sign in ":;\n")
 
 

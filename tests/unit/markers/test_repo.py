@@ -438,7 +438,7 @@ def rounds(store: SimulatedStore, program: Program[Any]) -> int:
     return made
 
 
-def test_a_found_marker_is_what_was_encoded(store: SimulatedStore, runner: Runner) -> None:
+def test_a_stored_marker_has_the_expected_fields(store: SimulatedStore, runner: Runner) -> None:
     placed = enter(runner, IDS.txn_id())
     found = store.get(marker_key(T, placed.ticket.number))
     assert isinstance(found, Found)

@@ -86,7 +86,7 @@ def read(key: str) -> Program[bytes | None]:
     return found.body if isinstance(found, Found) else None
 
 
-def test_a_program_is_sent_the_outcome_of_each_effect() -> None:
+def test_a_program_receives_the_outcome_of_each_of_its_effects() -> None:
     def program() -> Program[list[object]]:
         stored = yield from put("k", b"1", ABSENT)
         found = yield from get("k")
@@ -320,7 +320,9 @@ def test_ctrl_c_ends_all_parts_after_their_clean_up(parts: int) -> None:
 
 @pytest.mark.parametrize("in_pool", [True, False])
 def test_ctrl_c_at_any_time_never_makes_the_runner_hang(in_pool: bool, tmp_path: Path) -> None:
-    """The signal is sent at many different times during one wide, nested, busy program."""
+    """The signal is sent at many different times while a large program with nested parallels
+    runs.
+    """
 
     def leaf(n: int) -> Program[None]:
         yield from parallel([Get(f"{n}"), read(f"{n}/x")])

@@ -36,7 +36,7 @@ def failing() -> Program[object]:
     raise ValueError("the disk is full")
 
 
-def test_programs_run_one_after_the_other_in_a_thread_of_its_own(background: Background) -> None:
+def test_background_programs_run_one_after_the_other_in_one_thread(background: Background) -> None:
     done: list[object] = []
     for number in range(5):
         background.soon(

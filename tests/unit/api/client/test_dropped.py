@@ -1,4 +1,4 @@
-"""A lake that its caller has closed or dropped is freed, with its threads."""
+"""A lake that its caller has closed or no longer references is freed, with its threads."""
 
 from __future__ import annotations
 

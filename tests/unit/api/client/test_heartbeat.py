@@ -1,4 +1,4 @@
-"""The heartbeat renews live transactions, and forgets those that have ended."""
+"""The heartbeat renews the records of open transactions, and drops those that have ended."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_failed_renewal_is_logged_and_repeated_and_other_records_are_still_ren
     assert f"could not renew transaction {failing.txn_id} now: OSError('no route')" in logged[0]
 
 
-def test_a_record_added_after_all_have_ended_starts_the_heartbeat_again(
+def test_a_record_added_after_all_others_have_ended_restarts_the_heartbeat(
     heartbeat: Heartbeat,
 ) -> None:
     for _ in range(3):

@@ -41,7 +41,7 @@ def checked(lease_seconds: float, latencies: Sequence[float]) -> int:
         return asked
 
 
-def test_the_default_lease_sends_no_request() -> None:
+def test_checking_the_default_lease_sends_no_request() -> None:
     assert checked(Settings().lease_seconds, ()) == 0
 
 
@@ -49,7 +49,7 @@ def test_a_lease_that_is_long_enough_for_the_store_is_accepted() -> None:
     assert checked(1.0, [0.03] * 5) == 5
 
 
-def test_one_slow_answer_of_five_is_ignored() -> None:
+def test_one_slow_response_of_five_is_ignored_in_the_check_of_a_lease() -> None:
     assert checked(1.0, [9.0, *[0.03] * 4]) == 5
 
 

@@ -39,7 +39,7 @@ def test_the_widest_columns_are_shortened_first_and_then_middle_columns_left_out
 
 @pytest.mark.parametrize("columns", [1, 2, 7, 40])
 @pytest.mark.parametrize("width", [1, 5, 20, 79, 80, 81, 200])
-def test_no_line_is_wider_than_the_terminal(columns: int, width: int) -> None:
+def test_table_output_is_not_wider_than_the_terminal(columns: int, width: int) -> None:
     row = {f"column_{n}": ["wörter " * n, "日本語" * n] for n in range(columns)}
     made = grid(pa.table(row), Look(width))
     assert len(made.hidden) < columns
@@ -89,7 +89,7 @@ def test_csv_output_keeps_null_and_empty_text_distinct_for_other_readers() -> No
     assert written.splitlines()[6:8] == ['"",4', ",5"]
 
 
-def test_json_forms_hold_every_value() -> None:
+def test_json_output_represents_values_of_every_type() -> None:
     when = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     row = {"d": Decimal("1.10"), "t": when, "l": [1, None], "f": float("nan"), "b": b"\xff"}
     frame = pa.Table.from_pylist([row, row])
@@ -115,7 +115,7 @@ def test_markdown_escapes_a_bar_within_a_cell() -> None:
     ]
 
 
-def test_vertical_shows_every_value_whole() -> None:
+def test_vertical_output_shows_every_value_unshortened() -> None:
     frame = pa.table({"id": [7], "comment": ["x" * 200]})
     lines = list(lines_of(frame, "vertical", Look(40)))
     assert lines[0].startswith("─[ 1 ]─")

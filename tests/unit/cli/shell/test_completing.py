@@ -12,7 +12,7 @@ from lakevilla.cli.shell.completing import RESERVED, NamedColumn, Suggestion, su
 
 
 class Lake:
-    """The names of a small lake."""
+    """A stub of a lake with a few names."""
 
     _columns: ClassVar[dict[str, list[str]]] = {
         "stock": ["sku", "qty"],
@@ -129,11 +129,11 @@ def test_an_offered_column_shows_its_type_and_among_several_tables_its_table() -
     "text",
     ["SELECT 'fro|", "SELECT 1 -- fro|", "SELECT /* fro|", "SELECT $$ fro|", "SELECT 'it''s |"],
 )
-def test_nothing_is_offered_inside_a_string_or_a_comment(text: str) -> None:
+def test_no_completion_is_offered_inside_a_string_or_a_comment(text: str) -> None:
     assert offered(text) == []
 
 
-def test_keywords_follow_the_case_of_what_is_typed() -> None:
+def test_completed_keywords_follow_the_case_of_the_typed_letters() -> None:
     assert texts("sel|") == ["select"]
     assert texts("SEL|") == ["SELECT"]
     assert "GROUP BY" in texts("SELECT sku FROM stock GR|")
@@ -158,6 +158,6 @@ def test_half_typed_statements_are_completed_without_an_error() -> None:
         suggestions(whole[:end], "", Lake())
 
 
-def test_reserved_words_are_those_of_duckdb() -> None:
+def test_the_list_of_reserved_words_equals_that_of_duckdb() -> None:
     query = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'"
     assert {name for (name,) in duckdb.sql(query).fetchall()} == RESERVED

@@ -1,4 +1,4 @@
-"""The history file: its path, its permissions, and the statements that are left out."""
+"""The history file: its path, its permissions, and the statements that are not written to it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_unwritable_history_path_is_no_error(tmp_path: Path) -> None:
     assert not opened(tmp_path / "file" / "history")
 
 
-def test_a_history_that_has_grown_long_keeps_its_newer_half(tmp_path: Path) -> None:
+def test_a_history_file_that_has_grown_long_is_cut_to_its_newer_half(tmp_path: Path) -> None:
     path = tmp_path / "history"
     history = FileHistory(path)
     long = "SELECT\n" + "x" * 1000

@@ -1,4 +1,4 @@
-"""Cutting of a script into statements and short commands."""
+"""A script split into statements and short commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_semicolons_in_strings_comments_and_blocks_do_not_end_a_statement() -> N
     assert [one.line for one in cut(text)] == [1, 4]
 
 
-def test_the_last_statement_may_lack_its_semicolon() -> None:
+def test_the_last_statement_of_a_script_needs_no_semicolon() -> None:
     assert [one.text for one in cut("SELECT 1;\nSELECT\n2")] == ["SELECT 1;\n", "SELECT\n2"]
 
 

@@ -61,7 +61,7 @@ def test_a_transaction_open_at_the_end_of_a_script_is_rolled_back_and_reported(r
     assert len(quantities(root)) == 2
 
 
-def test_empty_lines_and_lone_semicolons_do_nothing(root: str) -> None:
+def test_empty_lines_and_lone_semicolons_are_ignored(root: str) -> None:
     shown = run(root, "\n ;\n;;\nSELECT 1 AS one;\n\n")
     assert shown.exit_code == 0, shown.stderr
     assert shown.stdout.split() == ["one", "─" * 5, "1", "(1", "row)"]
@@ -95,7 +95,7 @@ def test_a_table_created_in_the_open_transaction_is_described(root: str) -> None
     assert "long" in shown.stdout
 
 
-def test_constraints_are_described(root: str) -> None:
+def test_constraints_are_shown_by_the_command_d(root: str) -> None:
     with lv.connect(root) as lake, lake.transaction() as txn:
         txn.alter("stock", add_constraints={"some": "qty > 0"})
     assert "CHECK some: qty > 0" in run(root, "\\d stock\n").stdout
@@ -182,7 +182,7 @@ def test_the_time_of_a_statement_is_shown_after_timing_on(root: str) -> None:
     assert "time: " not in run(root, "SELECT 1;\n").stderr
 
 
-def test_an_unknown_command_ends_a_script(root: str) -> None:
+def test_an_unknown_backslash_command_ends_a_script(root: str) -> None:
     shown = run(root, "\\tming\nDELETE FROM stock;\n")
     assert shown.exit_code == 2
     assert "stdin:1: there is no \\tming: did you mean \\timing?" in shown.stderr
@@ -201,7 +201,7 @@ def test_commits_are_listed_by_the_command_log(root: str) -> None:
     assert "\\log takes a number, not 'x'" in shown.stderr
 
 
-def test_a_root_without_a_lake_is_named(tmp_path: Path) -> None:
+def test_a_shell_at_a_root_that_does_not_exist_reports_the_root(tmp_path: Path) -> None:
     shown = run(str(tmp_path / "nowhere"), "SELECT 1;")
     assert shown.exit_code == 2
     assert "there is no directory" in shown.stderr

@@ -1,4 +1,4 @@
-"""The prompt, driven key by key."""
+"""The prompt, tested key by key."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_short_command_within_a_statement_runs_and_the_statement_continues(
     assert rows.split()[-3:] == ["5", "(1", "row)"]
 
 
-def test_the_shell_can_be_left_within_a_statement(desk: Desk) -> None:
+def test_the_command_q_within_a_statement_leaves_the_shell(desk: Desk) -> None:
     with prompt_of(desk) as (prompt, source, shell):
         source.send_text("".join(("SELECT qty", ENTER, "\\q", ENTER)))
         shell.converse(prompt)
@@ -196,6 +196,6 @@ def test_ctrl_c_discards_the_statement_kept_over_a_short_command(
     assert capsys.readouterr().out.split()[-3:] == ["5", "(1", "row)"]
 
 
-def test_a_backslash_in_a_string_over_two_lines_is_text(desk: Desk) -> None:
+def test_a_backslash_at_the_start_of_a_line_within_a_string_is_text(desk: Desk) -> None:
     text = "SELECT 'a\n\\q\n';"
     assert typed(desk, text.replace("\n", ENTER), ENTER) == text

@@ -78,5 +78,7 @@ def test_each_name_means_one_backslash_command_and_help_lists_all() -> None:
         ("\\nonsense x", []),
     ],
 )
-def test_commands_and_their_arguments_are_completed(text: str, expected: list[str]) -> None:
+def test_backslash_commands_and_their_arguments_are_completed(
+    text: str, expected: list[str]
+) -> None:
     assert [one.text for one in command_suggestions(text, Lake())] == expected

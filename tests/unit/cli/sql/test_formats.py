@@ -44,7 +44,9 @@ STOCK = "SELECT sku, qty FROM stock ORDER BY qty"
         ("markdown", "| sku | qty |\n| --- | ---: |\n| jam | 1 |\n| tea | 5 |\n"),
     ],
 )
-def test_rows_are_printed_in_the_requested_form(root: str, form: str, expected: str) -> None:
+def test_query_results_are_printed_in_the_requested_format(
+    root: str, form: str, expected: str
+) -> None:
     assert invoke("sql", root, STOCK, "--format", form).stdout == expected
 
 

@@ -212,7 +212,7 @@ def test_incompatible_sql_options_and_unreadable_files_are_refused(
     assert "not UTF-8" in invoke(root, "-f", str(tmp_path / "binary.sql")).stderr
 
 
-def test_a_query_loads_no_pandas(root: str) -> None:
+def test_a_query_on_the_command_line_does_not_load_pandas(root: str) -> None:
     """Loading pandas takes longer than the query."""
     code = f"""
 import sys

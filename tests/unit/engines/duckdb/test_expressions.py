@@ -67,7 +67,7 @@ def has_constant_side(tree: Expr) -> bool:
     constant = any(not columns(part) for part in parts)
     folds = isinstance(tree, Call) and tree.name in ("and", "or", "nullif", "coalesce")
     if isinstance(tree, Call) and tree.name == "in" and len(tree.args) == 1:
-        return True  # in an empty list, which is false
+        return True  # an IN with an empty list is false
     if isinstance(tree, Call) and any(
         not columns(part) and reference(part, {}) in (None, RAISED) for part in parts
     ):
@@ -101,7 +101,7 @@ def test_an_expression_on_duckdb_has_the_value_of_the_reference(
 
 def test_lower_and_upper_use_unicodes_simple_case_mapping() -> None:
     characters = [chr(at) for at in range(1, 0x110000) if not 0xD800 <= at <= 0xDFFF]
-    # Most characters have no case: ideographs, and those for private use.
+    # Most characters without case are ideographs and private-use characters.
     without = {"Cn"} if WHOLE else {"Cn", "Lo", "Co"}
     known = [c for c in characters if unicodedata.category(c) not in without]
     schema = pa.schema([("c", pa.string())])
@@ -130,7 +130,7 @@ MOST = 2**63 - 1
         ("d <> 0 and n / d in (1, 2, 3, 4, 5, 6, null)", {"n": 14, "d": 2}, None),
         ("d <> 0 and n / d in (1, 2, 3, 4, 5, 6, d)", {"n": 4, "d": 2}, True),
         ("n % d > 1", {"n": 4, "d": 0}, RAISED),
-        ("n + 1 > 5", {"n": MOST}, RAISED),  # not rewritten to n > 4
+        ("n + 1 > 5", {"n": MOST}, RAISED),  # must not be rewritten to n > 4
         ("cast(n as byte) > 5", {"n": 300}, RAISED),
         ("cast(v as decimal(2,1)) > 5", {"v": Decimal("9.96")}, RAISED),
         ("n * n = 0", {"n": MOST}, RAISED),
@@ -164,7 +164,7 @@ def test_expressions_on_which_engines_differ_have_the_reference_value_on_duckdb(
 
 
 @pytest.mark.parametrize("type_", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")])
-def test_a_date_that_leaves_the_years_one_to_9999_raises(type_: pa.DataType) -> None:
+def test_date_arithmetic_that_leaves_the_years_1_to_9999_raises(type_: pa.DataType) -> None:
     schema = pa.schema([("m", type_)])
     for year, sign in ((9999, "+"), (1, "-")):
         row = {"m": datetime(year, 6, 1, tzinfo=UTC if getattr(type_, "tz", None) else None)}

@@ -16,7 +16,7 @@ from tests.support.function_cases import ALL, RAISED, Said, same
 
 EVERY = [pytest.param(name, one, id=one.sql) for name, cases in ALL.items() for one in cases.said]
 
-#: What is NULL in every row.
+#: Expressions that are NULL in every row.
 NOTHING = {"a[-1]", "m['zz']"}
 
 
@@ -46,7 +46,7 @@ def test_each_function_on_duckdb_has_the_value_of_the_reference(
     found = connection.sql(f'select __at, {text} from "{name}" where {where} order by __at')
     column = found.to_arrow_table().column(1)
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        column = column.cast(pa.timestamp("us", "UTC"))  # year 1 is not in New York
+        column = column.cast(pa.timestamp("us", "UTC"))  # New York has no year 1
     got = column.to_pylist()
     for at, value in zip(fine, got, strict=True):
         assert same(expected[at], value, one.places), (cases.rows[at], expected[at], value, text)

@@ -25,7 +25,7 @@ ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELEC
 
 
 class Alarmed(Exception):
-    """The error that a program's own handler of a signal raises."""
+    """The error that a user's own signal handler raises."""
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_ctrl_c_stops_a_query_while_its_rows_are_fetched(
 
 
 class Failing:
-    """Data files that can't be read."""
+    """A stub of data files that raise an error when they are opened."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error

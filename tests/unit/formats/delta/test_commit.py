@@ -236,7 +236,7 @@ def test_restoring_a_definition_does_not_turn_row_tracking_on_again(
     assert state.apply(earlier).layout.properties["delta.enableRowTracking"] == "false"
 
 
-def test_row_tracking_needs_row_counts(tables: Tables) -> None:
+def test_row_tracking_refuses_files_without_row_counts(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties=ROWS)
     with pytest.raises(InvalidOperation, match="row count"):
         rendered(tables, state, Change(adds=(DataFile("a", 1, 1),)))

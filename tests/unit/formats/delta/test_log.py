@@ -249,7 +249,7 @@ def test_parts_of_a_multi_part_checkpoint_are_read_as_one(tables: Tables) -> Non
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet", "inline"])
-def test_v2_checkpoints_with_and_without_sidecars_are_read(tables: Tables, kind: str) -> None:
+def test_v2_checkpoints_are_read_with_and_without_sidecars(tables: Tables, kind: str) -> None:
     snapshot = written(tables, 12)
     classic = tables.log() / f"{10:020}.checkpoint.parquet"
     rows = pq.read_table(classic)

@@ -1,4 +1,4 @@
-"""The versions of a log that can be opened, and the time of each."""
+"""The versions of a log that can be opened, and the timestamp of each."""
 
 from __future__ import annotations
 

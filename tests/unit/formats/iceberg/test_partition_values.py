@@ -32,7 +32,7 @@ def test_a_field_id_with_several_meanings_has_a_key_for_each() -> None:
     }
     assert partition_keys(specs) == wanted
     assert partition_keys(specs[::-1]) == wanted, "the order of the list means nothing"
-    for count in range(1, 5):  # a file keeps its keys, whatever is added
+    for count in range(1, 5):  # a file keeps its keys, whatever specs are added
         assert partition_keys(specs[:count]).items() <= wanted.items()
 
 

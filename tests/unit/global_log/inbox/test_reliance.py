@@ -337,7 +337,7 @@ def test_a_group_of_included_proposals_equals_the_same_commits_one_by_one(seed: 
     for number in range(random.randint(2, 6)):
         peer = lake.peer()
         candidate, one = proposed(peer, something(peer, random, number))
-        if one.commits[0] is not None:  # else it changes nothing
+        if one.commits[0] is not None:  # otherwise the transaction changes nothing
             owners.append((peer, candidate, one))
         if random.random() < 0.3:
             other = lake.peer()

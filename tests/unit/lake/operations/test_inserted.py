@@ -44,12 +44,12 @@ def test_a_literal_is_converted_to_the_type_of_its_column(
     ("values", "source", "target"),
     [
         ([1, None], pa.int32(), pa.string()),
-        ([None], pa.string(), pa.int64()),  # NULL with a type of its own
+        ([None], pa.string(), pa.int64()),  # a NULL that has a type, unlike the literal NULL
         ([1.555], pa.float64(), CENTS),
         ([float("nan")], pa.float64(), CENTS),
         ([Decimal("0.12345678901234567890")], pa.decimal128(20, 20), pa.float64()),
         (["soon"], pa.string(), pa.date32()),
-        (["2026-01-31 12:00:00"], pa.string(), pa.timestamp("us", "UTC")),  # in which zone?
+        (["2026-01-31 12:00:00"], pa.string(), pa.timestamp("us", "UTC")),  # its zone is unknown
         (["7"], pa.string(), pa.int64()),
     ],
 )

@@ -123,7 +123,7 @@ def test_publishing_that_times_out_leaves_the_rest_to_the_next_client(
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_one_transaction_of_a_process_publishes_for_all_that_wait(
+def test_one_transaction_of_a_process_publishes_for_all_others_that_wait(
     lake: MemoryLake, peer: Peer
 ) -> None:
     lake.peer().decide("a", 7)

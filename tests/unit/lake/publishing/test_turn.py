@@ -90,7 +90,9 @@ def test_a_later_publisher_finds_the_entry_and_writes_none(lake: MemoryLake) -> 
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_a_commit_whose_owner_has_died_is_published_after_some_checks(lake: MemoryLake) -> None:
+def test_a_commit_whose_owner_has_died_is_published_by_another_after_some_checks(
+    lake: MemoryLake,
+) -> None:
     _, (second, its) = decided(lake, 7), decided(lake, 8)
     head, began = head_of(lake), lake.world.now
     second.asked.clear()

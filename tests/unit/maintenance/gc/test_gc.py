@@ -64,7 +64,7 @@ def test_gc_fences_a_transaction_that_is_too_old_and_deletes_its_files(
     assert lake.ids("a") == [0, 1, 8]
 
 
-def test_gc_keeps_files_that_a_lost_head_may_have_decided_until_the_lake_continues(
+def test_gc_keeps_files_that_a_lost_head_may_have_decided_until_the_next_commit(
     lake: MemoryLake, peer: Peer
 ) -> None:
     files, _, _ = left_behind(lake)

@@ -57,7 +57,7 @@ def test_an_idle_lake_costs_at_most_three_requests_a_task(lake: MemoryLake) -> N
         assert len(peer.asked) == 2, peer.asked  # the requests for HEAD and the record
 
 
-def test_a_task_that_is_due_costs_three_requests_besides_its_work(lake: MemoryLake) -> None:
+def test_a_due_task_costs_three_requests_for_its_record_besides_its_work(lake: MemoryLake) -> None:
     peer = lake.peer()
     works(peer, "checkpoint")
     asked = [str(getattr(one, "key", "")) for one in peer.asked]

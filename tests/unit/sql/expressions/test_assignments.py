@@ -160,7 +160,7 @@ def test_invalid_assignments_are_refused_with_their_column(
     assert said in str(caught.value)
 
 
-def test_a_column_with_a_dot_in_its_name_is_distinguished_from_a_field() -> None:
+def test_a_column_name_with_a_dot_is_distinguished_from_a_field_of_a_struct() -> None:
     assert set(exactly({"x.y": 1})) == {"x.y"}
     assert set(exactly({"`x.y`": 1})) == set(exactly({'"X.Y"': 1})) == {"x.y"}
     assert set(exactly({"x.z": 1})) == {"x"}

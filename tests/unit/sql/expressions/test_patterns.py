@@ -101,7 +101,7 @@ def test_no_accepted_pattern_takes_exponential_time(regexp: str) -> None:
         assert TEXT_MEANINGS["regexp_replace"](text, without + "!!", "") == text
 
 
-def test_each_group_of_a_match_is_returned() -> None:
+def test_regexp_extract_returns_each_group_of_a_match() -> None:
     extract = TEXT_MEANINGS["regexp_extract"]
     regexp = r"(\()([(a]+)(?:b)(c(d)?)\)"
     text = "x(a(bcd) (abc)"

@@ -115,7 +115,7 @@ def test_unknown_views_of_the_information_schema_are_refused():
         ("SELECT 1 FROM lakevilla_tables NATURAL JOIN x", None),
     ],
 )
-def test_the_columns_that_a_query_needs_are_found(sql, columns):
+def test_the_columns_that_a_query_reads_of_a_catalog_table_are_found(sql, columns):
     assert found(sql).uses[0].columns == columns
 
 

@@ -23,8 +23,9 @@ def test_all_volatile_functions_of_duckdb_are_listed() -> None:
             "and not list_has_any(parameter_types, ['TIMESTAMP WITH TIME ZONE', 'TIMESTAMPTZ_NS'])"
         ).fetchall()
     }
-    # `error` raises each time alike. What takes or makes a time with a zone depends on the
-    # session's, which is UTC and locked; `age` of one argument is refused by itself.
+    # `error` raises the same each time. A function that takes or makes a time with a zone depends
+    # only on the session's zone, which is UTC and locked; `age` of one argument is refused
+    # elsewhere.
     assert (
         unstable - {"error", "make_timestamptz", "timezone"}
         <= VOLATILE_FUNCTIONS | FIXED_FUNCTIONS.keys()

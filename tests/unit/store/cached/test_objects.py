@@ -41,7 +41,7 @@ def test_the_budget_of_the_cache_is_the_largest_of_the_open_lakes() -> None:
     assert budget.bytes <= 10_000
     small.leave()
     assert budget.bytes == 0
-    small.keep("again", 1, 4_000)  # used after it was closed
+    small.keep("again", 1, 4_000)  # used after the lake was closed
     assert small.get("again") == 1
 
 

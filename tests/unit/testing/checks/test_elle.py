@@ -271,7 +271,7 @@ def test_a_torn_serializable_read_is_reported_although_the_writer_is_at_snapshot
     assert {a.kind for a in found} == {"G-single"}
 
 
-#: For each anomaly a history that has it, and the lists at its end.
+#: For each anomaly: a history that has it, and the final lists.
 KNOWN_BAD = {
     "G0": (
         [txn("A", ("x", 1), ("y", 3)), txn("B", ("x", 2), ("y", 4))],
@@ -345,7 +345,7 @@ def test_each_known_bad_history_is_reported_with_its_anomaly(kind):
 
 
 @pytest.mark.parametrize("kind", KNOWN_BAD)
-def test_a_known_bad_history_is_found_among_many_good_transactions(kind):
+def test_a_known_bad_history_is_found_among_many_correct_transactions(kind):
     """The bad history is hidden among twenty serial transactions, under other keys and values."""
     bad, ends = KNOWN_BAD[kind]
     for seed in range(5):

@@ -160,7 +160,9 @@ def test_a_commit_by_log_entry_is_refused_if_the_table_was_guarded_meanwhile(
     assert lake.version("a") == before
 
 
-def test_a_read_that_another_client_has_changed_is_a_conflict(lake: MemoryLake, peer: Peer) -> None:
+def test_a_commit_by_log_entry_whose_reads_were_changed_raises_a_conflict(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.begin(BY_ENTRY)
     peer.read(txn, "a")
     peer.append(txn, "a", 7)

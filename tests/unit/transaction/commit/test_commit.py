@@ -40,7 +40,7 @@ def test_a_commit_without_writes_sends_no_request(peer: Peer) -> None:
     assert (result.versions, result.global_version) == ({}, None)
 
 
-def test_the_commit_of_a_reader_has_the_global_version_that_it_has_read(
+def test_the_result_of_a_read_only_commit_has_the_global_version_that_was_read(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.begin()

@@ -38,7 +38,7 @@ def files(lake: MemoryLake, txn: TransactionState, table: str) -> list[str]:
     return [key for key in lake.keys(f"{table}/") if txn.id in key]
 
 
-def test_a_young_transaction_checks_no_files(
+def test_a_young_transaction_commits_without_a_check_of_its_files(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     lake.pass_by(HOUR - 10)

@@ -64,7 +64,7 @@ def test_an_append_and_a_schema_change_are_performed_at_once(txn: TransactionSta
     assert not put_off(txn, Alter("t", {"set_properties": {"a": "b"}}))
 
 
-def test_an_operation_on_a_table_with_deferred_ones_is_deferred_too(
+def test_an_operation_on_a_table_with_deferred_operations_is_deferred_too(
     txn: TransactionState,
 ) -> None:
     by_hand.did(txn, delete("u"), Change(), deferred=True)

@@ -133,7 +133,7 @@ def test_a_deferred_operation_counts_as_fitted_after_a_schema_change_of_its_tabl
         (Delete("t", parse_predicate("id = 3")), True, True),
     ],
 )
-def test_plain_appends_creates_and_deferred_operations_are_kept_in_a_redo_and_rewrites_not(
+def test_a_redo_keeps_plain_appends_creates_and_deferred_operations_and_no_rewrites(
     operation: Operation, deferred: bool, kept: bool
 ) -> None:
     done = Done(operation, Change(), lv.results.Counts(), {}, deferred=deferred)

@@ -83,7 +83,7 @@ def test_all_operations_are_restored_if_a_step_of_a_replay_raises(
     assert paths(txn) == ["first", "old", "second"]
 
 
-def test_own_changes_are_laid_over_the_newer_state_of_a_table(
+def test_own_changes_of_a_transaction_are_laid_over_the_newer_state_of_a_table(
     context: Context, txn: TransactionState
 ) -> None:
     by_hand.with_entry(context, context.tails["t"], Change(adds=(data_file("theirs", 30, 39),)))

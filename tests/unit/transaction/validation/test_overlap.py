@@ -109,7 +109,7 @@ def test_a_read_makes_an_append_rely_on_rows(txn: TransactionState) -> None:
     ("came", "passed"),
     [(data_file("far", 100, 109), True), (data_file("near", 0, 5), False)],
 )
-def test_added_rows_are_compared_with_the_predicate_of_a_read(
+def test_added_rows_are_cleared_if_they_can_not_match_the_predicate_of_a_read(
     txn: TransactionState, head: Head, came: DataFile, passed: bool
 ) -> None:
     by_hand.read(txn, "id < 10")
@@ -119,7 +119,7 @@ def test_added_rows_are_compared_with_the_predicate_of_a_read(
 
 
 @pytest.mark.parametrize(("gone", "passed"), [(HIGH, True), (LOW, False)])
-def test_removed_files_are_compared_with_files_that_could_match(
+def test_removed_files_are_cleared_if_no_file_that_could_match_was_removed(
     txn: TransactionState, head: Head, gone: DataFile, passed: bool
 ) -> None:
     by_hand.read(txn, "id < 10")

@@ -64,7 +64,7 @@ def test_a_read_conflicts_with_new_rows_that_match_its_predicate(
         assert "rows that the transaction has read were changed" in found.conflict.message
 
 
-def test_rows_that_were_only_moved_conflict_with_no_read(context: Context) -> None:
+def test_rows_that_were_only_moved_do_not_conflict_with_a_read(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.read(txn, "id = 3")
     others(context, rewritten(LOW, data_file("low2", 0, 9, data_change=False), data_change=False))
@@ -99,7 +99,7 @@ def test_a_read_of_rows_that_an_own_operation_must_redo_is_a_conflict(context: C
     assert "has read rows of its own that must be redone" in found.conflict.message
 
 
-def test_a_deferred_operation_conflicts_with_nothing(context: Context) -> None:
+def test_a_deferred_operation_conflicts_with_no_change_of_rows(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.did(txn, Delete("t", parse_predicate("id = 3")), Change(), deferred=True)
     others(context, rewritten(LOW, data_file("low2", 0, 9)))

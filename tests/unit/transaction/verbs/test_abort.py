@@ -1,4 +1,4 @@
-"""The end of a transaction that does not commit."""
+"""Abort: the end of a transaction that does not commit."""
 
 from __future__ import annotations
 

@@ -48,7 +48,9 @@ def test_two_tables_are_read_in_one_state_of_the_lake(lake: MemoryLake, peer: Pe
     assert peer.read(txn, "b") == {0: 100, 1: 100}
 
 
-def test_a_commit_that_is_decided_and_not_published_is_seen(lake: MemoryLake, peer: Peer) -> None:
+def test_a_commit_that_is_decided_and_not_published_is_seen_by_the_next_transaction(
+    lake: MemoryLake, peer: Peer
+) -> None:
     lake.peer().decide("a", 7)
     assert sorted(peer.read(peer.begin(), "a")) == [0, 1, 7]
     assert lake.ids("a") == [0, 1]

@@ -116,7 +116,7 @@ def test_a_plain_key_is_free_once_its_history_has_expired_and_an_applications_ke
     last = lake.peer()
     last.commit(last.appending("b", 7))  # the newest commit is always kept
     cleaner = lake.peer()
-    for _ in range(2):  # what is pending in HEAD is kept
+    for _ in range(2):  # HEAD keeps entries of pending commits
         cleaner.run(gc(cleaner.context))
     peer = lake.peer()
     peer.run(bind_to_head(keyed(peer, key="plain")))

@@ -80,7 +80,7 @@ def test_an_overwrite_replaces_the_rows_of_its_predicate_alone(
     assert lake.rows("a") == {0: 0, 1: 100}
 
 
-def test_without_head_a_second_table_is_refused_before_anything_is_done(peer: Peer) -> None:
+def test_a_second_table_is_refused_in_a_transaction_without_feature_i(peer: Peer) -> None:
     txn = peer.appending("a", 7, features=BY_ENTRY)
     with pytest.raises(lv.InvalidOperation, match="needs Feature"):
         peer.append(txn, "b", 7)

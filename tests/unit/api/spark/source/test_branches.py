@@ -59,7 +59,7 @@ def test_changes_of_a_branch_are_read_and_streamed(root: str) -> None:
         changes.ranges(state, {"version": 0}, {"version": 3})
 
 
-def test_versions_of_a_branch_are_read(root: str) -> None:
+def test_a_query_for_the_versions_of_a_branch_lists_its_commits(root: str) -> None:
     held = versions.bound(LAKES, options(root, startingVersion=2))
     [part] = versions.ranges(held)
     rows = [row for batch in versions.rows(held, part) for row in batch.to_pylist()]

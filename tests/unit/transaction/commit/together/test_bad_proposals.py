@@ -150,7 +150,7 @@ def test_a_truncated_proposal_is_ignored(lake: MemoryLake, cut: int) -> None:
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_a_proposal_that_is_too_large_is_not_read(lake: MemoryLake) -> None:
+def test_a_proposal_of_too_many_bytes_is_not_read(lake: MemoryLake) -> None:
     owner = proposing(lake.peer(), 7)
     (key,) = lake.keys(INBOX_PREFIX)
     put(lake, key, lake.store.objects[key].body + b" " * MOST_BYTES)
