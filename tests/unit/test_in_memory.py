@@ -50,7 +50,7 @@ def test_directories_of_killed_test_runs_are_removed(memory: Path) -> None:
     assert running.exists()
 
 
-def test_no_directory_is_created_without_room_or_if_one_is_given(
+def test_no_directory_is_created_without_room_in_memory_or_if_the_user_gives_one(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_memory.pytest_configure(config("/elsewhere"))

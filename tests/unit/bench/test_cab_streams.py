@@ -198,7 +198,7 @@ def test_a_slot_with_any_budget_has_at_least_one_query() -> None:
     assert len(one.queries) == filled > 50
 
 
-def test_equal_seeds_generate_equal_streams_and_other_seeds_others() -> None:
+def test_equal_seeds_generate_equal_streams_and_different_seeds_different_ones() -> None:
     plan = Plan(1, budget=20 * 10**6, duration_ms=60_000)
     shifted = Plan(1, budget=20 * 10**6, duration_ms=60_000, shift=1)
     assert streams(3, plan) == streams(3, plan)

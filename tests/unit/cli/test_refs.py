@@ -94,7 +94,7 @@ def test_tag_marks_the_present_state_a_version_a_time_or_another_tag(root: str) 
     assert quantities(root, "--on", "time") == [6]
 
 
-def test_refs_of_a_lake_without_refs_says_how_to_make_one(tmp_path: Path) -> None:
+def test_the_command_refs_in_a_lake_without_refs_says_how_to_make_one(tmp_path: Path) -> None:
     assert run("refs", str(tmp_path)) == []
     assert "lakevilla tag ROOT NAME" in invoke("refs", str(tmp_path)).stdout
 

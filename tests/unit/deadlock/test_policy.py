@@ -54,7 +54,7 @@ def test_the_youngest_keeps_tickets_for_which_only_transactions_outside_the_cycl
     assert gives_way("c", edges) == {edge("b", "c", "bc")}
 
 
-def test_the_youngest_of_each_of_two_linked_cycles_breaks_its_own() -> None:
+def test_two_linked_cycles_are_each_broken_by_their_own_youngest_transaction() -> None:
     edges = [*ring("b", "d"), *ring("a", "b")]
     assert gives_way("b", edges) == {edge("a", "b", "ab")}
     assert gives_way("d", edges) == {edge("b", "d", "bd")}

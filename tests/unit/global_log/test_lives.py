@@ -36,7 +36,9 @@ def test_a_table_that_is_created_dropped_and_created_again_enters_and_leaves_eac
     assert epochs(head) == [(None, "A"), (None, None), ("A", None), (None, "B"), ("B", "C")]
 
 
-def test_the_first_commit_of_a_replacement_enters_a_table_and_the_last_drops_it() -> None:
+def test_the_first_of_several_commits_in_one_replacement_adds_a_table_and_the_last_drops_it() -> (
+    None
+):
     head = after(EMPTY, {"a": TableState("A", 0)}, "a", "a", "a")
     head = after(head, {"a": TableState("A", 0, dropped=True)}, "a", "a")
     assert epochs(head) == [(None, "A"), (None, None), (None, None), (None, None), ("A", None)]

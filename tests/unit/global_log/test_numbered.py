@@ -118,7 +118,7 @@ def test_an_outdated_list_does_not_hide_newer_entries(monkeypatch):
     assert found(store, 5)[0] == 40
 
 
-def test_objects_with_other_names_are_ignored():
+def test_objects_with_other_names_in_a_numbered_log_are_ignored():
     store = log_of(4)
     for name in ("notes.txt", "00000000000000000009.json.bak", f"{9:020}.json/x.json"):
         store.put(f"{PREFIX}/{name}", b"", ABSENT)

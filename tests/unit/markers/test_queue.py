@@ -129,7 +129,7 @@ def test_reads_pass_reads_and_appends_pass_appends(ours: str, theirs: str) -> No
 
 
 @pytest.mark.parametrize(("held", "wanted"), list(itertools.product(ACCESSES, ACCESSES)))
-def test_a_held_ticket_covers_each_access_that_it_blocks_at_least_as_much(
+def test_a_held_ticket_covers_the_same_access_and_a_write_ticket_covers_all(
     held: str, wanted: str
 ) -> None:
     covered = {("read", "read"), ("append", "append"), *(("write", a) for a in ACCESSES)}

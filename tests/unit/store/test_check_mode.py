@@ -155,7 +155,7 @@ def test_a_second_call_of_the_same_write_finds_it_stored() -> None:
     assert "put" not in driver.verbs
 
 
-def test_a_write_that_the_store_always_rejects_raises_and_one_in_doubt_is_unknown() -> None:
+def test_a_write_that_is_always_rejected_raises_and_a_write_in_doubt_is_unknown() -> None:
     limits = {"retry_limit": 2}
     with pytest.raises(StoreError, match="log/1"):
         Driver(CREATE, [Missing(), BUSY, Missing(), BUSY], **limits)
@@ -178,7 +178,7 @@ def test_failed_reads_are_repeated() -> None:
     assert isinstance(failing.outcome, Unknown)
 
 
-def test_an_object_that_decides_is_read_again_until_it_has_settled() -> None:
+def test_an_object_relied_on_is_read_again_until_it_has_settled() -> None:
     read = Get("HEAD.json")
     settled = Driver(read, [FOUND_OLD, Unchanged(), FOUND_OLD, Unchanged()], relied_on=True)
     assert settled.outcome == FOUND_OLD

@@ -127,7 +127,7 @@ def test_records_that_are_not_checked_any_more_make_room_for_new_ones(
     assert not leases.observe("a", ONE, LEASE, 93.0), "a was"
 
 
-def test_observed_records_are_not_displaced_by_new_ones(
+def test_observed_records_are_not_displaced_by_new_records(
     leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "MOST_OBSERVED", 100)

@@ -48,7 +48,7 @@ def test_a_bin_of_which_one_file_was_removed_is_not_moved(before: TableSnapshot)
     assert still_moved(operation, change).bins == operation.bins[1:]
 
 
-def test_a_bin_whose_file_has_got_other_deletes_is_not_moved(before: TableSnapshot) -> None:
+def test_a_bin_whose_file_has_new_deletes_is_not_moved(before: TableSnapshot) -> None:
     vector = DeletionVector("u", "abc", 10, 1, offset=1)
     deleted = msgspec.structs.replace(OLD[2], deletion_vector=vector)
     after = before.apply(Change(removes=(removal(OLD[2]),), adds=(deleted,)))

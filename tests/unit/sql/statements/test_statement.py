@@ -60,7 +60,7 @@ def test_an_update_statement_is_split_at_its_keywords() -> None:
     )
 
 
-def test_update_and_delete_statements_with_other_tables_are_parsed() -> None:
+def test_update_from_and_delete_using_statements_are_parsed() -> None:
     assert parse_statement("UPDATE t SET a = b IS DISTINCT FROM c FROM s, u AS v WHERE x") == (
         UpdateStatement("t", None, {"a": "b IS DISTINCT FROM c"}, "x", "t", "s, u AS v")
     )

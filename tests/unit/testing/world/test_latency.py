@@ -32,7 +32,7 @@ EFFECTS: list[tuple[Effect, str]] = [
 
 
 @pytest.mark.parametrize(("effect", "verb"), EFFECTS)
-def test_each_verb_takes_its_latency_and_parallel_requests_take_it_once(
+def test_each_request_takes_the_latency_of_its_verb_and_parallel_requests_share_it(
     effect: Effect, verb: str
 ) -> None:
     store = LatencyStore(open_store("memory://"), S3)

@@ -75,7 +75,7 @@ def test_an_own_entry_found_at_its_number_after_a_refused_create_is_the_commit(
     assert lake.version("a") == 1
 
 
-def test_an_own_entry_found_below_foreign_ones_is_the_commit_and_not_written_again(
+def test_an_own_entry_found_below_foreign_entries_is_the_commit_and_not_written_again(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     def landed_and_overtaken() -> Refused:

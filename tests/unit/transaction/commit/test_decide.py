@@ -186,7 +186,7 @@ def test_a_fenced_transaction_is_never_put_into_head(lake: MemoryLake, peer: Pee
     assert lake.head == before
 
 
-def test_a_commit_under_its_id_with_another_object_is_that_of_a_process_that_resumed_it(
+def test_a_transaction_that_another_process_has_resumed_and_committed_is_aborted(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)

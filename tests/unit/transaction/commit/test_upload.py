@@ -59,7 +59,7 @@ def test_a_commit_never_names_objects_that_may_not_be_stored(peer: Peer, word: s
         peer.run(upload(txn, sealed))
 
 
-def test_a_table_new_to_head_is_claimed_and_a_known_one_is_not() -> None:
+def test_a_table_that_is_new_to_head_is_claimed_and_other_tables_are_not() -> None:
     lake = MemoryLake(warm=False)
     first, second = lake.peer(), lake.peer()
     first.commit(first.appending("a", 6))

@@ -77,7 +77,7 @@ def test_a_lake_in_the_memory_of_one_process_is_refused() -> None:
         access_to(b"", "memory://x")
 
 
-def test_a_root_with_an_incomplete_scheme_is_not_taken_as_a_local_directory() -> None:
+def test_a_root_with_an_incomplete_scheme_is_refused_and_not_taken_as_a_local_directory() -> None:
     """Spark itself writes ``file:/lake``; read as a relative path, it would name another lake."""
     with pytest.raises(lv.InvalidOperation, match="is half a URI: write file://"):
         access_to(b"", "file:/lake")

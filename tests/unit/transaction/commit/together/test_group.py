@@ -54,7 +54,7 @@ def test_transactions_that_arrive_while_another_leads_share_the_next_replacement
     ]
 
 
-def test_a_refusal_by_the_store_is_raised_to_each_transaction_as_its_own_error(
+def test_an_error_of_the_store_is_raised_to_each_transaction_of_a_group_as_a_separate_error(
     lake: MemoryLake, peer: Peer
 ) -> None:
     some = candidates(peer, 7, 8, 9)
