@@ -1,4 +1,4 @@
-"""Unit tests need neither Java nor a server: fixtures with these are not available here."""
+"""Unit tests need neither Java nor a server: fixtures that start these are unavailable here."""
 
 from __future__ import annotations
 

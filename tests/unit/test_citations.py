@@ -11,26 +11,26 @@ import pytest
 
 from tests.support.code import outline_of
 
-#: To parse the whole code takes seconds: one worker does it.
+#: Parsing the whole code takes seconds, so one worker runs all of these tests.
 pytestmark = pytest.mark.xdist_group("code")
 
 ROOT = Path(__file__).parents[2]
 DESIGN = ROOT / "docs" / "design"
 
 _NUMBERS = r"\d+(?:(?:,| and| or| to) \d+)*"
-#: What is cited, by what it is called: each with the numbers behind it.
+#: The patterns of citations, by kind; each captures the numbers that follow.
 CITED = {
     "note": re.compile(rf"\b[Nn]otes? ({_NUMBERS})"),
     "hazard": re.compile(rf"\b[Hh]azards? ({_NUMBERS})"),
     "section": re.compile(rf"(?<!RFC 9562, )\b[Ss]ections? ({_NUMBERS})"),
 }
-#: Other spellings of the same, which no test would follow.
+#: Other spellings of the same citations, which no test would check.
 ODD = re.compile(
     r"\b[Nn]otes? 0\d|\((?:see )?0\d{3}[);,]|\bsections? \d+(?: and \d+)? of the design|"
     r"\bdesign sections? \d|\b(?i:note|hazard)s?(?:-| ?#)\d|"
     r"\b(?i:note|hazard|section)s? \d+ ?[&/] ?\d"
 )
-#: Where "section 9" stands alone, as what it is a section of is clear.
+#: Citations of a section without its document, which is clear only in the pages of the design.
 WITHIN_THE_DESIGN = re.compile(r"(?<!design, )(?<!RFC 9562, )\b[Ss]ections? \d")
 _PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)+/?)(?:::(\w+))?`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -38,18 +38,18 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 @cache
 def text_of(path: Path) -> str:
-    """A file's text with its lines joined, since a citation may go over the end of one."""
+    """Return a file's text with its lines joined, since a citation may span two lines."""
     return re.sub(r"\s*\n\s*(?:#:? ?)?", " ", path.read_text())
 
 
 @cache
 def near_numbers(path: Path) -> str:
-    """The text around a file's numbers, in which its citations stand: a fifth of it."""
+    """Return the text around a file's numbers, where citations are: a fifth of the file."""
     return re.sub(r"(\D{30})\D{20,}(\D{30})", r"\1\n\2", text_of(path))
 
 
 def sources() -> list[Path]:
-    """Every file that a person writes."""
+    """Return every file that a person writes."""
     found = [ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml"]
     for folder in ("lakevilla", "lakevilla_testing", "tests", "bench", "examples"):
         found += (ROOT / folder).rglob("*.py")
@@ -61,7 +61,7 @@ PAGES = [path for path in sources() if path.suffix == ".md"]
 
 
 def numbers(cited: str) -> Iterator[int]:
-    """``9, 11 and 14 to 16`` as numbers."""
+    """Parse ``9, 11 and 14 to 16`` as numbers."""
     last = 0
     for joint, number in re.findall(r"(,| and| or| to|) ?(\d+)", cited):
         yield from range(last + 1, int(number)) if joint == " to" else ()
@@ -92,7 +92,7 @@ def shown(path: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", CITED)
-def test_citations_have_their_headings(kind: str) -> None:
+def test_every_cited_note_section_and_hazard_has_a_heading(kind: str) -> None:
     there = headings()[kind]
     cited = {
         (shown(path), number)
@@ -111,7 +111,7 @@ def test_notes_sections_and_hazards_are_numbered_without_a_gap() -> None:
     assert files == headings()["note"], "the first line of each is `# <number>. <title>`"
 
 
-def test_citations_are_spelled_alike() -> None:
+def test_citations_are_written_in_one_spelling() -> None:
     odd = {
         (shown(path), match[0]) for path in sources() for match in ODD.finditer(near_numbers(path))
     } | {
@@ -124,15 +124,15 @@ def test_citations_are_spelled_alike() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_paths_and_links_of_a_page_lead_somewhere(page: Path) -> None:
+def test_paths_and_links_on_a_page_have_a_target(page: Path) -> None:
     wrong = [path for path, name in _PATH.findall(text_of(page)) if not is_there(path, name)]
     wrong += [link for link in _LINK.findall(text_of(page)) if not leads_somewhere(page, link)]
     assert not wrong
 
 
 def is_there(path: str, name: str) -> bool:
-    """Return whether a file or folder of this repository is there; true of what is none by
-    its looks.
+    """Return whether a path exists in this repository; true if it does not look like such a
+    path.
     """
     top, _, _ = path.partition("/")
     folders = ("lakevilla", "lakevilla_testing", "tests", "bench", "docs", "examples")
@@ -154,13 +154,13 @@ def leads_somewhere(page: Path, link: str) -> bool:
 
 @cache
 def anchors_of(page: Path) -> frozenset[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     lines = re.findall(r"(?m)^#+ (.+)$", page.read_text())
     plain = [re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines]
     return frozenset(plain)
 
 
-def test_files_named_in_code_are_there() -> None:
+def test_files_named_in_code_exist() -> None:
     named = {
         (shown(path), name)
         for path in sources()
@@ -177,13 +177,13 @@ def hazards() -> dict[int, str]:
 
 
 @pytest.mark.parametrize("number", hazards())
-def test_each_hazard_is_held_by_a_test(number: int) -> None:
+def test_each_hazard_names_a_test_that_exists(number: int) -> None:
     held = re.findall(r"(?m)^- `(tests/[\w/.]+\.py)::(test_\w+)`$", hazards()[number])
     assert held
     assert not [test for test in held if not is_there(*test)]
 
 
-def test_planted_bugs_that_pages_name_are_planted() -> None:
+def test_planted_bugs_named_on_pages_exist() -> None:
     files = (ROOT / "lakevilla_testing" / "planted").glob("*.py")
     there = frozenset[str]().union(*(outline_of(path).functions for path in files))
     lists = [
@@ -196,12 +196,12 @@ def test_planted_bugs_that_pages_name_are_planted() -> None:
 
 NAMED = [*DESIGN.glob("*.md"), *(ROOT / "docs" / f"{page}.md" for page in ("paper", "protocol"))]
 _NAME = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\([^`]*\))?`")
-#: `two_words`, `TwoWords`: what is so spelled is a name of the code, or of what it stores.
+#: `two_words`, `TwoWords`: a word in such a spelling is a name of the code, or of stored data.
 _SPELLED_AS_CODE = re.compile(r"\w+_\w+|(?:[A-Z][a-z]+){2,}")
 
 
 @pytest.mark.parametrize("page", NAMED, ids=shown)
-def test_names_on_a_page_are_in_the_code(page: Path) -> None:
+def test_code_names_on_a_page_exist_in_the_code(page: Path) -> None:
     names = {name for name in _NAME.findall(text_of(page)) if not name.endswith(".py")}
     wrong = [name for name in names if any(w not in words() for w in spelled_as_code(name))]
     pairs = {tuple(name.rsplit(".", 2)[-2:]) for name in names if "." in name}
@@ -218,13 +218,13 @@ def spelled_as_code(name: str) -> list[str]:
     return [part for part in name.split(".") if _SPELLED_AS_CODE.fullmatch(part)]
 
 
-#: What parts words, as a space.
+#: Characters that separate words, like a space.
 _APART = dict.fromkeys((ord(c) for c in map(chr, range(128)) if not (c.isalnum() or c == "_")), " ")
 
 
 @cache
 def words() -> frozenset[str]:
-    """Every word of the code."""
+    """Return every word of the code."""
     code = [path for path in sources() if path.suffix == ".py"]
     return frozenset(
         word for path in code for word in set(path.read_text().translate(_APART).split())
@@ -233,7 +233,7 @@ def words() -> frozenset[str]:
 
 @cache
 def members() -> dict[str, set[str]]:
-    """Return what each class and each module of the library has."""
+    """Return the names of attributes and functions of each class and module of the library."""
     found: dict[str, set[str]] = {}
     packages = (ROOT / "lakevilla", ROOT / "lakevilla_testing")
     for path in (path for package in packages for path in package.rglob("*.py")):

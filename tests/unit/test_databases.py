@@ -1,4 +1,6 @@
-"""In a run of a few cases a lake has the database of one before it, and nothing of its rows."""
+"""In a run of a few cases, a lake reuses the DuckDB database of an earlier lake, without its
+rows.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.support.inside import inside
 
 @pytest.fixture
 def databases(monkeypatch: pytest.MonkeyPatch) -> Databases:
-    for name in ("_made", "cursor"):  # put back afterwards
+    for name in ("_made", "cursor"):  # restored afterwards
         monkeypatch.setattr(Database, name, getattr(Database, name))
     return Databases()
 
@@ -24,7 +26,7 @@ def database_of(lake: lv.Lake) -> Database:
 
 
 @pytest.mark.parametrize("kind", ["memory", "local"])
-def test_a_lake_gets_the_database_of_one_whose_test_has_ended(
+def test_a_lake_reuses_the_database_of_a_lake_whose_test_has_ended(
     kind: str, databases: Databases, tmp_path: Path
 ) -> None:
     used = []
@@ -40,13 +42,13 @@ def test_a_lake_gets_the_database_of_one_whose_test_has_ended(
             )
             assert directory == database.directory
         databases.take_back()
-        # A lake that goes on has one again, with its own rows.
+        # A lake that is used again gets a database again, with its own rows.
         assert lake.read("t").to_pylist() == [{"id": number}]
         databases.take_back()
     assert used[0] is used[1]
 
 
-def test_a_database_that_is_being_read_goes_to_no_other_lake(
+def test_a_database_that_is_still_being_read_is_not_reused(
     databases: Databases, tmp_path: Path
 ) -> None:
     reading = []

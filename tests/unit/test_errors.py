@@ -1,4 +1,4 @@
-"""The errors: their tree, their stable kinds, and their way across process borders."""
+"""The error classes: their tree, their stable kinds, and how they cross process borders."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def raise_it(name: str) -> None:
     raise make(name)
 
 
-def test_the_kinds_are_these() -> None:
+def test_error_kinds_are_the_listed_ones() -> None:
     reported = [name for name in errors.__all__ if name != "LakeVillaWarning"]
     assert {name: getattr(errors, name).kind for name in reported} == KINDS
     assert len(set(KINDS.values())) == len(KINDS)
 
 
-def test_every_error_is_a_lakevilla_error_and_nothing_else_catches_two_kinds() -> None:
+def test_every_error_is_caught_only_as_itself_and_as_lakevilla_error() -> None:
     for name in set(KINDS) - {"LakeVillaError"}:
         cls = getattr(errors, name)
         assert issubclass(cls, errors.LakeVillaError)
@@ -71,7 +71,7 @@ def test_every_error_is_a_lakevilla_error_and_nothing_else_catches_two_kinds() -
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_an_error_says_its_message_table_and_transaction(name: str) -> None:
+def test_an_error_has_its_message_its_table_and_its_transaction(name: str) -> None:
     error = make(name)
     assert str(error) == error.message == "table 'stock' changed: run it again"
     assert (error.table, error.txn_id) == ("stock", "0192-7")
@@ -90,7 +90,7 @@ def test_an_error_survives_pickling(name: str, protocol: int) -> None:
         assert vars(other) == vars(error)
 
 
-def test_an_error_crosses_a_process_border() -> None:
+def test_an_error_crosses_a_process_border_unchanged() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         with pytest.raises(errors.CorruptObject) as caught:
             pool.apply(raise_it, ("CorruptObject",))

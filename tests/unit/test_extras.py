@@ -1,4 +1,4 @@
-"""Packages of an extra may be missing: all that does not need them works."""
+"""Packages of an extra may be missing: everything that does not need them works."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 def ran(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """What a program says that a process of its own runs to its end."""
+    """Run a program in a process of its own; return its output."""
     command = [sys.executable, "-c", program, str(directory)]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
@@ -37,7 +37,7 @@ except ImportError as error:
 """
 
 
-def test_delta_tables_need_no_pyiceberg(tmp_path: Path) -> None:
+def test_delta_tables_work_without_pyiceberg(tmp_path: Path) -> None:
     said = ran(WITHOUT_PYICEBERG, tmp_path)
     assert "pip install lakevilla[iceberg]" in said.stdout
     assert "lakevilla_testing needs pyiceberg" in said.stdout
@@ -73,13 +73,15 @@ except BaseException as exit:
 
 @pytest.fixture(scope="module")
 def without_the_others(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What one process says that lacks them all: to load a library takes a second each time."""
+    """Return the output of one process that lacks them all: loading a library takes a second
+    each time.
+    """
     said = ran(WITHOUT_THE_OTHERS, tmp_path_factory.mktemp("lake"))
     return said.stdout + said.stderr
 
 
 @pytest.mark.xdist_group("extras")
-def test_missing_telemetry_is_reported_with_the_extra_that_brings_it(
+def test_missing_telemetry_is_reported_with_the_extra_that_installs_it(
     without_the_others: str,
 ) -> None:
     assert "pip install 'lakevilla[opentelemetry]'" in without_the_others
@@ -87,12 +89,12 @@ def test_missing_telemetry_is_reported_with_the_extra_that_brings_it(
 
 @pytest.mark.xdist_group("extras")
 def test_pyiceberg_is_not_loaded_for_delta_tables(without_the_others: str) -> None:
-    """A process that makes its first table looks for an Iceberg table in its place, too."""
+    """A process that creates its first table also checks that no Iceberg table is in its place."""
     assert "loaded: False" in without_the_others
 
 
 @pytest.mark.xdist_group("extras")
-def test_tables_are_shown_without_deltalake_and_the_demo_names_the_extra_that_it_needs(
+def test_the_cli_works_without_deltalake_and_the_demo_names_the_extra_that_it_needs(
     without_the_others: str,
 ) -> None:
     assert "delta" in without_the_others
@@ -100,7 +102,7 @@ def test_tables_are_shown_without_deltalake_and_the_demo_names_the_extra_that_it
 
 
 @pytest.mark.xdist_group("extras")
-def test_connections_need_no_sqlalchemy_and_the_dialect_names_its_extra(
+def test_connections_work_without_sqlalchemy_and_the_dialect_names_its_extra(
     without_the_others: str,
 ) -> None:
     assert "pip install 'lakevilla[sqlalchemy]'" in without_the_others

@@ -1,7 +1,7 @@
-"""Objects on the store stay readable: each released format version has its golden files.
+"""Stored objects stay readable: each released format version has its golden files.
 
-A change that makes one of these fail is a new format version, with golden files
-of its own beside these, never in place of them.
+A change that makes one of these tests fail is a new format version, with golden files of its own
+next to these, never in place of them.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def test_an_object_of_format_1_is_read_as_it_was_written(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_an_object_is_written_as_in_format_1(name: str) -> None:
+def test_an_object_is_written_with_the_bytes_of_format_1(name: str) -> None:
     assert encode(OBJECTS[name]) == (GOLDEN / f"{name}.json").read_bytes().strip()
 
 
@@ -209,13 +209,13 @@ def test_an_object_of_a_newer_format_is_refused_by_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", OBJECTS)
 @pytest.mark.parametrize("cut", [0.0, 0.3, 0.99])
-def test_a_truncated_object_is_corrupt_and_says_which(name: str, cut: float) -> None:
+def test_a_truncated_object_is_reported_as_corrupt_with_its_key(name: str, cut: float) -> None:
     body = encode(OBJECTS[name])
     with pytest.raises(CorruptObject, match=name):
         decode(name, body[: int(len(body) * cut)], type(OBJECTS[name]))
 
 
-#: Of HEAD's second version, and what came with it.
+#: Objects of HEAD's second format version, and the objects introduced with it.
 IN_FORMAT_2: dict[str, msgspec.Struct] = {
     "head": Head(
         2,

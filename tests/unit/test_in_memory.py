@@ -1,4 +1,4 @@
-"""The files of a run are in memory where there is room, and are deleted with it."""
+"""The files of a test run are kept in memory if there is room, and are deleted with it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_run_has_a_directory_of_its_own_until_it_ends(memory: Path) -> None:
+def test_a_test_run_has_its_own_directory_until_it_ends(memory: Path) -> None:
     run = config()
     in_memory.pytest_configure(run)
     (made,) = memory.iterdir()
@@ -37,7 +37,7 @@ def test_a_run_has_a_directory_of_its_own_until_it_ends(memory: Path) -> None:
     assert not list(memory.iterdir())
 
 
-def test_directories_of_runs_that_were_killed_are_removed(memory: Path) -> None:
+def test_directories_of_killed_test_runs_are_removed(memory: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     left, running = (
@@ -50,7 +50,7 @@ def test_directories_of_runs_that_were_killed_are_removed(memory: Path) -> None:
     assert running.exists()
 
 
-def test_without_room_or_with_a_directory_given_nothing_is_made(
+def test_no_directory_is_created_without_room_in_memory_or_if_the_user_gives_one(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_memory.pytest_configure(config("/elsewhere"))

@@ -1,4 +1,4 @@
-"""`make test` looks for Java 17 first: it takes what is there, installs it, or says what to do."""
+"""`make test` first checks for Java 17: it uses or installs it, or reports what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHECK = Path(__file__).parents[1] / "java.sh"
 
 
 class Machine:
-    """A machine with the programs that the check finds on PATH, and nothing else."""
+    """A stub of a machine: the programs that the check finds on PATH, and nothing else."""
 
     def __init__(self, directory: Path) -> None:
         self.bin = directory / "bin"
@@ -36,7 +36,7 @@ class Machine:
         self.has("id", f"echo {number}")
 
     def can_install(self, version: str | None) -> None:
-        """An apt-get that notes its calls, and installs a java, or fails."""
+        """Add an apt-get that notes its calls, and installs a java, or fails."""
         note = f'echo "$*" >> {self.bin}/calls'
         if version is None:
             self.has("apt-get", f"{note}; echo 'E: no such package'; exit 100")
@@ -66,16 +66,14 @@ def machine(tmp_path: Path) -> Machine:
 
 
 @pytest.mark.parametrize("version", ["17", "17.0.9", "21.0.2", "25-ea"])
-def test_a_new_enough_java_is_taken(machine: Machine, version: str) -> None:
+def test_a_java_that_is_new_enough_is_used(machine: Machine, version: str) -> None:
     machine.can_install("17.0.9")
     machine.has_java(version)
     ran = machine.check()
     assert (ran.returncode, ran.stdout, ran.stderr, machine.installs) == (0, "", "", [])
 
 
-def test_the_java_that_java_home_names_is_the_one_that_counts(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_the_java_in_java_home_has_precedence(machine: Machine, tmp_path: Path) -> None:
     home = tmp_path / "jdk" / "bin"
     home.mkdir(parents=True)
     machine.has_java("11.0.2")
@@ -88,7 +86,7 @@ def test_the_java_that_java_home_names_is_the_one_that_counts(
     assert "has Java 8)" in ran.stderr
 
 
-def test_root_on_debian_gets_java_without_a_word(machine: Machine) -> None:
+def test_java_is_installed_silently_for_root_on_debian(machine: Machine) -> None:
     machine.can_install("17.0.9")
     ran = machine.check()
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
@@ -116,21 +114,21 @@ def test_missing_java_without_root_or_apt_is_reported_in_one_line(machine: Machi
     assert machine.installs == []
 
 
-def test_an_old_java_is_left_alone_and_reported(machine: Machine) -> None:
+def test_an_old_java_is_kept_and_reported(machine: Machine) -> None:
     machine.can_install("17.0.9")
     machine.has_java("11.0.21")
     _told(machine.check(), "java on PATH is Java 11")
     assert machine.installs == []
 
 
-def test_an_installation_that_fails_is_reported_in_one_line(machine: Machine) -> None:
+def test_a_failed_installation_of_java_is_reported_in_one_line(machine: Machine) -> None:
     machine.can_install(None)
     _told(machine.check(), "apt-get failed: E: no such package")
     machine.can_install("11.0.2")
     _told(machine.check(), "what apt-get installed does not run")
 
 
-def test_make_checks_for_java_before_it_tests() -> None:
+def test_make_test_checks_for_java_first() -> None:
     make = shutil.which("make")
     assert make
     root = CHECK.parents[1]

@@ -1,6 +1,6 @@
 """Names between double backticks in docstrings and comments exist.
 
-A renaming follows the code and passes prose by. Names of other projects are listed here.
+A renaming changes code and not prose. Names of other projects are listed here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.code import outline, outline_of
 
-#: To parse the whole code takes seconds: one worker does it.
+#: Parsing the whole code takes seconds, so one worker runs all of these tests.
 pytestmark = pytest.mark.xdist_group("code")
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,8 @@ MODULES = sorted((*LIBRARY.rglob("*.py"), *(ROOT / "lakevilla_testing").rglob("*
 NAMED = re.compile(r"``([A-Za-z_]\w*)``")
 WORD = re.compile(r"[A-Za-z_]\w*")
 
-#: Of Delta's and Iceberg's specifications and tools, of Spark, DuckDB, pyiceberg, boto3 and Python.
+#: Names from Delta's and Iceberg's specifications and tools, Spark, DuckDB, pyiceberg, boto3 and
+#: Python.
 _OTHERS = """
 commitInfo metaData domainMetadata dataChange partitionValues deletionVector operationMetrics
 operationParameters _last_checkpoint _change_type _commit_version _commit_timestamp
@@ -40,7 +41,7 @@ OF_OTHERS = frozenset(_OTHERS.split())
 
 @cache
 def definitions() -> frozenset[str]:
-    """Names of others, modules, and what stands in them: functions, classes, fields, constants."""
+    """Return the listed names, and those of modules, functions, classes, fields and constants."""
     found = {name for path in MODULES for name in (path.stem, path.parent.name)}
     for path in MODULES:
         there = outline_of(path)
@@ -49,7 +50,7 @@ def definitions() -> frozenset[str]:
 
 
 def words(source: str) -> set[str]:
-    """Identifiers of a module and the words of its strings, docstrings apart."""
+    """Return the identifiers of a module and the words of its strings, except docstrings."""
     docstrings = outline(source).docstrings
     found: set[str] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -67,19 +68,19 @@ def unknown(source: str) -> Iterator[str]:
         for name in NAMED.findall(line)
         if name not in definitions()
     ]
-    here = words(source) if doubtful else set()  # to find the words of a module takes long
+    here = words(source) if doubtful else set()  # finding the words of a module takes long
     for number, name in doubtful:
         if name not in here:
             yield f"line {number}: {name}"
 
 
 @pytest.mark.cases(None)
-def test_a_name_in_a_docstring_is_there() -> None:
+def test_names_in_docstrings_exist() -> None:
     wrong = [f"{path}: {name}" for path in MODULES for name in unknown(path.read_text())]
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_name_that_was_renamed_is_found() -> None:
+def test_a_docstring_with_a_name_that_was_renamed_is_found() -> None:
     source = (
         'def moved(old):\n    """Go on with ``old``; see ``moved`` and ``not_there_any_more``."""\n'
     )

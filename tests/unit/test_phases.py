@@ -1,6 +1,4 @@
-"""Phases: the owner of the time where blocks nest or overlap; without a listener they cost
-nothing.
-"""
+"""Time measured by phases, where blocks nest or overlap; without a listener it costs nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ def phases(clock: StoppedClock, spans: list[Span]) -> Phases:
     return Phases("t1", clock, lambda _, span: spans.append(span))
 
 
-def test_a_block_within_another_has_its_time_and_the_outer_one_the_rest(
+def test_an_inner_block_has_its_own_time_and_the_outer_block_the_rest(
     clock: StoppedClock, spans: list[Span], phases: Phases
 ) -> None:
     with of(phases), during("validate"):
@@ -44,7 +42,7 @@ def test_a_block_within_another_has_its_time_and_the_outer_one_the_rest(
     assert (outer.began, outer.ended, inner.began, inner.ended) == (100, 108, 101, 106)
 
 
-def test_own_seconds_of_blocks_next_to_each_other_never_overlap(
+def test_own_seconds_of_overlapping_blocks_never_count_twice(
     clock: StoppedClock, spans: list[Span], phases: Phases
 ) -> None:
     with of(phases):
@@ -60,7 +58,7 @@ def test_own_seconds_of_blocks_next_to_each_other_never_overlap(
     assert sum(span.own_seconds for span in spans) == 6
 
 
-def test_freeing_next_to_publishing_has_the_time_that_is_left_over(
+def test_freeing_that_overlaps_publishing_has_only_the_time_after_it(
     clock: StoppedClock, spans: list[Span], phases: Phases
 ) -> None:
     with of(phases):
@@ -91,7 +89,7 @@ def test_a_stream_is_one_span_without_the_time_of_its_reader(
     assert (span.seconds, span.own_seconds, span.began, span.ended) == (6, 6, 100, 126)
 
 
-def test_a_block_that_raises_is_over_too(
+def test_a_block_that_raises_is_measured_and_ended(
     clock: StoppedClock, spans: list[Span], phases: Phases
 ) -> None:
     with pytest.raises(RuntimeError), of(phases), during("decide"):
@@ -102,7 +100,7 @@ def test_a_block_that_raises_is_over_too(
 
 
 @pytest.mark.parametrize("progress", [False, True])
-def test_measuring_makes_no_objects_when_no_listener_is_set(
+def test_measuring_makes_no_objects_if_no_listener_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress: bool
 ) -> None:
     def made(*given: object, **more: object) -> None:

@@ -13,7 +13,7 @@ from tests.support.quarantine import Entry, entries, names_a_test
 pytest_plugins = ["pytester"]
 
 
-def test_a_line_is_a_test_a_date_and_a_reason() -> None:
+def test_a_quarantine_line_has_a_test_a_date_and_a_reason() -> None:
     text = "# a comment\n\ntests/test_a.py::test_b[1] | 2026-11-28 | the server | is slow\n"
     assert entries(text) == [
         Entry("tests/test_a.py::test_b[1]", date(2026, 11, 28), "the server | is slow")
@@ -21,12 +21,12 @@ def test_a_line_is_a_test_a_date_and_a_reason() -> None:
 
 
 @pytest.mark.parametrize("line", ["tests/test_a.py::test_b", "a | 2026-11-28 |", "a | soon | b"])
-def test_a_malformed_line_is_refused(line: str) -> None:
+def test_a_malformed_quarantine_line_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"line 1 is not|isoformat"):
         entries(line)
 
 
-def test_an_entry_names_a_function_of_a_file(tmp_path: Path) -> None:
+def test_a_quarantine_entry_must_name_an_existing_test(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("def test_b(x):\n    pass\n")
     known, unknown = "test_a.py::test_b[1]", "test_a.py::test_c"
     assert names_a_test(Entry(known, date.today(), "slow"), tmp_path)
@@ -34,7 +34,7 @@ def test_an_entry_names_a_function_of_a_file(tmp_path: Path) -> None:
     assert not names_a_test(Entry("test_d.py::test_b", date.today(), "slow"), tmp_path)
 
 
-def test_a_failure_in_quarantine_does_not_fail_the_run(
+def test_a_failure_of_a_quarantined_test_does_not_fail_the_run(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (pytester.path / "list").write_text("test_it.py::test_fails | 2026-11-28 | nobody knows why\n")

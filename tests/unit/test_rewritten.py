@@ -1,4 +1,4 @@
-"""Every other worker of a run reads the test modules from the last to the first."""
+"""Every other worker of a run imports the test modules from the last to the first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDER: list[str] = []
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four test modules, of which one cannot be imported and one is skipped."""
+    """Four test modules, one of which cannot be imported and one of which is skipped."""
     bodies = {
         "a": "",
         "b": "raise ValueError",
@@ -25,7 +25,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     note = "from tests.unit.test_rewritten import ORDER; ORDER.append(__name__[-1])\n"
     for name, body in bodies.items():
-        folder = tmp_path / f"{name}_{tmp_path.name}"  # an import of another test is kept
+        folder = tmp_path / f"{name}_{tmp_path.name}"  # imported modules stay imported
         folder.mkdir()
         (folder / f"test_{name}.py").write_text(note + body)
     (tmp_path / "helper.py").write_text("raise ValueError")
@@ -43,19 +43,19 @@ def session(root: Path, worker: str | None, *args: str) -> Any:
     return SimpleNamespace(config=config)
 
 
-def test_a_worker_of_an_odd_number_imports_them_backwards(modules: Path) -> None:
+def test_a_worker_with_an_odd_number_imports_test_modules_backwards(modules: Path) -> None:
     rewritten.pytest_collection(session(modules, "gw1"))
     assert ORDER == ["d", "c", "b", "a"]
 
 
 @pytest.mark.parametrize("worker", [None, "gw0", "gw2"])
-def test_other_processes_import_nothing_before_they_collect(
+def test_other_processes_import_no_test_module_before_they_collect(
     modules: Path, worker: str | None
 ) -> None:
     rewritten.pytest_collection(session(modules, worker))
     assert ORDER == []
 
 
-def test_a_run_of_some_modules_reads_no_others(modules: Path) -> None:
+def test_a_run_of_some_test_modules_imports_no_others(modules: Path) -> None:
     rewritten.pytest_collection(session(modules, "gw1", f"d_{modules.name}", "helper.py"))
     assert ORDER == ["d"]

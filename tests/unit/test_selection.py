@@ -1,4 +1,4 @@
-"""The cases of ``make test``, slices, and seeds: the same on each day and in each worker."""
+"""The cases of ``make test``, slices, and seeds: equal on each day and in each worker."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ def cases(
 GRID = [{"place": place, "verb": verb} for place in range(3) for verb in range(3)]
 
 
-def test_a_function_runs_with_each_value_of_each_parameter_once() -> None:
+def test_a_function_runs_once_with_each_value_of_each_parameter() -> None:
     taken = few(cases(9, *GRID))
     values = [GRID[int(number)] for number in taken]
     assert len(taken) == 3
     assert {value["place"] for value in values} == {value["verb"] for value in values} == {0, 1, 2}
 
 
-def test_a_limit_is_kept_and_a_function_is_never_left_out() -> None:
+def test_a_limit_of_cases_is_kept_and_each_function_runs_at_least_once() -> None:
     assert len(few(cases(2, *GRID))) == 2
     assert few(cases(2, {})) == {"0"}
     assert len(few(cases(None, *GRID))) == 9
 
 
-def test_a_long_list_is_sampled_over_its_whole_length() -> None:
+def test_a_long_list_of_cases_is_sampled_evenly() -> None:
     taken = few(cases(4, *({"seed": seed} for seed in range(100))))
     first, *others = sorted(map(int, taken))
     assert first < 25
     assert others == [first + 25, first + 50, first + 75]
 
 
-def test_a_case_on_a_server_runs_only_if_the_function_has_no_other() -> None:
+def test_a_case_on_a_server_runs_only_if_its_function_has_no_other_case() -> None:
     assert few(cases(4, {"place": 0}, {"place": 1}, on_server=frozenset({1}))) == {"0"}
     assert len(few(cases(1, {"place": 0}, {"place": 1}, on_server=frozenset({0, 1})))) == 1
 
 
-def test_functions_that_run_once_are_divided_among_the_formats() -> None:
+def test_functions_that_run_once_are_spread_over_the_formats() -> None:
     formats = [{"format": 0}, {"format": 1}]
     taken = [
         few(
@@ -64,7 +64,7 @@ def test_functions_that_run_once_are_divided_among_the_formats() -> None:
     assert 60 < on_first < 140
 
 
-def test_each_test_is_in_one_slice_whose_size_is_that_of_the_others() -> None:
+def test_slices_of_the_suite_have_about_equal_sizes() -> None:
     sizes = [0] * SLICES
     for number in range(1000 * SLICES):
         sizes[slice_of(f"tests/test_it.py::test_{number}")] += 1
@@ -114,7 +114,7 @@ def test_seeds():
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     pytester.makeini("[pytest]\nmarkers =\n    soak: long")
     pytester.makepyfile(test_it=SUITE)
-    # The plugin is imported by the workers that the run starts.
+    # The workers that the run starts import the plugin.
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     for name in ("LAKEVILLA_SEEDS", "LAKEVILLA_SEARCH"):
         monkeypatch.delenv(name)
@@ -144,7 +144,7 @@ def test_two_workers_run_the_same_few_cases(suite: pytest.Pytester) -> None:
     }
 
 
-def test_slices_are_the_whole_suite_in_an_order_that_begins_with_one(
+def test_slices_are_an_order_of_the_whole_suite_that_begins_with_the_given_one(
     suite: pytest.Pytester,
 ) -> None:
     first = slice_of("test_it.py::test_by_rule[3]")
@@ -163,6 +163,6 @@ def test_seeds_are_fixed_unless_a_date_is_given(suite: pytest.Pytester) -> None:
     wrong.stderr.fnmatch_lines(["*--seeds is fixed, today or a date, not 'tomorrow'"])
 
 
-def test_no_test_starts_when_the_time_is_up(suite: pytest.Pytester) -> None:
+def test_no_test_starts_after_the_time_limit(suite: pytest.Pytester) -> None:
     result = suite.runpytest_inprocess("-p", "tests.support.selection", "--minutes", "0")
     assert not re.search("passed|failed", "\n".join(result.outlines))

@@ -1,4 +1,4 @@
-"""Settings that make no sense are refused by name."""
+"""Invalid settings are refused with their name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import lakevilla as lv
 
-#: Python can't print it, and no float can hold it.
+#: Python can't print this number, and no float can represent it.
 HUGE = 10**5000
 
 
@@ -32,6 +32,6 @@ HUGE = 10**5000
     ],
     ids=[str(number) for number in range(14)],
 )
-def test_a_setting_that_makes_no_sense_is_refused_with_its_name(settings: dict[str, Any]) -> None:
+def test_an_invalid_setting_is_refused_with_its_name(settings: dict[str, Any]) -> None:
     with pytest.raises(lv.InvalidOperation, match=f"settings: {next(iter(settings))} must be"):
         lv.Settings(**settings)

@@ -1,4 +1,4 @@
-"""Tests that docs/tables-of-others.md names exist, and every line names one."""
+"""The tests named by docs/tables-of-others.md exist, and every line names one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tables-of-others.md").read_text()
 
-#: A page's short name for a file of tests, within its section.
+#: The short name that a section of the page gives to a test file.
 SHORT = re.compile(r"`(\w+)` is\s+`(tests/[\w/]+\.py)`")
 NAMED = re.compile(r"`([\w/.]+)::(test_\w+)`")
 
@@ -18,7 +18,7 @@ def sections() -> list[str]:
 
 
 def missing(section: str) -> list[str]:
-    """The tests that a section names and that are not there."""
+    """Return the tests that a section names and that do not exist."""
     short = dict(SHORT.findall(section))
     found = []
     for place, name in NAMED.findall(section):
@@ -28,7 +28,7 @@ def missing(section: str) -> list[str]:
     return found
 
 
-def test_every_test_that_the_page_names_is_there() -> None:
+def test_every_test_that_the_page_names_exists() -> None:
     assert sections()
     assert [name for section in sections() for name in missing(section)] == []
 
@@ -40,6 +40,6 @@ def test_every_line_of_the_tables_names_a_test() -> None:
     assert [row for row in rows if not NAMED.search(row)] == []
 
 
-def test_a_test_that_is_not_there_would_be_reported() -> None:
+def test_a_named_test_that_does_not_exist_is_reported() -> None:
     section = "`x` is `tests/unit/test_tables_of_others.py` `x::test_nothing` `y.py::test_a`"
     assert missing(section) == ["x::test_nothing", "y.py::test_a"]

@@ -144,7 +144,7 @@ def test_a_schema_of_pyiceberg_is_one(lake: lv.Lake, format: Format) -> None:
     ],
 )
 @pytest.mark.parametrize("format", FORMATS)
-def test_invalid_column_types_are_refused_by_column(
+def test_invalid_column_types_are_refused_in_create_table_and_in_alter(
     lake: lv.Lake, tmp_path: Path, format: Format, given: Any, told: str
 ) -> None:
     lake.create_table("there", [{"id": 1}], format=format)

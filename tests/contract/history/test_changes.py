@@ -338,7 +338,7 @@ def test_bad_requests_are_refused(place: Place) -> None:
             now.changes("a", 9)
 
 
-def test_rows_of_any_type_are_compared(place: Place) -> None:
+def test_changes_compare_rows_whatever_the_types_of_their_columns(place: Place) -> None:
     schema = pa.schema(
         [
             ("id", pa.int64()),

@@ -145,7 +145,9 @@ def test_a_dropped_column_whose_name_differs_by_case(place: Place) -> None:
     assert rows(place) == [{"a": 3}, {"a": 4}]
 
 
-def test_a_dropped_field_whose_name_differs_by_case_is_refused(place: Place) -> None:
+def test_a_table_is_refused_if_a_data_file_has_a_struct_with_names_that_differ_only_by_case(
+    place: Place,
+) -> None:
     inner = pa.struct([("A", INT), ("a", INT)])
     twins = pa.table({"s": pa.array([(1, 2)], inner)})
     own = table(place, [column(1, "s", struct(column(3, "a", "int")))])

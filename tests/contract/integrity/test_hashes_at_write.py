@@ -81,7 +81,7 @@ def lake(request: pytest.FixtureRequest, shared_place: Place) -> lv.Lake:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_file_of_every_verb_is_compared(
+def test_a_verified_read_finds_damage_in_every_file_that_a_verb_has_written(
     shared_place: Place, lake: lv.Lake, change: str
 ) -> None:
     lake.run(lambda txn: txn.append("t", rows(2, 5000)))

@@ -463,7 +463,7 @@ def test_a_decided_change_of_the_schema_that_a_rename_overtook_is_void_and_repor
     assert list(rows(bank)[0]) == list(after.values())
 
 
-def test_a_decided_commit_whose_column_another_client_has_dropped_is_voided_by_name(
+def test_a_decided_commit_is_voided_if_another_client_has_dropped_its_column(
     bank: Place,
 ) -> None:
     decided(bank, lambda txn: txn.update(TABLE, {"a": 0}, where="b = 10"))

@@ -196,7 +196,9 @@ def test_without_its_claim_a_table_elsewhere_stays_in_the_lake_and_on_the_disk(
     assert files_below(far) == []
 
 
-def test_a_claim_of_another_table_allows_nothing(place: Place, far: Path) -> None:
+def test_a_table_outside_the_root_whose_claim_names_another_table_loses_no_file(
+    place: Place, far: Path
+) -> None:
     path = far / "_lakevilla/lake.json"
     claim = json.loads(path.read_text())
     path.write_text(json.dumps({**claim, "table_id": "another"}))

@@ -111,7 +111,7 @@ def test_equal_rows_go_as_often_as_they_came(lake: lv.Lake, kind: Format) -> Non
     assert sorted(lake.read("bag")["n"].to_pylist(), key=repr) == [1, 1, None]
 
 
-def test_deltalake_rewrites_beneath(lake: lv.Lake) -> None:
+def test_a_revert_goes_by_rows_after_deltalake_has_rewritten_the_files(lake: lv.Lake) -> None:
     shop(lake)
     second = change(lake, "jam", 6)
     table = deltalake.DeltaTable(f"{lake.root}/stock")
@@ -178,7 +178,7 @@ def test_a_transaction_compares_rows_of_its_own(lake: lv.Lake, kind: Format) -> 
     assert stock(lake) == {"jam": 5, "oil": 8, "tea": 5, "zen": 5}
 
 
-def test_a_lost_race_applies_it_again(lake: lv.Lake, kind: Format) -> None:
+def test_an_apply_is_redone_after_a_lost_race(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     second = change(lake, "jam", 6)
     change(lake, "tea", 7)
@@ -192,7 +192,7 @@ def test_a_lost_race_applies_it_again(lake: lv.Lake, kind: Format) -> None:
     assert stock(lake)["jam"] == 10
 
 
-def test_a_saved_one_goes_on_elsewhere(lake: lv.Lake, kind: Format) -> None:
+def test_a_saved_apply_is_resumed_by_another_client(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     second = change(lake, "jam", 6)
     change(lake, "tea", 7)

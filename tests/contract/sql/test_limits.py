@@ -106,7 +106,7 @@ def test_statements_do_not_lift_the_limits_of_their_session(lake: Any, text: str
     "wrong",
     [{"max_rows": -1}, {"max_bytes": 1.5}, {"max_rows": True}, {"timeout_seconds": 0}],
 )
-def test_a_limit_that_is_none_is_refused(lake: Any, wrong: dict[str, Any]) -> None:
+def test_an_invalid_limit_is_refused(lake: Any, wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(lv.InvalidOperation, match=name):
         lake.session(**wrong)

@@ -66,7 +66,9 @@ def test_a_transaction_that_saw_no_lake_does_not_commit_to_one_made_meanwhile(
 
 
 def test_a_table_without_a_lake_is_read_and_written_in_one_transaction(tmp_path: Path) -> None:
-    """The root is right where a table is: the transaction is bound when it reads it."""
+    """A table below the root shows that the root is not mistyped: reading it binds the
+    transaction.
+    """
     write_deltalake(tmp_path / "stock", pa.table({"qty": [1]}))
     lake = lv.connect(tmp_path)
     with lake.transaction() as txn:

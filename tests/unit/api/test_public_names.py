@@ -1,4 +1,4 @@
-"""Completion on the objects that users hold shows the public names, and nothing else.
+"""Completion on the objects that users hold shows only public names.
 
 The names are the listed ones, and a few more (design, section 12).
 """
@@ -56,7 +56,7 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def held() -> dict[str, object]:
-    """The objects that a user holds, made as a user makes them."""
+    """The objects that a user gets, created by the public calls."""
     lake = lv.connect(f"memory://names-{uuid4()}")
     lake.create_table("t", [{"id": 1}])
     txn = lake.transaction()
@@ -74,12 +74,14 @@ def held() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("what", NAMES)
-def test_only_what_users_call_is_shown(held: dict[str, object], what: str) -> None:
+def test_completion_shows_only_the_names_that_users_call(
+    held: dict[str, object], what: str
+) -> None:
     shown = {name for name in dir(held[what]) if not name.startswith("_")}
     assert shown == set(NAMES[what].split())
 
 
-#: What takes long to load. What is counted here does not depend on how busy the machine is.
+#: Modules that take long to load. Counting modules does not depend on how busy the machine is.
 SLOW = (
     "pyarrow",
     "duckdb",
@@ -100,7 +102,7 @@ def loaded(code: str) -> set[str]:
     return set(done.stderr.split())
 
 
-def test_an_import_brings_in_no_tools_of_the_demo_the_tests_or_the_command_line() -> None:
+def test_import_lakevilla_loads_no_module_of_the_demo_the_tests_or_the_command_line() -> None:
     tools = ("lakevilla_testing", "lakevilla.cli.", "deltalake", "typer", "pyspark", "pyiceberg")
     found = loaded("import lakevilla; lakevilla.connect('memory://')")
     assert not [name for name in found if name.startswith(tools)]
@@ -117,8 +119,8 @@ def test_an_import_brings_in_no_tools_of_the_demo_the_tests_or_the_command_line(
         ("from lakevilla.cli.app import app; app(['--version'], standalone_mode=False)", 380),
     ],
 )
-def test_an_import_and_help_load_nothing_that_takes_long(code: str, most: int) -> None:
-    """The clock is no witness on a busy machine: half a second is about a thousand modules."""
+def test_import_and_help_load_no_slow_modules(code: str, most: int) -> None:
+    """Time can't be measured on a busy machine; half a second is about a thousand modules."""
     found = loaded(code)
     assert not found & set(SLOW)
     assert len(found) <= most
@@ -128,7 +130,7 @@ def test_an_import_and_help_load_nothing_that_takes_long(code: str, most: int) -
         assert not {name for name in others if not name.startswith("_")}
 
 
-def test_each_public_name_is_there_once_it_is_asked_for() -> None:
+def test_each_public_name_can_be_loaded_from_the_package() -> None:
     for name in lv.__all__:
         assert getattr(lv, name).__name__ == name
     assert set(lv._HOMES) <= set(lv.__all__)
@@ -159,7 +161,7 @@ for where in ("part = 1", "id < 5", "part in (0, 2) and id >= 1 and name like 'a
 
 @pytest.fixture(scope="module")
 def checkpointed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A lake with a table that has a checkpoint, and what came after it."""
+    """A lake with a table that has a checkpoint and later log entries."""
     root = tmp_path_factory.mktemp("lake")
     with lv.connect(root) as lake:
         for number in range(14):
@@ -173,12 +175,12 @@ def checkpointed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("code", [LOOKS_AND_APPENDS, PRUNES], ids=["append", "prune"])
-def test_to_open_a_table_prune_and_append_brings_in_no_duckdb_and_no_pandas(
+def test_opening_a_table_pruning_and_appending_load_neither_duckdb_nor_pandas(
     code: str, checkpointed: str
 ) -> None:
-    """Both are large, and a process that does no more needs neither; pyarrow would load pandas."""
+    """Both are large, and such a process needs neither; by default pyarrow would load pandas."""
     found = loaded(code.format(root=checkpointed))
     assert "pyarrow" in found
     assert not found & {"duckdb", "pandas"}
-    # It reads the text of a predicate, and an append has none.
+    # sqlglot parses the text of a predicate; an append has none.
     assert ("sqlglot" in found) == (code is PRUNES)

@@ -1,4 +1,4 @@
-"""Mistakes that users made, and for which the error did not help."""
+"""Mistakes of users for which the error message once did not help."""
 
 from __future__ import annotations
 
@@ -20,28 +20,32 @@ def lake(tmp_path: Path) -> Iterator[lv.Lake]:
         yield lake
 
 
-def test_a_table_is_not_made_outside_of_the_root_by_a_slash(lake: lv.Lake, tmp_path: Path) -> None:
+def test_create_table_with_an_absolute_path_outside_the_root_is_refused(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
     outside = str(tmp_path / "outside")
     with pytest.raises(lv.InvalidOperation, match=r"outside of the lake's root.*leave out the"):
         lake.create_table(outside, [{"a": 1}])
     assert not Path(outside).exists()
-    lake.create_table(f"file://{outside}", [{"a": 1}])  # who says so means it
+    lake.create_table(f"file://{outside}", [{"a": 1}])  # an explicit URI is accepted
     lake.create_table(f"{lake.root}/inside", [{"a": 1}])
     assert "inside" in [table.name for table in lake.tables()]
 
 
-def test_a_rename_onto_a_table_says_that_there_is_one(lake: lv.Lake) -> None:
+def test_rename_table_to_an_existing_name_is_refused_with_that_name(lake: lv.Lake) -> None:
     with pytest.raises(lv.TableExists, match=r"there is a table 'orders' already"):
         lake.rename_table("stock", "orders")
 
 
 @pytest.mark.parametrize("verb", ["cherry_pick", "revert"])
-def test_a_missing_commit_is_named_as_the_caller_named_it(lake: lv.Lake, verb: str) -> None:
+def test_a_missing_commit_is_reported_under_the_version_that_the_caller_gave(
+    lake: lv.Lake, verb: str
+) -> None:
     with pytest.raises(lv.VersionNotFound, match="no global version 999"):
         getattr(lake, verb)(999)
 
 
-def test_wrong_arguments_are_reported_with_the_public_class(lake: lv.Lake) -> None:
+def test_wrong_arguments_are_reported_with_the_name_of_the_public_class(lake: lv.Lake) -> None:
     with pytest.raises(TypeError, match=r"^Lake\.read\(\)"):
         lake.read()  # type: ignore[call-arg]
     with lake.snapshot() as state, pytest.raises(TypeError, match=r"^Snapshot\.read\(\)"):
@@ -59,24 +63,26 @@ def test_wrong_arguments_are_reported_with_the_public_class(lake: lv.Lake) -> No
         "FROM (TABLE\n lakevilla_tables) AS t",
     ],
 )
-def test_other_ways_to_name_a_catalog_table(lake: lv.Lake, query: str) -> None:
+def test_the_catalog_of_tables_can_be_queried_under_its_other_names(
+    lake: lv.Lake, query: str
+) -> None:
     assert lake.sql(query)["name"].to_pylist() == ["orders", "stock"]
 
 
-def test_commands_are_listed_by_name() -> None:
+def test_help_lists_commands_in_alphabetical_order() -> None:
     shown = CliRunner().invoke(app, ["--help"]).stdout
     names = [line.split()[1] for line in shown.splitlines() if line.startswith("│ ")]
     some = ["abort", "gc", "sql", "vacuum"]
     assert [name for name in names if name in some] == some
 
 
-def test_a_time_without_a_unit_is_refused(lake: lv.Lake) -> None:
+def test_a_duration_without_a_unit_is_refused(lake: lv.Lake) -> None:
     found = CliRunner().invoke(app, ["maintain", lake.root, "--every", "10"])
     assert found.exit_code == 2
     assert "--every '10' has no unit: write 10s" in found.stderr.replace("\n", " ")
 
 
-def test_commands_that_were_only_in_python(lake: lv.Lake) -> None:
+def test_commands_for_files_export_restore_and_cherry_pick_work(lake: lv.Lake) -> None:
     def run(*arguments: str) -> str:
         found = CliRunner().invoke(app, list(arguments))
         assert found.exit_code == 0, (found.stdout, found.stderr)

@@ -1,4 +1,4 @@
-"""An engine's answer becomes a table's columns by position, whatever it calls nested fields."""
+"""Batches of an engine get a table's columns by position, however their fields are named."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ TWO_BYTES = pa.binary(2)
         ({"S": {"A": b"ab"}}, pa.struct([("s", pa.struct([("a", TWO_BYTES)]))])),
     ],
 )
-def test_a_field_in_another_case_keeps_its_value_through_a_cast(
+def test_a_struct_field_whose_name_differs_in_case_keeps_its_value_in_a_cast(
     answered: object, kind: pa.DataType
 ) -> None:
-    # DuckDB 2 leaves a struct as it is where its type differs by the case of names alone.
+    # DuckDB 2 does not cast a struct whose type differs only in the case of names.
     batch = pa.record_batch({"value": pa.array([answered, None])})
     schema = pa.schema([("value", kind)])
     made = conform(batch, schema, "t")
@@ -29,7 +29,7 @@ def test_a_field_in_another_case_keeps_its_value_through_a_cast(
     assert made.column(0).to_pylist() == pa.array([lowered(answered), None], kind).to_pylist()
 
 
-def test_the_values_of_a_map_keep_theirs_too() -> None:
+def test_struct_fields_within_map_values_keep_their_values_in_a_cast() -> None:
     source = pa.map_(pa.string(), pa.struct([("A", pa.binary())]))
     target = pa.map_(pa.string(), pa.struct([("a", TWO_BYTES)]))
     batch = pa.record_batch({"value": pa.array([[("k", {"A": b"ab"})]], source)})
@@ -37,7 +37,7 @@ def test_the_values_of_a_map_keep_theirs_too() -> None:
     assert made.column(0).to_pylist() == [[("k", {"a": b"ab"})]]
 
 
-def test_values_beneath_a_null_struct_are_not_cast() -> None:
+def test_values_under_a_null_struct_are_not_cast() -> None:
     fields = [pa.array([b"ab", b"too long"]), pa.array([1, 2])]
     rows = pa.StructArray.from_arrays(fields, ["a", "b"], mask=pa.array([False, True]))
     kind = pa.struct([pa.field("a", TWO_BYTES, nullable=False), ("b", pa.int64())])

@@ -1,4 +1,4 @@
-"""Data of callers becomes a table's columns, and nothing is lost on the way."""
+"""Data that callers pass is converted to a table's columns without loss."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(data: object, schema: pa.Schema = ORDERS, **options: Any) -> pa.Table:
 
 
 def one(data: pa.Array, target: pa.DataType) -> list[Any]:
-    """One column through ``to_reader``."""
+    """Convert one column with ``to_reader``."""
     table = read(pa.table({"x": data}), pa.schema([pa.field("x", target)]))
     table.validate(full=True)
     assert table.schema.field("x").type == target
@@ -48,7 +48,7 @@ def one(data: pa.Array, target: pa.DataType) -> list[Any]:
 
 
 class ArrayCapsule:
-    """An object that shows only the array half of the Arrow interface."""
+    """An object that implements only the array half of the Arrow interface."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
@@ -106,12 +106,12 @@ ONE_SHOT = {
     "generator of frames",
     "list of batches",
 }
-if hasattr(pl.LazyFrame, "collect_batches"):  # else polars can only collect all of it
+if hasattr(pl.LazyFrame, "collect_batches"):  # otherwise polars can only collect all rows
     ONE_SHOT.add("polars lazy")
 
 
 @pytest.mark.parametrize("kind", INPUTS)
-def test_every_kind_of_input_becomes_the_same_rows(kind: str) -> None:
+def test_every_kind_of_input_gives_the_same_rows(kind: str) -> None:
     table = read(INPUTS[kind]())
     assert table.schema.equals(ORDERS, check_metadata=True)
     rows = sorted(table.to_pylist(), key=lambda row: row["id"])
@@ -123,7 +123,7 @@ def test_every_kind_of_input_becomes_the_same_rows(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", INPUTS)
-def test_data_says_whether_it_can_be_read_only_once(kind: str) -> None:
+def test_one_shot_inputs_are_marked_and_refuse_a_second_read(kind: str) -> None:
     source = open_data(INPUTS[kind]())
     assert source.one_shot == (kind in ONE_SHOT)
     assert read(source).num_rows == 3
@@ -135,7 +135,7 @@ def test_data_says_whether_it_can_be_read_only_once(kind: str) -> None:
 
 
 @pytest.mark.parametrize("data", [None, 7, "rows.parquet", [1, 2], [("a", 1)], object(), {1: [2]}])
-def test_anything_else_is_refused_by_its_type(data: object) -> None:
+def test_unsupported_input_is_refused(data: object) -> None:
     with pytest.raises(InvalidOperation):
         open_data(data)
 
@@ -143,7 +143,7 @@ def test_anything_else_is_refused_by_its_type(data: object) -> None:
 # --------------------------------------------------------------- iterators
 
 
-def test_rows_of_a_generator_are_not_held_together() -> None:
+def test_rows_of_a_generator_are_released_batch_by_batch() -> None:
     alive: list[int] = []
 
     class Row(dict[str, object]):
@@ -161,7 +161,7 @@ def test_rows_of_a_generator_are_not_held_together() -> None:
     assert sum(count for _, count in held) == 45_000
 
 
-def test_a_column_that_only_a_later_row_of_a_generator_has_is_not_lost() -> None:
+def test_a_column_that_appears_only_in_a_later_row_of_a_generator_is_kept_or_refused() -> None:
     def rows(late: str) -> Iterator[dict[str, object]]:
         for number in range(20_000):
             yield {"id": number} | ({late: "b"} if number == 19_999 else {})
@@ -173,7 +173,7 @@ def test_a_column_that_only_a_later_row_of_a_generator_has_is_not_lost() -> None
         read(rows("other"), schema_mode="merge")
 
 
-def test_a_wrong_row_of_a_generator_is_reported_by_its_number() -> None:
+def test_a_wrong_item_of_a_generator_is_reported_with_its_position() -> None:
     with pytest.raises(InvalidOperation, match="item 10000 of the data is of type int"):
         read(iter_of(*({"id": number} for number in range(10_000)), 5))
     with pytest.raises(InvalidOperation, match="row 10001 of the data is of type str"):
@@ -184,7 +184,7 @@ def test_a_wrong_row_of_a_generator_is_reported_by_its_number() -> None:
         read(iter_of(TABLE, TABLE.select(["NAME"])))
 
 
-def test_near_iterators_are_refused_with_what_to_do_instead() -> None:
+def test_objects_similar_to_iterators_are_refused_with_advice() -> None:
     async def later() -> AsyncIterator[dict[str, int]]:
         yield {"id": 1}
 
@@ -196,7 +196,7 @@ def test_near_iterators_are_refused_with_what_to_do_instead() -> None:
         read(map(dict, [{"id": 1}]))
 
 
-def test_a_generator_that_was_read_does_not_pass_for_one_without_rows() -> None:
+def test_an_exhausted_generator_is_refused_and_not_read_as_empty() -> None:
     rows = iter_of({"id": 1})
     assert read(rows).num_rows == 1
     with pytest.raises(InvalidOperation, match="read already"):
@@ -208,7 +208,7 @@ def test_a_generator_that_was_read_does_not_pass_for_one_without_rows() -> None:
     assert read(iter_of()).num_rows == 0
 
 
-def test_an_error_of_a_generator_goes_through_as_it_is() -> None:
+def test_an_error_raised_by_a_generator_reaches_the_caller_unchanged() -> None:
     def failing(at: int) -> Iterator[dict[str, int]]:
         for number in range(30_000):
             if number == at:
@@ -220,22 +220,22 @@ def test_an_error_of_a_generator_goes_through_as_it_is() -> None:
             read(failing(at))
 
 
-def test_a_named_pandas_index_is_a_column_and_an_unnamed_one_is_not() -> None:
+def test_a_named_pandas_index_becomes_a_column_and_an_unnamed_one_does_not() -> None:
     frame = pd.DataFrame({"id": [1, 2], "Name": ["a", "b"]})
     assert read(frame.set_index("id")).column("id").to_pylist() == [1, 2]
     assert read(frame[frame["id"] > 1]).column("id").to_pylist() == [2]
 
 
-def test_pandas_integers_with_gaps_come_back_as_integers() -> None:
+def test_pandas_integer_columns_with_missing_values_are_read_as_integers() -> None:
     schema = pa.schema([pa.field("x", pa.int64())])
     assert read(pd.DataFrame({"x": [1, None]}), schema).column("x").to_pylist() == [1, None]
 
 
-def test_a_key_that_only_a_later_row_has_is_not_lost() -> None:
+def test_a_key_that_appears_only_in_a_later_row_is_kept() -> None:
     assert read([{"id": 1}, {"id": 2, "name": "b"}]).column("Name").to_pylist() == [None, "b"]
 
 
-def test_python_values_take_the_type_of_the_column() -> None:
+def test_python_values_are_converted_to_the_type_of_the_column() -> None:
     schema = pa.schema(
         [
             ("small", pa.int8()),
@@ -254,7 +254,7 @@ def test_python_values_take_the_type_of_the_column() -> None:
         read([{"small": 300}], schema)
 
 
-def test_python_values_of_two_types_in_one_column_are_refused_by_name() -> None:
+def test_python_values_of_two_types_in_one_column_are_refused_with_the_columns_name() -> None:
     with pytest.raises(InvalidOperation, match="'x'"):
         open_data({"x": [1, "a"]})
     with pytest.raises(InvalidOperation, match="time zone"):
@@ -285,7 +285,7 @@ def test_an_unknown_column_is_refused_unless_the_schema_may_grow() -> None:
 
 
 @pytest.mark.parametrize("names", [["id", "id"], ["id", "ID"], ["id", "name", "NAME"]])
-def test_a_column_name_twice_is_refused(names: list[str]) -> None:
+def test_a_duplicate_column_name_is_refused(names: list[str]) -> None:
     columns = [pa.array([1])] + [pa.array(["a"])] * (len(names) - 1)
     data = pa.Table.from_arrays(columns, names=names)
     with pytest.raises(InvalidOperation, match="without regard to case"):
@@ -293,13 +293,13 @@ def test_a_column_name_twice_is_refused(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("data", [[], TABLE.slice(0, 0), TABLE.slice(0, 0).to_reader()])
-def test_no_rows_are_no_error(data: object) -> None:
+def test_input_without_rows_is_accepted(data: object) -> None:
     table = read(data)
     assert table.num_rows == 0
     assert table.schema == ORDERS
 
 
-def test_a_stream_is_read_as_it_is_consumed_and_a_large_batch_in_slices() -> None:
+def test_a_stream_is_read_lazily_and_a_large_batch_in_slices() -> None:
     produced = []
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -320,7 +320,7 @@ def test_a_stream_is_read_as_it_is_consumed_and_a_large_batch_in_slices() -> Non
     assert max(sizes) < 150_000
 
 
-def test_an_error_in_the_callers_stream_is_reported_as_such() -> None:
+def test_an_error_in_the_callers_stream_is_reported_with_its_message() -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield TABLE.to_batches()[0]
         raise OSError("disk on fire")
@@ -333,7 +333,7 @@ def test_an_error_in_the_callers_stream_is_reported_as_such() -> None:
 # ------------------------------------------------------------------- schema
 
 
-def test_the_schema_has_types_that_a_table_stores() -> None:
+def test_an_inferred_schema_has_only_types_that_a_table_can_store() -> None:
     given_types = pa.schema(
         [
             ("a", pa.uint8()),
@@ -383,13 +383,15 @@ def test_the_schema_has_types_that_a_table_stores() -> None:
     ],
     ids=str,
 )
-def test_types_without_a_counterpart_are_refused_by_name(unstorable: pa.DataType) -> None:
+def test_types_that_tables_cannot_store_are_refused_with_the_path_of_their_column(
+    unstorable: pa.DataType,
+) -> None:
     schema = pa.schema([("deep", pa.struct([("x", pa.list_(unstorable))]))])
     with pytest.raises(InvalidOperation, match=r"deep\.x\.element.*: .+"):
         input.schema_of(schema, table="orders")
 
 
-def test_a_schema_needs_columns_with_distinct_names() -> None:
+def test_a_schema_without_columns_or_with_duplicate_names_is_refused() -> None:
     with pytest.raises(InvalidOperation, match=r"no columns"):
         input.schema_of([])
     with pytest.raises(InvalidOperation, match="rename one"):
@@ -421,7 +423,7 @@ REFUSED_BY_TYPE = [
 
 
 @pytest.mark.parametrize(("source", "target"), REFUSED_BY_TYPE, ids=str)
-def test_types_that_do_not_fit_are_refused_before_a_row_is_read(
+def test_types_that_can_not_be_cast_are_refused_before_a_row_is_read(
     source: pa.DataType, target: pa.DataType
 ) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
@@ -449,7 +451,7 @@ LOSSY = [
 
 
 @pytest.mark.parametrize(("data", "target", "culprit"), LOSSY, ids=str)
-def test_a_value_that_would_lose_something_is_named(
+def test_a_value_that_a_cast_would_change_is_named_in_the_error(
     data: pa.Array, target: pa.DataType, culprit: str | None
 ) -> None:
     if culprit is None:
@@ -463,7 +465,7 @@ def test_a_value_that_would_lose_something_is_named(
     assert "'x'" in str(caught.value)
 
 
-def test_zoned_times_keep_their_instant() -> None:
+def test_timestamps_with_a_zone_keep_their_instant() -> None:
     noon = datetime(2024, 7, 1, 12, tzinfo=UTC)
     paris = pa.array([noon]).cast(pa.timestamp("ms", "Europe/Paris"))
     assert one(paris, pa.timestamp("us", "UTC")) == [noon]
@@ -503,7 +505,7 @@ def test_nested_columns_are_matched_and_cast_by_name() -> None:
     assert one(data.slice(1, 3), NESTED) == expected[1:]
 
 
-def test_nested_fields_that_are_unknown_or_missing_are_refused() -> None:
+def test_unknown_and_missing_nested_fields_are_refused() -> None:
     with pytest.raises(InvalidOperation, match="no field 'z'"):
         one(pa.array([{"id": 1, "z": 1}]), NESTED)
     with pytest.raises(InvalidOperation, match=r"x\.id.*NOT NULL"):
@@ -521,7 +523,7 @@ def test_nested_fields_that_are_unknown_or_missing_are_refused() -> None:
     ids=str,
 )
 @given(rows=st.lists(st.none() | st.lists(st.none() | st.integers(-5, 5), max_size=3), max_size=8))
-def test_lists_of_every_kind_keep_their_rows(
+def test_lists_large_lists_and_list_views_keep_their_rows(
     kind: pa.DataType, rows: list[list[int | None] | None]
 ) -> None:
     data = pa.array([None, [1], *rows], kind).slice(1)
@@ -533,7 +535,7 @@ def test_lists_of_fixed_size_keep_their_rows() -> None:
     assert one(data, pa.list_(pa.int64())) == [[1, 2], None, [3, None]]
 
 
-def test_encodings_are_undone() -> None:
+def test_dictionary_and_run_end_encodings_are_decoded() -> None:
     words = pa.array(["a", None, "a", "b"])
     assert one(words.dictionary_encode(), pa.string()) == words.to_pylist()
     assert one(pc.run_end_encode(words), pa.string()) == words.to_pylist()
@@ -567,7 +569,7 @@ def test_encoded_views_are_decoded_at_every_depth(
     assert one(maps, pa.map_(pa.string(), stored)) == expected
 
 
-def test_a_timestamp_is_a_day_at_midnight_alone() -> None:
+def test_a_timestamp_is_cast_to_a_date_only_at_midnight_without_a_zone() -> None:
     days = [date(1969, 12, 31), None, date(2024, 2, 29)]
     instants = pa.array(days, pa.date32()).cast(pa.timestamp("us"))
     for unit in ("s", "ms", "us", "ns"):
@@ -606,7 +608,7 @@ def values(kind: pa.DataType) -> st.SearchStrategy[pa.Array]:
         digits = st.integers(-(10**kind.precision) + 1, 10**kind.precision - 1)
         near = st.integers(-200, 200).map(lambda n: n * 10**kind.scale)
         fits = near.filter(lambda n: abs(n) < 10**kind.precision)
-        # Not by arithmetic, which rounds to 28 digits.
+        # Not by decimal arithmetic, which rounds to 28 digits.
         value = (digits | fits).map(
             lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -kind.scale))
         )
@@ -616,7 +618,7 @@ def values(kind: pa.DataType) -> st.SearchStrategy[pa.Array]:
 
 
 def meaning(array: pa.Array) -> list[Any]:
-    """Values as exact numbers: what a cast must not change."""
+    """Return values as exact numbers, which a cast must not change."""
     if pa.types.is_timestamp(array.type):
         scale = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[array.type.unit]
         return [None if v is None else v * scale for v in array.cast(pa.int64()).to_pylist()]
@@ -632,7 +634,7 @@ def meaning(array: pa.Array) -> list[Any]:
 
 @settings(max_examples=how_many(66, whole=400))
 @given(st.data())
-def test_a_cast_keeps_every_value_or_is_refused(data: st.DataObject) -> None:
+def test_a_cast_keeps_every_value_exactly_or_is_refused(data: st.DataObject) -> None:
     kinds = [*INTEGERS, *DECIMALS, *TIMES, pa.float32(), pa.float64(), pa.date32()]
     source = data.draw(st.sampled_from(kinds))
     target = data.draw(st.sampled_from(TARGETS))
@@ -659,13 +661,13 @@ WIDENINGS = [
 
 @pytest.mark.parametrize(("source", "target"), WIDENINGS, ids=str)
 @given(data=st.data())
-def test_a_widening_never_fails(source: pa.DataType, target: pa.DataType, data: Any) -> None:
+def test_a_widening_cast_never_fails(source: pa.DataType, target: pa.DataType, data: Any) -> None:
     array = data.draw(values(source))
     result = one(array, target)
     assert meaning(pa.array(result, target)) == meaning(array)
 
 
-def test_a_time_of_a_year_beyond_range_is_refused_not_wrapped() -> None:
+def test_a_time_beyond_the_supported_years_is_refused_and_not_wrapped() -> None:
     far = pa.array([2**60], pa.timestamp("s"))
     with pytest.raises(InvalidOperation, match=r"'x'"):
         one(far, pa.timestamp("us"))

@@ -1,4 +1,6 @@
-"""Arrays made of buffers are those that pyarrow would make, and what pyarrow refuses is refused."""
+"""Arrays that LakeVilla builds from buffers equal those of pyarrow, and the same values are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 @pytest.mark.parametrize("type_", VALUES, ids=str)
 @given(data=st.data())
-def test_values_are_those_of_pyarrow(type_: pa.DataType, data: st.DataObject) -> None:
+def test_arrays_built_from_values_equal_those_of_pyarrow(
+    type_: pa.DataType, data: st.DataObject
+) -> None:
     values = data.draw(st.lists(st.none() | VALUES[type_], max_size=20))
     made = array(values, type_)
     made.validate(full=True)
@@ -62,7 +66,7 @@ def test_values_are_those_of_pyarrow(type_: pa.DataType, data: st.DataObject) ->
         ([("a", 1)], MAP),
     ],
 )
-def test_a_value_of_another_kind_is_taken_or_refused_as_pyarrow_does(
+def test_a_value_of_another_type_is_accepted_or_refused_as_by_pyarrow(
     value: Any, type_: pa.DataType
 ) -> None:
     outcomes: list[Any] = []
@@ -75,28 +79,28 @@ def test_a_value_of_another_kind_is_taken_or_refused_as_pyarrow_does(
 
 
 @given(st.lists(st.booleans(), max_size=40), st.integers(0, 20))
-def test_truths_go_to_numpy_and_back(chosen: list[bool], start: int) -> None:
+def test_boolean_arrays_convert_to_numpy_and_back(chosen: list[bool], start: int) -> None:
     whole = mask(np.array(chosen, bool))
     assert whole.to_pylist() == chosen
     part = whole.slice(start)
     assert truths(part).tolist() == chosen[start:]
     assert truths(pa.chunked_array([part, whole], pa.bool_())).tolist() == chosen[start:] + chosen
     found = truths(whole)
-    found[:] = False  # its own: whoever asks may go on with it
+    found[:] = False  # a copy: the caller may change it
     assert whole.to_pylist() == chosen
 
 
-def test_an_unknown_truth_counts_as_false() -> None:
+def test_a_null_boolean_counts_as_false() -> None:
     assert truths(pa.array([True, None, False])).tolist() == [True, False, False]
 
 
 @given(st.lists(st.integers(-5, 5), max_size=40), st.integers(0, 20))
-def test_numbers_go_to_numpy_and_back(given_: list[int], start: int) -> None:
+def test_integer_arrays_convert_to_numpy_and_back(given_: list[int], start: int) -> None:
     whole = places(np.array(given_, np.int64))
     assert whole.to_pylist() == given_
     assert numbers(whole.slice(start)).tolist() == given_[start:]
     assert numbers(pa.array(given_, pa.int32())).tolist() == given_
 
 
-def test_dates_before_the_epoch() -> None:
+def test_dates_before_the_epoch_are_kept() -> None:
     assert array([date(1, 1, 1), None], pa.date32()).to_pylist() == [date(1, 1, 1), None]

@@ -1,4 +1,4 @@
-"""Empty lists within lists as Arrow's Java library writes them: without their offsets."""
+"""Empty nested lists as Arrow's Java library writes them: with an empty offsets buffer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TYPES = [
 
 
 def hollow(kind: pa.DataType, rows: list[Any]) -> pa.Array:
-    """The rows, with no offset in any list array that has no lists."""
+    """Return the rows with an empty offsets buffer in every list array of length 0."""
     return _hollow(pa.array(rows, kind))
 
 
@@ -60,7 +60,9 @@ def offsets_lacking(array: pa.Array) -> int:
 
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 @pytest.mark.parametrize("shown", [slice(None), slice(1, 3)], ids=["whole", "slice"])
-def test_rows_stay_what_they_are_and_get_their_offsets(kind: pa.DataType, shown: slice) -> None:
+def test_with_offsets_keeps_the_rows_and_adds_the_missing_offsets(
+    kind: pa.DataType, shown: slice
+) -> None:
     empty = {"a": None, "b": 1} if pa.types.is_struct(kind) else []
     array = hollow(kind, [empty, None, empty, None])
     assert offsets_lacking(array) > 0
@@ -75,12 +77,12 @@ def test_rows_stay_what_they_are_and_get_their_offsets(kind: pa.DataType, shown:
     assert whole["x"].null_count == reported.null_count
 
 
-def test_a_batch_that_lacks_nothing_is_itself() -> None:
+def test_with_offsets_returns_a_complete_batch_itself() -> None:
     batch = pa.record_batch({"k": pa.array([1]), "x": pa.array([[[1], [], None]])})
     assert with_offsets(batch) is batch
 
 
-def test_handed_over_data_get_their_offsets() -> None:
+def test_input_from_callers_gets_its_missing_offsets() -> None:
     table = pa.table({"x": hollow(TYPES[0], [[], None])})
     (batch,) = open_data(table).batches()
     assert offsets_lacking(batch["x"]) == 0

@@ -1,4 +1,4 @@
-"""Digests of rows: by their values in order, however Arrow holds them."""
+"""Digests of rows depend on the values and their order, and not on their Arrow representation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ARRAYS: list[pa.Array] = [
 
 
 def digest(*arrays: pa.Array, column: pa.Field | None = None) -> str:
-    """Of the rows of some arrays, one after the other."""
+    """Digest the rows of some arrays, one after the other."""
     found = RowDigest(pa.schema([column or pa.field("a", arrays[0].type)]))
     for array in arrays:
         found.update([array])
@@ -42,7 +42,7 @@ def digest(*arrays: pa.Array, column: pa.Field | None = None) -> str:
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.type))
-def test_chunks_and_slices_do_not_show(array: pa.Array) -> None:
+def test_a_digest_does_not_depend_on_chunks_or_slices(array: pa.Array) -> None:
     whole = digest(array)
     assert digest(*(array.slice(n, 1) for n in range(4))) == whole
     assert digest(array.slice(0, 3), array.slice(3), array.slice(4)) == whole
@@ -52,7 +52,7 @@ def test_chunks_and_slices_do_not_show(array: pa.Array) -> None:
 
 
 @pytest.mark.parametrize("array", ARRAYS[:-2], ids=lambda array: str(array.type))
-def test_another_order_or_one_row_less_is_another_digest(array: pa.Array) -> None:
+def test_a_digest_depends_on_the_order_and_the_number_of_rows(array: pa.Array) -> None:
     whole = digest(array)
     others = [array.take([0, 1, 3, 2]), array.take([1, 0, 2, 3]), array.slice(0, 3)]
     others += [pa.concat_arrays([array, array.slice(1, 1)]), pa.nulls(4, array.type)]
@@ -99,13 +99,13 @@ def test_values_under_a_null_do_not_change_the_digest() -> None:
     assert digest(lists[0]) == digest(lists[1])
 
 
-def test_texts_do_not_run_into_each_other() -> None:
+def test_a_digest_depends_on_where_one_text_ends_and_the_next_begins() -> None:
     assert digest(pa.array(["ab", "c"])) != digest(pa.array(["a", "bc"]))
     assert digest(pa.array([["a", "b"], []])) != digest(pa.array([["a"], ["b"]]))
     assert digest(pa.array([None, ""])) != digest(pa.array(["", None]))
 
 
-def test_floats_go_by_their_bits() -> None:
+def test_float_digests_differ_by_bits() -> None:
     (other_nan,) = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))
     values = [0.0, -0.0, float("nan"), other_nan]
     assert len({digest(pa.array(np.array([value]))) for value in values}) == 4
@@ -117,7 +117,7 @@ def of_columns(columns: Iterable[pa.Field], *arrays: Any) -> str:
     return found.hexdigest()
 
 
-def test_a_column_is_what_readers_find_it_by() -> None:
+def test_a_column_digest_depends_on_the_field_id_or_else_the_name() -> None:
     def numbered(name: str, number: int) -> pa.Field:
         return pa.field(name, pa.int64(), metadata={"PARQUET:field_id": str(number)})
 

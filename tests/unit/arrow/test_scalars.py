@@ -1,4 +1,4 @@
-"""Values of other libraries mean what Python's own do, or are refused by name."""
+"""Values of other libraries become the equal Python values, or are refused with their name."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ SAME: list[tuple[Any, object]] = [
 
 
 @pytest.mark.parametrize(("value", "expected"), SAME, ids=lambda value: type(value).__name__)
-def test_a_value_of_another_library_becomes_pythons_own(value: Any, expected: object) -> None:
+def test_a_value_of_another_library_becomes_a_python_value(value: Any, expected: object) -> None:
     found = plain(value)
     assert found == expected
     assert type(found) is type(expected)
@@ -96,7 +96,7 @@ def test_a_value_of_another_library_becomes_pythons_own(value: Any, expected: ob
         assert [type(item) for item in found] == [type(item) for item in expected]  # type: ignore[attr-defined]
 
 
-def test_nan_stays_nan_but_in_pandas() -> None:
+def test_nan_stays_nan_except_in_pandas_data() -> None:
     number = plain(np.float64("nan"))
     assert isinstance(number, float)
     assert math.isnan(number)
@@ -137,7 +137,9 @@ def test_nan_stays_nan_but_in_pandas() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_values_that_would_lose_something_or_are_no_values_are_refused_by_name(value: Any) -> None:
+def test_parameter_values_that_can_not_be_converted_exactly_are_refused_with_their_name(
+    value: Any,
+) -> None:
     with pytest.raises(lv.InvalidOperation, match="parameter :n is"):
         plain(value, "parameter :n")
 
@@ -149,7 +151,9 @@ def test_values_that_would_lose_something_or_are_no_values_are_refused_by_name(v
         datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12))),
     ],
 )
-def test_a_timestamp_beyond_the_years_in_utc_is_refused_by_its_name(moment: datetime) -> None:
+def test_a_timestamp_whose_utc_year_is_out_of_range_is_refused_with_its_name(
+    moment: datetime,
+) -> None:
     for value in (moment, [moment]):
         with pytest.raises(
             lv.InvalidOperation, match=r"parameter :p is .*beyond the years 1 to 9999"

@@ -1,4 +1,4 @@
-"""Types that a table can't keep are refused by name, however the data comes."""
+"""Types that a table can't store are refused with their name, in every kind of input."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def of_storage(kind: Any, values: list[Any]) -> pa.Table:
 
 
 class Degrees(pa.ExtensionType):
-    """An extension type of a user."""
+    """An extension type defined by a user."""
 
     def __init__(self) -> None:
         super().__init__(pa.float64(), "somebody.degrees")
@@ -45,7 +45,7 @@ class Degrees(pa.ExtensionType):
 
 
 def noted(name: str) -> pa.Table:
-    """The column as a file has it whose type no reader here knows."""
+    """A column as read from a file with an extension type that no reader here knows."""
     field = pa.field("v", pa.int64(), metadata={"ARROW:extension:name": name})
     return pa.table([pa.array([1])], pa.schema([field]))
 
@@ -113,7 +113,7 @@ UNKEPT: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("kind", UNKEPT)
-def test_a_new_table_refuses_it(kind: str) -> None:
+def test_creating_a_table_refuses_an_unsupported_type(kind: str) -> None:
     make, name = UNKEPT[kind]
     with pytest.raises(InvalidOperation, match=f"{name}|{name.lower()}"):
         input.schema_of(make(), table="t")
@@ -121,13 +121,15 @@ def test_a_new_table_refuses_it(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", UNKEPT)
 @pytest.mark.parametrize("target", [pa.binary(), AT, pa.int64(), pa.string()], ids=str)
-def test_a_table_refuses_it_whatever_its_column_is(kind: str, target: pa.DataType) -> None:
+def test_writing_to_a_table_refuses_an_unsupported_type_whatever_the_column_type(
+    kind: str, target: pa.DataType
+) -> None:
     make, name = UNKEPT[kind]
     with pytest.raises(InvalidOperation, match=f"{name}|{name.lower()}"):
         input.to_reader(make(), table="t", schema=pa.schema([("v", target)]))
 
 
-def test_a_part_of_an_iterator_is_refused() -> None:
+def test_an_unsupported_type_in_a_later_part_of_an_iterator_is_refused() -> None:
     parts = [pa.table({"v": [b"x"]}), of_duckdb("'101'::BIT")]
     reader = input.to_reader(parts, table="t", schema=pa.schema([("v", pa.binary())]))
     with pytest.raises(InvalidOperation, match="column 'v' of table 't' has type BIT, which no"):
@@ -135,7 +137,7 @@ def test_a_part_of_an_iterator_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.bool8(), Degrees()], ids=str)
-def test_a_schema_without_rows_is_refused(kind: pa.DataType) -> None:
+def test_an_unsupported_type_in_a_schema_without_rows_is_refused(kind: pa.DataType) -> None:
     with pytest.raises(InvalidOperation, match=f"has type {kind.extension_name}"):
         input.schema_of(pa.schema([("v", pa.list_(kind))]), table="t")
 
@@ -154,8 +156,8 @@ def test_a_schema_without_rows_is_refused(kind: pa.DataType) -> None:
         lambda: pd.DataFrame({"v": [[ZONED]]}),
     ],
 )
-def test_python_times_with_a_zone_are_refused(make: Callable[[], Any]) -> None:
-    """Arrow takes the zone off without a word."""
+def test_python_times_of_day_with_a_zone_are_refused(make: Callable[[], Any]) -> None:
+    """Arrow would drop the zone silently."""
     with pytest.raises(
         InvalidOperation, match="column 'v' of the data has times of day with a zone"
     ):
@@ -185,7 +187,7 @@ KEPT: dict[str, tuple[Callable[[], Any], pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_types_that_can_be_kept_are_stored_with_their_values(kind: str) -> None:
+def test_types_that_can_be_stored_keep_their_values(kind: str) -> None:
     make, stored, values = KEPT[kind]
     schema = input.schema_of(make(), table="t")
     assert schema.field("v").type == stored
@@ -195,7 +197,7 @@ def test_types_that_can_be_kept_are_stored_with_their_values(kind: str) -> None:
 
 @pytest.mark.parametrize("sign", ["", "-"])
 def test_a_number_of_39_digits_is_refused(sign: str) -> None:
-    """DuckDB hands it on as a decimal of 38 digits, which other clients would not read."""
+    """DuckDB returns it as a decimal of 38 digits, which other clients would not read."""
     rows = of_duckdb(f"({sign}170141183460469231731687303715884105727)::HUGEINT")
     schema = input.schema_of(open_data(rows).schema, table="t")
     with pytest.raises(InvalidOperation, match="'v' of table 't' can't hold a number of"):

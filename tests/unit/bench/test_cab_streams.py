@@ -1,4 +1,5 @@
-"""The streams of CAB-LH, held to the original: its published streams, and its distributions.
+"""The streams of CAB-LH compared with the original: its published streams, and its
+distributions.
 
 Published are ``benchmark-query-streams/patterns`` of github.com/alexandervanrenen/cab: one stream
 of each pattern, at scale factor 10 with five hours of processor time on a day, without four
@@ -33,7 +34,7 @@ PUBLISHED = Plan(
     patterns=AS_PUBLISHED,
     without={5, 7, 13, 21},
 )
-#: Of each stream: how many queries it has, and its first ones.
+#: For each stream: the number of its queries, and the first ones.
 FIRST = {
     1: (
         3182,
@@ -97,7 +98,7 @@ FIRST = {
         ),
     ),
 }
-#: The first moves of query 23, and the last queries of four streams.
+#: The first arguments of query 23, and the last queries of four streams.
 MOVES = ((59940000, 60000032, 0, 7), (59880000, 59940000, 0, 7), (59820000, 59880000, 0, 7))
 LAST = {
     1: (
@@ -124,7 +125,7 @@ def published() -> dict[int, Stream]:
 
 
 @pytest.mark.parametrize("pattern", FIRST)
-def test_the_published_streams_come_from_the_published_seeds(
+def test_the_published_seeds_generate_the_published_streams(
     pattern: int, published: dict[int, Stream]
 ) -> None:
     count, first = FIRST[pattern]
@@ -137,13 +138,13 @@ def test_the_published_streams_come_from_the_published_seeds(
         assert found[-len(LAST[pattern]) :] == LAST[pattern]
 
 
-def test_the_engine_is_that_of_the_standard() -> None:
+def test_the_random_generator_is_the_mersenne_twister_of_the_cpp_standard() -> None:
     """The C++ standard states the 10,000th number of ``mt19937`` with its default seed."""
     engine = Mersenne(5489)
     assert [engine.bits() for _ in range(10_000)][-1] == 4123659995
 
 
-def test_patterns_are_drawn_by_their_weights() -> None:
+def test_patterns_are_drawn_in_proportion_to_their_weights() -> None:
     random, drawn = Mersenne(1), 8000
     found = Counter(pattern_of(random).number for _ in range(drawn))
     expected = {one.number: one.weight / 80 * drawn for one in PATTERNS}
@@ -151,7 +152,7 @@ def test_patterns_are_drawn_by_their_weights() -> None:
     assert chi_square(found, expected) < 18.47
 
 
-def test_each_query_is_as_likely_as_another() -> None:
+def test_all_queries_are_drawn_equally_often() -> None:
     plan = Plan(1, budget=3600 * 10**6, duration_ms=3600 * 1000)
     found = Counter(query.number for one in streams(4, plan) for query in one.queries)
     total = found.total()
@@ -162,7 +163,7 @@ def test_each_query_is_as_likely_as_another() -> None:
 
 
 @pytest.mark.parametrize("slots", [100, 20, 4, 1])
-def test_each_slot_spends_its_share_and_one_query_at_most_beyond(slots: int) -> None:
+def test_each_slot_spends_its_budget_and_exceeds_it_by_less_than_one_query(slots: int) -> None:
     plan = Plan(1, budget=200 * 10**6, duration_ms=100_000, slots=slots)
     longest = max(processor_time(number, 1) for number in range(1, 23))
     for one in streams(6, plan):
@@ -177,8 +178,8 @@ def test_each_slot_spends_its_share_and_one_query_at_most_beyond(slots: int) -> 
             assert share <= spent[slot] < share + longest if share else not spent[slot]
 
 
-def test_gaps_within_a_slot_are_exponential() -> None:
-    """One slot of an hour: so many gaps that few reach beyond its end."""
+def test_gaps_between_queries_of_a_slot_are_exponential() -> None:
+    """One slot of an hour has so many gaps that few reach beyond its end."""
     plan = Plan(1, budget=3600 * 10**6, duration_ms=3600 * 1000, slots=1)
     (one,) = streams(1, plan)
     starts = [query.start_ms for query in one.queries]
@@ -190,21 +191,21 @@ def test_gaps_within_a_slot_are_exponential() -> None:
         assert share == pytest.approx(math.exp(-least), abs=0.03)
 
 
-def test_a_slot_has_one_query_however_small_its_share() -> None:
+def test_a_slot_with_any_budget_has_at_least_one_query() -> None:
     plan = Plan(1, budget=average_time(1), duration_ms=100_000, patterns=PATTERNS[:1])
     (one,) = streams(1, plan)
     filled = sum(1 for share in one.budget if share)
     assert len(one.queries) == filled > 50
 
 
-def test_a_seed_gives_its_streams_again_and_another_gives_others() -> None:
+def test_equal_seeds_generate_equal_streams_and_different_seeds_different_ones() -> None:
     plan = Plan(1, budget=20 * 10**6, duration_ms=60_000)
     shifted = Plan(1, budget=20 * 10**6, duration_ms=60_000, shift=1)
     assert streams(3, plan) == streams(3, plan)
     assert streams(3, plan) != streams(3, shifted)
 
 
-def test_weights_of_slots_are_never_negative() -> None:
+def test_slot_weights_are_never_negative() -> None:
     random = Mersenne(9)
     for pattern in PATTERNS * 40:
         weights = slots_of(pattern, random)

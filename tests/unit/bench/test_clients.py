@@ -1,4 +1,6 @@
-"""Clients as threads, lakes and processes; in a closed and in an open loop; dead or cut off."""
+"""Benchmark clients: threads, lakes or processes; closed or open loop; clients that die or are
+cut off.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ AS = ("threads", "lakes", "processes")
 
 
 @pytest.mark.parametrize(("as_", "opened"), [("threads", 1), ("lakes", 3), ("processes", 3)])
-def test_clients_share_a_lake_or_have_their_own(as_: str, opened: int, tmp_path: Path) -> None:
+def test_clients_share_a_lake_or_open_their_own(as_: str, opened: int, tmp_path: Path) -> None:
     clients = [Client(Steps(4), warm_up=Steps(2)) for _ in range(3)]
     started: list[float] = []
     measured = run_clients(
@@ -41,7 +43,9 @@ def test_clients_share_a_lake_or_have_their_own(as_: str, opened: int, tmp_path:
 
 
 @pytest.mark.parametrize("as_", AS)
-def test_a_client_that_raises_is_dead_and_the_others_go_on(as_: str, tmp_path: Path) -> None:
+def test_a_client_that_raises_is_reported_dead_and_the_other_clients_continue(
+    as_: str, tmp_path: Path
+) -> None:
     clients = [Client(Steps(10)), Client(Steps(10, fails_at=4)), Client(Steps(6))]
     measured = run_clients(Opens(tmp_path), clients, Manner(as_))
     assert measured.n == 10 + 4 + 6
@@ -50,7 +54,9 @@ def test_a_client_that_raises_is_dead_and_the_others_go_on(as_: str, tmp_path: P
     assert "after 4 operations: OSError: the disk is full" in death
 
 
-def test_a_process_that_is_killed_is_dead_and_what_it_had_done_is_known(tmp_path: Path) -> None:
+def test_a_killed_client_process_is_reported_dead_and_its_finished_operations_count(
+    tmp_path: Path,
+) -> None:
     clients = [Client(Steps(5)), Client(Steps(10, is_killed_at=7))]
     measured = run_clients(Opens(tmp_path), clients, Manner("processes"))
     assert measured.n == 5 + 7
@@ -59,7 +65,7 @@ def test_a_process_that_is_killed_is_dead_and_what_it_had_done_is_known(tmp_path
     assert "after 7 operations: killed by SIGKILL" in death
 
 
-def test_a_client_that_can_open_nothing_is_dead(tmp_path: Path) -> None:
+def test_a_client_that_cannot_open_its_lake_is_reported_dead(tmp_path: Path) -> None:
     measured = run_clients(Opens(tmp_path / "is not there"), [Client(Steps(2))], Manner("lakes"))
     assert measured.n == 0
     assert "FileNotFoundError" in measured.deaths[0]
@@ -67,7 +73,7 @@ def test_a_client_that_can_open_nothing_is_dead(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("as_", AS)
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(as_: str, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_measurements_and_ends_all_processes(as_: str, tmp_path: Path) -> None:
     def interrupt() -> None:
         pause = Event()
 
@@ -85,8 +91,8 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(as_: str, tmp_path
     assert not multiprocessing.active_children()
 
 
-def test_in_an_open_loop_a_slow_operation_delays_those_behind_it() -> None:
-    """The latency is from when it should have begun: no coordinated omission."""
+def test_a_slow_operation_in_an_open_loop_delays_the_operations_behind_it() -> None:
+    """Latency counts from the time at which an operation was due: no coordinated omission."""
 
     def work() -> Iterator[str]:
         for number in range(10):
@@ -100,7 +106,7 @@ def test_in_an_open_loop_a_slow_operation_delays_those_behind_it() -> None:
     assert all(step.busy_seconds < 0.15 for step in steps[1:]), "they were fast by themselves"
 
 
-def test_operations_arrive_at_the_requested_rate(tmp_path: Path) -> None:
+def test_open_loop_operations_arrive_at_the_requested_rate(tmp_path: Path) -> None:
     found = arrivals(50.0, Random(1))
     assert 35 < [next(found) for _ in range(2000)][-1] < 45
     clients = [Client(Steps(20)) for _ in range(2)]
@@ -110,8 +116,10 @@ def test_operations_arrive_at_the_requested_rate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("as_", ["threads", "processes"])
-def test_a_client_with_given_times_begins_its_operations_at_these(as_: str, tmp_path: Path) -> None:
-    """An operation that is over before its time waits, whatever the requested rate is."""
+def test_a_client_with_given_start_times_begins_its_operations_then(
+    as_: str, tmp_path: Path
+) -> None:
+    """A client that is early waits for the given time, whatever the requested rate is."""
     early = Client(Steps(2), arrives=[0.0, 0.4])
     late = Client(Steps(2, lasts=0.3), arrives=[0.0, 0.1])
     waited = run_clients(Opens(tmp_path), [early], Manner(as_, rate=1000.0))
@@ -129,12 +137,14 @@ def test_a_client_with_given_times_begins_its_operations_at_these(as_: str, tmp_
         (Needs(memory_bytes=2**60, why="640 processes"), False, "are available, and 640 processes"),
     ],
 )
-def test_too_little_disk_or_memory_is_refused(needs: Needs, in_memory: bool, message: str) -> None:
+def test_a_run_that_needs_too_much_disk_or_memory_is_refused(
+    needs: Needs, in_memory: bool, message: str
+) -> None:
     with pytest.raises(WrongParameter) as caught:
         check_needs(needs, in_memory=in_memory)
     assert message in str(caught.value)
 
 
-def test_a_small_run_fits() -> None:
+def test_a_small_run_passes_the_check_of_disk_and_memory() -> None:
     assert available_memory_bytes() > 0
     check_needs(Needs(data_bytes=1000, why="a few rows"), in_memory=True)

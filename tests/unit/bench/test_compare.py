@@ -1,4 +1,6 @@
-"""Two revisions of a library in turn: each is used, and the tree of the older one goes again."""
+"""A comparison runs two revisions of the library in turn, and then removes the older one's
+worktree.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pytest
 from bench.harness.parameters import WrongParameter
 from bench.report import compare
 
-#: A benchmark that tells which library it found; a process of its own must find the same.
+#: A benchmark that reports which library it has loaded; its child process must load the same one.
 COMMAND = """
 import json, multiprocessing, pathlib, sys
 import lakevilla
@@ -77,7 +79,7 @@ def library(ms: float, deaths: tuple[str, ...] = (), *, adds_up: bool = True, n:
     return LIBRARY.format(n=n, ms=ms, deaths=list(deaths), adds_up=adds_up)
 
 
-@pytest.fixture(scope="module")  # each test has a copy: a commit is three processes
+@pytest.fixture(scope="module")  # each test gets a copy: making a commit takes three processes
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = Checkout(tmp_path_factory.mktemp("committed"))
     made.begin()
@@ -98,14 +100,16 @@ def checkout(committed: Path, tmp_path: Path) -> Iterator[Checkout]:
     assert str(tmp_path) in only, "the tree of the base is removed"
 
 
-def test_each_side_has_its_own_library_in_its_processes_too(checkout: Checkout) -> None:
+def test_each_side_of_a_comparison_loads_its_own_library_also_in_child_processes(
+    checkout: Checkout,
+) -> None:
     base, here = checkout.compare("slow")
     assert [one.series[0].p50_ms for one in base] == [4.0, 4.0]
     assert [one.series[0].p50_ms for one in here] == [2.0, 2.0]
     assert compare.rows((base, here))[0][-2:] == ["0.50", "the same"]
 
 
-def test_each_side_goes_first_in_every_other_turn(checkout: Checkout) -> None:
+def test_the_two_sides_of_a_comparison_alternate_in_going_first(checkout: Checkout) -> None:
     checkout.compare("slow")
     assert checkout.said == [
         "tried, slow, turn 1 of 2",
@@ -124,7 +128,7 @@ def test_each_side_goes_first_in_every_other_turn(checkout: Checkout) -> None:
         ("idle", "tried, with the library of idle: no operation was done: ours"),
     ],
 )
-def test_a_library_that_lacks_what_a_benchmark_calls_is_reported(
+def test_a_base_revision_without_a_function_that_the_benchmark_calls_is_reported(
     checkout: Checkout, base: str, why: str
 ) -> None:
     with pytest.raises(WrongParameter) as caught:
@@ -140,7 +144,9 @@ def test_a_revision_without_a_library_is_reported(checkout: Checkout) -> None:
         checkout.compare("none")
 
 
-def test_ctrl_c_leaves_no_tree(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_removes_the_worktree_of_the_base_revision(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*arguments: Any) -> None:
         assert len(checkout.git("worktree", "list").strip().splitlines()) == 2
         raise KeyboardInterrupt

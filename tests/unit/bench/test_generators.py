@@ -1,4 +1,4 @@
-"""The generators of YCSB-LH, held to the reference: ``site.ycsb:core:0.17.0``, same draws.
+"""The generators of YCSB-LH draw the same numbers as the reference, ``site.ycsb:core:0.17.0``.
 
 The reference draws by ``ThreadLocalRandom``. Its seed was set before each call, once to see the
 random number and once for each generator.
@@ -13,7 +13,8 @@ import pytest
 from bench.ycsb_lh.generators import Interval, Latest, Scrambled, Zipfian, fnv64, key_of, zeta
 from bench.ycsb_lh.workload import MIXES, Inserted, Stream
 
-#: ``u``; then 1,000 items Zipfian, 1,051 scrambled, and the latest of 1,000.
+#: ``u``; then what a Zipfian generator of 1,000 items, a scrambled one of 1,051 and a latest one of
+#: 1,000 draw.
 GOLDEN = [
     (0.39190467076760016, 9, 480, 990),
     (0.10366272259635834, 0, 1027, 999),
@@ -43,7 +44,7 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("u", "zipfian", "scrambled", "latest"), GOLDEN)
-def test_each_draws_what_the_reference_draws(
+def test_each_generator_draws_the_number_that_the_reference_draws(
     u: float, zipfian: int, scrambled: int, latest: int
 ) -> None:
     assert Zipfian(1000).at(u) == zipfian
@@ -64,7 +65,7 @@ def test_each_draws_what_the_reference_draws(
         (9999999999, 3605131173811637474),
     ],
 )
-def test_keys_are_hashed_as_by_the_reference(number: int, hashed: int) -> None:
+def test_keys_are_hashed_as_in_the_reference(number: int, hashed: int) -> None:
     assert fnv64(number) == hashed
     assert key_of(number) == f"user{hashed}"
 
@@ -79,12 +80,12 @@ def test_keys_are_hashed_as_by_the_reference(number: int, hashed: int) -> None:
         (100000, 12.778338062551246),
     ],
 )
-def test_zeta_is_summed_in_the_references_order(items: int, total: float) -> None:
+def test_zeta_is_summed_in_the_order_of_the_reference(items: int, total: float) -> None:
     assert zeta(items) == total
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.5, 1.0])
-def test_intervals_overlap_wholly_at_0_and_not_at_all_at_1(apart: float) -> None:
+def test_client_intervals_are_equal_at_apart_0_and_disjoint_at_apart_1(apart: float) -> None:
     keys = [
         {Interval(1000, 4, apart).at(client, u / 997) for u in range(997)} for client in range(4)
     ]
@@ -98,7 +99,7 @@ def test_intervals_overlap_wholly_at_0_and_not_at_all_at_1(apart: float) -> None
 
 
 @pytest.mark.parametrize("workload", MIXES)
-def test_a_mix_has_its_shares_and_only_records_that_are_there(workload: str) -> None:
+def test_a_mix_has_its_shares_of_operations_and_uses_only_existing_records(workload: str) -> None:
     mix = MIXES[workload]
     inserted = Inserted(1000)
     found: Counter[str] = Counter()
@@ -113,7 +114,7 @@ def test_a_mix_has_its_shares_and_only_records_that_are_there(workload: str) -> 
         assert abs(found[kind] / 4000 - getattr(mix, kind)) < 0.04
 
 
-def test_a_number_counts_once_all_below_it_are_acknowledged() -> None:
+def test_an_inserted_number_counts_once_all_smaller_ones_are_acknowledged() -> None:
     inserted = Inserted(10)
     assert [inserted.draw() for _ in range(3)] == [10, 11, 12]
     inserted.acknowledge(12)
@@ -123,7 +124,7 @@ def test_a_number_counts_once_all_below_it_are_acknowledged() -> None:
     assert inserted.count == 13
 
 
-def test_processes_insert_numbers_of_their_own() -> None:
+def test_client_processes_insert_disjoint_numbers() -> None:
     of_each = [Inserted(10, client, 3) for client in range(3)]
     drawn = [[inserted.draw() for _ in range(4)] for inserted in of_each]
     assert sorted(number for numbers in drawn for number in numbers) == list(range(10, 22))
@@ -134,7 +135,7 @@ def test_processes_insert_numbers_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("apart", "least", "most"), [(0.0, 40, 50), (0.5, 10, 25), (1.0, 0, 0)])
-def test_clients_meet_as_often_as_their_intervals_overlap(
+def test_clients_use_the_same_records_as_often_as_their_intervals_overlap(
     apart: float, least: int, most: int
 ) -> None:
     drawn = [
@@ -150,7 +151,7 @@ def test_clients_meet_as_often_as_their_intervals_overlap(
 
 
 @pytest.mark.parametrize("u", [0.0, 0.3, 0.999999])
-def test_of_one_or_two_records_one_is_drawn(u: float) -> None:
+def test_generators_over_one_to_three_records_draw_existing_records(u: float) -> None:
     assert Latest(1).at(u) == Zipfian(1).at(u) == 0
     assert Latest(2).at(u) == 1
     assert Zipfian(2).at(u) == (0 if u * 1.5034 < 1 else 1)

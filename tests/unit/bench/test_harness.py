@@ -1,4 +1,4 @@
-"""The base of all benchmarks: parameters, clients that may die, and results that are kept."""
+"""The base of all benchmarks: parameters, clients that may die, and stored results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARAMETERS = (
 )
 
 
-def test_a_quick_run_has_its_own_defaults_and_what_is_given_goes_before_both() -> None:
+def test_given_parameters_override_quick_defaults_which_override_defaults() -> None:
     assert settled(PARAMETERS, {}, quick=False) == {
         "clients": "1,8",
         "operations": 100,
@@ -50,13 +50,13 @@ def test_a_quick_run_has_its_own_defaults_and_what_is_given_goes_before_both() -
         ({"rate": "inf"}, "rate=inf is no number to go by"),
     ],
 )
-def test_a_wrong_parameter_is_refused_by_name(given: dict[str, str], message: str) -> None:
+def test_a_wrong_parameter_is_refused_with_its_name(given: dict[str, str], message: str) -> None:
     with pytest.raises(WrongParameter) as caught:
         settled(PARAMETERS, given, quick=False)
     assert message in str(caught.value)
 
 
-def test_lists_are_of_numbers() -> None:
+def test_list_parameters_accept_only_whole_numbers() -> None:
     assert numbers("1, 8,64") == [1, 8, 64]
     with pytest.raises(WrongParameter, match="is no list of whole numbers"):
         numbers("one")
@@ -73,7 +73,7 @@ def steps(count: int, fails_at: int | None = None) -> Callable[[Counts], Iterato
     return work
 
 
-def test_a_client_that_dies_is_named_and_the_others_go_on() -> None:
+def test_a_client_that_dies_is_named_and_the_other_clients_continue() -> None:
     measured = closed_loop([steps(10), steps(10, fails_at=4), steps(6)])
     assert measured.n == 10 + 4 + 6
     assert measured.counts.redos == 20
@@ -87,7 +87,7 @@ def test_operations_are_counted_by_kind() -> None:
     assert counts == {"write": 5, "read": 4}
 
 
-def test_requests_are_named_by_verb() -> None:
+def test_requests_are_counted_by_http_verb() -> None:
     assert by_verb({"GET": 2, "POST": 1, "PUT": 3}) == {
         "get": 2,
         "put": 4,
@@ -105,7 +105,7 @@ def drawn(result: object) -> Figure:
     return Figure()
 
 
-def test_a_run_leaves_its_result_and_its_plots(tmp_path: Path) -> None:
+def test_a_run_stores_its_result_and_its_plots(tmp_path: Path) -> None:
     def run(run: Run) -> None:
         for _ in range(3):
             run.add("one", {"clients": 2}, closed_loop([steps(4), steps(4)]))
@@ -131,11 +131,11 @@ def test_a_run_leaves_its_result_and_its_plots(tmp_path: Path) -> None:
     assert saved["versions"]["lakevilla"]
 
 
-def test_phases_are_means_of_all_operations_and_add_up_to_their_mean_latency(
+def test_phase_times_are_means_over_all_operations_and_add_up_to_the_mean_latency(
     tmp_path: Path,
 ) -> None:
-    """Medians of the repeats would not: of each phase another repeat is in the middle."""
-    times = [(1, 1, 7), (2, 9, 1), (3, 2, 3)]  # operations, and ms in each of two phases
+    """Medians of the repeats would not add up: each phase has its median in another repeat."""
+    times = [(1, 1, 7), (2, 9, 1), (3, 2, 3)]  # operations, and milliseconds in each of two phases
 
     def run(run: Run) -> None:
         for count, *phases in times:
@@ -153,7 +153,7 @@ def test_phases_are_means_of_all_operations_and_add_up_to_their_mean_latency(
     assert given.phases_ms == {"plan": 2.0}
 
 
-def test_the_pictures_of_a_quick_run_say_so(tmp_path: Path) -> None:
+def test_plots_of_a_quick_run_are_marked_as_such(tmp_path: Path) -> None:
     def run(run: Run) -> None:
         run.add("one", {}, closed_loop([steps(1)]))
 
@@ -167,7 +167,7 @@ def test_the_pictures_of_a_quick_run_say_so(tmp_path: Path) -> None:
     assert "a quick run" not in pictures["whole"]
 
 
-def test_a_server_that_does_not_start_is_named_and_no_traceback(
+def test_a_server_that_does_not_start_is_reported_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = tmp_path / "broken"
@@ -182,7 +182,7 @@ def test_a_server_that_does_not_start_is_named_and_no_traceback(
     assert "--profile local" in said
 
 
-def test_a_series_that_did_nothing_fails_the_run_and_is_named(
+def test_a_series_without_operations_fails_the_run_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(run: Run) -> None:
@@ -208,7 +208,7 @@ def test_series_measured_before_ctrl_c_are_kept(tmp_path: Path) -> None:
     assert load(tmp_path / "result.json").series[0].n == 4
 
 
-def test_a_repeat_that_ctrl_c_cut_off_before_its_first_operation_is_none(tmp_path: Path) -> None:
+def test_a_repeat_interrupted_before_its_first_operation_is_left_out(tmp_path: Path) -> None:
     def run(run: Run) -> None:
         run.add("one", {}, closed_loop([steps(4)]))
         run.add("one", {}, Measured(interrupted=True))
@@ -220,13 +220,13 @@ def test_a_repeat_that_ctrl_c_cut_off_before_its_first_operation_is_none(tmp_pat
     assert series.throughput_per_s > 0
 
 
-def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+def test_an_output_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(WrongParameter, match="is not empty"):
         execute(made(lambda run: None), tmp_path, given={}, seed=1, profile="local")
 
 
-def test_an_output_that_can_not_be_made_is_refused_before_anything_is_measured(
+def test_an_output_directory_that_can_not_be_created_is_refused_before_the_run(
     tmp_path: Path,
 ) -> None:
     def measures(run: Run) -> None:
@@ -237,12 +237,12 @@ def test_an_output_that_can_not_be_made_is_refused_before_anything_is_measured(
         execute(made(measures), tmp_path / "file" / "one", given={}, seed=1, profile="local")
 
 
-def test_a_profile_that_there_is_not_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongParameter, match="there are local, zero, s3, express"):
         execute(made(lambda run: None), tmp_path, given={}, seed=1, profile="gs")
 
 
-def test_a_store_of_ones_own_must_be_empty_and_is_empty_again(tmp_path: Path) -> None:
+def test_a_users_own_store_must_be_empty_and_is_emptied_after_the_run(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
 
@@ -262,7 +262,7 @@ def test_a_store_of_ones_own_must_be_empty_and_is_empty_again(tmp_path: Path) ->
         OwnStore("s3://bucket/path")
 
 
-def test_a_server_of_ones_own_is_checked_before(tmp_path: Path) -> None:
+def test_a_users_own_server_must_be_empty_under_the_given_prefix(tmp_path: Path) -> None:
     def run(run: Run) -> None:
         with lv.connect(run.places.root("one"), storage_options=run.places.options) as lake:
             lake.create_table("t", {"id": "bigint"})
@@ -277,7 +277,7 @@ def test_a_server_of_ones_own_is_checked_before(tmp_path: Path) -> None:
             execute(made(run), tmp_path / "3", given={}, seed=1, store=store)
 
 
-def test_a_benchmark_that_is_not_installed_is_named_and_the_rest_run(
+def test_a_benchmark_that_is_not_installed_is_reported_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""The expected table of YCSB-LH, by its clients' journals of writes."""
+"""The table expected after a run of YCSB-LH, computed from the clients' journals of writes."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ def write(
 
 
 def found(facts: list[object], *values: str) -> list[str]:
-    """The checks that are broken when record 7 is there with these values of its first field."""
+    """Return the checks that fail if record 7 has these values in its first field."""
     rows = {7: [[value, *[""] * (FIELDS - 1)] for value in values]}
     return [check for check, is_broken in broken(facts, T, rows, {}).items() if is_broken]
 
 
-def test_the_last_acknowledged_value_is_there() -> None:
+def test_the_value_of_the_last_acknowledged_write_must_be_stored() -> None:
     facts = [*write(0, 1, "one", 0, 1), *write(1, 1, "two", 2, 3)]
     assert not found(facts, "---------two")
     assert found(facts, "---------one") == [LOST_VALUE]
     assert found(facts, "---------other") == [LOST_VALUE]
 
 
-def test_of_writes_at_the_same_time_either_may_be_the_last() -> None:
+def test_either_of_two_concurrent_writes_may_be_the_last() -> None:
     facts = [*write(0, 1, "one", 0, 3), *write(1, 1, "two", 1, 2)]
     assert not found(facts, "---------one")
     assert not found(facts, "---------two")
 
 
-def test_a_client_writes_in_its_order_also_within_one_transaction() -> None:
+def test_writes_of_one_client_keep_their_order_even_within_one_transaction() -> None:
     facts = [*write(0, 1, "one", 0, 5), *write(0, 2, "two", 1, 5)]
     assert not found(facts, "---------two")
     assert found(facts, "---------one") == [LOST_VALUE]
 
 
-def test_a_write_that_was_never_acknowledged_may_be_there_or_not() -> None:
+def test_a_write_without_an_acknowledgement_may_be_stored_or_not() -> None:
     facts = [*write(0, 1, "one", 0, 1), *write(1, 1, "two", 2, None)]
     assert not found(facts, "---------one")
     assert not found(facts, "---------two")
 
 
-def test_each_read_modify_write_counts() -> None:
+def test_each_acknowledged_read_modify_write_must_be_counted_exactly_once() -> None:
     facts = [fact for n in range(3) for fact in write(n, 1, f"{n}", n, n + 0.5, "rmw")]
     assert not found(facts, "rmw0000032")
     assert found(facts, "rmw0000022") == [LOST_RMW]
@@ -73,12 +73,14 @@ def test_each_read_modify_write_counts() -> None:
 
 
 @pytest.mark.parametrize(("rows", "is_broken"), [([], True), (["x"], False), (["x", "x"], True)])
-def test_an_acknowledged_insert_is_there_once(rows: list[str], is_broken: bool) -> None:
+def test_an_acknowledged_insert_must_be_stored_exactly_once(
+    rows: list[str], is_broken: bool
+) -> None:
     assert (LOST_INSERT in found(write(0, 1, "", 0, 1, "insert"), *rows)) == is_broken
     assert not found(write(0, 1, "", 0, None, "insert"), *rows), "it may have happened or not"
 
 
-def test_a_read_that_missed_its_record_is_of_its_table() -> None:
+def test_a_record_missed_by_a_read_is_a_violation_only_in_the_table_that_was_read() -> None:
     assert found([NotFound(T, 7, 0, 1)], "x") == [NOT_FOUND]
     assert not found([NotFound("another", 7, 0, 1)], "x")
 
@@ -86,20 +88,20 @@ def test_a_read_that_missed_its_record_is_of_its_table() -> None:
 @pytest.mark.parametrize(
     ("rows", "began", "is_broken"), [(0, 3, True), (0, 1, False), (2, 1, True)]
 )
-def test_a_transaction_sees_what_was_inserted_before_it_began(
+def test_a_transaction_must_see_records_inserted_before_it_began(
     rows: int, began: float, is_broken: bool
 ) -> None:
     facts = [*write(0, 1, "", 0, 2, "insert"), NotFound(T, 7, rows, began)]
     assert found(facts, "x") == ([NOT_FOUND] if is_broken else [])
 
 
-def test_a_value_counts_its_read_modify_writes() -> None:
+def test_a_value_records_the_number_of_its_read_modify_writes() -> None:
     once = modified("anything at all", "-" * 100)
     assert (times_modified(once), len(once)) == (1, 100)
     assert times_modified(modified(once, "+" * 100)) == 2
 
 
-def test_changes_to_rows_that_no_client_wrote_are_found() -> None:
+def test_changes_to_rows_that_no_client_has_written_are_found() -> None:
     facts, start = write(0, 1, "one", 0, 1), ["", *"abcdefghi"]
     ours, other = ["---------one", *start[1:]], ["x", *start[1:]]
 

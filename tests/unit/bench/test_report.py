@@ -1,4 +1,4 @@
-"""The page of all results, their costs, and what is said of results that can't be read."""
+"""The page of all results with their costs, and the reports on results that can't be read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bench.requests import by_tables
 
 @pytest.fixture
 def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures are composed, and files made of them; to paint one takes longer than the rest."""
+    """Save pictures as empty files: painting one takes longer than the rest of a test."""
 
     def paint(made: Figure, path: Path, **options: object) -> None:
         path.touch()
@@ -51,19 +51,19 @@ def result(name: str, *all_: Series, profile: str = "zero", began: str = "2026-0
 # -- targets -------------------------------------------------------------------------
 
 
-def test_a_target_is_compared_with_the_median_of_the_repeats() -> None:
+def test_a_target_compares_its_limit_with_the_median_of_the_repeats() -> None:
     one = target("requests of an append", 3, [2, 3, 7])
     assert (one.measured, one.least, one.most, one.met) == (3, 2, 7, True)
     assert not target("requests of an append", 2.5, [2, 3, 7]).met
 
 
-def test_a_ratio_is_of_medians_and_its_spread_of_turns() -> None:
+def test_a_ratio_compares_medians_and_its_spread_compares_repeats_pairwise() -> None:
     one = ratio("append / deltalake", 0.5, [1, 2, 3], [4, 4, 2])
     assert (one.measured, one.least, one.most, one.met) == (0.5, 0.25, 1.5, True)
 
 
 @pytest.mark.usefixtures("blank_pictures")
-def test_a_target_that_is_missed_fails_no_run_and_a_check_does(tmp_path: Path) -> None:
+def test_a_missed_target_does_not_fail_a_run_and_a_failed_check_does(tmp_path: Path) -> None:
     def measure(run: Run) -> None:
         for system, seconds in (("ours", 2.0), ("theirs", 1.0)):
             measured = Measured(seconds=seconds)
@@ -84,8 +84,8 @@ def test_a_target_that_is_missed_fails_no_run_and_a_check_does(tmp_path: Path) -
     assert load(tmp_path / "result.json") == made
 
 
-def test_a_target_whose_clients_died_is_not_met(tmp_path: Path) -> None:
-    """They did nothing, in no time: less than anything that is aimed at."""
+def test_a_target_whose_clients_died_counts_as_missed(tmp_path: Path) -> None:
+    """Dead clients do nothing, in no time: less than any limit."""
 
     def measure(run: Run) -> None:
         for system, measured in (("ours", Measured(deaths=["no"])), ("theirs", Measured())):
@@ -106,7 +106,7 @@ def test_a_target_whose_clients_died_is_not_met(tmp_path: Path) -> None:
 # -- costs ---------------------------------------------------------------------------
 
 
-def test_a_million_transactions_cost_what_their_requests_do() -> None:
+def test_a_million_transactions_cost_the_sum_of_their_requests() -> None:
     (one,) = costs(result("requests", series(put=40, get=10, delete=20)))
     assert one.requests == {"put": 2_000_000, "get": 500_000, "delete": 1_000_000}
     (standard, express), _ = stores()
@@ -119,17 +119,17 @@ def test_a_million_transactions_cost_what_their_requests_do() -> None:
     assert standard.dollars({}, gigabyte) == 0
 
 
-def test_requests_are_shared_among_the_operations_of_the_repeat_they_were_counted_in() -> None:
+def test_requests_are_divided_by_the_operations_of_the_repeat_that_counted_them() -> None:
     one = series(put=6)
     one.repeats[-1]["n"] = 3
     assert costs(result("requests", one))[0].requests["put"] == 2_000_000
 
 
-def test_results_that_were_not_counted_have_no_price() -> None:
+def test_results_without_counted_requests_have_no_price() -> None:
     assert costs(result("requests", series(), series(n=0, put=3))) == []
 
 
-def test_costs_are_shown_with_the_date_of_their_prices(
+def test_costs_are_shown_with_the_date_of_the_price_list(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result("requests", series(put=40)).save(tmp_path / "one")
@@ -141,7 +141,7 @@ def test_costs_are_shown_with_the_date_of_their_prices(
     assert "https://aws.amazon.com/s3/pricing/" in said
 
 
-def test_results_without_requests_of_transactions_say_what_has_them(
+def test_a_cost_report_without_usable_results_names_the_benchmarks_that_have_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result("freshness", series(put=40)).save(tmp_path / "one")
@@ -154,7 +154,7 @@ def test_results_without_requests_of_transactions_say_what_has_them(
 # -- the page ------------------------------------------------------------------------
 
 
-def test_the_page_has_targets_costs_the_command_and_what_the_paper_says(tmp_path: Path) -> None:
+def test_the_html_page_has_targets_costs_the_command_and_the_papers_figure(tmp_path: Path) -> None:
     one = result("requests", series(put=40))
     one.targets = [target("requests of an append", 1, [2])]
     page.write(tmp_path / "page.html", [(benchmark("requests"), one, [])])
@@ -187,7 +187,7 @@ def test_the_newest_result_of_each_benchmark_and_profile_is_on_the_page(
     assert (tmp_path / "a" / "requests-by-verb.png").exists()
 
 
-def test_the_page_is_written_next_to_its_results(
+def test_the_page_is_written_next_to_its_results_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result("requests", series(put=40)).save(tmp_path / "one")
@@ -197,7 +197,7 @@ def test_the_page_is_written_next_to_its_results(
 
 
 @pytest.mark.usefixtures("blank_pictures")
-def test_a_page_of_markdown_has_the_command_the_table_and_what_broke(tmp_path: Path) -> None:
+def test_the_markdown_page_has_the_command_the_table_and_the_failed_checks(tmp_path: Path) -> None:
     made = result("requests", series("R|I", put=40))
     made.parameters = {"systems": "NONE|R", "tables": "1,2,4,8"}
     made.checks = {"it held": True, "it did not": False}
@@ -213,7 +213,7 @@ def test_a_page_of_markdown_has_the_command_the_table_and_what_broke(tmp_path: P
     assert "redos" not in text, "a column of noughts says nothing"
 
 
-def test_the_command_of_a_run_on_a_store_of_ones_own_names_the_store() -> None:
+def test_the_command_of_a_run_on_a_users_own_store_names_the_store() -> None:
     made = result("requests", profile="s3://bucket/path")
     assert "--store s3://bucket/path" in command(benchmark("requests"), made)
     assert "--profile" not in command(benchmark("requests"), made)
@@ -235,7 +235,7 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.usefixtures("blank_pictures")
-def test_a_result_that_cannot_be_read_is_named_and_the_others_are_shown(
+def test_an_unreadable_result_is_named_and_the_other_results_are_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
     (tmp_path / "bad").mkdir()
@@ -249,7 +249,7 @@ def test_a_result_that_cannot_be_read_is_named_and_the_others_are_shown(
     assert "Figure 14" in text
 
 
-def test_a_result_that_lacks_what_a_picture_draws_keeps_its_figures(
+def test_a_result_that_lacks_data_for_a_picture_still_has_its_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = series()
@@ -271,18 +271,18 @@ def test_a_directory_without_results_is_refused(
 # -- pictures ------------------------------------------------------------------------
 
 
-def test_requests_by_tables_can_be_read_from_a_linear_axis() -> None:
+def test_the_plot_of_requests_by_tables_has_a_linear_axis_and_labels() -> None:
     many = [series("R|I"), series("R|CT"), series("R|I"), series("R|CT|I")]
     for one, tables, puts in zip(many, (1, 1, 2, 2), (100, 120, 200, 300), strict=True):
         one.params["tables"] = tables
         one.metadata = {"put": puts}
     (panel,) = by_tables(result("requests", *many)).axes
     assert panel.get_yscale() == "linear"
-    # R|CT has no transaction over tables here, and R|CT|I, cut off, none on one.
+    # R|CT has no result for two tables here; R|CT|I, cut off, has none for one.
     assert [text.get_text() for text in panel.texts] == ["5", "15", "10"]
 
 
-def test_a_system_has_one_colour_in_the_delays() -> None:
+def test_all_series_of_one_system_have_one_colour_in_the_delay_plot() -> None:
     systems = ("LakeVilla, published", "LakeVilla, decided", "Spark+Delta")
     made = result("freshness", *(series(system) for system in systems))
     for one in made.series:
@@ -293,7 +293,7 @@ def test_a_system_has_one_colour_in_the_delays() -> None:
 
 
 @pytest.mark.parametrize("panels", [1, 2, 5])
-def test_a_title_is_not_wider_than_its_figure(panels: int) -> None:
+def test_a_plot_title_is_not_wider_than_its_figure(panels: int) -> None:
     made, _ = figure(panels, "YCSB-LH, 8 clients, profile s3: box 25 to 75 %, whiskers 5 and 95 %")
     made.draw_without_rendering()
     (title,) = made.texts
@@ -304,7 +304,7 @@ def test_a_title_is_not_wider_than_its_figure(panels: int) -> None:
 # -- two revisions -------------------------------------------------------------------
 
 
-def test_a_comparison_has_what_both_sides_measured() -> None:
+def test_a_comparison_shows_only_what_both_sides_measured() -> None:
     old = [result("requests", timed(2.0, put=2)), result("requests", timed(4.0, put=2))]
     new = [result("requests", timed(1.0, put=2), series("added")) for _ in range(2)]
     (row,) = compare.rows((old, new))
@@ -315,7 +315,7 @@ def test_a_comparison_has_what_both_sides_measured() -> None:
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_a_comparison_of_quick_runs_says_what_it_is_worth(
+def test_a_comparison_of_quick_runs_warns_that_quick_is_for_trying(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], quick: bool
 ) -> None:
     both = [result("requests", timed(2.0, put=2))]
@@ -330,14 +330,14 @@ def timed(p50_ms: float, **requests: int) -> Series:
     return one
 
 
-def test_a_revision_that_there_is_not_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_revision_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "no-such-revision", "banking"]) == 2
     said = capsys.readouterr().err.replace("\n", "")
     assert "no revision 'no-such-revision'" in said
     assert "name a commit, a branch or a tag" in said
 
 
-def test_a_benchmark_that_there_is_not_is_reported_before_a_tree_is_made(
+def test_an_unknown_benchmark_is_reported_before_a_worktree_is_made(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["compare", "HEAD", "bankin"]) == 2

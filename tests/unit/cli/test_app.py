@@ -1,4 +1,4 @@
-"""The command line: what it prints, in both forms, and its exit status."""
+"""The command line: its output, as text and as JSON, and its exit status."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(furnished: Path, tmp_path: Path) -> str:
-    """A copy of it, for one test."""
+    """A copy of the lake, for one test."""
     return copy_lake(furnished, tmp_path)
 
 
 def run(*arguments: str, status: int = 0) -> Any:
-    """The JSON that a command prints; None for none."""
+    """Run a command with ``--json``; return the JSON that it prints."""
     result = CliRunner().invoke(app, [*arguments, "--json"])
     assert result.exit_code == status, result.output
     return json.loads(result.stdout) if result.stdout else json.loads(result.stderr)
 
 
-def test_tables_are_listed(root: str) -> None:
+def test_the_command_tables_lists_tables(root: str) -> None:
     rows = run("tables", root)
     assert [row["name"] for row in rows] == ["sales/orders", "stock"]
     assert all(row["format"] == "delta" and not row["guarded"] for row in rows)
@@ -54,12 +54,12 @@ def test_tables_are_listed(root: str) -> None:
     assert "sales/orders" in shown.stdout
 
 
-def test_a_query_reads_one_state_of_all_tables(root: str) -> None:
+def test_a_query_of_several_tables_reads_one_state(root: str) -> None:
     query = 'SELECT qty FROM stock UNION ALL SELECT qty FROM "sales/orders" ORDER BY qty'
     assert run("sql", root, query) == [{"qty": 1}, {"qty": 1}, {"qty": 5}]
 
 
-def test_a_write_needs_leave_and_commits(root: str) -> None:
+def test_a_write_needs_option_write_and_commits(root: str) -> None:
     update = "UPDATE stock SET qty = qty - 1 WHERE sku = 'tea'"
     assert run("sql", root, update, status=2)["error"] == "invalid_operation"
     committed = run("sql", root, update, "--write")
@@ -67,21 +67,23 @@ def test_a_write_needs_leave_and_commits(root: str) -> None:
     assert run("sql", root, "SELECT qty FROM stock WHERE sku = 'tea'") == [{"qty": 4}]
 
 
-def test_a_write_without_leave_names_the_option(root: str) -> None:
+def test_a_write_without_option_write_is_refused_with_that_option(root: str) -> None:
     error = run("sql", root, "DELETE FROM stock", status=2)
     assert "--write" in error["message"]
     assert run("sql", root, "SELECT count(*) AS n FROM stock") == [{"n": 2}]
 
 
 @pytest.mark.parametrize("stamp", ["2026-01-01", "2026-01-01T12:00:00"])
-def test_a_time_without_a_zone_is_refused_with_how_to_write_it(root: str, stamp: str) -> None:
+def test_a_time_without_a_zone_is_refused_and_the_error_shows_the_form(
+    root: str, stamp: str
+) -> None:
     message = run("sql", root, "SELECT 1", "--timestamp", stamp, status=2)["message"]
     assert "--timestamp" in message
     assert "Z for UTC" in message
     assert "datetime" not in message
 
 
-def test_a_write_shows_its_id_and_counts_whole(root: str) -> None:
+def test_a_write_prints_its_global_version_and_counts_unshortened(root: str) -> None:
     delete = "DELETE FROM stock WHERE sku = 'jam'"
     shown = CliRunner().invoke(app, ["sql", root, delete, "--write"]).stdout
     with lv.connect(root) as lake, lake.snapshot() as state:
@@ -90,7 +92,7 @@ def test_a_write_shows_its_id_and_counts_whole(root: str) -> None:
     assert "…" not in shown
 
 
-def test_a_table_under_the_root_is_registered_by_its_name(tmp_path: Path) -> None:
+def test_a_table_under_the_root_is_registered_under_its_name(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "sales" / "orders", pa.table({"id": [1]}))
     for command in ("tables", "snapshot"):
         shown = CliRunner().invoke(app, [command, str(tmp_path)]).stdout
@@ -100,12 +102,12 @@ def test_a_table_under_the_root_is_registered_by_its_name(tmp_path: Path) -> Non
     assert [row["name"] for row in run("tables", str(tmp_path))] == ["sales/orders"]
 
 
-def test_commands_that_write_leave_no_files_behind_in_a_directory(root: str) -> None:
+def test_commands_that_write_leave_no_temporary_files_in_the_directory(root: str) -> None:
     def leftovers() -> list[Path]:
         return sorted((Path(root) / "_lakevilla" / "probe").rglob("*"))
 
     before = leftovers()
-    # A process of its own: each probes the store once.
+    # Each is a process of its own, and probes the store once.
     subprocess.run(
         [sys.executable, "-c", "from lakevilla.cli import main; main()", "recover", root],
         check=True,
@@ -115,12 +117,12 @@ def test_commands_that_write_leave_no_files_behind_in_a_directory(root: str) -> 
     assert leftovers() == before
 
 
-def test_the_version_is_printed() -> None:
+def test_option_version_prints_the_version() -> None:
     told = CliRunner().invoke(app, ["--version"])
     assert (told.exit_code, told.stdout.strip()) == (0, f"lakevilla {lv.__version__}")
 
 
-def test_a_snapshot_names_versions_that_fit_together(root: str) -> None:
+def test_snapshot_lists_table_versions_of_one_state(root: str) -> None:
     state = run("snapshot", root)
     assert {row["table"]: row["version"] for row in state["tables"]} == {
         "sales/orders": 0,
@@ -129,14 +131,14 @@ def test_a_snapshot_names_versions_that_fit_together(root: str) -> None:
     assert state["version"] is not None
 
 
-def test_a_table_elsewhere_is_registered(root: str, tmp_path_factory: Any) -> None:
+def test_a_table_outside_the_root_is_registered(root: str, tmp_path_factory: Any) -> None:
     elsewhere = str(tmp_path_factory.mktemp("elsewhere") / "prices")
     lv.connect(str(Path(elsewhere).parent)).create_table("prices", [{"sku": "tea", "price": 2}])
     error = run("register", root, "prices", elsewhere, status=2)
-    assert "lake" in error["message"]  # a table belongs to one lake
+    assert "lake" in error["message"]  # a table belongs to one lake only
 
 
-def test_guard_and_unguard(root: str) -> None:
+def test_guard_and_unguard_set_and_lift_the_guard_of_a_table(root: str) -> None:
     run("guard", root, "stock")
     assert [row["name"] for row in run("tables", root) if row["guarded"]] == ["stock"]
     run("unguard", root, "stock")
@@ -144,12 +146,12 @@ def test_guard_and_unguard(root: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["doctor", "recover", "gc"])
-def test_doctor_recover_and_gc_report_a_healthy_lake_as_well(root: str, command: str) -> None:
+def test_doctor_recover_and_gc_report_a_healthy_lake(root: str, command: str) -> None:
     assert run(command, root)["ok"] is True
     assert "well" in CliRunner().invoke(app, [command, root]).stdout
 
 
-def test_our_errors_go_to_stderr_with_status_2(root: str) -> None:
+def test_library_errors_go_to_stderr_with_status_2(root: str) -> None:
     result = CliRunner().invoke(app, ["sql", root, "SELECT * FROM nowhere"])
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -157,7 +159,7 @@ def test_our_errors_go_to_stderr_with_status_2(root: str) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_a_malformed_option_is_refused_without_its_value(root: str) -> None:
+def test_a_malformed_option_is_refused_and_its_value_not_repeated(root: str) -> None:
     result = CliRunner().invoke(app, ["tables", root, "--option", "secret-without-a-key"])
     assert result.exit_code == 2
     ill = CliRunner().invoke(app, ["tables", root, "--option", "=hunter2"])
@@ -165,7 +167,7 @@ def test_a_malformed_option_is_refused_without_its_value(root: str) -> None:
     assert "hunter2" not in ill.output
 
 
-def test_an_open_transaction_of_another_is_aborted(root: str) -> None:
+def test_abort_ends_the_open_transaction_of_another_client(root: str) -> None:
     txn = lv.connect(root).transaction()
     txn.append("stock", [{"sku": "gin", "qty": 1}])
     assert run("abort", root, txn.id)["aborted"] == txn.id
@@ -174,7 +176,7 @@ def test_an_open_transaction_of_another_is_aborted(root: str) -> None:
     assert run("sql", root, "SELECT count(*) AS n FROM stock WHERE sku = 'gin'") == [{"n": 0}]
 
 
-def test_abort_of_an_unknown_id_says_so(root: str) -> None:
+def test_abort_of_an_unknown_id_is_reported(root: str) -> None:
     nobody = "01a1fe12-2e3e-7c57-a165-5fc19a000000"
     assert run("abort", root, nobody) == {"aborted": nobody, "known": False}
     assert "check the id" in CliRunner().invoke(app, ["abort", root, nobody]).stdout
@@ -192,18 +194,20 @@ def test_a_root_without_a_lake_is_named(tmp_path: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["tables", "txns", "doctor"])
-def test_a_root_that_is_not_there_is_reported(tmp_path: Path, command: str) -> None:
+def test_a_root_that_does_not_exist_is_reported(tmp_path: Path, command: str) -> None:
     result = CliRunner().invoke(app, [command, str(tmp_path / "mispelt")])
     assert result.exit_code == 2
     assert f"there is no directory {tmp_path}/mispelt" in " ".join(result.output.split())
     assert not (tmp_path / "mispelt").exists()
 
 
-def test_abort_of_what_is_no_transaction_says_so(root: str) -> None:
+def test_abort_of_a_malformed_id_is_refused(root: str) -> None:
     assert "nonsense" in run("abort", root, "nonsense", status=2)["message"]
 
 
-def test_findings_are_shown_with_what_they_are_about(capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_are_shown_with_their_table_and_transaction(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     finding = Finding("warning", "pending", "2 commits [wait]", table="stock", txn_id="0193")
     Output(as_json=False).report(Report(False, (finding,)))
     shown = " ".join(capsys.readouterr().out.split())
@@ -216,7 +220,7 @@ def test_findings_are_shown_with_what_they_are_about(capsys: pytest.CaptureFixtu
 QUEUED = lv.Feature.R | lv.Feature.CT | lv.Feature.I
 
 
-def test_transactions_are_listed_by_their_tables_names(root: str, tmp_path: Path) -> None:
+def test_transactions_are_listed_with_the_names_of_their_tables(root: str, tmp_path: Path) -> None:
     assert run("txns", root) == []
     assert "no transaction" in CliRunner().invoke(app, ["txns", root]).stdout
     deltalake.write_deltalake(tmp_path / "elsewhere", pa.table({"id": [1]}))
@@ -235,7 +239,7 @@ def test_transactions_are_listed_by_their_tables_names(root: str, tmp_path: Path
     assert run("txns", root) == []
 
 
-def test_the_doctor_shows_queues_as_a_tree(root: str) -> None:
+def test_doctor_shows_queues_as_a_tree(root: str) -> None:
     with lv.connect(root) as lake:
         first, second = lake.transaction(QUEUED), lake.transaction(QUEUED)
         first.update("stock", {"qty": "qty + 1"}, "sku = 'gin'")
@@ -258,7 +262,7 @@ def test_the_doctor_shows_queues_as_a_tree(root: str) -> None:
     assert run("doctor", root)["queues"] == []
 
 
-def test_waits_and_cycles_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_shows_waits_and_cycles(capsys: pytest.CaptureFixture[str]) -> None:
     one, two = (
         QueuePlace(number, "waiting", f"k{number}", txn, "write", "host:1", (other,))
         for number, txn, other in ((1, "t1", "t2"), (2, "t2", "t1"))
@@ -275,7 +279,7 @@ def test_waits_and_cycles_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert told["cycles"] == [["t1", "t2"]]
 
 
-def test_values_that_json_lacks_become_text() -> None:
+def test_values_without_a_json_type_become_text() -> None:
     value = {
         "d": Decimal("1.10"),
         "t": datetime(2026, 1, 2, tzinfo=UTC),
@@ -301,7 +305,7 @@ def test_values_that_json_lacks_become_text() -> None:
     }
 
 
-def test_optimize_and_vacuum_report_what_they_did(root: str) -> None:
+def test_optimize_and_vacuum_report_their_results(root: str) -> None:
     run("sql", root, "INSERT INTO stock SELECT 'nut', 3", "--write")
     done = run("optimize", root, "stock")
     assert (done["files_removed"], done["files_added"]) == (2, 1)

@@ -14,7 +14,7 @@ from lakevilla.cli.app import app
 
 
 def run(*arguments: str, status: int = 0) -> Any:
-    """The JSON that a command prints."""
+    """Run a command with ``--json``; return the JSON that it prints."""
     result = CliRunner().invoke(app, [*arguments, "--json"])
     assert result.exit_code == status, result.output
     return json.loads(result.stdout or result.stderr)
@@ -22,7 +22,7 @@ def run(*arguments: str, status: int = 0) -> Any:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """Version 1 makes a table, 2 adds a row, 3 adds another."""
+    """A lake in which version 1 makes a table, and versions 2 and 3 add a row each."""
     root = str(tmp_path / "lake")
     with lv.connect(root) as lake:
         lake.create_table("stock", [{"sku": "tea", "qty": 5}])
@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> str:
     return root
 
 
-def test_a_diff_shows_tables_or_the_rows_of_one(root: str) -> None:
+def test_diff_shows_changed_tables_or_the_changed_rows_of_one_table(root: str) -> None:
     (row,) = run("diff", root, "opening")
     assert (row["table"], row["rows_added"]) == ("stock", 2)
     assert run("diff", root, "2", "3", "--rows", "stock") == [
@@ -41,7 +41,7 @@ def test_a_diff_shows_tables_or_the_rows_of_one(root: str) -> None:
     assert run("diff", root, "3", "3") == []
 
 
-def test_a_rollback_and_a_revert_say_what_became_of_the_tables(root: str) -> None:
+def test_rollback_and_revert_report_how_each_table_was_changed(root: str) -> None:
     assert run("revert", root, "2") == {
         "version": 4,
         "merged": "revert of 2",
@@ -62,7 +62,9 @@ def test_invalid_arguments_of_rollback_and_revert_are_reported(root: str) -> Non
     assert "no column 'nosuch'" in json.dumps(error)
 
 
-def test_a_conflict_of_a_merge_is_reported_with_its_rows_and_in_options(root: str) -> None:
+def test_a_merge_conflict_is_reported_with_its_rows_and_with_command_line_options(
+    root: str,
+) -> None:
     with lv.connect(root) as lake:
         lake.branch("etl")
         for at, qty in ((lake, 7), (lake.on("etl"), 8)):
@@ -79,7 +81,7 @@ def test_a_conflict_of_a_merge_is_reported_with_its_rows_and_in_options(root: st
     assert 'stock: key {"sku": "tea"}  base {"sku": "tea", "qty": 5}  ours' in text
 
 
-def test_a_failed_check_and_a_branch_that_exists_name_commands(root: str) -> None:
+def test_errors_of_a_failed_check_and_an_existing_branch_name_commands(root: str) -> None:
     run("branch", root, "etl")
     error = run("merge", root, "etl", "--check", "SELECT min(qty) > 1 FROM stock", status=2)
     assert error["message"].endswith("read it by --on etl")

@@ -1,4 +1,4 @@
-"""Wrong input to a command: status 2, one line on stderr, and nothing has changed."""
+"""Wrong input to a command: status 2, one line on stderr, and no change to the lake."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import lakevilla as lv
 from lakevilla.cli.app import app, main
 from tests.support.tables import contents
 
-#: Commands with ``ROOT`` for a lake of one table and ``DIR`` for the directory above; a word with
-#: spaces stands behind a bar. And what is said of them.
+#: Commands with ``ROOT`` for a lake of one table and ``DIR`` for the directory above it, and the
+#: error of each; an argument with spaces follows a bar.
 MISTAKES = [
     ("tables DIR/nowhere", "there is no directory DIR/nowhere: check the root; `mkdir`"),
     ("sql DIR/nowhere|SELECT 1", "there is no directory DIR/nowhere"),
@@ -77,7 +77,7 @@ MISTAKES = [
 ]
 
 
-@pytest.fixture(scope="module")  # each test shows that it has changed nothing there
+@pytest.fixture(scope="module")  # each test shows that its command has changed nothing in it
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("mistakes")
     (made / "file.csv").write_text("a,b\n1,2\n3\n")
@@ -88,7 +88,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("command", "expected"), MISTAKES, ids=[each for each, _ in MISTAKES])
-def test_a_mistake_is_reported_in_one_line(directory: Path, command: str, expected: str) -> None:
+def test_wrong_input_is_reported_in_one_line(directory: Path, command: str, expected: str) -> None:
     def placed(text: str) -> str:
         return text.replace("ROOT", "DIR/lake").replace("DIR", str(directory))
 

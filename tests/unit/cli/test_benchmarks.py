@@ -1,4 +1,4 @@
-"""``lakevilla bench``: in a checkout it hands over, elsewhere it says where the benchmarks are."""
+"""``lakevilla bench``: in a checkout it runs the benchmarks, elsewhere it says where they are."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bench.harness.store.places import NAMES
 from lakevilla.cli.app import app
 
 
-def test_a_checkout_lists_its_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_list_in_a_checkout_lists_its_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
     done = CliRunner().invoke(app, ["bench", "list"])
     assert done.exit_code == 0
     for name in ("ycsb_lh", "banking", "tables_per_txn", "freshness"):
         assert name in done.output + capsys.readouterr().out
 
 
-def test_the_list_shows_only_what_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_list_shows_only_the_named_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
     done = CliRunner().invoke(app, ["bench", "list", "banking"])
     said = done.output + capsys.readouterr().out
     assert done.exit_code == 0
@@ -36,7 +36,7 @@ def test_the_list_shows_only_what_is_named(capsys: pytest.CaptureFixture[str]) -
         ("banking", "banking  "),
     ],
 )
-def test_the_list_names_the_figure_of_the_paper(
+def test_bench_list_names_the_figure_of_the_paper(
     capsys: pytest.CaptureFixture[str], name: str, first: str
 ) -> None:
     done = CliRunner().invoke(app, ["bench", "list", name])
@@ -44,7 +44,7 @@ def test_the_list_names_the_figure_of_the_paper(
 
 
 @pytest.mark.parametrize("verb", ["run", "compare"])
-def test_the_help_says_what_each_profile_is(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+def test_bench_help_describes_each_profile(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     done = CliRunner().invoke(app, ["bench", verb, "--help"])
     said = " ".join((done.output + capsys.readouterr().out).replace("│", "").split())
     for name in NAMES:
@@ -52,7 +52,7 @@ def test_the_help_says_what_each_profile_is(capsys: pytest.CaptureFixture[str], 
 
 
 @pytest.mark.parametrize("verb", ["run", "list"])
-def test_a_benchmark_that_there_is_not_is_reported_with_the_nearest(
+def test_an_unknown_benchmark_is_refused_and_the_error_suggests_the_nearest(
     capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     done = CliRunner().invoke(app, ["bench", verb, "bankin"])
@@ -61,7 +61,7 @@ def test_a_benchmark_that_there_is_not_is_reported_with_the_nearest(
     assert "did you mean banking?" in done.output + said.out + said.err
 
 
-def test_an_installed_package_says_where_they_are(
+def test_bench_in_an_installed_package_says_where_the_benchmarks_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lakevilla, "__file__", str(tmp_path / "lakevilla" / "__init__.py"))

@@ -1,4 +1,6 @@
-"""``lakevilla changes``: with --follow version by version, as lines of JSON or for people."""
+"""``lakevilla changes``: with --follow it prints version after version, as JSON lines or as
+text.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def invoke(*arguments: str, status: int = 0) -> Any:
 
 
 class Following:
-    """The command in a process of its own."""
+    """A running ``lakevilla changes --follow`` process."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -54,13 +56,15 @@ class Following:
         self.lines: Iterator[str] = self.process.stdout
 
     def interrupt(self) -> tuple[int, str]:
-        """Its status and what it said last."""
+        """Interrupt the process; return its status and its last errors."""
         self.process.send_signal(signal.SIGINT)
         _, errors = self.process.communicate(timeout=120)
         return self.process.returncode, errors
 
 
-def test_each_version_is_a_line_of_json_and_ctrl_c_ends_it_well(lake: lv.Lake[Any]) -> None:
+def test_followed_changes_are_one_json_line_a_version_and_ctrl_c_ends_with_status_0(
+    lake: lv.Lake[Any],
+) -> None:
     following = Following(lake.root, "--since", "2", "--json", "--poll-seconds", "0.05")
     first = json.loads(next(following.lines))
     assert (first["version"], first["since"], first["kind"]) == (3, 2, "transaction")
@@ -72,7 +76,7 @@ def test_each_version_is_a_line_of_json_and_ctrl_c_ends_it_well(lake: lv.Lake[An
     assert (second["version"], second["left"], second["tables"]) == (4, ["a"], {})
     status, errors = following.interrupt()
     assert (status, "Traceback" in errors) == (0, False), errors
-    # Interrupted right behind the line, it may say that the version is to be shown again.
+    # Interrupted right after the line, it may say that the version will be shown again.
     assert re.search(r"continue with --since [34]\b", " ".join(errors.split())), errors
 
 
@@ -88,7 +92,7 @@ def test_followed_changes_with_a_limit_skip_older_versions_and_show_the_chosen_t
     assert following.interrupt()[0] == 0
 
 
-def test_patterns_and_names_without_following(lake: lv.Lake[Any]) -> None:
+def test_patterns_and_names_select_tables_without_option_follow(lake: lv.Lake[Any]) -> None:
     def tables(*arguments: str) -> set[str]:
         found = invoke(lake.root, "--since", "0", "--json", *arguments)
         return set(json.loads(found.stdout)["tables"])
@@ -98,7 +102,7 @@ def test_patterns_and_names_without_following(lake: lv.Lake[Any]) -> None:
     assert tables("-t", "a", "--tables", "s/*") == {"a", "s/b"}
 
 
-def test_options_that_do_not_go_together_are_refused(lake: lv.Lake[Any]) -> None:
+def test_incompatible_options_of_changes_are_refused(lake: lv.Lake[Any]) -> None:
     for arguments, why in (
         ((), "--since N"),
         (("--follow", "--version", "2"), "no end"),

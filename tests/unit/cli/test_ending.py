@@ -1,4 +1,4 @@
-"""A running command gets the signal to end, at whatever time that is sent."""
+"""A running command receives the signal to end, whenever during a wait that is sent."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 from lakevilla.cli.upkeep import EndRequest
 
-#: With a ``threading.Event`` the handler waits, within a second, for a lock of its own thread.
+#: With a ``threading.Event``, the handler waits within a second for a lock that its own thread has.
 ASKED_AT_ANY_MOMENT = """
 import signal
 from lakevilla.cli.upkeep import EndRequest
@@ -22,13 +22,13 @@ for number in range(2000):
 """
 
 
-def test_a_signal_handler_may_ask_at_any_time_during_a_wait() -> None:
+def test_a_signal_handler_can_request_the_end_at_any_time_during_a_wait() -> None:
     command = [sys.executable, "-c", ASKED_AT_ANY_MOMENT]
     assert subprocess.run(command, timeout=120).returncode == 0
 
 
 @pytest.mark.parametrize("seconds", [0, 0.001])
-def test_a_wait_without_a_request_ends_by_itself(seconds: float) -> None:
+def test_a_wait_without_a_request_to_end_lasts_its_seconds(seconds: float) -> None:
     end = EndRequest()
     assert not end.wait(seconds)
     assert not end.is_set()

@@ -1,4 +1,4 @@
-"""Commands that make, drop and look; and how values, limits and control characters are printed."""
+"""Commands that create, drop and list; the output of values, limits and control characters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def invoke(*arguments: str, status: int = 0, **options: Any) -> Any:
 
 
 def run(*arguments: str, status: int = 0) -> Any:
-    """The JSON that a command prints."""
+    """Run a command with ``--json``; return the JSON that it prints."""
     result = invoke(*arguments, "--json", status=status)
     return json.loads(result.stdout or result.stderr, parse_constant=refuse)
 
@@ -42,7 +42,7 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path / "lake")
 
 
-def test_a_narrow_terminal_cuts_no_name_and_no_place(
+def test_a_narrow_terminal_shortens_no_table_name_and_no_location(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, name = str(tmp_path / ("a" * 60)), "orders_of_the_year_2026_by_customer"
@@ -54,7 +54,7 @@ def test_a_narrow_terminal_cuts_no_name_and_no_place(
     assert shown.count("a") >= 60
 
 
-def test_a_table_is_made_of_columns_and_shown(root: str) -> None:
+def test_create_makes_a_table_of_the_given_columns(root: str) -> None:
     made = run(
         "create", root, "sales/orders", "id:bigint", "price:decimal(18,2)", "at:struct<a:int>",
         "--partition-by", "id", "--property", "delta.appendOnly=true",
@@ -74,7 +74,7 @@ def test_a_table_is_made_of_columns_and_shown(root: str) -> None:
     assert run("create", root, "ice", "x:int", "--format", "iceberg")["format"] == "iceberg"
 
 
-def test_a_table_is_made_of_a_file_with_its_rows(root: str, tmp_path: Path) -> None:
+def test_create_from_a_file_makes_a_table_with_its_rows(root: str, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "new.parquet")
     (tmp_path / "new.csv").write_text("sku,qty\ntea,3\n")
     run("create", root, "a", "--from", str(tmp_path / "new.parquet"))
@@ -99,7 +99,7 @@ def test_a_table_is_made_of_a_file_with_its_rows(root: str, tmp_path: Path) -> N
         (("--from", "no.xlsx"), "must end in .parquet, .csv"),
     ],
 )
-def test_a_table_that_cannot_be_made_is_refused_before_anything_is_written(
+def test_create_refuses_an_impossible_table_before_anything_is_written(
     root: str, arguments: tuple[str, ...], said: str
 ) -> None:
     error = run("create", root, "t", *arguments, status=2)
@@ -108,14 +108,16 @@ def test_a_table_that_cannot_be_made_is_refused_before_anything_is_written(
     assert not Path(root).exists()
 
 
-def test_a_file_that_is_not_what_its_name_says_is_refused(root: str, tmp_path: Path) -> None:
+def test_create_refuses_a_file_whose_content_does_not_match_its_suffix(
+    root: str, tmp_path: Path
+) -> None:
     (tmp_path / "bad.parquet").write_text("no parquet")
     error = run("create", root, "t", "--from", str(tmp_path / "bad.parquet"), status=2)
     assert "is not a parquet file" in error["message"]
     assert not Path(root).exists()
 
 
-def test_a_table_is_dropped_and_its_data_only_if_one_is_sure(root: str) -> None:
+def test_drop_deletes_the_data_of_a_table_only_after_confirmation(root: str) -> None:
     for name in ("a", "b"):
         run("create", root, name, "id:int")
     assert run("drop", root, "a") == {"dropped": "a", "data_deleted": False}
@@ -134,7 +136,7 @@ def test_a_table_is_dropped_and_its_data_only_if_one_is_sure(root: str) -> None:
 
 @pytest.fixture
 def changed(root: str) -> str:
-    """Tables ``a`` and ``b`` at version 2, then a row more in ``a`` and two in ``c``."""
+    """A lake with tables ``a`` and ``b`` at version 2; later a row in ``a`` and two in ``c``."""
     with lv.connect(root) as lake:
         lake.create_table("a", [{"id": 1}])
         lake.create_table("b", [{"id": 1}])
@@ -175,7 +177,7 @@ def test_rows_and_entries_left_out_by_a_limit_are_counted(changed: str) -> None:
     assert "1 more older one left out" in invoke("log", changed, "-t", "a", "-n", "1").stderr
 
 
-def test_the_versions_of_a_table_are_shown(root: str) -> None:
+def test_versions_lists_the_versions_of_a_table(root: str) -> None:
     with lv.connect(root) as lake:
         lake.create_table("a", [{"id": 1}])
         lake.create_table("ice", [{"id": 1}], format="iceberg")
@@ -191,7 +193,7 @@ def test_the_versions_of_a_table_are_shown(root: str) -> None:
     assert run("versions", root, "b", status=2)["error"] == "table_not_found"
 
 
-def test_outcome_reports_the_end_of_a_transaction_by_id_or_key(changed: str) -> None:
+def test_outcome_reports_a_transaction_by_id_or_idempotency_key(changed: str) -> None:
     with lv.connect(changed) as lake:
         with lake.transaction(idempotency_key="night-1") as txn:
             txn.append("a", [{"id": 9}])
@@ -212,7 +214,7 @@ def test_outcome_reports_the_end_of_a_transaction_by_id_or_key(changed: str) -> 
 # -- how values are printed ------------------------------------------------------------
 
 
-def test_null_is_distinguished_from_an_empty_text(changed: str) -> None:
+def test_null_is_shown_differently_from_an_empty_text(changed: str) -> None:
     query = "SELECT '' AS empty, NULL::VARCHAR AS missing, 1 AS x, 2 AS x"
     lines = invoke("sql", changed, query).stdout.splitlines()
     assert lines[0].split() == ["empty", "missing", "x", "x"]
@@ -220,13 +222,13 @@ def test_null_is_distinguished_from_an_empty_text(changed: str) -> None:
     assert run("sql", changed, "SELECT '' AS e, NULL AS m") == [{"e": "", "m": None}]
 
 
-def test_numbers_that_json_lacks_are_text(changed: str) -> None:
+def test_numbers_without_a_json_form_become_text(changed: str) -> None:
     query = "SELECT 'nan'::DOUBLE AS a, 'inf'::DOUBLE AS b, ['-inf'::FLOAT, 1.5] AS c"
     assert run("sql", changed, query) == [{"a": "NaN", "b": "Infinity", "c": ["-Infinity", 1.5]}]
     assert plain({"x": float("nan")}) == {"x": "NaN"}
 
 
-def test_control_characters_reach_no_terminal(changed: str) -> None:
+def test_control_characters_are_never_written_to_a_terminal(changed: str) -> None:
     query = "SELECT 'a' || chr(27) || '[31m' || chr(10) || chr(8238) || ' :smile: [b]x[/b]' AS v"
     shown = invoke("sql", changed, query).stdout
     assert r"a\x1b[31m\n\u202e :smile: [b]x[/b]" in shown
@@ -239,7 +241,9 @@ def test_control_characters_reach_no_terminal(changed: str) -> None:
     assert shown_text("\x00\ud800\x9b") == r"\x00\ud800\x9b"
 
 
-def test_rows_in_a_pipe_are_whole_lines(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_written_to_a_pipe_are_not_shortened(
+    changed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)  # readline sets it for child processes
     query = f"SELECT '{'x' * 300}' AS wide, 1 AS n"
     assert "x" * 300 in invoke("sql", changed, query).stdout
@@ -248,7 +252,7 @@ def test_rows_in_a_pipe_are_whole_lines(changed: str, monkeypatch: pytest.Monkey
 # -- the demo --------------------------------------------------------------------------
 
 
-def test_the_demos_table_fits_into_80_columns(
+def test_the_table_of_the_demo_fits_into_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -268,12 +272,12 @@ def test_the_demos_table_fits_into_80_columns(
 
 
 @pytest.mark.parametrize("kept", [None, "/data/my lake"])
-def test_the_demo_ends_with_what_to_do_next(kept: str | None) -> None:
+def test_the_demo_ends_with_the_next_commands_to_try(kept: str | None) -> None:
     text = _next_steps(kept, options=False)
     assert all(len(line) <= 80 for line in text.splitlines())
     if kept is None:
         assert "--keep" in text
         return
     assert "lakevilla tables '/data/my lake'" in text
-    for line in text.splitlines()[1:]:  # commands that there are
+    for line in text.splitlines()[1:]:  # only commands that exist
         assert line.split()[1] in {one.name for one in app.registered_commands}

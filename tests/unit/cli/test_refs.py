@@ -1,4 +1,4 @@
-"""Refs on the command line: tags are made, listed and deleted; ``--on`` reads the lake there."""
+"""Refs on the command line: tags are made, listed and deleted; ``--on`` reads the lake at a ref."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def invoke(*arguments: str, status: int = 0) -> Any:
 
 
 def run(*arguments: str, status: int = 0) -> Any:
-    """The JSON that a command prints."""
+    """Run a command with ``--json``; return the JSON that it prints."""
     result = invoke(*arguments, "--json", status=status)
     return json.loads(result.stdout or result.stderr)
 
 
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake of two tables with tag ``closing``, and a change and a table that came later."""
+    """A lake of two tables with the tag ``closing``, and a later change and a later table."""
     root = tmp_path_factory.mktemp("furnished")
     with lv.connect(root) as lake:
         lake.create_table("stock", [{"sku": "tea", "qty": 5}])
@@ -42,7 +42,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(furnished: Path, tmp_path: Path) -> str:
-    """A copy of it, for one test."""
+    """A copy of that lake, for one test."""
     return copy_lake(furnished, tmp_path)
 
 
@@ -67,7 +67,7 @@ def test_a_tag_is_made_listed_and_deleted(root: str) -> None:
     assert [(ref["name"], ref["protected"]) for ref in run("refs", root)] == [("closing", True)]
 
 
-def test_main_is_protected_and_written_again(root: str) -> None:
+def test_protected_main_refuses_writes_until_it_is_unprotected(root: str) -> None:
     assert run("protect", root, "main") == {"protected": "main"}
     assert "main is protected" in invoke("refs", root).stderr
     refused = invoke("sql", root, "DELETE FROM stock WHERE true", "--write", status=2)
@@ -78,11 +78,13 @@ def test_main_is_protected_and_written_again(root: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["tags", "branches", "checkout", "untag", "delete-ref"])
-def test_command_names_of_other_products_get_a_hint(root: str, name: str) -> None:
+def test_an_unknown_command_with_a_name_used_by_other_products_gets_a_hint(
+    root: str, name: str
+) -> None:
     assert f"there is no command {name}: " in invoke(name, root, "x", status=2).stderr
 
 
-def test_a_tag_is_of_a_version_a_time_or_another_tag(root: str) -> None:
+def test_tag_marks_the_present_state_a_version_a_time_or_another_tag(root: str) -> None:
     with lv.connect(root) as lake:
         instant = lake.history()[1].timestamp
     assert run("tag", root, "now")["version"] == 4
@@ -92,7 +94,7 @@ def test_a_tag_is_of_a_version_a_time_or_another_tag(root: str) -> None:
     assert quantities(root, "--on", "time") == [6]
 
 
-def test_without_refs_it_is_said_how_to_make_one(tmp_path: Path) -> None:
+def test_the_command_refs_in_a_lake_without_refs_says_how_to_make_one(tmp_path: Path) -> None:
     assert run("refs", str(tmp_path)) == []
     assert "lakevilla tag ROOT NAME" in invoke("refs", str(tmp_path)).stdout
 
@@ -114,12 +116,12 @@ def test_without_refs_it_is_said_how_to_make_one(tmp_path: Path) -> None:
         (("closing", "--delete", "--at", "1"), "and nothing else"),
     ],
 )
-def test_a_tag_that_cannot_be_is_refused(root: str, arguments: tuple[str, ...], said: str) -> None:
+def test_an_impossible_tag_is_refused(root: str, arguments: tuple[str, ...], said: str) -> None:
     assert said in run("tag", root, *arguments, status=2)["message"]
     assert [ref["name"] for ref in run("refs", root)] == ["closing"]
 
 
-def test_commands_that_read_show_the_lake_at_a_tag(root: str) -> None:
+def test_commands_that_read_use_the_state_of_a_tag(root: str) -> None:
     at = ("--on", "closing")
     assert quantities(root, *at) == [5]
     assert quantities(root, "--on", "main") == quantities(root) == [6]
@@ -148,9 +150,7 @@ def test_commands_that_read_show_the_lake_at_a_tag(root: str) -> None:
         ("optimize", "stock"),
     ],
 )
-def test_a_ref_that_is_not_there_is_reported_by_each_command(
-    root: str, command: tuple[str, ...]
-) -> None:
+def test_a_missing_ref_is_reported_by_each_command(root: str, command: tuple[str, ...]) -> None:
     name, *rest = command
     error = run(name, root, *rest, "--on", "nobody", status=2)
     assert error["error"] == "ref_not_found"
@@ -194,9 +194,7 @@ def test_commands_that_write_are_refused_at_a_tag(root: str, command: tuple[str,
         ("outcome", "x"),
     ],
 )
-def test_commands_about_the_whole_lake_say_that_they_take_no_ref(
-    root: str, command: tuple[str, ...]
-) -> None:
+def test_commands_on_the_whole_lake_refuse_option_on(root: str, command: tuple[str, ...]) -> None:
     name, *rest = command
     message = run(name, root, *rest, "--on", "closing", status=2)["message"]
     assert f"{name} takes no --on: it is about the whole lake" in message
@@ -206,7 +204,9 @@ def test_commands_about_the_whole_lake_say_that_they_take_no_ref(
 @pytest.mark.parametrize(
     "options", [("--version", "1"), ("--version", "3"), ("--timestamp", "2026-01-31T12:00:00Z")]
 )
-def test_another_version_given_with_a_tag_is_refused(root: str, options: tuple[str, ...]) -> None:
+def test_option_version_is_refused_together_with_a_tag_of_one_version(
+    root: str, options: tuple[str, ...]
+) -> None:
     for command in (("sql", "FROM stock"), ("snapshot",)):
         name, *rest = command
         error = run(name, root, *rest, "--on", "closing", *options, status=2)
@@ -214,12 +214,12 @@ def test_another_version_given_with_a_tag_is_refused(root: str, options: tuple[s
         assert "tag 'closing' is global version 2 alone" in error["message"]
 
 
-def test_the_time_of_a_ref_can_be_read_by_other_clients(root: str) -> None:
+def test_the_time_of_a_ref_has_a_zone_in_json(root: str) -> None:
     created = run("refs", root)[0]["created"]
     assert datetime.fromisoformat(created).tzinfo is not None
 
 
-def test_a_branch_is_begun_written_read_and_ended(root: str) -> None:
+def test_a_branch_is_created_written_read_and_deleted(root: str) -> None:
     made = run("branch", root, "etl", "--at", "closing", "--metadata", "by=me")
     assert (made["kind"], made["base_version"], made["metadata"]) == ("branch", 2, {"by": "me"})
     on = ("--on", "etl")
@@ -235,7 +235,7 @@ def test_a_branch_is_begun_written_read_and_ended(root: str) -> None:
     assert [ref["name"] for ref in run("refs", root)] == ["closing"]
 
 
-def test_a_ref_is_deleted_only_as_what_it_is(root: str) -> None:
+def test_deleting_a_branch_as_a_tag_or_a_tag_as_a_branch_is_refused(root: str) -> None:
     run("branch", root, "etl")
     message = run("tag", root, "etl", "--delete", status=2)["message"]
     assert "'etl' is a branch, so nothing is deleted: `lakevilla branch ROOT etl" in message
@@ -244,7 +244,7 @@ def test_a_ref_is_deleted_only_as_what_it_is(root: str) -> None:
     assert len(run("refs", root)) == 2
 
 
-def test_a_branch_is_made_read_merged_and_ended(root: str) -> None:
+def test_a_branch_is_created_written_rebased_merged_and_deleted(root: str) -> None:
     made = run("branch", root, "etl", "--metadata", "by=night")
     assert (made["kind"], made["version"], made["base_version"]) == ("branch", 4, 4)
     with lv.connect(root) as lake:
@@ -299,7 +299,7 @@ def test_impossible_branch_commands_are_refused_with_the_reason(
     assert said in " ".join(invoke(verb, root, *rest, status=2).stderr.split())
 
 
-def test_gc_names_each_path_once(root: str) -> None:
+def test_gc_names_each_deleted_path_once(root: str) -> None:
     run("branch", root, "etl")
     run("sql", root, "DELETE FROM stock WHERE true", "--write", "--on", "etl")
     run("branch", root, "etl", "--delete")
@@ -314,7 +314,7 @@ def test_refs_fit_a_terminal_of_80_columns(root: str, monkeypatch: pytest.Monkey
     run("branch", root, "nightly-2026-11-25", "--protected")
     (head, _, *lines) = [line for line in invoke("refs", root).stdout.splitlines() if line.strip()]
     assert head.split() == ["name", "kind", "version", "base", "created", "protected"]
-    assert [line.split()[0] for line in lines] == ["closing", "nightly-2026-11-25"]  # none is cut
+    assert [line.split()[0] for line in lines] == ["closing", "nightly-2026-11-25"]  # uncut
 
 
 def test_refs_show_how_much_of_a_branch_is_merged(root: str) -> None:
@@ -326,12 +326,12 @@ def test_refs_show_how_much_of_a_branch_is_merged(root: str) -> None:
     assert "merged" in invoke("refs", root).stdout
 
 
-def test_an_export_is_made(root: str) -> None:
+def test_export_prints_the_path_of_the_exported_table(root: str) -> None:
     found = invoke("export", root, "stock", "exports/stock")
     assert found.stdout.strip() == f"{root}/exports/stock"
 
 
-def test_tables_are_cloned_and_the_clone_is_ended(root: str) -> None:
+def test_tables_are_cloned_and_the_clone_is_deleted(root: str) -> None:
     made = run("clone", root, "sales", "trials/sales", "--at", "2")
     assert (made["name"], made["kind"], made["version"]) == ("trials/sales", "clone", 2)
     assert "trials/sales" in invoke("refs", root).stdout

@@ -1,4 +1,4 @@
-"""A message of the library names what the command line has for a call."""
+"""Messages of the library name command-line options in place of Python calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from lakevilla.results import Finding, Report
         ),
     ],
 )
-def test_a_call_becomes_a_command(message: str, shown: str) -> None:
+def test_a_python_call_in_a_message_is_shown_as_a_command(message: str, shown: str) -> None:
     assert _for_commands(message) == shown
 
 

@@ -1,4 +1,4 @@
-"""The dialect: URLs, the SQL that it writes, and what it makes of names of types."""
+"""The SQLAlchemy dialect: URLs, the SQL that it writes, and the types that it reads back."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ ENTRY_POINTS = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read
 
 @pytest.fixture(autouse=True)
 def _registered() -> None:
-    """As pyproject.toml says; what is installed may be of before."""
+    """Register the entry points of pyproject.toml; the installed ones may be older."""
     for name, place in ENTRY_POINTS.items():
         registry.register(name, *place.split(":"))
 
 
 @pytest.mark.parametrize("name", ENTRY_POINTS)
-def test_each_entry_point_is_the_dialect(name: str) -> None:
+def test_each_entry_point_loads_the_dialect(name: str) -> None:
     module, _, attribute = ENTRY_POINTS[name].partition(":")
     assert getattr(importlib.import_module(module), attribute) is LakeVillaDialect
     url = sa.engine.make_url(f"{name.replace('.', '+')}://bucket/prefix")
@@ -67,7 +67,9 @@ def test_each_entry_point_is_the_dialect(name: str) -> None:
         ),
     ],
 )
-def test_a_url_names_a_lake(url: str, arguments: dict[str, Any]) -> None:
+def test_a_url_is_parsed_into_the_root_of_a_lake_and_options(
+    url: str, arguments: dict[str, Any]
+) -> None:
     assert connect_arguments(sa.engine.make_url(url)) == arguments
 
 
@@ -81,13 +83,13 @@ def test_a_url_names_a_lake(url: str, arguments: dict[str, Any]) -> None:
         ("lakevilla:///w?a=1&a=2", "twice"),
     ],
 )
-def test_a_url_that_names_none_is_refused_without_its_secrets(url: str, message: str) -> None:
+def test_a_url_without_a_lake_is_refused_without_repeating_secrets(url: str, message: str) -> None:
     with pytest.raises(sa.exc.ArgumentError, match=message) as caught:
         connect_arguments(sa.engine.make_url(url))
     assert "secret" not in str(caught.value)
 
 
-def test_an_engine_without_a_lake_says_what_to_write() -> None:
+def test_an_engine_without_a_lake_is_refused_and_the_error_shows_a_url() -> None:
     with pytest.raises(sa.exc.ArgumentError, match="lakevilla:///path"):
         sa.create_engine("lakevilla://").connect()
 
@@ -119,7 +121,7 @@ STOCK = sa.Table(
 )
 
 
-def test_a_table_is_made_of_what_a_lake_keeps() -> None:
+def test_create_table_writes_the_parts_of_a_definition_that_a_lake_stores() -> None:
     assert compiled(CreateTable(STOCK)) == (
         """CREATE TABLE "a/b".stock ( sku VARCHAR NOT NULL COMMENT 'it''s a key', """
         "qty INTEGER CHECK (qty >= 0), price DECIMAL(10, 2), sum DECIMAL(38, 10), size DOUBLE, "
@@ -130,7 +132,7 @@ def test_a_table_is_made_of_what_a_lake_keeps() -> None:
     )
 
 
-def test_unchecked_constraints_are_left_out_with_a_warning_and_indexes_are_left_out() -> None:
+def test_unenforced_constraints_are_omitted_with_a_warning_and_indexes_silently() -> None:
     orders = sa.Table(
         "orders",
         sa.MetaData(),
@@ -161,7 +163,7 @@ def test_column_features_that_a_lake_lacks_are_refused(column: Any, message: str
         compiled(CreateTable(sa.Table("t", sa.MetaData(), column)))
 
 
-def test_a_statement_that_writes_calls_its_table_by_the_last_part() -> None:
+def test_update_and_delete_refer_to_their_table_by_the_last_part_of_its_name() -> None:
     update = STOCK.update().where(STOCK.c.sku == "tea").values(qty=STOCK.c.qty - 1)
     assert compiled(update) == (
         'UPDATE "a/b".stock SET qty=(stock.qty - :qty_1) WHERE stock.sku = :sku_1'
@@ -174,7 +176,7 @@ def test_a_statement_that_writes_calls_its_table_by_the_last_part() -> None:
     assert compiled(sa.select(main)) == "SELECT t_1.a FROM t AS t_1"
 
 
-def test_queries_are_written_as_duckdb_takes_them() -> None:
+def test_queries_are_written_in_duckdbs_sql() -> None:
     a = sa.column("a")
     assert compiled(sa.select(a).offset(2)) == "SELECT a OFFSET :param_1"
     assert compiled(sa.select(a).limit(1).with_for_update()) == "SELECT a LIMIT :param_1"
@@ -186,7 +188,7 @@ def test_queries_are_written_as_duckdb_takes_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["a b", "7up", "größe", "per%", "a.b", "(x)", "_x", "x:y"])
-def test_a_column_of_any_name_has_a_parameter_that_can_be_written(name: str) -> None:
+def test_a_column_of_any_name_gets_a_valid_parameter_name(name: str) -> None:
     statement = sa.table("t", sa.column(name)).insert().values({name: 1})
     made = statement.compile(dialect=LakeVillaDialect())
     (parameter,) = made.construct_params(escape_names=True)
@@ -209,5 +211,5 @@ def test_a_column_of_any_name_has_a_parameter_that_can_be_written(name: str) -> 
         ("MAP(VARCHAR, BIGINT)[]", sa.types.NullType()),
     ],
 )
-def test_a_name_of_a_type_becomes_the_type(name: str, type_: Any) -> None:
+def test_a_type_name_of_a_lake_becomes_the_sqlalchemy_type(name: str, type_: Any) -> None:
     assert repr(type_of(name)) == repr(type_)

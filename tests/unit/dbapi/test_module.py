@@ -24,7 +24,7 @@ TREE = {
     "ProgrammingError": "DatabaseError",
     "NotSupportedError": "DatabaseError",
 }
-#: Programs match on these: names may be added, never moved.
+#: Programs match on these: errors may be added; no error is ever mapped to another class.
 MAPPED = {
     "AlreadyCommitted": "OperationalError",
     "AuditFailed": "IntegrityError",
@@ -49,12 +49,12 @@ MAPPED = {
 }
 
 
-def test_the_module_says_what_it_is() -> None:
+def test_the_module_states_its_api_level_thread_safety_and_parameter_style() -> None:
     assert (dbapi.apilevel, dbapi.threadsafety, dbapi.paramstyle) == ("2.0", 2, "named")
     assert all(hasattr(dbapi, name) for name in dbapi.__all__)
 
 
-def test_the_errors_are_the_tree_of_pep_249_and_stand_at_the_connection_too() -> None:
+def test_the_error_classes_form_the_tree_of_pep_249_and_are_attributes_of_connection() -> None:
     for name, base in TREE.items():
         assert [one.__name__ for one in getattr(dbapi, name).__bases__] == [base]
         if name != "TransactionConflict":
@@ -62,7 +62,7 @@ def test_the_errors_are_the_tree_of_pep_249_and_stand_at_the_connection_too() ->
 
 
 @pytest.mark.parametrize("name", MAPPED)
-def test_each_error_of_a_lake_becomes_one_of_pep_249(name: str) -> None:
+def test_each_library_error_becomes_the_matching_error_of_pep_249(name: str) -> None:
     ours = getattr(errors, name)("it failed: do that", table="stock", txn_id="7")
     error = error_of(ours)
     assert type(error).__name__ == MAPPED[name]
@@ -73,7 +73,7 @@ def test_each_error_of_a_lake_becomes_one_of_pep_249(name: str) -> None:
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
-def test_each_error_of_a_lake_has_its_error_of_pep_249() -> None:
+def test_every_library_error_is_mapped_to_an_error_of_pep_249() -> None:
     assert set(MAPPED) == set(errors.__all__) - {"LakeVillaWarning"}
 
 
@@ -85,13 +85,13 @@ def test_each_error_of_a_lake_has_its_error_of_pep_249() -> None:
         ("unsupported", dbapi.NotSupportedError),
     ],
 )
-def test_an_invalid_operation_is_distinguished_by_its_reason(
+def test_an_invalid_operation_becomes_an_error_class_by_its_reason(
     reason: errors.Reason, kind: type[dbapi.Error]
 ) -> None:
     assert type(error_of(lv.InvalidOperation("it is wrong", reason=reason))) is kind
 
 
-def test_values_are_made_as_pep_249_calls_them() -> None:
+def test_type_constructors_are_those_of_pep_249() -> None:
     assert dbapi.Date(2026, 1, 31) == date(2026, 1, 31)
     assert dbapi.Time(12, 30) == time(12, 30)
     assert dbapi.Timestamp(2026, 1, 31, 12) == datetime(2026, 1, 31, 12)

@@ -1,4 +1,4 @@
-"""Rows are taken in order, by tuples or as Arrow, and freed where they were taken."""
+"""Rows are fetched in order, as tuples or as Arrow, and fetched chunks are freed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _rows() -> Rows:
     return Rows(pa.concat_tables(parts))
 
 
-def test_rows_are_given_once_and_in_order_however_they_are_taken() -> None:
+def test_rows_are_fetched_once_and_in_order_by_any_fetch_method() -> None:
     rows = _rows()
     assert rows.take(3) == [(0,), (1,), (2,)]
     assert rows.take(4_094)[-1] == (4_096,)
@@ -32,7 +32,7 @@ def test_all_rows_are_fetched_in_one_call() -> None:
     assert _rows().take(None) == [(n,) for n in range(_CHUNKS * _OF)]
 
 
-def test_chunks_that_were_taken_are_freed() -> None:
+def test_chunks_that_were_fetched_are_freed() -> None:
     before = pa.total_allocated_bytes()
     rows = _rows()
     held = pa.total_allocated_bytes() - before

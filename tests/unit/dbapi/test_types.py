@@ -1,4 +1,4 @@
-"""Type codes are names of SQL types, and PEP 249's groups are equal to those they cover."""
+"""Type codes are names of SQL types; each type group of PEP 249 equals the codes that it covers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GROUPS = [dbapi.STRING, dbapi.BINARY, dbapi.NUMBER, dbapi.DATETIME, dbapi.ROWID]
 
 
 @pytest.mark.parametrize(("kind", "code", "group"), CODES, ids=[code for _, code, _ in CODES])
-def test_a_type_has_a_code_and_is_of_one_group(
+def test_a_type_has_a_code_and_belongs_to_one_group(
     kind: pa.DataType, code: str, group: dbapi.TypeGroup
 ) -> None:
     assert type_code(kind) == code
@@ -48,12 +48,12 @@ def test_a_type_has_a_code_and_is_of_one_group(
 
 
 @pytest.mark.parametrize(("kind", "code"), NESTED)
-def test_a_nested_type_is_of_no_group(kind: pa.DataType, code: str) -> None:
+def test_a_nested_type_belongs_to_no_group(kind: pa.DataType, code: str) -> None:
     assert type_code(kind) == code
     assert not [one for one in GROUPS if one == code]
 
 
-def test_a_description_has_seven_items_for_each_column() -> None:
+def test_a_cursor_description_has_seven_items_for_each_column() -> None:
     schema = pa.schema({"id": pa.int64(), "price": pa.decimal128(10, 2)})
     assert [tuple(one) for one in columns_of(schema)] == [
         ("id", "BIGINT", None, None, None, None, None),

@@ -1,8 +1,8 @@
 """A model of queues: transactions that place tickets, wait, give way, and finish.
 
-Each transaction is a generator that stops after every step another could come
-between, so a schedule is the order in which they are resumed. Nothing is
-ever late or lost here; that is the simulator's part.
+Each transaction is a generator that stops after every step after which another transaction could
+act, so a schedule is the order in which the generators are resumed. No message is ever late or lost
+here; the simulator tests that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from lakevilla.deadlock.policy import gives_way
 from lakevilla.sublogs.record import Access, Edge, Ticket, TxnRecord
 from tests.support.wait_graphs import record
 
-#: What a transaction must dissolve, of the records that it can read.
+#: A policy: given a transaction's id and the records that it reads, the edges that it must
+#: dissolve.
 Decide = Callable[[str, Mapping[str, TxnRecord]], frozenset[Edge]]
 Plan = Sequence[tuple[str, Access]]
 
@@ -26,7 +27,7 @@ def youngest_gives_way(me: str, records: Mapping[str, TxnRecord]) -> frozenset[E
 
 
 class Queues:
-    """All tables' tickets, all records, and the steps of each client."""
+    """The tickets in all queues, all records, and the step at which each transaction is."""
 
     def __init__(self, plans: Mapping[str, Plan], decide: Decide = youngest_gives_way) -> None:
         self.decide = decide
@@ -37,12 +38,12 @@ class Queues:
         self.running = {txn: self._live(txn, plan) for txn, plan in plans.items()}
 
     def step(self, txn: str) -> None:
-        """Resume ``txn``; nothing if it has finished."""
+        """Resume ``txn`` for one step, unless it has finished."""
         if txn in self.running and next(self.running[txn], None) is None:
             del self.running[txn]
 
     def in_turns(self, rounds: int) -> bool:
-        """Everybody takes one step a round; whether all have finished."""
+        """Let every transaction take one step a round; return whether all have finished."""
         for _ in range(rounds):
             for txn in list(self.running):
                 self.step(txn)

@@ -1,4 +1,4 @@
-"""In a cycle of waits the youngest gives way: no other transaction sends a request."""
+"""In a cycle of waits the youngest transaction gives way: the other ones send no request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ OLDER, YOUNGER = "0", "z"
 
 @pytest.fixture
 def txn() -> TransactionState:
-    """In table ``t`` it has ticket 1, and in ``u`` ticket 2 behind another."""
+    """A transaction with ticket 1 in table ``t``, and ticket 2 in ``u`` behind another
+    transaction.
+    """
     context = by_hand.make_context()
     for table in "tu":
         by_hand.make_tail(context, location=table)
@@ -42,7 +44,7 @@ def txn() -> TransactionState:
 
 
 def giving_way(txn: TransactionState, wait: Wait) -> Program[bool]:
-    """It holds no reservation, so it has none to remove."""
+    """Give way as a transaction without a reservation, which has none to remove."""
 
     def unreserve() -> Program[None]:
         raise AssertionError("it has reserved nothing")
@@ -51,7 +53,9 @@ def giving_way(txn: TransactionState, wait: Wait) -> Program[bool]:
 
 
 def crossed(txn: TransactionState, other: str) -> Wait:
-    """What is known when another has the first ticket in ``u`` and waits behind ours in ``t``."""
+    """What ``txn`` knows if ``other`` has the first ticket in ``u`` and waits behind ``txn`` in
+    ``t``.
+    """
     mine = record(txn.id, [("t", 1), ("u", 2)], [Edge(txn.id, 2, other, 1, "u")])
     theirs = record(other, [("u", 1), ("t", 2)], [Edge(other, 2, txn.id, 1, "t")])
     txn.claims.record = HeldRecord(mine, Token("mine"), 0.0)
@@ -60,11 +64,13 @@ def crossed(txn: TransactionState, other: str) -> Wait:
     return wait
 
 
-def test_the_elder_of_two_that_cross_stays(txn: TransactionState) -> None:
+def test_the_elder_of_two_transactions_that_wait_for_each_other_does_not_give_way(
+    txn: TransactionState,
+) -> None:
     assert outcome(giving_way(txn, crossed(txn, YOUNGER))) is False
 
 
-def test_the_younger_lists_the_queue_in_which_other_transactions_wait_behind_it(
+def test_the_younger_transaction_lists_the_queue_in_which_the_elder_waits_behind_it(
     txn: TransactionState,
 ) -> None:
     asked = first_asked(giving_way(txn, crossed(txn, OLDER)))
@@ -87,7 +93,9 @@ def test_operations_performed_on_a_table_are_deferred_when_giving_way(
     assert [(event.kind, event.detail["tables"]) for event in told] == [("shift", ["t"])]
 
 
-def test_a_cycle_through_a_ticket_that_is_not_held_any_more_is_none(txn: TransactionState) -> None:
+def test_a_cycle_through_a_released_ticket_makes_no_transaction_give_way(
+    txn: TransactionState,
+) -> None:
     wait = crossed(txn, OLDER)
     known, token = wait.records[OLDER]
     assert known is not None

@@ -1,4 +1,4 @@
-"""The edges that count, and the transactions that wait for each other."""
+"""Edges that count as waits, and cycles of transactions that wait for each other."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_an_edge_counts_while_both_tickets_are_held() -> None:
         pytest.param([("t", 2)], [("t", 1)], id="each holds the other's number"),
     ],
 )
-def test_an_edge_is_void_once_a_ticket_is_not_held(
+def test_an_edge_does_not_count_once_one_of_its_tickets_is_released(
     holder: list[tuple[str, int]], waiter: list[tuple[str, int]]
 ) -> None:
     records = {"a": record("a", holder), "b": record("b", waiter, [B_BEHIND_A])}
     assert live_edges(records, ()) == frozenset()
 
 
-def test_an_edge_to_a_finished_transaction_is_void() -> None:
+def test_an_edge_to_a_finished_transaction_does_not_count() -> None:
     assert live_edges({"b": record("b", [("t", 2)], [B_BEHIND_A])}, ()) == frozenset()
 
 
@@ -54,7 +54,7 @@ def test_an_edge_counts_only_in_the_record_of_its_waiter() -> None:
     assert live_edges(records, ()) == frozenset()
 
 
-def test_a_record_under_another_name_neither_waits_nor_holds() -> None:
+def test_a_record_stored_under_another_id_has_no_edges_and_no_tickets() -> None:
     a, b = record("a", [("t", 1)]), record("b", [("t", 2)], [B_BEHIND_A])
     assert live_edges({"a": a, "x": b}, ()) == frozenset()
     assert live_edges({"x": a, "b": b}, ()) == frozenset()
@@ -66,7 +66,7 @@ def test_a_transaction_never_waits_for_itself() -> None:
     assert live_edges({"a": record("a", [("t", 1), ("t", 2)], [own])}, ()) == frozenset()
 
 
-def test_a_reservation_is_held_as_long_as_head_says_so() -> None:
+def test_an_edge_to_a_reservation_counts_while_head_has_the_reservation() -> None:
     behind = Edge("b", 2, "a", RESERVATION, "t")
     records = {"a": record("a"), "b": record("b", [("t", 2)], [behind])}
     assert live_edges(records, {("a", "t")}) == {behind}
@@ -75,13 +75,13 @@ def test_a_reservation_is_held_as_long_as_head_says_so() -> None:
     assert live_edges({"b": records["b"]}, {("a", "t")}) == frozenset(), "its holder has ended"
 
 
-def test_a_record_cannot_claim_a_reservation() -> None:
+def test_an_edge_to_a_reservation_that_only_a_record_claims_does_not_count() -> None:
     behind = Edge("b", 2, "a", RESERVATION, "t")
     records = {"a": record("a", [("t", RESERVATION)]), "b": record("b", [("t", 2)], [behind])}
     assert live_edges(records, ()) == frozenset()
 
 
-def test_reservations_wait_for_each_other() -> None:
+def test_holders_of_reservations_can_wait_for_each_other() -> None:
     behind = Edge("b", RESERVATION, "a", RESERVATION, "t")
     records = {"a": record("a"), "b": record("b", (), [behind])}
     assert live_edges(records, {("a", "t"), ("b", "t")}) == {behind}
@@ -93,16 +93,16 @@ def test_cycles_are_sorted_and_share_no_member() -> None:
     assert cycles(edges) == cycles(reversed(edges)) == [("a", "b", "e"), ("c", "d")]
 
 
-def test_two_cycles_through_one_transaction_are_one_set() -> None:
+def test_two_cycles_through_one_transaction_are_reported_as_one_set() -> None:
     assert cycles([*ring("a", "b"), *ring("b", "c")]) == [("a", "b", "c")]
 
 
-def test_a_chain_and_one_that_names_itself_are_no_cycles() -> None:
+def test_a_chain_and_a_self_edge_are_no_cycles() -> None:
     assert cycles([edge("a", "b"), edge("b", "c"), edge("a", "c"), edge("a", "a")]) == []
     assert cycles([]) == []
 
 
-def test_queues_longer_than_the_recursion_limit() -> None:
+def test_cycles_longer_than_the_recursion_limit_are_found() -> None:
     names = [f"{number:05}" for number in range(10_000)]
     chain = [edge(waiter, holder) for waiter, holder in pairwise(names)]
     assert cycles(chain) == []
@@ -110,7 +110,7 @@ def test_queues_longer_than_the_recursion_limit() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_large_graphs_have_the_components_that_networkx_finds(seed: int) -> None:
+def test_large_graphs_have_the_strongly_connected_components_that_networkx_finds(seed: int) -> None:
     generator = random.Random(seed)
     edges = [
         edge(f"{generator.randrange(2_000):04}", f"{generator.randrange(2_000):04}")

@@ -1,4 +1,4 @@
-"""Waiting and giving way, step by step: it ends, and with plainer rules it does not."""
+"""Waiting and giving way, step by step: all transactions finish, but not with simpler rules."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ def random_plans(generator: random.Random) -> dict[str, Plan]:
             for table in generator.sample(tables, generator.randint(1, len(tables)))
         ]
         if plan[0][1] == "read" and generator.random() < 0.5:
-            plan.append((plan[0][0], "write"))  # read first, then written: a second ticket
+            plan.append((plan[0][0], "write"))  # first a read, then a write: a second ticket
         plans[txn] = plan
     return plans
 
 
 @pytest.mark.parametrize("seed", range(how_many(5, whole=20)))
-def test_each_transaction_finishes_in_any_order_of_steps(seed: int) -> None:
+def test_all_transactions_finish_in_any_order_of_steps(seed: int) -> None:
     generator = random.Random(seed)
     shifts = 0
     for _ in range(100):
         plans = random_plans(generator)
         names = list(plans)
         queues = Queues(plans)
-        # Some are much slower than others, so that records are old when they are read.
+        # Some transactions are much slower, so that records are old when other transactions read
+        # them.
         speeds = [generator.choice((1, 1, 5, 50)) for _ in names]
         for _ in range(200 * len(names)):
             queues.step(generator.choices(names, speeds)[0])
@@ -57,7 +58,9 @@ def test_each_transaction_finishes_in_any_order_of_steps(seed: int) -> None:
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
-def test_two_that_cross_end_with_one_shift_of_the_younger(first: str) -> None:
+def test_two_transactions_that_wait_for_each_other_finish_after_one_shift_of_the_younger(
+    first: str,
+) -> None:
     order = (first, "b" if first == "a" else "a")
     queues = Queues({txn: CROSSING[txn] for txn in order})
     assert queues.in_turns(30)
@@ -65,18 +68,20 @@ def test_two_that_cross_end_with_one_shift_of_the_younger(first: str) -> None:
     assert queues.finished == ["a", "b"]
 
 
-def test_a_shifted_transaction_does_not_shift_again_while_those_behind_still_name_it() -> None:
+def test_a_shifted_transaction_does_not_shift_again_on_outdated_edges_of_those_behind_it() -> None:
     queues = Queues(CROSSING)
-    queues.in_turns(4)  # both have placed, listed, and written their edges
+    queues.in_turns(4)  # both have placed tickets, listed queues, and written their edges
     for _ in range(100):
         queues.step("b")
     assert queues.records["a"].edges, "a has not looked since"
     assert queues.shifts == ["b"]
 
 
-def test_plain_edges_without_tickets_make_it_shift_again_and_again() -> None:
+def test_edges_without_tickets_make_a_transaction_shift_again_and_again() -> None:
     def without_tickets(me: str, records: Mapping[str, TxnRecord]) -> frozenset[Edge]:
-        """As if an edge were void only when one of the two has finished."""
+        """Decide as if an edge lost its validity only when one of its two transactions has
+        finished.
+        """
         into = gives_way(
             me,
             [e for r in records.values() for e in r.edges if e.holder in records],
@@ -95,7 +100,7 @@ def test_plain_edges_without_tickets_make_it_shift_again_and_again() -> None:
     assert len(queues.shifts) > 10
 
 
-def test_if_both_give_way_they_chase_each_other_for_ever() -> None:
+def test_transactions_never_finish_if_both_of_a_cycle_give_way() -> None:
     def both_give_way(me: str, records: Mapping[str, TxnRecord]) -> frozenset[Edge]:
         return frozenset(e for r in records.values() for e in r.edges if e.holder == me)
 
@@ -106,7 +111,9 @@ def test_if_both_give_way_they_chase_each_other_for_ever() -> None:
 
 
 class PlainSets:
-    """Each keeps the set of ids that it waits for: its own, and the sets of those."""
+    """A policy in which each transaction keeps the ids that it waits for, directly or through
+    others.
+    """
 
     def __init__(self) -> None:
         self.closures: dict[str, frozenset[str]] = {}
@@ -121,9 +128,9 @@ class PlainSets:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_plain_sets_of_ids_deadlock_on_one_that_has_finished(plain: bool) -> None:
-    # c, the youngest, was first in v; it finishes while a and b wait for each
-    # other. It stays in a's set because it is in b's, and in b's because it is in a's.
+def test_a_policy_of_plain_id_sets_deadlocks_on_a_finished_transaction(plain: bool) -> None:
+    # c, the youngest, was first in v; it finishes while a and b wait for each other. It stays in
+    # a's set because it is in b's, and in b's because it is in a's.
     plans: dict[str, Plan] = {
         "c": [("v", "write")],
         **CROSSING,

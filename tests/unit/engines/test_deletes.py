@@ -1,4 +1,4 @@
-"""The contents of a deletion vector are compared with the table's entry of its file."""
+"""The contents of a deletion vector are checked against the row counts in the log."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def deleted_rows(tables: Tables, file: DataFile) -> list[int]:
 
 
 @pytest.mark.parametrize("rows", [3, 10, None])
-def test_a_vector_of_no_more_rows_than_its_file_has_is_read(
+def test_a_vector_that_deletes_no_more_rows_than_its_file_has_is_read(
     tables: Tables, rows: int | None
 ) -> None:
     assert deleted_rows(tables, data_file(rows, deletion_vector=VECTOR)) == [1, 3, 5]
 
 
-def test_rows_of_a_longer_vector_are_looked_up(tables: Tables) -> None:
+def test_deleted_rows_of_a_longer_vector_are_all_found(tables: Tables) -> None:
     file = data_file(100, deletion_vector=LONGER)
     assert deleted_rows(tables, file) == [3, 4, 7, 11, 18, 29]
 
@@ -67,7 +67,7 @@ def test_a_vector_that_deletes_more_rows_than_its_file_has_is_refused(tables: Ta
     assert (caught.value.table, caught.value.key) == ("t", "t/a.parquet")
 
 
-def test_a_deletion_vector_of_iceberg_is_checked_against_the_rows_of_its_data_file(
+def test_an_iceberg_deletion_vector_with_more_rows_than_its_data_file_is_refused(
     tables: Tables,
 ) -> None:
     bitmap = _bitmap()

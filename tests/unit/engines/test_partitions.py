@@ -1,4 +1,4 @@
-"""Partition values and their directories, as Delta's writers spell them."""
+"""Partition values, and their directory names as Delta's writers spell them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ from lakevilla.errors import InvalidOperation
         (1.5, pa.float64(), "1.5"),
     ],
 )
-def test_values_in_the_log(value: object, kind: pa.DataType, text: str | None) -> None:
+def test_partition_values_are_written_to_the_log_as_delta_spells_them(
+    value: object, kind: pa.DataType, text: str | None
+) -> None:
     assert serialise_partition_value(pa.scalar(value, kind), "p", "t") == text
 
 
@@ -50,7 +52,7 @@ def test_nested_partition_columns_are_refused() -> None:
         serialise_partition_value(pa.scalar([1]), "p", "t")
 
 
-def test_directories_are_escaped_as_hive_does() -> None:
+def test_directory_names_of_partitions_are_escaped_as_by_hive() -> None:
     values = [("a b", "x=y/z"), ("c", None), ("d", "100%: ü")]
     assert partition_directory(values) == (
         "a b=x%3Dy%2Fz/c=__HIVE_DEFAULT_PARTITION__/d=100%25%3A ü"
@@ -59,7 +61,7 @@ def test_directories_are_escaped_as_hive_does() -> None:
 
 
 @given(st.lists(st.tuples(st.none() | st.integers(0, 3), st.sampled_from([None, "", "x"]))))
-def test_a_split_keeps_every_row_in_its_partition(
+def test_split_by_partition_keeps_every_row_in_its_partition(
     pairs: list[tuple[int | None, str | None]],
 ) -> None:
     rows = pa.table(
@@ -92,7 +94,7 @@ LOWEST = 1 - 10**38
         (pa.int64(), -(2**63), 8 - 2**63, 8 - 2**63),
     ],
 )
-def test_a_value_that_is_cut_down_below_its_type_is_refused(
+def test_a_value_whose_truncation_leaves_the_range_of_its_type_is_refused(
     kind: pa.DataType, lost: Any, lowest: Any, part: Any
 ) -> None:
     def column(value: Any) -> pa.ChunkedArray:

@@ -1,4 +1,4 @@
-"""Requests that the Spark engine refuses, before it uses a session."""
+"""Requests that the Spark engine refuses before it uses a session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakevilla.engines.spark import SparkEngine
 from lakevilla.formats.layout import Layout
 
 
-def test_files_are_not_reused_there() -> None:
+def test_reuse_of_files_by_key_is_refused_on_spark() -> None:
     nothing: Any = None
     engine = SparkEngine(nothing, nothing, nothing, nothing)
     schema = pa.schema([("id", pa.int64())])

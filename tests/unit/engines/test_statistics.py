@@ -1,4 +1,4 @@
-"""Statistics bound every value, whichever of the two ways made them."""
+"""Statistics bound every value, whether computed from rows or read from a Parquet file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size
 
 
 @given(TEXT)
-def test_the_upper_bound_of_a_text_is_short_and_not_below_it(text: str) -> None:
+def test_the_upper_bound_of_a_text_is_short_and_not_smaller_than_the_text(text: str) -> None:
     ceiling = string_ceiling(text)
     short = len(ceiling) <= STRING_PREFIX_LENGTH
     assert short or set(text[:STRING_PREFIX_LENGTH]) == {"\U0010ffff"}
@@ -42,7 +42,9 @@ def test_the_upper_bound_of_a_text_is_short_and_not_below_it(text: str) -> None:
         ("\U0010ffff" * 33, "\U0010ffff" * 33),
     ],
 )
-def test_ceilings_at_the_edges_of_unicode(text: str, ceiling: str) -> None:
+def test_upper_bounds_of_texts_with_extreme_code_points_are_correct(
+    text: str, ceiling: str
+) -> None:
     assert string_ceiling(text) == ceiling
 
 
@@ -60,7 +62,7 @@ COLUMNS = {
 
 @settings(deadline=None, max_examples=how_many(10, whole=60))
 @given(data=st.data())
-def test_both_ways_say_the_same_and_it_is_true(
+def test_statistics_of_rows_and_of_parquet_files_agree_and_bound_all_values(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     count = data.draw(st.integers(1, 4))
@@ -122,7 +124,7 @@ def comparable(name: str, value: object) -> object:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_delta_has_all_bounds_of_a_file_or_none(value: float) -> None:
+def test_all_or_none_drops_all_bounds_if_one_column_has_none(value: float) -> None:
     rows = pa.table({"k": [1, 2], "x": [1.0, value], "n": pa.nulls(2, pa.int64())})
     part = parsed(statistics_of_table(rows, ["k", "x", "n"]))
     assert part["minValues"] == {"k": 1}
@@ -132,7 +134,7 @@ def test_delta_has_all_bounds_of_a_file_or_none(value: float) -> None:
     assert parsed(bounded)["maxValues"] == {"k": 2}
 
 
-def test_decimals_have_no_exponent() -> None:
+def test_bounds_of_decimals_are_written_without_an_exponent() -> None:
     values = [Decimal("0E-8"), Decimal("0.00000001")]
     rows = pa.table({"d": pa.array(values, pa.decimal128(18, 8))})
     said = statistics_of_table(rows, ["d"])

@@ -1,4 +1,4 @@
-"""Partition values are read once, however many batches of files they come in; bounds hold."""
+"""Partition values are parsed once for all batches of files; unsafe bounds are left out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def maps(texts: list[str | None]) -> pa.Array:
     return pa.array([[("p", text)] for text in texts], kind)
 
 
-def test_each_text_is_cast_once_and_an_unreadable_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_partition_text_is_cast_only_once_even_if_unreadable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     file_statistics._read_partition_value.cache_clear()
     cast: list[str] = []
     original = file_statistics.cast_value
@@ -35,7 +37,7 @@ def test_each_text_is_cast_once_and_an_unreadable_one_too(monkeypatch: pytest.Mo
         assert found == [(1, True), (None, False), None, (2, True), (1, True)]
 
 
-def test_a_text_means_another_value_in_another_type() -> None:
+def test_a_partition_text_is_cast_separately_for_each_type() -> None:
     for kind, value in (("integer", 1), ("string", "1"), ("integer", 1)):
         column = partition_column(maps(["1"]), "p", kind)
         assert column.values == [value]
@@ -51,10 +53,12 @@ def test_a_text_means_another_value_in_another_type() -> None:
         (-(10**19), 10**19, (True, True)),
     ],
 )
-def test_a_decimal_at_the_end_of_the_longs_may_be_any_beyond(
+def test_a_decimal_bound_equal_to_the_limit_of_a_long_is_left_out(
     least: int, most: int, is_bounded: tuple[bool, bool]
 ) -> None:
-    """deltalake writes those of decimals without a fraction as longs."""
+    """deltalake writes bounds of decimals without a fraction as longs: the limit may stand for
+    any number beyond it.
+    """
     text = json.dumps({"numRecords": 1, "minValues": {"x": least}, "maxValues": {"x": most}})
     read = read_statistics(pa.array([text]), {("x",): "decimal(20,0)"})[("x",)]
     assert (read.low[0].is_valid, read.high[0].is_valid) == is_bounded

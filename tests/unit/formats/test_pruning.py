@@ -1,4 +1,4 @@
-"""A file is left out only if no row of it can match, and the plain cases are left out."""
+"""Pruning excludes a file only if no row of it can match; in the plain cases it does exclude it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def partition_text(value: Any) -> str | None:
 
 
 def stat_value(value: Any, *, high: bool) -> Any:
-    """As Delta writers do: strings cut, timestamps cut to milliseconds, NaN left out."""
+    """Return a bound as Delta writers store it: text and timestamps truncated, NaN left out."""
     if isinstance(value, str):
         return value[:2] + (chr(0x10FFFF) if high and len(value) > 2 else "")
     if isinstance(value, datetime):
@@ -117,7 +117,7 @@ def holds(where: Expr, row: dict[str, Any]) -> Any:
 
 
 def meets_nan(where: Expr, row: dict[str, Any]) -> bool:
-    """Return whether NaN is in it anywhere: bounds do not show it, so nothing is sure then."""
+    """Return whether any subexpression is NaN: bounds do not show NaN, so no result is certain."""
     value = holds(where, row)
     is_nan = isinstance(value, float) and value != value
     return is_nan or any(meets_nan(part, row) for part in children(where))
@@ -137,7 +137,7 @@ SETTINGS = settings(
     partition_by=st.lists(st.sampled_from(PARTITIONS), unique=True, max_size=3).map(tuple),
     skip=st.sets(st.sampled_from(["col-l", "col-s", "col-x"])),
 )
-def test_no_file_with_a_matching_row_is_left_out(
+def test_pruning_keeps_every_file_with_a_matching_row(
     tree: Expr, rows: list[dict[str, Any]], partition_by: tuple[str, ...], skip: set[str]
 ) -> None:
     try:
@@ -154,8 +154,8 @@ def test_no_file_with_a_matching_row_is_left_out(
     kept = file_may_match(file, table, tree)
     assert kept or True not in results
     if always_true(listed(file), table, tree)[0].as_py():
-        # An operand that fails beside one that decides may go without being computed, as in
-        # the engine: never is there a row for which the whole is false or NULL.
+        # An operand that fails next to one that decides may stay uncomputed, as in the engine:
+        # there never is a row for which the whole is false or NULL.
         assert set(results) <= {True, "raised"}
     elif partition_only(where, table) and not meets_nan(where, rows[0]):
         assert set(results) != {True}
@@ -248,14 +248,14 @@ NAMED = FULL.replace('"name": 10', '"name": 3')
         ("id = 1 or x < 1", False),
         ("id = 15 and st.n = 6", False),
         ("st.n is null", True),
-        ("x > 3", True),  # NaN is above every number, and no statistic tells of it
+        ("x > 3", True),  # NaN is greater than every number, and no statistic shows it
         ("x = 3", False),
         ("x < 1.5", False),
         ("name = 'ac'", False),  # all NULL
         ("name is null", True),
         ("price > 20.50", False),
         ("price > 20.49", True),
-        ("seen > timestamp '2024-01-02 00:00:00.123999'", True),  # cut to milliseconds
+        ("seen > timestamp '2024-01-02 00:00:00.123999'", True),  # truncated to milliseconds
         ("seen > timestamp '2024-01-02 00:00:00.125'", False),
         ("cast(seen as date) = date '2024-01-03'", False),
         ("date_trunc('month', seen) = timestamp '2024-02-01'", False),
@@ -264,7 +264,7 @@ NAMED = FULL.replace('"name": 10', '"name": 3')
         ("null", False),
     ],
 )
-def test_plain_predicates(where: str, keep: bool) -> None:
+def test_pruning_by_simple_predicates_keeps_the_expected_files(where: str, keep: bool) -> None:
     assert kept(where, simple(FULL)) is keep
 
 
@@ -281,7 +281,7 @@ def test_plain_predicates(where: str, keep: bool) -> None:
         ("coalesce(name, 'zz') = 'zz'", True),
     ],
 )
-def test_text_between_bounds(where: str, keep: bool) -> None:
+def test_pruning_by_text_predicates_keeps_the_expected_files(where: str, keep: bool) -> None:
     assert kept(where, simple(NAMED)) is keep
 
 
@@ -301,17 +301,17 @@ def test_text_between_bounds(where: str, keep: bool) -> None:
         '{"minValues": {"id": 10, "seen": "yesterday", "price": "x", "st": 7}}',
     ],
 )
-def test_statistics_that_cannot_be_read_keep_the_file(stats: str | None) -> None:
+def test_unreadable_statistics_keep_the_file(stats: str | None) -> None:
     assert kept("id = 15 and price = 3 and seen > timestamp '2024-01-01'", simple(stats))
 
 
-def test_partition_values_that_cannot_be_read_keep_the_file() -> None:
+def test_unreadable_partition_values_keep_the_file() -> None:
     assert kept("day = '2024-05-06'", simple(None, day="06/05/2024"))
     assert not kept("day = '2024-05-06'", simple(None, day=""))
     assert kept("day is null", simple(None, day=None))
 
 
-def test_a_whole_listing_is_pruned_in_one_pass() -> None:
+def test_a_listing_of_200_000_files_is_pruned_in_one_pass() -> None:
     start, count = date(2024, 1, 1), 200_000
     days = pa.array([str(start + timedelta(days=n)) for n in range(100)])
     texts = days.take(pa.array([n % 100 for n in range(count)]))
@@ -328,19 +328,19 @@ def test_a_whole_listing_is_pruned_in_one_pass() -> None:
     assert len(may_match(files.slice(0, 0), table, parse_predicate("id = 1"))) == 0
 
 
-def test_nan_is_above_every_number() -> None:
+def test_nan_is_greater_than_every_number() -> None:
     assert compare(float("nan"), float("inf")) == 1
     where = bind(parse_predicate("x > 100"), SIMPLE)
     assert evaluate(where, {"x": float("nan")}) is True
 
 
-def test_timestamps_are_utc() -> None:
+def test_timestamp_literals_without_a_zone_are_utc() -> None:
     where = bind(parse_predicate("at >= timestamp '2024-05-06 01:02:03'"), SIMPLE)
     assert evaluate(where, {"at": datetime(2024, 5, 6, 1, 2, 3, tzinfo=UTC)}) is True
 
 
 @pytest.mark.parametrize("type_", ["timestamp", "timestamp_ntz"])
-def test_bounds_at_the_ends_of_time_keep_the_file(type_: str) -> None:
+def test_bounds_at_the_limits_of_the_timestamp_range_keep_the_file(type_: str) -> None:
     schema = pa.schema([("t", pa.timestamp("us", "UTC" if type_ == "timestamp" else None))])
     zone = "Z" if type_ == "timestamp" else ""
     stats = {
@@ -356,7 +356,7 @@ def test_bounds_at_the_ends_of_time_keep_the_file(type_: str) -> None:
 
 
 def file_of(low: Any, high: Any, *, rows: int = 2) -> DataFile:
-    """A file with bounds for ``x`` and no NULL."""
+    """Return a file with bounds for ``x`` and no NULL."""
     stats = {"numRecords": rows, "minValues": {"col-x": low}, "maxValues": {"col-x": high},
              "nullCount": {"col-x": 0}}  # fmt: skip
     return DataFile("f", 1, 1, {}, json.dumps(stats))
@@ -368,8 +368,8 @@ def stays(file: DataFile, kind: pa.DataType, where: str, **params: object) -> bo
     return file_may_match(file, layout(schema), predicate)
 
 
-def test_months_are_no_monotone_shift_of_timestamps() -> None:
-    """Hazard 34: January 30 at 23:00 and January 31 at 01:00 change places by a month."""
+def test_adding_months_to_timestamps_is_not_monotone() -> None:
+    """Hazard 34: adding a month to January 30, 23:00 and January 31, 01:00 reverses their order."""
     where = "x + interval '1' month > timestamp '2023-02-28 12:00:00'"
     file = file_of("2023-01-30T23:00:00.000", "2023-01-31T01:00:00.000")
     assert stays(file, pa.timestamp("us"), where)
@@ -390,15 +390,15 @@ def test_months_are_no_monotone_shift_of_timestamps() -> None:
         "cast(x as float) = cast(:f as float)",
     ],
 )
-def test_a_decimal_meets_a_double_as_the_evaluator_has_it(where: str) -> None:
-    """Hazard 34: Arrow's cast of a decimal to a double is an ulp off."""
+def test_pruning_compares_a_decimal_with_a_double_as_the_evaluator_does(where: str) -> None:
+    """Hazard 34: Arrow's cast of a decimal to a double is off by one unit in the last place."""
     value = Decimal("9025684103.8753")
     file = file_of(float(value), float(value))
     params = {"f": float(value)} if ":f" in where else {}
     assert stays(file, pa.decimal128(18, 4), where, **params)
 
 
-def test_a_long_meets_a_double_as_the_evaluator_has_it() -> None:
+def test_pruning_compares_a_long_with_a_double_as_the_evaluator_does() -> None:
     held = 2**53 + 1
     for number in (held, held + 2, -held, 2**63 - 1):
         file = file_of(number, number)
@@ -406,19 +406,21 @@ def test_a_long_meets_a_double_as_the_evaluator_has_it() -> None:
         assert not stays(file, pa.int64(), "cast(x as double) = :f", f=float(number) * 1.001)
 
 
-def test_a_function_of_null_is_null_though_its_operand_is_not() -> None:
+def test_a_function_with_a_null_operand_is_null_though_another_operand_is_not() -> None:
     assert stays(file_of(1, 2), pa.int64(), "(x + cast(null as long)) is null")
 
 
 @pytest.mark.parametrize("where", ["x + cast('-Infinity' as double) in (:nan)", "not x + :inf > 5"])
-def test_a_sum_of_infinities_is_nan(where: str) -> None:
+def test_a_predicate_on_a_sum_that_may_be_nan_keeps_the_file(where: str) -> None:
     params = {"nan": float("nan")} if ":nan" in where else {"inf": float("inf")}
     nothing = DataFile("f", 1, 1, {}, json.dumps({"numRecords": 1}))
     assert stays(nothing, pa.float64(), where, **params)
 
 
-def test_bounds_of_a_file_from_before_a_column_was_widened_are_those_of_floats() -> None:
-    """The shortest texts of the floats 0.1 and 0.7 are a double below and one above them."""
+def test_float_bounds_of_a_column_widened_to_double_keep_matching_files() -> None:
+    """The shortest texts of the floats 0.1 and 0.7 are doubles slightly below and above these
+    floats.
+    """
     for text, value in ((0.1, 0.10000000149011612), (0.7, 0.699999988079071)):
         file = file_of(text, text)
         for held in (text, value):
@@ -429,7 +431,7 @@ def test_bounds_of_a_file_from_before_a_column_was_widened_are_those_of_floats()
     assert not stays(file_of(0.7, 0.8), pa.float64(), "x < 0.6999999e0")
 
 
-def test_zeros_are_equal_whatever_their_sign() -> None:
+def test_positive_and_negative_zero_are_equal_in_pruning() -> None:
     for zero in (0.0, -0.0):
         assert not stays(file_of(zero, zero), pa.float64(), "x < 0e0")
         for where in ("x = 0e0", "x = :z", "x >= :z and x <= :z", "x in (:z, 7)"):
@@ -437,7 +439,7 @@ def test_zeros_are_equal_whatever_their_sign() -> None:
             assert stays(file_of(zero, zero), pa.float64(), where, **params), (zero, where)
 
 
-def test_bounds_at_the_ends_of_time_are_followed() -> None:
+def test_functions_of_bounds_at_the_limits_of_the_timestamp_range_keep_the_file() -> None:
     file = file_of("0001-01-01T00:00:00.000", "9999-12-31T23:59:59.999")
     for where in ("date_trunc('day', x) > timestamp '9999-12-01 00:00:00'", "year(x) < 2"):
         assert stays(file, pa.timestamp("us"), where)
@@ -445,7 +447,7 @@ def test_bounds_at_the_ends_of_time_are_followed() -> None:
     assert stays(file, pa.timestamp("us"), f"x in ({listed})")
 
 
-def test_infinities_are_outside_of_bounds_that_do_not_include_them() -> None:
+def test_bounds_that_may_omit_infinities_keep_the_file() -> None:
     for low, high in (("-Infinity", "Infinity"), (None, None)):
         file = file_of(low, high)
         assert stays(file, pa.float64(), "x > 1e308")
@@ -454,7 +456,7 @@ def test_infinities_are_outside_of_bounds_that_do_not_include_them() -> None:
 
 @pytest.mark.parametrize("where", ["{} in (1, 2)", "{} in (1, null)", "not {} in (1, 2)"])
 @pytest.mark.parametrize("null", ["nullif(1, 1)", "case when false then 1 end"])
-def test_a_constant_that_is_computed_to_null_is_in_no_list(where: str, null: str) -> None:
+def test_a_constant_that_evaluates_to_null_is_in_no_list(where: str, null: str) -> None:
     assert not stays(file_of(1, 2), pa.int64(), where.format(null))
     assert stays(file_of(1, 2), pa.int64(), f"({where.format(null)}) is null")
 
@@ -471,5 +473,5 @@ def test_a_constant_that_is_computed_to_null_is_in_no_list(where: str, null: str
         ("case when null = null then null else null end = null", False),
     ],
 )
-def test_nulls_without_a_type_are_compared(where: str, keep: bool) -> None:
+def test_untyped_nulls_can_be_compared(where: str, keep: bool) -> None:
     assert stays(file_of(1, 2), pa.int64(), where) is keep

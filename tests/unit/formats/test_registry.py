@@ -1,4 +1,4 @@
-"""The format of a table, as its directory decides it."""
+"""The format of a table, recognised by its directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.by_hand import outcome
 
 
 class Cleaned:
-    """A format whose version 3 is cleaned up between the look for it and its opening."""
+    """A format whose version 3 is cleaned up after it was found and before it is opened."""
 
     name = "iceberg"
 
@@ -41,7 +41,7 @@ def loading(loaded: list[str]) -> Formats:
     return Formats(later={"iceberg": Later(made, newest)})
 
 
-def test_a_format_is_loaded_for_a_table_of_it_alone() -> None:
+def test_a_format_is_loaded_only_for_a_table_of_that_format() -> None:
     loaded: list[str] = []
     formats = loading(loaded)
     with pytest.raises(TableNotFound, match="no iceberg table"):
@@ -52,5 +52,5 @@ def test_a_format_is_loaded_for_a_table_of_it_alone() -> None:
     assert loaded == ["iceberg"]
 
 
-def test_a_version_that_was_cleaned_up_since_it_was_found_is_looked_for_again() -> None:
+def test_a_version_cleaned_up_after_it_was_found_is_searched_for_again() -> None:
     assert outcome(loading([]).open("t", "t")) == "version 4"  # type: ignore[comparison-overlap]

@@ -1,4 +1,6 @@
-"""A map in HEAD that is cut into leaves says what a plain map would, in bounded pieces."""
+"""A map in HEAD that is cut into leaves has the content of a plain map, in pieces of limited
+size.
+"""
 
 import bisect
 import sys
@@ -41,7 +43,7 @@ def small_leaves(monkeypatch):
 
 
 def stored(found, made, bodies):
-    """The map as it is read back once what is new of it was stored."""
+    """Store the new leaves of the map; return the map as it is read back."""
     for ref in found.unread():
         found.take(ref, bodies[ref.key])
     plan = found.planned(made)
@@ -61,7 +63,7 @@ def fetch(found, bodies, names=None):
 
 @settings(max_examples=how_many(50, whole=300), deadline=None)
 @given(CHANGES)
-def test_a_map_says_the_same_in_leaves_as_whole(changes):
+def test_a_map_in_leaves_has_the_content_of_a_plain_map(changes):
     plain, found, bodies = {}, NameMap(), {}
     for made, change in enumerate(changes):
         plain = {k: v for k, v in (plain | change).items() if v is not None}
@@ -77,7 +79,7 @@ def test_a_map_says_the_same_in_leaves_as_whole(changes):
         assert bool(whole) == bool(plain)
 
 
-def test_a_change_rewrites_the_leaves_it_touches_and_no_other():
+def test_a_change_rewrites_only_the_leaves_that_it_touches():
     bodies = {}
     whole = TableMap({f"t{n:03}": TableState(f"id{n}", n) for n in range(40)})
     found = stored(whole, 1, bodies)
@@ -89,14 +91,14 @@ def test_a_change_rewrites_the_leaves_it_touches_and_no_other():
     assert [ref.made for ref in found.refs if ref not in before] == [2]
 
 
-def test_a_leaf_that_is_written_as_it_was_is_not_rewritten():
+def test_writing_an_unchanged_value_rewrites_no_leaf():
     bodies = {}
     found = stored(TableMap({f"t{n}": TableState("id", n) for n in range(9)}), 1, bodies)
     again = stored(found.updated({"t3": TableState("id", 3)}), 2, bodies)
     assert again.refs == found.refs
 
 
-def test_a_leaf_that_outgrows_its_limit_is_cut_and_each_stays_below_it():
+def test_a_leaf_that_outgrows_its_limit_is_cut_into_smaller_ones():
     bodies, found = {}, NameMap()
     for number in range(200):
         found = stored(found.updated({f"n{number * 7919 % 1000:04}": "v" * 5}), number, bodies)
@@ -110,7 +112,7 @@ def test_a_leaf_that_outgrows_its_limit_is_cut_and_each_stays_below_it():
         assert fetch(found, bodies, [name]) in ([ref], [])
 
 
-def test_a_table_whose_leaf_was_not_fetched_is_never_taken_for_absent():
+def test_a_map_never_reports_a_table_of_an_unfetched_leaf_as_absent():
     bodies = {}
     found = stored(TableMap({f"t{n}": TableState("id", n) for n in range(9)}), 1, bodies)
     for look in (
@@ -139,7 +141,7 @@ def test_leaves_fetched_by_another_map_of_the_lake_are_not_fetched_again():
     assert [ref.made for ref in missing] == [2]
 
 
-def test_threads_that_fetch_leaves_of_one_map_lose_none():
+def test_threads_that_fetch_leaves_of_one_map_concurrently_lose_none():
     bodies = {}
     cut = stored(TableMap({f"t{n:04}": TableState("id", n) for n in range(900)}), 1, bodies)
     interval = sys.getswitchinterval()
@@ -159,7 +161,7 @@ def test_threads_that_fetch_leaves_of_one_map_lose_none():
         sys.setswitchinterval(interval)
 
 
-def test_a_leaf_that_does_not_hold_what_its_name_says_is_corrupt():
+def test_a_leaf_whose_content_does_not_match_its_name_is_corrupt():
     bodies = {}
     found = stored(TableMap({f"t{n}": TableState("id", n) for n in range(9)}), 1, bodies)
     ref = found.refs[0]
@@ -171,14 +173,14 @@ def test_a_leaf_that_does_not_hold_what_its_name_says_is_corrupt():
 @pytest.mark.parametrize(
     "listed", ['[["b",1,"00"]]', '[["",1,"00"],["b",1,"00"],["b",1,"01"]]', '[["",1]]', "[]", "7"]
 )
-def test_a_list_of_leaves_that_is_no_such_list_is_corrupt(listed):
+def test_a_malformed_list_of_leaves_is_corrupt(listed):
     body = encode(empty_head("lake", "root", "0", 1)).decode()
     broken = body.replace('"root":"root"', f'"root":"root","tables":{listed}')
     with pytest.raises(CorruptObject, match="not a valid head"):
         decode("_lakevilla/HEAD.json", broken.encode(), Head)
 
 
-def test_a_map_below_the_limit_is_stored_in_head_as_before():
+def test_a_map_below_the_size_limit_is_stored_within_head():
     states = {"b": TableState("id", 1)}
     head = successor(empty_head("l", "r", "0", 1), nonce="1", now_ms=1, tables=states)
     assert head.tables.planned(1) is None
@@ -191,7 +193,7 @@ def wide(sequence, tables):
     return CommitSummary(sequence, 0, "transaction", f"txn{sequence}", "00", touched)
 
 
-def test_wide_commits_leave_head_before_it_grows_large():
+def test_commits_to_many_tables_move_to_pages_before_head_grows_large():
     head = empty_head("lake", "root", "0", 1)
     pages = 0
     for sequence in range(1, 120):
@@ -211,7 +213,7 @@ def test_wide_commits_leave_head_before_it_grows_large():
     assert 2 < pages < 20
 
 
-def test_one_commit_that_is_wider_than_the_limit_leaves_head_once_other_commits_follow():
+def test_a_commit_wider_than_the_limit_moves_to_a_page_after_the_next_commit():
     head = empty_head("lake", "root", "0", 1)
     head = successor(head, nonce="1", now_ms=1, commits=[wide(1, 5000)])
     assert not overfull(head), "the last commit tells what time HEAD is of"

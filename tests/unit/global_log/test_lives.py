@@ -1,4 +1,4 @@
-"""The summaries in HEAD show which tables came into the lake and went out of it, and when."""
+"""Summaries in HEAD show which table ids entered and left the lake, and with which commit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lakevilla.global_log.head import CommitSummary, Head, TableState, Touch, em
 
 
 def after(head: Head, tables: dict[str, TableState], *touched: str) -> Head:
-    """``head`` with one commit for each of ``touched``, all in one replacement."""
+    """Return ``head`` with one commit for each item of ``touched``, all in one replacement."""
     commits = [
         CommitSummary(
             head.sequence + number, 0, "transaction", f"t{number}", "", {table: Touch(published=0)}
@@ -19,7 +19,7 @@ def after(head: Head, tables: dict[str, TableState], *touched: str) -> Head:
 
 
 def epochs(head: Head) -> list[tuple[str | None, str | None]]:
-    """(left, entered) of each commit."""
+    """Return (left, entered) of each commit."""
     touches = [touch for commit in head.commits for touch in commit.tables.values()]
     return [(touch.left, touch.entered) for touch in touches]
 
@@ -27,7 +27,7 @@ def epochs(head: Head) -> list[tuple[str | None, str | None]]:
 EMPTY = empty_head("lake", "root", "0", 1)
 
 
-def test_a_table_comes_goes_and_comes_again() -> None:
+def test_a_table_that_is_created_dropped_and_created_again_enters_and_leaves_each_time() -> None:
     head = after(EMPTY, {"a": TableState("A", 0)}, "a")
     head = after(head, {"a": TableState("A", 1)}, "a")
     head = after(head, {"a": TableState("A", 1, dropped=True)}, "a")
@@ -36,19 +36,21 @@ def test_a_table_comes_goes_and_comes_again() -> None:
     assert epochs(head) == [(None, "A"), (None, None), ("A", None), (None, "B"), ("B", "C")]
 
 
-def test_of_several_in_one_replacement_the_first_brings_in_and_the_last_takes_out() -> None:
+def test_the_first_of_several_commits_in_one_replacement_adds_a_table_and_the_last_drops_it() -> (
+    None
+):
     head = after(EMPTY, {"a": TableState("A", 0)}, "a", "a", "a")
     head = after(head, {"a": TableState("A", 0, dropped=True)}, "a", "a")
     assert epochs(head) == [(None, "A"), (None, None), (None, None), (None, None), ("A", None)]
 
 
-def test_a_table_may_come_and_go_in_one_replacement() -> None:
+def test_a_table_may_enter_and_leave_the_lake_in_one_replacement() -> None:
     gone = {"a": TableState("A", -1, dropped=True)}
     assert epochs(after(EMPTY, gone, "a", "a")) == [(None, "A"), ("A", None)]
-    # Made and dropped by one transaction: it never was in the lake.
+    # Made and dropped by one transaction, the table never was in the lake.
     assert epochs(after(EMPTY, gone, "a")) == [(None, None)]
 
 
-def test_a_replacement_says_nothing_of_a_table_that_it_does_not_touch() -> None:
+def test_a_commit_shows_no_entry_or_exit_of_tables_that_it_does_not_touch() -> None:
     head = after(EMPTY, {"a": TableState("A", 0), "b": TableState("B", 0)}, "a", "b")
     assert epochs(after(head, {"b": TableState("B", 1)}, "b"))[2:] == [(None, None)]

@@ -1,4 +1,4 @@
-"""Finding the newest of a log of numbered objects, and what that costs."""
+"""The search for the newest of a log of numbered objects, and its costs."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ PREFIX = "_lakevilla/heads"
 
 
 def log_of(count):
-    """A store that holds the numbers 1 to ``count``."""
+    """A store that has the numbers 1 to ``count``."""
     store = SimulatedStore(replaces=False)
     for number in range(1, count + 1):
         store.put(entry_key(PREFIX, number), str(number).encode(), ABSENT)
@@ -25,7 +25,7 @@ def log_of(count):
 
 
 def counted(store, program, seen):
-    """Run a program, and count requests and rounds."""
+    """Run a program, and count its requests and rounds."""
     answer = None
     while True:
         try:
@@ -49,25 +49,25 @@ def found(store, known, **options):
     return None if entry is None else entry[0], dict(seen)
 
 
-def test_while_nothing_is_new_it_costs_one_request():
+def test_a_search_for_newer_entries_that_finds_none_costs_one_request():
     store = log_of(7)
     assert found(store, 7) == (None, {"rounds": 1, "requests": 1})
     assert found(log_of(0), 0)[0] is None
 
 
-def test_one_step_behind_it_costs_two_gets():
+def test_a_search_from_one_entry_behind_costs_two_gets():
     assert found(log_of(7), 6) == (7, {"rounds": 2, "requests": 2})
 
 
 @pytest.mark.parametrize("known", [0, 1, 5, 900, 8_999, 9_998])
-def test_however_far_behind_it_costs_few_rounds(known):
+def test_a_search_from_far_behind_costs_at_most_nine_rounds(known):
     number, cost = found(log_of(10_000), known)
     assert number == 10_000
     assert cost["rounds"] <= 9
     assert cost["requests"] <= 26
 
 
-def test_a_new_process_finds_the_last_of_10_000():
+def test_a_new_process_finds_the_last_of_10_000_entries_in_eight_rounds():
     number, cost = found(log_of(10_000), 0, is_far=True)
     assert number == 10_000
     assert cost == {"rounds": 8, "requests": 24}
@@ -76,7 +76,7 @@ def test_a_new_process_finds_the_last_of_10_000():
 @pytest.mark.parametrize(
     ("count", "heads", "rounds"), [(10, 1, 4), (999, 1, 4), (1_000, 11, 6), (5_000, 11, 6)]
 )
-def test_a_new_process_lists_less_than_one_page_of_a_log_however_long(count, heads, rounds):
+def test_a_new_process_lists_less_than_one_page_however_long_the_log(count, heads, rounds):
     store, kinds = log_of(count), Counter()
 
     class Counting:
@@ -108,17 +108,17 @@ def test_a_search_finds_the_newest_entry_of_a_log_of_any_length(monkeypatch, is_
         assert found(store, count, is_far=is_far)[0] in (None, count)
 
 
-def test_an_old_list_hides_nothing(monkeypatch):
-    """The list only says from where to look on: the last word is a GET of the next number."""
+def test_an_outdated_list_does_not_hide_newer_entries(monkeypatch):
+    """The list only gives the start of the search: a GET of the next number decides."""
     store = log_of(40)
     listed = store.list
-    monkeypatch.setattr(store, "list", lambda *given: listed(*given)[30:])  # the highest come first
+    monkeypatch.setattr(store, "list", lambda *given: listed(*given)[30:])  # newest first
     assert found(store, 0, is_far=True)[0] == 40
     monkeypatch.setattr(store, "list", lambda *given: [])
     assert found(store, 5)[0] == 40
 
 
-def test_objects_that_are_no_entries_are_passed_over():
+def test_objects_with_other_names_in_a_numbered_log_are_ignored():
     store = log_of(4)
     for name in ("notes.txt", "00000000000000000009.json.bak", f"{9:020}.json/x.json"):
         store.put(f"{PREFIX}/{name}", b"", ABSENT)
@@ -126,7 +126,7 @@ def test_objects_that_are_no_entries_are_passed_over():
 
 
 @pytest.mark.parametrize("known", [0, 1])
-def test_an_entry_that_was_deleted_by_hand_is_reported_by_its_key(known):
+def test_an_entry_deleted_by_hand_is_reported_with_its_key(known):
     store = log_of(40)
     store.delete(entry_key(PREFIX, 20))
     with pytest.raises(CorruptObject, match=f"{20:020}.json is missing") as caught:

@@ -1,4 +1,4 @@
-"""Summaries of commits: they never cover less than the commit wrote."""
+"""Summaries of commits: they never cover less than the commit has written."""
 
 from __future__ import annotations
 
@@ -39,42 +39,42 @@ def reported(file: DataFile, allowance: int = SUMMARY_BYTES) -> object:
     return msgspec.json.decode(statistics_text(summary.added[0]))
 
 
-def test_bounds_are_those_of_the_log() -> None:
+def test_bounds_of_a_summary_equal_those_of_the_log() -> None:
     known = stats(id=(1, 7, 0), name=("a", "b\u00e9", 1))
     assert reported(added(known)) == known
 
 
-def test_only_columns_that_lead_the_table_are_summarized() -> None:
+def test_only_the_leading_columns_of_a_table_are_summarized() -> None:
     known = stats(
         id=(1, 7, 0), name=("a", "b", 1), at=("x", "y", 0), price=(1, 2, 0), far=(1, 1, 0)
     )
     assert set(reported(added(known))["minValues"]) == set(COLUMNS[:4])  # type: ignore[index]
 
 
-def test_a_number_keeps_every_digit() -> None:
+def test_a_number_in_a_summary_keeps_every_digit() -> None:
     text = '{"numRecords":1,"minValues":{"price":0.10000000000000000001},"maxValues":{}}'
     summary = summarize([Change(adds=(added(text),))], COLUMNS, SUMMARY_BYTES)
     assert summary is not None
     assert '"price":0.10000000000000000001' in statistics_text(summary.added[0])
 
 
-def test_a_file_that_nothing_is_known_of_makes_no_summary() -> None:
+def test_a_file_without_readable_statistics_gives_no_summary() -> None:
     for unknown in (None, "", "{", '{"numRecords":', "[]", '{"minValues":3}'):
         assert summarize([Change(adds=(added(unknown),))], COLUMNS, SUMMARY_BYTES) is None
 
 
-def test_partition_values_alone_are_enough_for_a_summary() -> None:
+def test_a_file_with_only_partition_values_gives_a_summary() -> None:
     summary = summarize([Change(adds=(added(None, day="2024-01-01"),))], COLUMNS, SUMMARY_BYTES)
     assert summary is not None
     assert summary.added[0].partition_values == {"day": "2024-01-01"}
 
 
-def test_a_column_without_room_is_left_out_and_the_others_stay() -> None:
+def test_a_column_that_does_not_fit_the_size_limit_is_left_out_and_the_others_stay() -> None:
     known = stats(id=(1, 7, 0), name=("a" * 200, "b" * 200, 0), price=(1, 2, 0))
     assert set(reported(added(known), 120)["minValues"]) == {"id", "price"}  # type: ignore[index]
 
 
-def test_a_nested_column_is_left_out() -> None:
+def test_a_nested_column_is_left_out_of_a_summary() -> None:
     nested = {
         "numRecords": 1,
         "minValues": {"id": 1, "name": {"first": "a"}},
@@ -84,13 +84,13 @@ def test_a_nested_column_is_left_out() -> None:
     assert set(reported(added(nested))["minValues"]) == {"id"}  # type: ignore[index]
 
 
-def test_a_new_deletion_vector_makes_another_file() -> None:
+def test_a_file_with_a_new_deletion_vector_has_another_fingerprint() -> None:
     vector = DeletionVector("u", "abc", 10, 1, offset=1)
     plain = RemovedFile("p")
     assert fingerprint(plain.ref) != fingerprint(RemovedFile("p", deletion_vector=vector).ref)
 
 
-def test_a_summary_survives_the_store() -> None:
+def test_a_summary_is_unchanged_after_encoding_and_decoding() -> None:
     change = Change(adds=(added(stats(id=(1, 7, 0))),), removes=(RemovedFile("gone"),))
     summary = summarize([change], COLUMNS, SUMMARY_BYTES)
     assert summary is not None

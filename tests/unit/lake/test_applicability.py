@@ -1,4 +1,4 @@
-"""The decided commits that are not in the log, and those that can't be added any more."""
+"""The pending commits that the log lacks, and those of them that can't be added any more."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def unfit(context: Context, head: Head, *changes: Change) -> int | None:
     return outcome(first_unfit(context, head, "t", context.tails["t"], refs, parts))
 
 
-def test_a_commit_that_the_log_holds_counts_as_published(context: Context) -> None:
+def test_a_commit_that_the_log_has_counts_as_published(context: Context) -> None:
     head = pending(context)
     tail = context.tails["t"]
     assert [ref.sequence for ref in unpublished(head, "t", tail)] == [2, 3]
@@ -57,7 +57,9 @@ def test_a_commit_that_the_log_holds_counts_as_published(context: Context) -> No
     assert unpublished(head, "another", tail) == ()
 
 
-def test_the_first_that_lost_a_file_is_unfit_though_it_was_brought_back(context: Context) -> None:
+def test_the_first_commit_whose_file_was_removed_is_unfit_even_if_the_file_was_added_again(
+    context: Context,
+) -> None:
     head = pending(context)
     commits = Change(adds=(NEW,)), rewritten(OLD, NEW)
     assert unfit(context, head, *commits) is None
@@ -67,14 +69,14 @@ def test_the_first_that_lost_a_file_is_unfit_though_it_was_brought_back(context:
     assert unfit(context, head, *commits) == 1
 
 
-def test_ones_own_entries_make_nothing_unfit(context: Context) -> None:
+def test_commits_of_the_lake_itself_make_no_pending_commit_unfit(context: Context) -> None:
     head = pending(context)
     change = rewritten(OLD, NEW)
     by_hand.with_entry(context, context.tails["t"], change, head=head, sequence=2)
     assert unfit(context, head, change, change) is None
 
 
-def test_files_are_checked_once_they_are_so_old_that_other_clients_may_delete_them(
+def test_data_files_are_checked_once_they_are_old_enough_to_be_vacuumed_by_other_clients(
     context: Context, clock: by_hand.StoppedClock
 ) -> None:
     head = pending(context, 1)
@@ -88,10 +90,12 @@ def test_files_are_checked_once_they_are_so_old_that_other_clients_may_delete_th
         assert outcome(first_unfit(context, head, "t", tail, refs, parts), answer) == index
 
 
-def test_a_new_property_does_not_concern_readers_of_the_state_before_it(
+def test_a_new_property_does_not_matter_to_readers_bound_before_it(
     context: Context,
 ) -> None:
-    """Another client's clean-up may take that state away at any time: then two would differ."""
+    """Another client may clean that state up at any time; then the verdicts of two readers would
+    differ.
+    """
     head = pending(context, 1)
     before = context.tails["t"]
     changes = {
@@ -109,10 +113,10 @@ def test_a_new_property_does_not_concern_readers_of_the_state_before_it(
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_fitness_is_judged_by_the_state_where_entries_are_gone(
+def test_applicability_is_judged_by_the_state_if_log_entries_were_cleaned_up(
     context: Context, asks: bool
 ) -> None:
-    """The columns may have changed in an entry that can't be read any more."""
+    """An entry that can't be read any more may have changed the columns."""
     head = pending(context)
     before = context.tails["t"]
     name = "delta.appendOnly" if asks else "x"
@@ -121,13 +125,13 @@ def test_fitness_is_judged_by_the_state_where_entries_are_gone(
     tail = dataclasses.replace(after, entries={}, snapshots={after.tip: after.snapshot})
     parts = [TablePart("one", Change(adds=(NEW,)), contract=before.snapshot.contract)] * 2
     refs = head.tables["t"].pending
-    # Each asks for the first entry; that the first commit is unfit ends it.
+    # Each judgement requests the first entry; the first unfit commit ends it.
     answers = [Missing()] if asks else [Missing(), Missing()]
     found = outcome(first_unfit(context, head, "t", tail, refs, parts), *answers)
     assert found == (0 if asks else None)
 
 
-def test_the_state_does_not_show_whether_a_commit_behind_a_pending_change_of_columns_fits(
+def test_a_state_can_not_show_whether_a_commit_after_a_pending_schema_change_fits(
     context: Context,
 ) -> None:
     head = pending(context)
@@ -148,7 +152,9 @@ def test_files_in_other_stores_never_count_as_lost() -> None:
 
 
 @pytest.mark.parametrize(("table_id", "lost"), [("one", False), ("two", True)])
-def test_a_log_that_was_made_again_is_lost(context: Context, table_id: str, lost: bool) -> None:
+def test_a_log_that_was_created_again_counts_as_lost(
+    context: Context, table_id: str, lost: bool
+) -> None:
     head = pending(context)
     del context.tails["t"]
     tail = by_hand.make_tail(context, (OLD,), table_id=table_id)
@@ -156,7 +162,7 @@ def test_a_log_that_was_made_again_is_lost(context: Context, table_id: str, lost
 
 
 def test_a_commit_is_unfit_once_another_client_has_added_its_file(context: Context) -> None:
-    """An entry that brings a file back shows that, and so does the state that it led to."""
+    """An entry that adds the file shows that, and so does the state after the entry."""
     head = pending(context)
     after = by_hand.with_entry(context, context.tails["t"], Change(adds=(NEW,)))
     refs, parts = head.tables["t"].pending[:1], [TablePart("one", Change(adds=(NEW,)))]

@@ -1,4 +1,4 @@
-"""Cached commit objects take no more memory than the budget says."""
+"""Cached commit objects take no more memory than their budget."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def body_of(number: int, files: int = 300) -> tuple[str, str, bytes]:
     return commit.txn, digest, body
 
 
-def test_memory_stays_level() -> None:
+def test_cached_commits_stay_within_their_memory_budget() -> None:
     context = by_hand.make_context()
     budget = Budget()
     context.commits = CachedObjects("place", LIMIT, budget)

@@ -1,4 +1,4 @@
-"""A data file's name says whose it is, and by which kind of commit point."""
+"""The name of a data file shows its owner, and the kind of commit point of that transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ TXN = "0199a0b1-0000-7000-8000-000000000001"
 
 @pytest.mark.parametrize("partition", ["", "day=2026-01-01", "a=1/b=x%20y"])
 @pytest.mark.parametrize(("through_head", "kind"), [(True, "h"), (False, "l")])
-def test_the_owner_is_known_by_the_path(partition: str, through_head: bool, kind: str) -> None:
+def test_the_path_of_a_data_file_shows_its_owner(
+    partition: str, through_head: bool, kind: str
+) -> None:
     path = file_path(partition, TXN, through_head, "0123456789abcdef")
     assert path.startswith(f"{partition}/" if partition else "lv-")
     assert owner_of(path) == (kind, TXN)
@@ -28,7 +30,7 @@ def test_the_owner_is_known_by_the_path(partition: str, through_head: bool, kind
         f"metadata/snap-12-lv-h-{TXN}-ab.avro",
     ],
 )
-def test_files_made_next_to_data_files_have_an_owner_too(path: str) -> None:
+def test_temporary_and_metadata_files_of_a_transaction_have_an_owner_too(path: str) -> None:
     assert owner_of(path) == ("h", TXN)
 
 
@@ -44,11 +46,11 @@ def test_files_made_next_to_data_files_have_an_owner_too(path: str) -> None:
         f"_delta_log/lv-h-{TXN}-ab.json",
     ],
 )
-def test_files_of_other_clients_have_no_owner_here(path: str) -> None:
+def test_files_of_other_clients_have_no_owner(path: str) -> None:
     assert owner_of(path) is None
 
 
-def test_no_two_files_have_one_name_in_whichever_process_they_are_made() -> None:
+def test_file_names_are_unique_over_processes_and_retries() -> None:
     namer = file_namer(by_hand.make_context(), TXN, True)
     elsewhere, retried = pickle.loads(pickle.dumps(namer)), pickle.loads(pickle.dumps(namer))
     names = [one("") for one in (namer, elsewhere, retried) for _ in range(50)]

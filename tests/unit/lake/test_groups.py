@@ -1,6 +1,4 @@
-"""A commit group: one member works for all, and a leader that fails leaves the work to the next
-one.
-"""
+"""A commit group: one member works for all; if it fails, the next member takes over."""
 
 from __future__ import annotations
 
@@ -34,14 +32,14 @@ def is_open(member: Asker) -> bool:
     return member.gate.is_open
 
 
-def test_the_first_leads_and_the_others_wait(group: Group[Asker]) -> None:
+def test_the_first_member_of_a_group_leads_and_the_others_wait(group: Group[Asker]) -> None:
     first, second, third = entered(group, 3)
     assert [group.leads(member) for member in (first, second, third)] == [True, False, False]
     assert [is_open(member) for member in (first, second, third)] == [True, False, False]
     assert group.present(2) == [first, second]
 
 
-def test_an_answer_opens_the_gates_of_those_that_it_is_for(group: Group[Asker]) -> None:
+def test_an_answer_opens_the_gates_of_the_members_that_it_is_for(group: Group[Asker]) -> None:
     first, second, third = entered(group, 3)
     group.answer({first: "done", second: "done too"})
     assert (second.answer, is_open(second), is_open(third)) == ("done too", True, False)
@@ -49,7 +47,7 @@ def test_an_answer_opens_the_gates_of_those_that_it_is_for(group: Group[Asker]) 
     assert group.leads(third), "who is answered does not lead on"
 
 
-def test_a_leader_that_leaves_hands_over_what_it_has_begun(group: Group[Asker]) -> None:
+def test_a_leader_that_leaves_passes_its_unsettled_work_to_the_next(group: Group[Asker]) -> None:
     first, second = entered(group, 2)
     noted: list[Asker] = []
     assert group.begin("sent", [first, second], noted.append)
@@ -61,7 +59,7 @@ def test_a_leader_that_leaves_hands_over_what_it_has_begun(group: Group[Asker]) 
     assert group.unsettled is None
 
 
-def test_a_member_that_has_left_a_group_is_in_no_work(group: Group[Asker]) -> None:
+def test_a_member_that_has_left_a_group_is_not_included_in_its_work(group: Group[Asker]) -> None:
     first, second = entered(group, 2)
     group.leave(second)
     group.leave(second)
@@ -86,7 +84,7 @@ def test_a_member_waits_at_its_gate_until_it_leads_or_is_answered(group: Group[A
     assert returned.value.value == "done by another"
 
 
-def test_a_leader_that_fails_leaves_the_group_to_the_next(group: Group[Asker]) -> None:
+def test_a_leader_that_fails_leaves_the_group_to_the_next_member(group: Group[Asker]) -> None:
     first, second = Asker(), Asker()
 
     def fails() -> Program[str]:
@@ -110,7 +108,7 @@ def test_a_leader_that_fails_leaves_the_group_to_the_next(group: Group[Asker]) -
     assert group.present(9) == []
 
 
-def test_threads_that_ask_for_one_name_get_one_group() -> None:
+def test_threads_that_request_the_same_name_get_the_same_group() -> None:
     groups, ready = Groups(), threading.Barrier(4)
 
     def ask(_: int) -> Group[Asker]:
@@ -123,7 +121,9 @@ def test_threads_that_ask_for_one_name_get_one_group() -> None:
 
 
 class _Struck(dict[Any, Any]):
-    """Answers whose sender gets Ctrl-C right after it has released the lock."""
+    """Answers during whose delivery the sender gets Ctrl-C, right after it has released the
+    lock.
+    """
 
     passes = 0
 
@@ -134,7 +134,7 @@ class _Struck(dict[Any, Any]):
         return super().__iter__()
 
 
-def test_ctrl_c_as_answers_are_given_leaves_no_member_waiting() -> None:
+def test_ctrl_c_during_the_delivery_of_answers_leaves_no_member_waiting() -> None:
     group: Group[Member[str]] = Group()
     leader, follower = Member[str](), Member[str]()
     group.enter(leader)

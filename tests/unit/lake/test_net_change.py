@@ -1,4 +1,4 @@
-"""Several changes of one table made into one entry."""
+"""Several changes of one table composed into one log entry."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ def added(path: str) -> DataFile:
     return DataFile(path=path, size=1, modification_time=1)
 
 
-def test_a_file_that_comes_and_goes_is_left_out() -> None:
+def test_a_file_that_is_added_and_removed_again_is_left_out() -> None:
     first, second = added("a"), added("b")
     both = compose([Change(adds=(first,)), Change(adds=(second,), removes=(removal(first),))])
     assert both.adds == (second,)
     assert both.removes == ()
 
 
-def test_change_files_are_kept_when_every_change_of_rows_has_its_own() -> None:
+def test_change_files_are_kept_if_every_change_of_rows_has_its_own() -> None:
     told = [
         Change(adds=(added(name),), change_files=(ChangeFile(f"_change_data/{name}", 1),))
         for name in "ab"

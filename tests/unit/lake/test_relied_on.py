@@ -1,4 +1,4 @@
-"""Objects that decide something by what is read in them, and all others."""
+"""Objects that a client relies on for a decision once it has read them, and all other objects."""
 
 from __future__ import annotations
 
@@ -22,5 +22,7 @@ from lakevilla.lake.context import is_relied_on
         ("sales/part-0.parquet", False),
     ],
 )
-def test_head_and_log_entries_decide(key: str, relied_on: bool) -> None:
+def test_head_and_log_entries_are_relied_on_and_other_objects_are_not(
+    key: str, relied_on: bool
+) -> None:
     assert is_relied_on(key) == relied_on

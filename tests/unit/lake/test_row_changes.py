@@ -1,4 +1,4 @@
-"""Verdicts on whether commits in between touch the rows that a transaction relied on."""
+"""Verdicts on whether later commits touch the rows that a transaction relied on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOW, HIGH = data_file("low", 0, 9), data_file("high", 10, 19)
 
 
 class Digests:
-    """Stands for an engine: it has the digest of the rows of each file, by path."""
+    """A stub of an engine with the digest of the rows of each file, by path."""
 
     def __init__(self, **digests: str) -> None:
         self.digests = digests
@@ -65,22 +65,22 @@ NEW = data_file("new", 5, 5)
             "id = 5",
             Verdict.MOVED,
         ),
-        # One side says that rows changed.
+        # Only the added file is marked as moved, so the rows count as changed.
         (rewritten(LOW, data_file("moved", 0, 9, data_change=False)), "id = 5", Verdict.CHANGED),
     ],
 )
-def test_a_verdict_follows_from_files_alone(
+def test_a_verdict_needs_no_rows_if_files_and_statistics_are_enough(
     change: Change, where: str | None, verdict: Verdict
 ) -> None:
     assert judged(change, where) is verdict
 
 
 @pytest.mark.parametrize(("after", "verdict"), [("x", Verdict.MOVED), ("y", Verdict.CHANGED)])
-def test_small_files_are_read(after: str, verdict: Verdict) -> None:
+def test_rows_of_small_rewritten_files_are_compared(after: str, verdict: Verdict) -> None:
     change = rewritten(LOW, data_file("other", 0, 9))
     engine = Digests(low="x", other=after)
     assert judged(change, "id = 5", limit=200, engine=engine) is verdict
-    # Beyond the limit nobody looks: it counts as changed.
+    # Files beyond the limit are not read: the rows count as changed.
     assert judged(change, "id = 5", limit=199, engine=engine) is Verdict.CHANGED
 
 
@@ -103,7 +103,9 @@ def struct(*fields: tuple[str, pa.DataType] | pa.Field) -> pa.DataType:
         (struct(INNER.field("a"), ("t", pa.list_(pa.int64()))), False),
     ],
 )
-def test_files_fit_a_table_whose_structs_have_grown(then: pa.DataType, fits: bool) -> None:
+def test_files_fit_a_table_whose_structs_have_got_optional_fields(
+    then: pa.DataType, fits: bool
+) -> None:
     context = by_hand.make_context()
     old = by_hand.make_tail(context, (LOW,)).snapshot
     old = old.apply(by_hand.DELTA.merge_schema(old, pa.schema([("s", INNER)])))
@@ -113,7 +115,7 @@ def test_files_fit_a_table_whose_structs_have_grown(then: pa.DataType, fits: boo
     assert still_fits(old.layout, layout) == fits
 
 
-def test_a_field_of_the_name_of_another_hides_what_was_written() -> None:
+def test_a_new_field_with_the_name_of_an_older_one_makes_files_unfit() -> None:
     context = by_hand.make_context()
     old = by_hand.make_tail(context, (LOW,)).snapshot
     mapped = TableAlteration(set_properties={"delta.columnMapping.mode": "name"})
@@ -136,7 +138,7 @@ def test_a_field_of_the_name_of_another_hides_what_was_written() -> None:
         ({"set_properties": {"note": "x"}}, True),
     ],
 )
-def test_files_fit_a_changed_table_if_nothing_more_is_asked_of_their_rows(
+def test_files_fit_a_changed_table_if_their_rows_need_not_meet_more(
     request_: dict[str, object], fits: bool
 ) -> None:
     context = by_hand.make_context()

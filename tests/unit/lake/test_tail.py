@@ -1,4 +1,4 @@
-"""A log as far as it was read: a value that forgets its oldest entries."""
+"""A tail, the part of a log read so far: an immutable value that drops its oldest entries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support import by_hand
 from tests.support.by_hand import data_file, outcome
 
 
-def test_a_tail_grows_by_one_entry_at_a_time_and_forgets_the_oldest(
+def test_a_tail_grows_by_one_entry_and_drops_the_oldest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_KEPT", 3)
@@ -32,7 +32,7 @@ def test_a_tail_refuses_an_entry_that_does_not_follow_it() -> None:
 
 
 def test_only_the_newest_two_states_keep_their_lists_of_files() -> None:
-    """Each is as long as the table: a client that lives long would hold 160 of them."""
+    """Each list is as long as the table: a long-lived client would hold 160 of them."""
     context = by_hand.make_context()
     tail = by_hand.make_tail(context, (data_file("0", 0, 9),))
     lists = []

@@ -1,4 +1,4 @@
-"""The position of a table between HEAD and its log."""
+"""The state of a table, derived from HEAD and the table's log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def context() -> Context:
 
 
 def decided(context: Context, *changes: Change) -> Head:
-    """HEAD with commits of the table that are not in its log yet."""
+    """Return a HEAD with commits of the table that are not in its log yet."""
     tail = context.tails["t"]
     head = by_hand.make_head(tail)
     pending = []
@@ -62,7 +62,7 @@ def theirs(context: Context, change: Change) -> None:
     by_hand.with_entry(context, context.tails["t"], change)
 
 
-def test_without_head_the_log_is_all(context: Context) -> None:
+def test_a_view_without_head_is_the_log(context: Context) -> None:
     theirs(context, Change(adds=(THEIRS,)))
     assert placed(context, None) == Placement(logged=1, overlay=())
     assert paths(viewed(context, None)) == ["old", "theirs"]
@@ -76,7 +76,7 @@ def test_a_decided_commit_is_laid_over_the_log(context: Context) -> None:
     assert view.log_version is None, "no version of the log shows that state"
 
 
-def test_a_commit_in_the_log_is_not_laid_over_it_again(context: Context) -> None:
+def test_a_commit_that_is_in_the_log_is_not_laid_over_it_again(context: Context) -> None:
     head = decided(context, Change(adds=(OURS,)), Change(adds=(data_file("more", 30, 39),)))
     by_hand.with_entry(context, context.tails["t"], Change(adds=(OURS,)), head=head, sequence=2)
     placement = placed(context, head)
@@ -84,7 +84,7 @@ def test_a_commit_in_the_log_is_not_laid_over_it_again(context: Context) -> None
     assert paths(viewed(context, head)) == ["more", "old", "ours"]
 
 
-def test_an_entry_of_another_client_that_fits_is_below_what_is_decided(context: Context) -> None:
+def test_a_foreign_entry_that_fits_is_placed_below_the_pending_commits(context: Context) -> None:
     head = decided(context, Change(adds=(OURS,)))
     theirs(context, Change(adds=(THEIRS,)))
     placement = placed(context, head)
@@ -94,7 +94,9 @@ def test_an_entry_of_another_client_that_fits_is_below_what_is_decided(context: 
     assert (bound.logged, bound.hidden) == (0, ())
 
 
-def test_the_log_is_used_no_further_than_what_is_decided_fits(context: Context) -> None:
+def test_the_log_is_used_up_to_the_last_entry_on_which_the_pending_commits_fit(
+    context: Context,
+) -> None:
     head = decided(context, rewritten(OLD, OURS))
     theirs(context, Change(adds=(THEIRS,)))
     theirs(context, Change(removes=(removal(OLD),)))
@@ -103,7 +105,7 @@ def test_the_log_is_used_no_further_than_what_is_decided_fits(context: Context) 
     assert paths(viewed(context, head)) == ["ours", "theirs"]
 
 
-def test_a_commit_of_a_newer_head_makes_the_cached_one_stale(context: Context) -> None:
+def test_a_log_entry_of_a_newer_head_makes_the_cached_head_stale(context: Context) -> None:
     head = by_hand.make_head(context.tails["t"])
     by_hand.with_entry(
         context, context.tails["t"], Change(adds=(OURS,)), head=head, sequence=head.sequence + 1
@@ -113,7 +115,7 @@ def test_a_commit_of_a_newer_head_makes_the_cached_one_stale(context: Context) -
     assert paths(viewed(context, head)) == ["old"]
 
 
-def test_a_table_that_was_dropped_or_made_again_is_not_shown(context: Context) -> None:
+def test_a_table_that_was_dropped_or_created_again_is_not_shown(context: Context) -> None:
     head = by_hand.make_head(context.tails["t"])
     dropped = by_hand.with_commit(head, Touch(0), state=TableState("one", 0, dropped=True))
     with pytest.raises(lv.TableNotFound, match="was dropped from this lake"):
@@ -127,7 +129,7 @@ def test_a_table_that_was_dropped_or_made_again_is_not_shown(context: Context) -
 def test_a_pending_commit_is_not_laid_over_cleaned_up_entries_that_changed_its_files(
     context: Context,
 ) -> None:
-    """HEAD would show rows twice, and have changes of other clients without a commit that names
+    """Otherwise HEAD would show rows twice, and have foreign changes without a commit that names
     them.
     """
     head = decided(context, Change(adds=(OURS,)), rewritten(OLD, OURS))
@@ -141,7 +143,7 @@ def test_a_pending_commit_is_not_laid_over_cleaned_up_entries_that_changed_its_f
     assert placement.unfit_from == placement.logged + 1
 
 
-def test_cleaned_up_entries_are_absorbed_as_foreign_where_all_pending_commits_fit(
+def test_cleaned_up_entries_are_absorbed_as_foreign_if_all_pending_commits_fit(
     context: Context,
 ) -> None:
     head = decided(context, Change(adds=(OURS,)))
@@ -169,7 +171,7 @@ def entry(change: Change) -> Entry:
         (Change(protocol={}), False, Change(protocol={}), "protocol, as the commit does"),
     ],
 )
-def test_foreign_changes_make_a_decided_commit_unfit_only_where_they_conflict(
+def test_foreign_changes_make_a_decided_commit_unfit_only_if_they_conflict(
     theirs: Change, contract: bool, part: Change, why: str | None
 ) -> None:
     found = breaks(entry(theirs), contract, TablePart("one", part))
@@ -180,7 +182,7 @@ def test_foreign_changes_make_a_decided_commit_unfit_only_where_they_conflict(
         assert why in found
 
 
-def test_nothing_fits_a_table_that_it_was_to_make() -> None:
+def test_a_commit_that_creates_a_table_is_unfit_once_another_client_has_created_it() -> None:
     part = TablePart("one", Change(), created=True)
     assert breaks(entry(Change()), False, part) == "version 7 made the table first"
 
@@ -194,7 +196,7 @@ def test_nothing_fits_a_table_that_it_was_to_make() -> None:
         ({"add_constraints": {"small": "id < 100"}}, 1),
     ],
 )
-def test_alterations_make_a_decided_rewrite_unfit_only_where_they_require_other_files(
+def test_alterations_make_a_decided_rewrite_unfit_only_if_they_require_other_files(
     context: Context, request_: dict[str, object], unfit: int | None
 ) -> None:
     head = decided(context, rewritten(OLD, OURS))

@@ -1,4 +1,4 @@
-"""Recovery: what was decided is finished by anyone, and twice equals once."""
+"""Recovery: any client finishes what was decided; a second recovery changes nothing."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def test_recovery_publishes_and_reports_the_commit_of_another_client(
     assert [event.kind for event in peer.events] == ["helping"]
 
 
-def test_a_second_time_there_is_nothing_to_do_and_nothing_is_written(
-    lake: MemoryLake, peer: Peer
-) -> None:
+def test_a_second_recovery_finds_and_writes_nothing(lake: MemoryLake, peer: Peer) -> None:
     lake.peer().decide("a", 7)
     peer.run(recover(peer.context))
     again = lake.peer()
@@ -52,9 +50,9 @@ def test_a_second_time_there_is_nothing_to_do_and_nothing_is_written(
     assert again.asked_for(Put) == again.asked_for(DeleteObject) == []
 
 
-def test_a_slow_store_on_which_it_gets_on_is_waited_for() -> None:
+def test_recovery_waits_for_a_slow_store_while_it_makes_progress() -> None:
     lake = MemoryLake(publish_timeout_seconds=10.0)
-    for number in range(4):  # each has an entry of its own
+    for number in range(4):  # each commit needs an entry of its own
         owner = lake.peer()
         txn = owner.begin()
         noting = Alter("a", {"set_properties": {"note": str(number)}})
@@ -72,7 +70,9 @@ def test_a_slow_store_on_which_it_gets_on_is_waited_for() -> None:
     assert lake.version("a") == before + 4
 
 
-def test_a_table_that_can_not_be_read_keeps_no_other_waiting(lake: MemoryLake, peer: Peer) -> None:
+def test_recovery_of_other_tables_continues_if_one_table_can_not_be_read(
+    lake: MemoryLake, peer: Peer
+) -> None:
     lake.peer().decide("a", 7)
     lake.peer().decide("b", 8)
     first = f"b/_delta_log/{0:020}.json"
@@ -83,12 +83,12 @@ def test_a_table_that_can_not_be_read_keeps_no_other_waiting(lake: MemoryLake, p
     assert {finding.table for finding in report.findings if finding.severity == "error"} == {"b"}
 
 
-def test_recovery_of_a_lake_that_was_never_written_reports_no_fault() -> None:
+def test_recovery_of_a_lake_without_head_reports_no_fault() -> None:
     peer = MemoryLake(warm=False).peer()
     assert peer.run(recover(peer.context)) == lv.Report(True)
 
 
-def test_a_decided_commit_whose_object_is_gone_is_void_and_its_owner_gets_an_error(
+def test_recovery_cancels_a_decided_commit_whose_object_is_gone_and_its_owner_gets_an_error(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = lake.peer().decide("a", 7)
@@ -104,7 +104,7 @@ def test_a_decided_commit_whose_object_is_gone_is_void_and_its_owner_gets_an_err
     assert lake.ids("a") == [0, 1, 8]
 
 
-def test_a_transaction_aborted_by_another_client_can_not_commit_and_leaves_no_record(
+def test_a_transaction_aborted_by_another_client_can_not_commit_and_its_record_is_deleted(
     lake: MemoryLake, peer: Peer
 ) -> None:
     owner = lake.peer()

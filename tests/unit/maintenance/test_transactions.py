@@ -1,4 +1,4 @@
-"""The list of transactions, by their records alone."""
+"""The list of transactions, made from their records alone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_saved_transaction_counts_as_running_until_its_lease_is_over(
     assert (info.state, info.tables, info.waits_for) == ("saved", ("a",), ())
 
 
-def test_a_record_that_was_left_behind_does_not_hide_its_commit(
+def test_a_transaction_with_a_leftover_record_is_listed_as_committed(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)
@@ -62,7 +62,7 @@ def test_a_record_that_was_left_behind_does_not_hide_its_commit(
     assert described(lake)[txn.id].state == "committed"
 
 
-def test_an_aborted_transaction_is_listed_as_aborted_though_its_record_exists(
+def test_an_aborted_transaction_with_a_leftover_record_is_listed_as_aborted(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn_id = saved(peer)
@@ -74,7 +74,7 @@ def test_an_aborted_transaction_is_listed_as_aborted_though_its_record_exists(
     assert described(lake)[txn_id].state == "aborted"
 
 
-def test_a_record_that_can_not_be_read_hides_no_other(lake: MemoryLake, peer: Peer) -> None:
+def test_an_unreadable_record_hides_no_other_record(lake: MemoryLake, peer: Peer) -> None:
     damaged, whole = saved(peer), saved(lake.peer())
     lake.store.apply(Put(record_key(damaged), b"\x00", ANY))
     records = peer.run(read_records(peer.run(list_records())))
@@ -92,7 +92,9 @@ def test_a_record_with_the_id_of_another_transaction_is_ignored(
     assert f"is the record of another transaction, '{theirs}'" in records.unreadable[mine].message
 
 
-def test_queues_have_no_places_where_no_transaction_waits(lake: MemoryLake, peer: Peer) -> None:
+def test_queues_are_not_listed_for_tables_on_which_no_transaction_waits(
+    lake: MemoryLake, peer: Peer
+) -> None:
     saved(peer)
     found = peer.run(look(peer.context, lake.head))
     assert found.markers == {}
@@ -111,7 +113,7 @@ def test_queues_have_no_places_where_no_transaction_waits(lake: MemoryLake, peer
         (1e9, MOST_LEASE_SECONDS),
     ],
 )
-def test_a_lease_is_believed_as_far_as_it_makes_sense(
+def test_the_lease_in_a_record_counts_only_within_sensible_limits(
     claimed: float | None, believed: float
 ) -> None:
     context = MemoryLake(lease_seconds=30.0).peer().context

@@ -1,4 +1,4 @@
-"""Hints: other clients' readers are pointed at the newest version of an Iceberg table."""
+"""Version hints: they lead readers of other clients to the newest version of an Iceberg table."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def peer(lake: MemoryLake) -> Peer:
 
 
 def behind(lake: MemoryLake) -> bytes:
-    """Set the hint back, as after a writer that died before it; return what it should say."""
+    """Set the hint back, as if its writer had died before writing it; return the right hint."""
     right = lake.store.get(HINT).body
     lake.store.apply(Put(HINT, b"1", ANY))
     return bytes(right)
 
 
-def test_a_hint_that_is_behind_is_reported_and_written(lake: MemoryLake, peer: Peer) -> None:
+def test_an_outdated_version_hint_is_reported_and_corrected(lake: MemoryLake, peer: Peer) -> None:
     right = behind(lake)
     tail = peer.run(open_tail(peer.context, "a"))
     (finding,) = peer.run(report_behind(peer.context, tail))
@@ -39,14 +39,14 @@ def test_a_hint_that_is_behind_is_reported_and_written(lake: MemoryLake, peer: P
     assert lake.store.get(HINT).body == right
 
 
-def test_a_correct_version_hint_is_left_alone(lake: MemoryLake, peer: Peer) -> None:
+def test_a_correct_version_hint_is_not_written_again(lake: MemoryLake, peer: Peer) -> None:
     tail = peer.run(open_tail(peer.context, "a"))
     assert peer.run(report_behind(peer.context, tail)) == []
     assert peer.run(announce_tables(peer.context, lake.head, ())) == []
     assert peer.asked_for(Put) == []
 
 
-def test_delta_tables_and_those_left_out_are_not_even_opened(lake: MemoryLake, peer: Peer) -> None:
+def test_delta_tables_and_excluded_tables_are_not_opened(lake: MemoryLake, peer: Peer) -> None:
     behind(lake)
     head = lake.head
     peer.asked.clear()

@@ -1,4 +1,4 @@
-"""The transactions ahead: by markers, read by hand, and by reservations."""
+"""The transactions ahead of another one: known by markers, here given by hand, and reservations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def context() -> Context:
 
 @pytest.fixture
 def txn(context: Context) -> TransactionState:
-    """It holds ticket 3 of table ``t``."""
+    """A transaction with ticket 3 of table ``t``."""
     txn = by_hand.begun(context, features=Feature.CT | Feature.I)
     txn.claims.queue = Queue([HeldTicket(Ticket("t", 3, "write"), State.FIRST)])
     txn.claims.record = HeldRecord(record(txn.id, [("t", 3)], []), Token("record"), 0.0)
@@ -42,7 +42,7 @@ def txn(context: Context) -> TransactionState:
 
 
 def other(context: Context, number: int, access: Access = "write") -> tuple[str, ObjectInfo, Found]:
-    """A marker of another, as it is listed and as it is read."""
+    """Return a marker of another transaction, as an entry of a list and as an object."""
     txn = context.ids.txn_id()
     key, token = marker_key("t", number), Token(f"marker-{number}-{txn}")
     body = encode(Marker(FORMAT, "n", txn, "t", number, access))
@@ -58,7 +58,7 @@ def state(txn: TransactionState) -> State:
     return txn.claims.queue.places[0].state
 
 
-def test_lower_tickets_go_first_and_higher_ones_do_not(
+def test_transactions_with_lower_tickets_are_ahead_and_those_with_higher_are_not(
     context: Context, txn: TransactionState
 ) -> None:
     first, info, body = other(context, 1)
@@ -66,13 +66,13 @@ def test_lower_tickets_go_first_and_higher_ones_do_not(
     (one,) = outcome(who_is_ahead(txn, None), [info, own(), higher], body)
     assert (one.txn, one.number, one.mine, one.key) == (first, 1, 3, marker_key("t", 1))
     assert state(txn) is State.WAITING
-    # A marker never changes: it is read once. Gone, it holds up nobody.
+    # A marker never changes, so it is read once. A deleted marker delays no transaction.
     assert [who.txn for who in outcome(who_is_ahead(txn, None), [info, own()])] == [first]
     assert outcome(who_is_ahead(txn, None), [own()]) == []
     assert state(txn) is State.FIRST
 
 
-def test_appends_pass_each_other_and_writes_pass_none(
+def test_appends_pass_each_other_and_writes_pass_nothing(
     context: Context, txn: TransactionState
 ) -> None:
     assert txn.claims.queue is not None
@@ -82,12 +82,12 @@ def test_appends_pass_each_other_and_writes_pass_none(
     assert outcome(who_is_ahead(txn, None), [info, own()]) == []
 
 
-def test_a_place_that_was_swept_is_given_up_for_one_at_the_end(
+def test_a_transaction_whose_marker_was_swept_gets_a_new_ticket_at_the_end(
     context: Context, txn: TransactionState
 ) -> None:
     assert txn.claims.queue is not None
     first, info, body = other(context, 4)
-    # Listed, ours is not there; placed anew behind the other, which is then read.
+    # The list lacks our marker; we place a new one behind the other marker, which is then read.
     (one,) = outcome(who_is_ahead(txn, None), [info], Stored(Token("placed")), body)
     assert (one.txn, one.mine) == (first, 5)
     assert txn.claims.queue.tickets == (Ticket("t", 5, "write"),)
@@ -96,7 +96,7 @@ def test_a_place_that_was_swept_is_given_up_for_one_at_the_end(
     )
 
 
-def test_a_number_that_another_takes_meanwhile_is_left_to_it(
+def test_a_ticket_number_that_another_transaction_has_taken_is_skipped(
     context: Context, txn: TransactionState
 ) -> None:
     _, _, body = other(context, 1)
@@ -105,7 +105,7 @@ def test_a_number_that_another_takes_meanwhile_is_left_to_it(
     assert held.state is State.WAITING, "whoever was met there goes first"
 
 
-def test_a_reservation_goes_before_all_tickets_of_what_is_written(
+def test_a_reservation_of_a_table_is_ahead_of_all_tickets_of_writers(
     context: Context, txn: TransactionState
 ) -> None:
     by_hand.did(txn, Append("t", ()), Change())
@@ -115,7 +115,7 @@ def test_a_reservation_goes_before_all_tickets_of_what_is_written(
     assert (one.txn, one.table, one.number, one.mine, one.key) == ("0", "t", RESERVATION, 3, "")
 
 
-def test_a_transaction_does_not_wait_for_one_that_its_own_thread_has_open(
+def test_a_transaction_does_not_wait_for_another_that_its_own_thread_has_open(
     context: Context, txn: TransactionState
 ) -> None:
     first, info, body = other(context, 1)

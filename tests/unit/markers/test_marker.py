@@ -1,4 +1,4 @@
-"""Markers are read without trusting a byte of the objects with such names."""
+"""Markers are parsed without trusting any byte of objects with such names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read(body: bytes) -> Marker:
     return read_marker(KEY, "sales/orders", 12, body)
 
 
-def test_a_key_names_table_and_ticket() -> None:
+def test_a_marker_key_names_its_table_and_its_ticket() -> None:
     assert marker_key("sales/orders", 12) == KEY
     assert markers_prefix("sales/orders") == "sales/orders/_lakevilla/markers"
     assert ticket_of(KEY) == 12
@@ -37,14 +37,16 @@ def test_a_key_names_table_and_ticket() -> None:
 
 @pytest.mark.parametrize("location", ["t", "a b/ü", "s3://other/t", "/data/t", "t\nu"])
 @pytest.mark.parametrize("number", [1, 10**9, LAST_TICKET])
-def test_a_ticket_is_read_back_from_its_key(location: str, number: int) -> None:
+def test_a_ticket_number_is_unchanged_after_formatting_and_parsing_its_key(
+    location: str, number: int
+) -> None:
     assert ticket_of(marker_key(location, number)) == number
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "00000000000000000000.json",  # the reservations of HEAD
+        "00000000000000000000.json",  # the number of reservations in HEAD
         f"{LAST_TICKET + 1}.json",
         "99999999999999999999.json",
         "12.json",
@@ -57,7 +59,7 @@ def test_a_ticket_is_read_back_from_its_key(location: str, number: int) -> None:
         "README.md",
     ],
 )
-def test_object_names_that_are_no_tickets_give_none(name: str) -> None:
+def test_object_names_that_are_no_tickets_are_ignored(name: str) -> None:
     assert ticket_of(f"t/_lakevilla/markers/{name}") is None
 
 
@@ -79,14 +81,14 @@ def test_a_marker_that_contradicts_its_key_is_corrupt(change: dict[str, object],
     assert raised.value.key == KEY
 
 
-def test_a_marker_of_a_newer_format_is_distinguished_whatever_else_it_holds() -> None:
+def test_a_marker_of_a_newer_format_is_recognised_whatever_else_it_has() -> None:
     for body in (encode(msgspec.structs.replace(MARKER, format=2)), b'{"format":2,"x":[]}'):
         with pytest.raises(UnsupportedFormat, match="format version 2"):
             read(body)
 
 
 @given(st.data())
-def test_mutated_bytes_give_a_marker_or_an_error_of_ours(data: st.DataObject) -> None:
+def test_mutated_marker_bytes_give_a_marker_or_a_library_error(data: st.DataObject) -> None:
     body = bytearray(BODY)
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(body)))
@@ -102,7 +104,7 @@ def test_mutated_bytes_give_a_marker_or_an_error_of_ours(data: st.DataObject) ->
 
 
 @given(st.binary(max_size=200) | st.text().map(str.encode) | st.just(b"[" * 100_000))
-def test_any_bytes_at_all_give_an_error_of_ours(body: bytes) -> None:
+def test_arbitrary_bytes_as_a_marker_give_a_library_error(body: bytes) -> None:
     with pytest.raises(LakeVillaError):
         read(body)
 
@@ -116,5 +118,5 @@ def test_a_marker_with_a_field_of_another_type_is_corrupt(value: object) -> None
             marker = read(body)
         except (CorruptObject, UnsupportedFormat):
             continue
-        # Only the format and the nonce may be another value of their type.
+        # Other values of the same type are possible only in the fields format and nonce.
         assert msgspec.structs.replace(marker, format=1, nonce=MARKER.nonce) == MARKER

@@ -1,4 +1,4 @@
-"""The life of a ticket: the table of states, its diagram, and the order of tickets."""
+"""The states of a ticket: the table of transitions, its diagram, and the order of tickets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.drawing import arrows_of, shown_in
 
 LIVE = set(State) - TERMINAL
 
-#: Written down a second time, by hand, from the design (design, sections 5 and 7).
+#: Written a second time, by hand, from the design (design, sections 5 and 7).
 EXPECTED = {
     ("placing", "TAKEN", "placing"),
     ("placing", "PLACED_BEHIND", "waiting"),
@@ -54,7 +54,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Happening)))
-def test_each_event_moves_each_state_as_the_design_says_or_raises(
+def test_each_event_leads_to_the_state_in_the_design_or_raises(
     state: State, event: Happening
 ) -> None:
     targets = {to for at, happening, to in EXPECTED if (at, happening) == (state, event.name)}
@@ -68,7 +68,7 @@ def test_each_event_moves_each_state_as_the_design_says_or_raises(
     assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)
 
 
-def test_every_state_is_reached_and_ends() -> None:
+def test_every_state_of_a_ticket_is_reachable_and_leads_to_an_end() -> None:
     def reached(start: State) -> set[State]:
         seen, todo = set(), [start]
         while todo:
@@ -86,7 +86,7 @@ def test_every_state_is_reached_and_ends() -> None:
 
 
 @given(st.lists(st.sampled_from(Happening), max_size=40))
-def test_a_walk_changes_nothing_by_what_is_not_allowed(events: list[Happening]) -> None:
+def test_a_forbidden_event_changes_no_state(events: list[Happening]) -> None:
     state, placed, table = INITIAL, False, repr(TRANSITIONS)
     for event in events:
         try:
@@ -96,23 +96,23 @@ def test_a_walk_changes_nothing_by_what_is_not_allowed(events: list[Happening]) 
             continue
         assert state not in TERMINAL
         placed = placed or event in (Happening.PLACED_BEHIND, Happening.PLACED_FIRST)
-        # Nobody is in a queue, or leaves it by committing, who was not placed.
+        # No transaction is in a queue, or leaves it by committing, that was not placed.
         assert placed or after in (State.PLACING, State.ABORTED)
-        # Who was swept is not in the queue again without a new ticket.
+        # A swept transaction is not in the queue again without a new ticket.
         assert state is not State.STALE or after not in (State.WAITING, State.FIRST)
         state = after
     assert repr(TRANSITIONS) == table
 
 
-def test_the_diagram_shows_the_whole_table() -> None:
+def test_the_diagram_of_ticket_states_shows_all_transitions() -> None:
     edges = set(arrows_of(TRANSITIONS, INITIAL, TERMINAL))
     moves = {f"{at} --> {to}: {Happening[event]}" for at, event, to in EXPECTED}
     assert edges == moves | {"[*] --> placing", "freed --> [*]", "aborted --> [*]"}
-    # A colon or semicolon in a label would end it.
+    # A colon, a semicolon or a line break would end a label.
     assert not any(sign in event for event in Happening for sign in ":;\n")
 
 
-def test_the_picture_on_the_page_on_queues_shows_the_table() -> None:
+def test_the_picture_on_the_page_on_queues_shows_all_transitions() -> None:
     assert shown_in("ticket-states.svg") == arrows_of(TRANSITIONS, INITIAL, TERMINAL)
 
 
@@ -129,10 +129,12 @@ def test_reads_pass_reads_and_appends_pass_appends(ours: str, theirs: str) -> No
 
 
 @pytest.mark.parametrize(("held", "wanted"), list(itertools.product(ACCESSES, ACCESSES)))
-def test_a_ticket_covers_accesses_that_let_no_other_pass_it(held: str, wanted: str) -> None:
+def test_a_held_ticket_covers_the_same_access_and_a_write_ticket_covers_all(
+    held: str, wanted: str
+) -> None:
     covered = {("read", "read"), ("append", "append"), *(("write", a) for a in ACCESSES)}
     assert covers(held, wanted) == ((held, wanted) in covered)  # type: ignore[arg-type]
-    # What it means: whoever is let pass by what is held would be by what is wanted.
+    # Meaning: an access that passes the held ticket would also pass the wanted one.
     if covers(held, wanted):  # type: ignore[arg-type]
         for third in ACCESSES:
             assert passes(wanted, third) or not passes(held, third)  # type: ignore[arg-type]
@@ -143,7 +145,7 @@ def present(number: int, txn: str, access: str) -> tuple[Listed, Marker]:
     return Listed(number, Token(f'"{number}"')), marker
 
 
-def test_lower_tickets_of_other_transactions_are_ahead_unless_they_pass() -> None:
+def test_lower_tickets_of_other_transactions_are_ahead_unless_they_may_be_passed() -> None:
     there = [
         present(9, OTHER, "write"),
         present(4, OTHER, "append"),
@@ -174,7 +176,7 @@ def test_an_unreadable_marker_counts_as_a_writer(access: str, newer: bool) -> No
 
 
 @given(st.lists(st.tuples(st.sampled_from([ME, OTHER, "third"]), st.sampled_from(ACCESSES))))
-def test_two_that_do_not_pass_are_never_both_first_nor_both_behind(
+def test_exactly_one_of_two_transactions_that_do_not_pass_each_other_is_ahead(
     queue: list[tuple[str, str]],
 ) -> None:
     there = [present(number, txn, access) for number, (txn, access) in enumerate(queue, 1)]

@@ -1,4 +1,4 @@
-"""Placing, listing, reading and freeing markers on a store, in peace and under faults."""
+"""Placing, listing, reading and freeing markers on a store, with and without faults."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def put_now(store: SimulatedStore, key: str, body: bytes) -> None:
 
 
 def put_marker(store: SimulatedStore, number: int, access: Access = "write", **other: Any) -> str:
-    """A marker of a new transaction, which it gives."""
+    """Store a marker of a new transaction, and return its id."""
     txn = IDS.txn_id()
     marker = msgspec.structs.replace(Marker(1, IDS.nonce(), txn, T, number, access), **other)
     put_now(store, marker_key(T, number), encode(marker))
@@ -82,7 +82,7 @@ def numbers(listed: list[Listed]) -> list[int]:
 # ------------------------------------------------------------ placing and freeing
 
 
-def test_a_ticket_is_one_more_than_the_highest_present(
+def test_a_new_ticket_is_one_more_than_the_highest_present(
     store: SimulatedStore, runner: Runner
 ) -> None:
     one, two = IDS.txn_id(), IDS.txn_id()
@@ -97,7 +97,7 @@ def test_a_ticket_is_one_more_than_the_highest_present(
     assert (bodies[2].txn, bodies[2].access, bodies[2].table) == (two, "append", T)
 
 
-def test_numbers_start_again_when_a_queue_has_run_empty(runner: Runner) -> None:
+def test_ticket_numbers_start_again_after_a_queue_has_become_empty(runner: Runner) -> None:
     txn = IDS.txn_id()
     first = enter(runner, txn).ticket
     second = enter(runner, txn, "read", "t2").ticket
@@ -105,7 +105,9 @@ def test_numbers_start_again_when_a_queue_has_run_empty(runner: Runner) -> None:
     assert enter(runner, txn).ticket == first
 
 
-def test_foreign_names_are_passed_over(store: SimulatedStore, runner: Runner) -> None:
+def test_objects_with_other_names_are_ignored_in_a_queue(
+    store: SimulatedStore, runner: Runner
+) -> None:
     names = ["x.json", "0.json", f"{10**20 - 1}.json", f"{0:020}.json", f"{5:020}.json.tmp"]
     for name in names:
         put_now(store, f"{markers_prefix(T)}/{name}", b"?")
@@ -115,7 +117,7 @@ def test_foreign_names_are_passed_over(store: SimulatedStore, runner: Runner) ->
     assert enter(runner, IDS.txn_id()).ticket.number == 1
 
 
-def test_taken_numbers_are_passed_and_their_takers_are_returned(
+def test_taken_numbers_are_skipped_and_the_transactions_that_have_them_are_returned(
     store: SimulatedStore, runner: Runner
 ) -> None:
     txn = IDS.txn_id()
@@ -130,15 +132,15 @@ def test_taken_numbers_are_passed_and_their_takers_are_returned(
     assert [m.txn for _, m in placed.met if isinstance(m, Marker)] == others
     unreadable = [m for _, m in placed.met if isinstance(m, Unreadable)]
     assert [(u.number, u.newer) for u in unreadable] == [(3, False), (4, True)]
-    # What was met needs no second look: each refusal's read-back has brought it.
+    # The markers found need no second read: each refused create has returned one.
     assert (made.put, made.get, made.list) == (5, 4, 0)
-    # The tokens are those of a list, so that what was met is known to the next one.
+    # They have the same tokens as in a list, so that the next list need not be read.
     assert [listed for listed, _ in placed.met] == runner.run(list_markers(T))[:4]
     waits_for = [listed.number for listed, _ in ahead(placed.ticket, placed.met, txn)]
     assert waits_for == [1, 3, 4]
 
 
-def test_a_refusal_that_brings_no_body_is_followed_by_a_read(store: SimulatedStore) -> None:
+def test_a_refused_create_without_a_body_is_followed_by_a_read(store: SimulatedStore) -> None:
     put_marker(store, 1)
     assert store.put(marker_key(T, 1), b"", ABSENT) == Refused(None)
     placed = run_now(store, place(T, IDS.txn_id(), "write", IDS, []))
@@ -146,7 +148,7 @@ def test_a_refusal_that_brings_no_body_is_followed_by_a_read(store: SimulatedSto
     assert numbers([listed for listed, _ in placed.met]) == [1]
 
 
-def test_a_place_that_is_not_found_is_an_error_that_says_what_next(
+def test_a_transaction_that_finds_no_free_number_gets_an_error_with_advice(
     store: SimulatedStore, runner: Runner
 ) -> None:
     for number in range(1, PLACES_TRIED + 1):
@@ -159,7 +161,7 @@ def test_a_place_that_is_not_found_is_an_error_that_says_what_next(
 
 
 @pytest.mark.parametrize("absurd", [LAST_TICKET, LAST_TICKET - 5, LAST_TICKET // 10])
-def test_a_queue_goes_on_whatever_number_some_other_file_bears(
+def test_a_queue_works_whatever_number_a_foreign_file_has(
     store: SimulatedStore, runner: Runner, absurd: int
 ) -> None:
     put_marker(store, absurd)
@@ -172,7 +174,7 @@ def test_a_queue_goes_on_whatever_number_some_other_file_bears(
 
 
 class Doubtful(SimulatedStore):
-    """Creates under some names are answered by a time-out; whether they land is said."""
+    """A store that answers creates under some names by a time-out, and stores only some of them."""
 
     def __init__(self, names: dict[int, bool]) -> None:
         super().__init__()
@@ -192,7 +194,7 @@ class Doubtful(SimulatedStore):
         return super().get(key, known, byte_range)
 
 
-def test_a_create_in_doubt_is_left_behind_and_withdrawn() -> None:
+def test_a_marker_whose_creation_is_in_doubt_is_skipped_and_deleted_later() -> None:
     store = Doubtful({1: True, 2: False})
     runner = Runner(store, IDS, QUICK)
     txn = IDS.txn_id()
@@ -201,16 +203,16 @@ def test_a_create_in_doubt_is_left_behind_and_withdrawn() -> None:
     store.reachable = False
     listed = runner.run(list_markers(T))
     assert numbers(listed) == [1, 3]
-    # The one that landed is ours: we do not wait for ourselves.
+    # The one that was stored is ours: a transaction does not wait for itself.
     assert ahead(placed.ticket, runner.run(load_markers(T, listed, {})), txn) == []
-    # The one that never did is another's by now: it is not ours to delete.
+    # The one that was not stored is now another transaction's: it is not ours to delete.
     put_marker(store, 2)
     runner.run(withdraw(txn, [(T, number) for number in placed.doubtful]))
     assert numbers(runner.run(list_markers(T))) == [2, 3]
     runner.run(withdraw(txn, []))
 
 
-def test_a_store_that_answers_no_create_is_given_up_soon() -> None:
+def test_placing_gives_up_soon_if_the_store_answers_no_create() -> None:
     store = Doubtful(dict.fromkeys(range(1, 100), False))
     runner = Runner(store, IDS, QUICK)
     with pytest.raises(StoreError, match=r"00000000000000000003\.json open \(.*run it again"):
@@ -218,7 +220,7 @@ def test_a_store_that_answers_no_create_is_given_up_soon() -> None:
     assert not store.objects
 
 
-def test_a_lost_answer_leaves_one_marker(store: SimulatedStore) -> None:
+def test_a_lost_response_to_a_create_leaves_one_marker(store: SimulatedStore) -> None:
     for fault in (Fault.APPLIED_503, Fault.APPLIED_CUT):
         simulation = Simulation(0, faults=ScriptedFaults({("a", 2): Strike(fault)}))
         client = simulation.add("a", enter_and_tell)
@@ -248,7 +250,7 @@ UNPLEASANT = {
 }
 
 
-def test_transactions_that_take_places_at_once_get_different_tickets_whatever_fails() -> None:
+def test_concurrent_transactions_get_different_tickets_whatever_requests_fail() -> None:
     fired: Counter[Fault] = Counter()
     left_behind = 0
     for seed in range(how_many(70, whole=200)):
@@ -277,7 +279,9 @@ def test_transactions_that_take_places_at_once_get_different_tickets_whatever_fa
 
 
 def placed_at_once(seed: int, clients: int) -> tuple[dict[str, Placed], Simulation]:
-    """Clients that give up after few attempts; those that the store has failed are left out."""
+    """Place tickets by clients that give up after few attempts; clients that have failed are
+    left out.
+    """
     faults = RandomFaults(UNPLEASANT, random.Random(seed))
     simulation = Simulation(seed, faults=faults, settings=Settings(retry_limit=3))
     placed: dict[str, Placed] = {}
@@ -294,8 +298,10 @@ def placed_at_once(seed: int, clients: int) -> tuple[dict[str, Placed], Simulati
     return placed, simulation
 
 
-def test_each_transaction_knows_all_that_are_ahead_of_it_without_faults() -> None:
-    """Each transaction lists an empty queue first, so it has seen all lower tickets on the way."""
+def test_each_transaction_knows_all_transactions_ahead_of_it_without_faults() -> None:
+    """Each transaction lists an empty queue first, so it sees all lower tickets when it creates
+    its own.
+    """
     for seed in range(20):
         simulation = Simulation(seed)
         placed: list[Placed] = []
@@ -315,7 +321,7 @@ def test_each_transaction_knows_all_that_are_ahead_of_it_without_faults() -> Non
 # -------------------------------------------------------------------- reading
 
 
-def test_markers_are_read_once(store: SimulatedStore, runner: Runner) -> None:
+def test_each_marker_is_read_once(store: SimulatedStore, runner: Runner) -> None:
     known: dict[tuple[str, Token], Marker | Unreadable] = {}
     put_marker(store, 1)
     put_now(store, marker_key(T, 2), b"")
@@ -333,7 +339,9 @@ def test_markers_are_read_once(store: SimulatedStore, runner: Runner) -> None:
     assert unreadable.error.key == marker_key(T, 2)
 
 
-def test_a_marker_that_is_gone_by_then_is_left_out(store: SimulatedStore, runner: Runner) -> None:
+def test_a_marker_that_was_deleted_after_the_list_is_left_out(
+    store: SimulatedStore, runner: Runner
+) -> None:
     put_marker(store, 1)
     put_marker(store, 2)
     listed = runner.run(list_markers(T))
@@ -341,13 +349,15 @@ def test_a_marker_that_is_gone_by_then_is_left_out(store: SimulatedStore, runner
     assert numbers([entry for entry, _ in runner.run(load_markers(T, listed, {}))]) == [2]
 
 
-def test_a_number_that_was_taken_again_is_read_again(store: SimulatedStore, runner: Runner) -> None:
+def test_a_marker_that_was_replaced_after_the_list_is_read_again(
+    store: SimulatedStore, runner: Runner
+) -> None:
     known: dict[tuple[str, Token], Marker | Unreadable] = {}
     put_marker(store, 1)
     listed = runner.run(list_markers(T))
     runner.run(free([(T, 1)]))
     second = put_marker(store, 1)
-    # Between our list and our look: what is there now counts, under its own token.
+    # Between the list and the read: the present marker counts, under its own token.
     ((entry, marker),) = runner.run(load_markers(T, listed, known))
     assert isinstance(marker, Marker)
     assert marker.txn == second
@@ -361,7 +371,7 @@ def test_a_number_that_was_taken_again_is_read_again(store: SimulatedStore, runn
     assert marker.txn == third
 
 
-def test_a_store_without_tokens_in_its_lists_is_never_answered_from_memory() -> None:
+def test_markers_are_read_each_time_from_a_store_that_lists_no_tokens() -> None:
     class Untagged(SimulatedStore):
         def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo]:
             infos = super().list(prefix, start_after)
@@ -399,8 +409,8 @@ def test_ten_thousand_markers_are_listed_read_and_freed(
     assert list(store.objects) == [marker_key(T, 10_001)]
 
 
-def test_reading_and_freeing_markers_takes_one_round_each(store: SimulatedStore) -> None:
-    """Reading and freeing wait for the store once each, however many markers there are."""
+def test_reading_markers_and_freeing_markers_take_one_round_each(store: SimulatedStore) -> None:
+    """One round each, however many markers there are."""
     for number in (1, 2, 3):
         put_marker(store, number)
     listed = run_now(store, list_markers(T))
@@ -428,7 +438,7 @@ def rounds(store: SimulatedStore, program: Program[Any]) -> int:
     return made
 
 
-def test_a_found_marker_is_what_was_encoded(store: SimulatedStore, runner: Runner) -> None:
+def test_a_stored_marker_has_the_expected_fields(store: SimulatedStore, runner: Runner) -> None:
     placed = enter(runner, IDS.txn_id())
     found = store.get(marker_key(T, placed.ticket.number))
     assert isinstance(found, Found)

@@ -1,4 +1,4 @@
-"""Reservations in HEAD: the transactions that go first."""
+"""Reservations in HEAD: they put their transactions ahead of all tickets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def txn() -> TransactionState:
 
 
 def head(*reservations: tuple[str, str]) -> Head:
-    """HEAD with reservations of a transaction for tables, each named by one letter."""
+    """Return a HEAD with reservations of transactions for tables, each named by one letter."""
     empty = by_hand.empty_head("lake", "root", "0", 1)
     reserved = tuple(Reservation(txn, tuple(tables)) for txn, tables in reservations)
     return msgspec.structs.replace(empty, reserved=reserved)
@@ -33,7 +33,7 @@ def ahead(txn: TransactionState, head: Head | None) -> list[tuple[str, str]]:
     return [(one.txn, "".join(one.tables)) for one in reserved_ahead(txn, head)]
 
 
-def test_only_writes_wait_for_the_reservation_of_a_table(txn: TransactionState) -> None:
+def test_only_writers_wait_for_the_reservation_of_a_table(txn: TransactionState) -> None:
     reserved = head(("x", "ab"), ("y", "c"))
     by_hand.read(txn, table="b")
     assert ahead(txn, reserved) == [], "a read can't invalidate them"
@@ -41,7 +41,9 @@ def test_only_writes_wait_for_the_reservation_of_a_table(txn: TransactionState) 
     assert ahead(txn, reserved) == [("x", "b")]
 
 
-def test_earlier_reservations_precede_ones_own(txn: TransactionState) -> None:
+def test_a_reservation_is_behind_earlier_reservations_of_the_same_table(
+    txn: TransactionState,
+) -> None:
     by_hand.did(txn, Append("a", ()), Change())
     assert ahead(txn, head(("x", "a"), (txn.id, "a"), ("y", "a"))) == [("x", "a")]
     assert reserved_by(head((txn.id, "a"), ("y", "b")), txn.id) == {"a"}
@@ -55,10 +57,10 @@ def test_a_reservation_of_a_dead_transaction_is_ignored_and_left_out_of_the_next
     txn.context.given_up.holders.add("x")
     assert ahead(txn, reserved) == []
     assert [one.txn for one in remaining(txn, reserved)] == ["y"]
-    # Taken out of HEAD, it counts again should it come back.
+    # Removed from HEAD and stored there again, it counts again.
     assert ahead(txn, head()) == []
     assert ahead(txn, reserved) == [("x", "a")]
 
 
-def test_a_lake_without_head_has_none(txn: TransactionState) -> None:
+def test_a_lake_without_head_has_no_reservations(txn: TransactionState) -> None:
     assert (ahead(txn, None), reserved_by(None, txn.id)) == ([], frozenset())

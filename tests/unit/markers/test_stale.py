@@ -1,5 +1,5 @@
-"""Dead and ended transactions, for which none waits: known by records, tokens and the waiter's
-own clock.
+"""Dead and ended transactions, for which no transaction waits: known by records, tokens and a
+clock.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def wait() -> Wait:
 
 
 def seen(wait: Wait, token: str, *tickets: int, waits: bool = False) -> None:
-    """The record of the one ahead, as it was read last."""
+    """Note the record of the transaction ahead, as it was read last."""
     edges = [edge("a", "b")] if waits else []
     held = [("t", number) for number in tickets]
     wait.records["a"] = (record("a", held, edges), Token(token))
 
 
-def test_a_transaction_without_a_record_at_the_second_check_has_ended(
+def test_a_transaction_without_a_record_at_two_checks_has_ended(
     txn: TransactionState, wait: Wait
 ) -> None:
     assert dead(txn, wait, [OTHER]) == [], "it may be on its way"
@@ -56,7 +56,7 @@ def test_a_transaction_without_a_record_at_the_second_check_has_ended(
     assert dead(txn, wait, [OTHER]) == []
 
 
-def test_a_transaction_silent_for_its_lease_is_dead_until_its_record_changes(
+def test_a_transaction_whose_record_is_unchanged_for_a_lease_is_dead_until_it_changes(
     txn: TransactionState, wait: Wait, clock: by_hand.StoppedClock
 ) -> None:
     seen(wait, "one", 1)
@@ -72,7 +72,7 @@ def test_a_transaction_silent_for_its_lease_is_dead_until_its_record_changes(
         assert bool(dead(txn, wait, [OTHER])) == gone
 
 
-def test_an_unreadable_marker_is_dead_after_the_readers_own_lease(
+def test_an_unreadable_marker_counts_as_dead_after_the_readers_own_lease(
     txn: TransactionState, wait: Wait, clock: by_hand.StoppedClock
 ) -> None:
     torn = Unreadable(1, newer=False, error=BROKEN)
@@ -82,10 +82,10 @@ def test_an_unreadable_marker_is_dead_after_the_readers_own_lease(
     assert dead(txn, wait, [marker]) == [marker]
 
 
-def test_a_marker_that_its_live_owner_does_not_name_is_unrecorded_in_the_second_record_after(
+def test_a_marker_missing_in_its_owners_record_counts_as_unrecorded_at_the_second_later_record(
     wait: Wait,
 ) -> None:
-    # The first two may have been on their way when the marker was placed.
+    # The first two records may have been on their way when the marker was placed.
     for token, gone in (("1", []), ("1", []), ("2", []), ("3", [OTHER])):
         seen(wait, token)
         assert without_records(wait, [OTHER]) == gone
@@ -95,7 +95,7 @@ def test_a_marker_that_its_live_owner_does_not_name_is_unrecorded_in_the_second_
     assert without_records(wait, [OTHER]) == [], "and is looked at anew from there on"
 
 
-def test_a_waiter_that_no_longer_names_its_ticket_has_shifted_and_is_checked_once(
+def test_a_waiter_whose_record_lacks_its_ticket_has_shifted_and_is_checked_once(
     wait: Wait,
 ) -> None:
     seen(wait, "1", 1, waits=True)
@@ -107,7 +107,7 @@ def test_a_waiter_that_no_longer_names_its_ticket_has_shifted_and_is_checked_onc
     assert not have_moved(wait, [OTHER]), "who waits for nobody may lag behind"
 
 
-def test_places_of_dead_transactions_are_given_up_and_those_of_a_newer_format_are_not(
+def test_places_of_dead_transactions_are_freed_except_markers_of_a_newer_format(
     txn: TransactionState, wait: Wait
 ) -> None:
     seen(wait, "one", 1)

@@ -1,4 +1,4 @@
-"""The runner makes no request for what the lake does not read, whatever program asks for it."""
+"""The runner refuses requests for files outside the lake, whatever program makes them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ Asks = Callable[[Effect], Program[object]]
 
 @pytest.mark.parametrize("durable", [True, False])
 @pytest.mark.parametrize("asks", [alone, in_parallel, nested])
-def test_no_object_is_read_or_copied_from_beyond(
+def test_reading_or_copying_an_object_outside_the_lake_is_refused(
     tmp_path: Path, secret: str, asks: Asks, durable: bool
 ) -> None:
     runner = runner_at(tmp_path / "lake", durable=durable)
@@ -77,7 +77,9 @@ def test_no_object_is_read_or_copied_from_beyond(
     assert isinstance(allowed.run(asks(Get(secret))), Found)
 
 
-def test_an_engine_is_given_no_path_from_beyond(tmp_path: Path, secret: str) -> None:
+def test_passing_a_path_outside_the_lake_to_an_engine_is_refused(
+    tmp_path: Path, secret: str
+) -> None:
     data = DataFiles(runner_at(tmp_path / "lake"))
 
     for ask in (data.local_path, data.open_input):
@@ -99,7 +101,7 @@ def test_an_engine_is_given_no_path_from_beyond(tmp_path: Path, secret: str) -> 
     ],
 )
 @pytest.mark.parametrize("asks", [alone, in_parallel])
-def test_a_store_opens_no_local_file(effect: Effect, asks: Asks) -> None:
+def test_a_lake_on_an_object_store_opens_no_local_file(effect: Effect, asks: Asks) -> None:
     runner = runner_at("s3://no-such-bucket/lake")
     asked = alone(effect) if asks is alone else parallel([effect])
 
@@ -119,7 +121,7 @@ def test_a_request_to_another_store_is_refused(tmp_path: Path) -> None:
     assert counted == Requests()
 
 
-def test_a_program_may_handle_the_refusal(tmp_path: Path, secret: str) -> None:
+def test_a_program_can_catch_the_refusal_of_a_request(tmp_path: Path, secret: str) -> None:
     def program() -> Program[str]:
         try:
             yield from get(secret)
@@ -130,7 +132,7 @@ def test_a_program_may_handle_the_refusal(tmp_path: Path, secret: str) -> None:
     assert secret in runner_at(tmp_path / "lake").run(program())
 
 
-def test_a_place_is_looked_up_once(tmp_path: Path, secret: str) -> None:
+def test_a_location_outside_the_lake_is_searched_for_only_once(tmp_path: Path, secret: str) -> None:
     runner = runner_at(tmp_path / "lake")
     asked: list[str] = []
 

@@ -1,4 +1,6 @@
-"""Checks in the place of conditions, driven attempt by attempt, and raced under the simulator."""
+"""Conditional writes replaced by reads that check them: attempt by attempt, and in the
+simulator.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +46,12 @@ FORBIDDEN = Failure("403", ambiguous=False, permanent=True)
 FOUND_OURS = Found(OURS, NEW, len(OURS))
 FOUND_THEIRS = Found(THEIRS, OTHER, len(THEIRS))
 FOUND_OLD = Found(b"as it was", OLD, 9)
-#: What each condition wants to see, and what it does not.
+#: For each condition: what the first read must find, and what it must not find.
 BOTH = [(CREATE, Missing(), FOUND_THEIRS), (REPLACE, FOUND_OLD, FOUND_THEIRS)]
 
 
 class Driver:
-    """Answers attempts from a script and records them; pauses take no time."""
+    """A stub that answers attempts from a script and records them; pauses take no time."""
 
     def __init__(
         self, effect: Request, answers: Iterable[Any], relied_on: bool = False, **settings: Any
@@ -84,7 +86,7 @@ class Driver:
 
 
 @pytest.mark.parametrize(("effect", "wanted", "_"), BOTH)
-def test_a_write_is_searched_for_until_no_client_can_overwrite_it_unknowingly(
+def test_a_write_counts_as_stored_only_after_all_its_checks_have_found_it(
     effect: Put, wanted: Any, _: Any
 ) -> None:
     answers = [wanted, Stored(NEW), FOUND_OURS, Unchanged(), FOUND_OURS]
@@ -95,7 +97,7 @@ def test_a_write_is_searched_for_until_no_client_can_overwrite_it_unknowingly(
 
 
 @pytest.mark.parametrize(("effect", "wanted", "other"), BOTH)
-def test_a_condition_that_does_not_hold_is_refused_and_nothing_is_written(
+def test_a_write_whose_condition_does_not_hold_is_refused_and_not_sent(
     effect: Put, wanted: Any, other: Any
 ) -> None:
     driver = Driver(effect, [other])
@@ -103,11 +105,11 @@ def test_a_condition_that_does_not_hold_is_refused_and_nothing_is_written(
     assert driver.verbs == "get"
 
 
-def test_a_match_on_an_absent_key_is_refused() -> None:
+def test_a_conditional_replacement_of_an_absent_key_is_refused() -> None:
     assert Driver(REPLACE, [Missing()]).outcome == Refused()
 
 
-def test_a_refused_write_is_reported_only_when_its_object_has_settled() -> None:
+def test_a_refused_write_is_reported_only_after_the_object_found_has_settled() -> None:
     driver = Driver(CREATE, [FOUND_THEIRS, Unchanged(), Unchanged(), Unchanged()], relied_on=True)
     assert driver.outcome == Refused(FOUND_THEIRS)
     gone = Driver(CREATE, [FOUND_THEIRS, Missing()], relied_on=True)
@@ -115,41 +117,45 @@ def test_a_refused_write_is_reported_only_when_its_object_has_settled() -> None:
 
 
 @pytest.mark.parametrize("looks", [0, 1, 2])
-def test_a_create_that_another_overwrites_is_refused(looks: int) -> None:
+def test_a_create_that_another_client_overwrites_is_refused(looks: int) -> None:
     answers = [Missing(), Stored(NEW), *[FOUND_OURS] * looks, FOUND_THEIRS]
     assert Driver(CREATE, answers).outcome == Refused(FOUND_THEIRS)
 
 
 @pytest.mark.parametrize("looks", [0, 1, 2])
 @pytest.mark.parametrize("left", [FOUND_THEIRS, Missing()])
-def test_a_replacement_that_is_overwritten_or_gone_is_unknown(looks: int, left: Any) -> None:
-    """Another client may have read it, and replaced it by one of its own that builds on it."""
+def test_a_replacement_that_is_overwritten_or_deleted_has_an_unknown_outcome(
+    looks: int, left: Any
+) -> None:
+    """Another client may have read it, and replaced it by an object that is based on it."""
     answers = [FOUND_OLD, Stored(NEW), *[FOUND_OURS] * looks, left]
     assert isinstance(Driver(REPLACE, answers).outcome, Unknown)
 
 
-def test_a_create_that_is_gone_is_unknown() -> None:
+def test_a_create_whose_object_is_deleted_has_an_unknown_outcome() -> None:
     assert isinstance(Driver(CREATE, [Missing(), Stored(NEW), Missing()]).outcome, Unknown)
 
 
 @pytest.mark.parametrize(("effect", "wanted", "other"), BOTH)
-def test_a_lost_acknowledgement_is_found_out(effect: Put, wanted: Any, other: Any) -> None:
+def test_a_write_whose_response_was_lost_is_found_by_the_checks(
+    effect: Put, wanted: Any, other: Any
+) -> None:
     found = Driver(effect, [wanted, TIME_OUT, FOUND_OURS, *[FOUND_OURS] * 3])
     assert found.outcome == Stored(NEW)
     assert found.verbs == "get put get get get get"
     again = Driver(effect, [wanted, TIME_OUT, wanted, Stored(NEW), *[FOUND_OURS] * 3])
     assert again.outcome == Stored(NEW)
-    # Another's is there, and ours is on its way perhaps.
+    # Another client's object is stored, and ours may still be on its way.
     assert isinstance(Driver(effect, [wanted, TIME_OUT, other]).outcome, Unknown)
 
 
-def test_the_same_write_again_finds_that_it_was_stored() -> None:
+def test_a_second_call_of_the_same_write_finds_it_stored() -> None:
     driver = Driver(REPLACE, [FOUND_OURS, FOUND_OURS, FOUND_OURS, FOUND_OURS])
     assert driver.outcome == Stored(NEW)
     assert "put" not in driver.verbs
 
 
-def test_a_store_that_turns_all_down_is_an_error_and_one_in_doubt_is_unknown() -> None:
+def test_a_write_that_is_always_rejected_raises_and_a_write_in_doubt_is_unknown() -> None:
     limits = {"retry_limit": 2}
     with pytest.raises(StoreError, match="log/1"):
         Driver(CREATE, [Missing(), BUSY, Missing(), BUSY], **limits)
@@ -165,26 +171,26 @@ def test_a_store_that_turns_all_down_is_an_error_and_one_in_doubt_is_unknown() -
     assert isinstance(blind.outcome, Unknown)
 
 
-def test_reads_that_fail_are_made_again() -> None:
+def test_failed_reads_are_repeated() -> None:
     answers = [BUSY, Missing(), Stored(NEW), BUSY, FOUND_OURS, FOUND_OURS, FOUND_OURS]
     assert Driver(CREATE, answers).outcome == Stored(NEW)
     failing = Driver(CREATE, [Missing(), Stored(NEW), FORBIDDEN])
     assert isinstance(failing.outcome, Unknown)
 
 
-def test_an_object_relied_on_is_read_until_it_has_settled() -> None:
+def test_an_object_relied_on_is_read_again_until_it_has_settled() -> None:
     read = Get("HEAD.json")
     settled = Driver(read, [FOUND_OLD, Unchanged(), FOUND_OLD, Unchanged()], relied_on=True)
     assert settled.outcome == FOUND_OLD
     moved = [FOUND_OLD, Unchanged(), FOUND_THEIRS, Unchanged(), Unchanged(), Unchanged()]
     assert Driver(read, moved, relied_on=True).outcome == FOUND_THEIRS
     assert Driver(read, [FOUND_OLD, Missing()], relied_on=True).outcome == Missing()
-    # What never settles is handed over at last.
+    # An object that never settles is returned in the end.
     ever = [Found(b"%d" % n, Token(str(n)), 1) for n in range(3)]
     assert Driver(read, ever, relied_on=True, retry_limit=2).outcome == ever[-1]
 
 
-def test_nothing_new_costs_one_request() -> None:
+def test_reading_an_unchanged_object_costs_one_request() -> None:
     assert Driver(Get("HEAD.json", OLD), [Unchanged()], relied_on=True).outcome == Unchanged()
     assert Driver(Get("HEAD.json"), [Missing()], relied_on=True).outcome == Missing()
     assert Driver(Get("a.parquet"), [FOUND_OLD]).outcome == FOUND_OLD
@@ -192,7 +198,7 @@ def test_nothing_new_costs_one_request() -> None:
 
 
 class Prompt:
-    """No request waits long: one of the two oldest is next, and takes at most 20 ms."""
+    """A schedule without long delays: one of the two oldest requests is next, within 20 ms."""
 
     def __init__(self, source: random.Random) -> None:
         self._random = source
@@ -205,7 +211,9 @@ class Prompt:
 
 
 def race(seed: int, **settings: Any) -> tuple[list[PutOutcome], bytes, list[bytes]]:
-    """Four writers of one condition: their outcomes, what is there in the end, their bodies."""
+    """Run four writers with one condition; return their outcomes, the stored body, and their
+    bodies.
+    """
     simulation = Simulation(
         seed,
         schedule=Prompt(random.Random(seed)),
@@ -231,7 +239,7 @@ def race(seed: int, **settings: Any) -> tuple[list[PutOutcome], bytes, list[byte
     return [client.result for client in clients], simulation.store.objects["key"].body, bodies
 
 
-def test_of_writers_whose_writes_land_in_time_exactly_one_has_stored() -> None:
+def test_exactly_one_writer_has_stored_if_all_writes_arrive_before_the_checks() -> None:
     lost = 0
     for seed in range(300):
         outcomes, left, bodies = race(seed, check_interval_seconds=0.5)
@@ -244,7 +252,7 @@ def test_of_writers_whose_writes_land_in_time_exactly_one_has_stored() -> None:
     assert lost > 0, "none of them raced"
 
 
-def test_of_writers_whose_writes_land_after_the_checks_two_believe_that_they_have_stored() -> None:
+def test_two_writers_may_report_stored_if_writes_arrive_after_the_checks() -> None:
     twice = 0
     for seed in range(300):
         outcomes, _, _ = race(seed, check_reads=1, check_interval_seconds=0.001)

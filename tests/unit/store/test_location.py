@@ -1,4 +1,4 @@
-"""One place, one spelling."""
+"""Each location has one spelling."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from lakevilla.store.location import check_key, normalise_location, parse_locati
         ("memory://m", "t/./u", "t/u"),
     ],
 )
-def test_a_table_has_one_location_however_it_is_spelled(
+def test_a_table_has_one_location_however_its_name_is_spelled(
     root: str, name: str, expected: str
 ) -> None:
     assert normalise_location(root, name) == expected
@@ -73,12 +73,12 @@ def test_a_table_has_one_location_however_it_is_spelled(
         ("az://box", "abfss://box@account.example.org/t", "not of the form"),
     ],
 )
-def test_a_name_that_could_mean_another_place_is_refused(root: str, name: str, says: str) -> None:
+def test_an_invalid_or_ambiguous_name_is_refused(root: str, name: str, says: str) -> None:
     with pytest.raises(InvalidOperation, match=says):
         normalise_location(root, name)
 
 
-def test_a_directory_that_may_not_be_read_is_refused_by_name(
+def test_a_directory_that_can_not_be_read_is_refused_with_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def denied(path: str) -> str:
@@ -95,7 +95,7 @@ def test_credentials_in_a_location_are_refused_and_not_repeated() -> None:
     assert "hunter2" not in error.value.message
 
 
-def test_a_place_reached_by_two_paths_is_one_place(tmp_path: Path) -> None:
+def test_a_location_reached_by_two_paths_is_one_location(tmp_path: Path) -> None:
     (tmp_path / "lake" / "orders").mkdir(parents=True)
     os.symlink(tmp_path / "lake", tmp_path / "link")
     assert normalise_location(str(tmp_path / "link"), str(tmp_path / "lake" / "orders")) == "orders"
@@ -120,7 +120,7 @@ SEGMENT = st.text(
 
 
 @given(st.lists(SEGMENT, min_size=1, max_size=4), st.sampled_from(["s3://b/lake", "/lake"]))
-def test_any_plain_name_is_kept_and_spelled_below_the_root_gives_itself(
+def test_a_plain_name_is_kept_and_its_full_path_is_normalised_to_the_name(
     parts: list[str], root: str
 ) -> None:
     name = "/".join(parts)
@@ -131,7 +131,7 @@ def test_any_plain_name_is_kept_and_spelled_below_the_root_gives_itself(
     assert check_key(name) == name
 
 
-def test_a_name_below_the_root_that_is_a_link_is_what_it_points_to(tmp_path: Path) -> None:
+def test_a_linked_name_below_the_root_is_normalised_to_its_target(tmp_path: Path) -> None:
     (tmp_path / "lake" / "t").mkdir(parents=True)
     (tmp_path / "beside").mkdir()
     os.symlink(tmp_path / "lake" / "t", tmp_path / "lake" / "ln")

@@ -1,4 +1,4 @@
-"""The objects outside a root that may be read, decided by their names alone."""
+"""The keys that a lake may read, decided by name alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakevilla.store.backends.reach import Reach, outside_paths
         "catalog://prod/sales/orders",
     ],
 )
-def test_keys_below_the_root_are_held_however_they_are_spelled(key: str) -> None:
+def test_keys_below_the_root_are_in_reach_however_they_are_spelled(key: str) -> None:
     assert Reach("s3://b/lake").holds(key)
 
 
@@ -42,11 +42,11 @@ def test_keys_below_the_root_are_held_however_they_are_spelled(key: str) -> None
         "s3://key@b/lake/a.parquet",
     ],
 )
-def test_keys_outside_the_root_are_not_held(key: str) -> None:
+def test_keys_outside_the_root_are_out_of_reach(key: str) -> None:
     assert not Reach("s3://b/lake").holds(key)
 
 
-def test_places_that_the_caller_allows_are_read_by_whole_directories() -> None:
+def test_locations_that_the_caller_allows_are_in_reach_by_whole_directories() -> None:
     reach = Reach("s3://b/lake", ["s3://other/data/", "s3://b/one.parquet"])
 
     assert reach.holds("s3a://other/data/a.parquet")
@@ -55,7 +55,7 @@ def test_places_that_the_caller_allows_are_read_by_whole_directories() -> None:
     assert not reach.holds("s3://b/one.parquet.old")
 
 
-def test_the_directory_of_a_table_is_read_once_it_was_named() -> None:
+def test_the_directory_of_a_table_is_in_reach_once_the_table_was_named() -> None:
     reach = Reach("s3://b/lake")
     assert not reach.holds("s3://other/t/a.parquet")
 
@@ -65,25 +65,25 @@ def test_the_directory_of_a_table_is_read_once_it_was_named() -> None:
     assert not reach.holds("s3://other/u/a.parquet")
 
 
-def test_nothing_of_this_machine_is_read_for_a_lake_on_a_store() -> None:
+def test_local_files_are_out_of_reach_for_a_lake_on_an_object_store() -> None:
     with pytest.raises(lv.InvalidOperation, match="on this machine"):
         Reach("s3://b/lake", ["/data"])
     reach = Reach("s3://b/lake")
-    reach.admit("/data/t")  # as HEAD may say
+    reach.admit("/data/t")  # as HEAD may name it
 
     assert not reach.holds("/data/t/a.parquet")
     assert not reach.opens("file:///data/t/a.parquet", reading=False)
     assert "no such file" in reach.refusal("/data/t/a.parquet").message
 
 
-def test_a_request_may_go_to_the_store_of_a_named_table_alone() -> None:
+def test_requests_to_other_stores_are_allowed_only_for_stores_that_were_named() -> None:
     reach = Reach("s3://b/lake", ["s3://other/data"])
 
     assert reach.opens("s3://other/_lakevilla/HEAD.json")
     assert not reach.opens("s3://third/a.parquet")
 
 
-def test_a_container_of_the_lakes_own_account_has_one_spelling() -> None:
+def test_the_two_spellings_of_a_container_are_equal_only_in_the_lakes_own_account() -> None:
     uri = "abfss://c@mine.dfs.core.windows.net/lake/a.parquet"
     theirs = "abfss://c@theirs.dfs.core.windows.net/lake/a.parquet"
 
@@ -93,7 +93,7 @@ def test_a_container_of_the_lakes_own_account_has_one_spelling() -> None:
     assert Reach("abfss://c@mine.dfs.core.windows.net/lake").holds(uri)
 
 
-def test_a_local_root_is_known_by_a_link_to_it(tmp_path: Path) -> None:
+def test_a_local_root_and_a_link_to_it_are_the_same_root(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     os.symlink(tmp_path / "lake", tmp_path / "link")
     os.symlink("/etc", tmp_path / "lake" / "etc")
@@ -105,7 +105,7 @@ def test_a_local_root_is_known_by_a_link_to_it(tmp_path: Path) -> None:
     assert not reach.holds(f"{tmp_path}/other/a.parquet")
 
 
-def test_places_of_one_reach_are_those_of_another_process() -> None:
+def test_the_locations_in_reach_can_be_passed_to_another_process() -> None:
     reach = Reach("s3://b/lake", ["s3://other/data"])
     reach.admit("s3://third/t")
 
@@ -117,12 +117,12 @@ def test_places_of_one_reach_are_those_of_another_process() -> None:
 
 
 @pytest.mark.parametrize("given", ["s3://b/data", 5, ["data"], ["s3:/b"], [5], ["ftp://b/x"]])
-def test_a_place_that_is_none_is_refused(given: object) -> None:
+def test_an_invalid_location_in_files_outside_is_refused(given: object) -> None:
     with pytest.raises(lv.InvalidOperation):
         outside_paths(given)
 
 
-def test_the_refusal_names_table_file_and_what_to_do() -> None:
+def test_the_refusal_of_a_file_names_the_table_the_file_and_the_option() -> None:
     message = Reach("s3://b/lake").refusal("s3a://x/d/a.parquet", "orders").message
 
     assert "table orders names the file 's3a://x/d/a.parquet'" in message

@@ -1,4 +1,4 @@
-"""The runner: programs, parallel parts, errors, interrupts, counts."""
+"""The runner: programs, parallel parts, errors, interrupts, and counted requests."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ QUICK = Settings(retry_limit=3, retry_base_seconds=0.001)
 
 
 class Hooked:
-    """A memory store whose gets first call a function of the key."""
+    """A memory store that calls a function of the key before each get."""
 
     def __init__(self, on_get: Callable[[str], Any]) -> None:
         self._store = open_store("memory://")
@@ -70,7 +70,9 @@ class Hooked:
 
 
 def undurable_runner(directory: Path) -> Runner:
-    """One whose small requests wait for nothing, so that no thread of the pool has them."""
+    """Return a runner whose small requests wait for no disk, so that no thread of the pool runs
+    them.
+    """
     settings = replace(QUICK, durable_files=False)
     store = open_store(str(directory), settings=settings)
     return Runner(store, Ids(SystemClock()), settings)
@@ -85,7 +87,7 @@ def read(key: str) -> Program[bytes | None]:
     return found.body if isinstance(found, Found) else None
 
 
-def test_a_program_is_sent_the_outcome_of_each_effect() -> None:
+def test_a_program_receives_the_outcome_of_each_of_its_effects() -> None:
     def program() -> Program[list[object]]:
         stored = yield from put("k", b"1", ABSENT)
         found = yield from get("k")
@@ -100,7 +102,7 @@ def test_a_program_is_sent_the_outcome_of_each_effect() -> None:
     assert make_runner().run(program()) == [Stored, b"1", 1, ["k"], Missing()]
 
 
-def test_parallel_gives_results_in_order_of_its_parts_however_they_end() -> None:
+def test_parallel_returns_results_in_the_order_of_its_parts() -> None:
     runner = make_runner(Hooked(lambda key: time.sleep(0.02 - int(key) * 0.002)))
 
     def program() -> Program[list[bytes | None]]:
@@ -110,7 +112,7 @@ def test_parallel_gives_results_in_order_of_its_parts_however_they_end() -> None
     assert runner.run(program()) == [str(n).encode() for n in range(10)]
 
 
-def test_parallel_of_effects_programs_sleeps_and_parallels_at_once() -> None:
+def test_parallel_accepts_effects_programs_sleeps_and_parallels_together() -> None:
     def program() -> Program[list[object]]:
         return (
             yield from parallel(
@@ -128,11 +130,11 @@ def test_parallel_of_effects_programs_sleeps_and_parallels_at_once() -> None:
     assert (nothing, slept, nested) == (None, None, [Missing(), [], None])
 
 
-def test_requests_really_run_at_the_same_time() -> None:
+def test_parallel_requests_run_at_the_same_time() -> None:
     together = threading.Barrier(32)
 
     def wait(_: str) -> None:
-        together.wait(10)  # breaks, and fails the test, unless 32 are there at once
+        together.wait(10)  # raises, and so fails the test, unless 32 requests are there at once
 
     def program() -> Program[list[object]]:
         return (yield from parallel([Get(str(n)) for n in range(32)]))
@@ -152,7 +154,7 @@ def test_a_thread_of_the_pool_that_waits_for_work_holds_no_job() -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_small_requests_that_wait_for_no_disk_stay_in_their_thread(
+def test_small_requests_that_wait_for_no_disk_run_in_the_callers_thread(
     durable: bool, tmp_path: Path
 ) -> None:
     seen: dict[str, int] = {}
@@ -175,7 +177,7 @@ def test_small_requests_that_wait_for_no_disk_stay_in_their_thread(
     assert (seen["small"] == here, seen["large"] == here) == (not durable, False)
 
 
-def test_an_error_of_one_that_stays_is_thrown_where_it_waits_and_the_rest_ends(
+def test_an_error_of_a_request_in_the_callers_thread_is_thrown_into_its_program(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").write_bytes(b"1")
@@ -197,7 +199,7 @@ def test_an_error_of_one_that_stays_is_thrown_where_it_waits_and_the_rest_ends(
     assert (tmp_path / "kept").read_bytes() == b"2"
 
 
-def test_nested_parallel_wider_than_the_pool_does_not_starve() -> None:
+def test_nested_parallel_parts_beyond_the_pool_size_all_finish() -> None:
     def leaf(n: int) -> Program[int]:
         yield from parallel([Get(f"{n}/a"), Get(f"{n}/b"), Get(f"{n}/c")])
         return n
@@ -208,7 +210,7 @@ def test_nested_parallel_wider_than_the_pool_does_not_starve() -> None:
     assert make_runner().run(program()) == list(range(3 * POOL_SIZE))
 
 
-def test_sleeping_parts_hold_no_thread() -> None:
+def test_sleeping_parts_occupy_no_thread() -> None:
     def part() -> Program[None]:
         yield from sleep(0.05)
 
@@ -217,11 +219,11 @@ def test_sleeping_parts_hold_no_thread() -> None:
 
     started = time.monotonic()
     make_runner().run(program())
-    # With a thread for each that sleeps it takes 200 times as long as one sleep, at least.
+    # With a thread for each sleeping part, it would take at least 200 times as long as one sleep.
     assert time.monotonic() - started < 200 * 0.05
 
 
-def test_the_first_error_is_raised_after_all_parts_have_ended() -> None:
+def test_the_first_error_of_a_parallel_is_raised_after_all_parts_have_ended() -> None:
     ended: list[str] = []
 
     def slow() -> Program[None]:
@@ -245,7 +247,7 @@ def test_the_first_error_is_raised_after_all_parts_have_ended() -> None:
     assert ended == ["slow"]
 
 
-def test_an_error_is_thrown_into_the_program_where_it_waits() -> None:
+def test_an_error_of_a_request_is_thrown_into_the_program_that_waits_for_it() -> None:
     runner = make_runner(Hooked(lambda key: Failure("403", permanent=True) if key == "x" else None))
 
     def part() -> Program[str]:
@@ -281,7 +283,7 @@ def test_errors_raised_by_a_store_are_raised_by_the_runner() -> None:
 
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("parts", [1, 3])
-def test_ctrl_c_ends_all_parts_and_lets_them_clean_up(parts: int) -> None:
+def test_ctrl_c_ends_all_parts_after_their_clean_up(parts: int) -> None:
     cleaned: list[int] = []
     inside = threading.Semaphore(0)
 
@@ -329,8 +331,10 @@ def test_ctrl_c_ends_all_parts_and_lets_them_clean_up(parts: int) -> None:
 
 
 @pytest.mark.parametrize("in_pool", [True, False])
-def test_ctrl_c_at_any_time_never_hangs(in_pool: bool, tmp_path: Path) -> None:
-    """The signal is sent at many different times during one wide, nested, busy program."""
+def test_ctrl_c_at_any_time_never_makes_the_runner_hang(in_pool: bool, tmp_path: Path) -> None:
+    """The signal is sent at many different times while a large program with nested parallels
+    runs.
+    """
 
     def leaf(n: int) -> Program[None]:
         yield from parallel([Get(f"{n}"), read(f"{n}/x")])
@@ -359,7 +363,7 @@ def test_ctrl_c_at_any_time_never_hangs(in_pool: bool, tmp_path: Path) -> None:
     assert interrupted > 20
 
 
-def test_requests_are_counted_by_verb_attempts_and_read_backs_too() -> None:
+def test_requests_are_counted_by_verb_including_retries_and_read_backs() -> None:
     answers = iter([Failure("503"), Failure("503"), None])
     runner = make_runner(Hooked(lambda key: next(answers) if key == "flaky" else None))
 
@@ -382,7 +386,7 @@ def test_requests_are_counted_by_verb_attempts_and_read_backs_too() -> None:
     assert nothing.total == 0
 
 
-def test_failed_attempts_are_reported() -> None:
+def test_failed_attempts_are_passed_to_the_listener() -> None:
     answers = iter([Failure("503, slow down"), None])
     reported: list[tuple[str, str]] = []
     runner = Runner(
@@ -395,7 +399,7 @@ def test_failed_attempts_are_reported() -> None:
     assert reported == [("k", "503, slow down")]
 
 
-def test_many_threads_share_a_runner() -> None:
+def test_many_threads_can_share_a_runner() -> None:
     runner = make_runner()
 
     def program(n: int) -> Program[list[bytes | None]]:
@@ -431,7 +435,7 @@ def test_a_forked_child_runs_programs_on_its_own_pool(tmp_path: Any) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_put_file_is_an_upload(tmp_path: Any) -> None:
+def test_put_file_uploads_a_file_by_one_put(tmp_path: Any) -> None:
     (tmp_path / "f").write_bytes(b"body")
     runner = make_runner()
     with runner.requests.counting() as counted:

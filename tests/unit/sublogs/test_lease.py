@@ -1,4 +1,4 @@
-"""Leases, driven by a number for a clock."""
+"""Leases, tested with a number in place of a clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_record_unchanged_for_its_lease_is_stale(leases: Leases) -> None:
     assert stale == [False, False, False, True, True]
 
 
-def test_two_checks_are_enough(leases: Leases) -> None:
+def test_two_checks_one_lease_apart_make_a_record_stale(leases: Leases) -> None:
     assert not leases.observe("a", ONE, LEASE, 0.0)
     assert leases.observe("a", ONE, LEASE, 5_000.0)
 
@@ -39,30 +39,30 @@ def test_a_changed_token_begins_a_new_lease(leases: Leases) -> None:
     assert leases.observe("a", TWO, LEASE, 59.0)
 
 
-def test_a_stale_one_that_wakes_is_alive_again(leases: Leases) -> None:
+def test_a_stale_record_that_changes_is_alive_again(leases: Leases) -> None:
     leases.observe("a", ONE, LEASE, 0.0)
     assert leases.observe("a", ONE, LEASE, 40.0)
     assert not leases.observe("a", TWO, LEASE, 41.0)
     assert not leases.is_stale("a", 41.0)
 
 
-def test_the_version_of_an_object_decides_where_there_is_one(leases: Leases) -> None:
+def test_records_are_compared_by_object_version_if_there_is_one(leases: Leases) -> None:
     leases.observe("a", Token("e", "7"), LEASE, 0.0)
     assert not leases.observe("a", Token("e", "8"), LEASE, 30.0), "equal bytes, written again"
     assert leases.observe("a", Token("other", "8"), LEASE, 60.0)
 
 
-def test_a_token_that_names_nothing_is_never_stale(leases: Leases) -> None:
+def test_a_record_with_an_empty_token_is_never_stale(leases: Leases) -> None:
     assert not any(leases.observe("a", Token(None), LEASE, now) for now in (0.0, 40.0, 80.0))
 
 
-def test_time_without_a_check_makes_nothing_stale(leases: Leases) -> None:
+def test_a_record_is_never_stale_without_a_second_check(leases: Leases) -> None:
     leases.observe("a", ONE, LEASE, 0.0)
     assert not leases.is_stale("a", 1_000.0)
     assert not leases.is_stale("never seen", 1_000.0)
 
 
-def test_a_verdict_lasts_a_lease(leases: Leases) -> None:
+def test_a_stale_verdict_is_valid_for_one_lease(leases: Leases) -> None:
     leases.observe("a", ONE, LEASE, 0.0)
     leases.observe("a", ONE, LEASE, 30.0)
     assert leases.is_stale("a", 30.0)
@@ -70,7 +70,7 @@ def test_a_verdict_lasts_a_lease(leases: Leases) -> None:
     assert not leases.is_stale("a", 60.1)
 
 
-def test_a_forgotten_lease_is_observed_from_the_start(leases: Leases) -> None:
+def test_a_forgotten_record_is_observed_from_the_start(leases: Leases) -> None:
     leases.observe("a", ONE, LEASE, 0.0)
     leases.forget("a")
     leases.forget("a")
@@ -92,27 +92,29 @@ def test_a_forgotten_lease_is_observed_from_the_start(leases: Leases) -> None:
         (10**400, DAY),
     ],
 )
-def test_a_claimed_lease_is_bounded(leases: Leases, claimed: float, counts: float) -> None:
+def test_a_lease_claimed_in_a_record_counts_only_within_limits(
+    leases: Leases, claimed: float, counts: float
+) -> None:
     leases.observe("a", ONE, claimed, 0.0)
     assert not leases.observe("a", ONE, claimed, counts - 0.1)
     assert leases.observe("a", ONE, claimed, counts)
 
 
-def test_an_own_lease_always_counts_in_full() -> None:
-    # ``max_age_seconds`` may be 0: that makes gc fence at once, not waiters sweep at once.
+def test_a_clients_own_lease_always_counts_in_full() -> None:
+    # ``max_age_seconds`` may be 0: then gc fences at once, but waiters must not sweep at once.
     leases = Leases(own_seconds=LEASE, longest_seconds=0.0)
     leases.observe("a", ONE, LEASE, 0.0)
     assert not leases.observe("a", ONE, LEASE, 29.0)
     assert leases.observe("a", ONE, LEASE, 30.0)
 
 
-def test_ten_thousand_stale_ones_take_one_lease(leases: Leases) -> None:
+def test_ten_thousand_stale_records_are_found_within_one_lease(leases: Leases) -> None:
     keys = [f"{number:020}" for number in range(10_000)]
     assert not any(leases.observe(key, ONE, LEASE, 0.0) for key in keys)
     assert all(leases.observe(key, ONE, LEASE, LEASE) for key in keys)
 
 
-def test_leases_that_are_not_checked_make_room_for_new_ones(
+def test_records_that_are_not_checked_any_more_make_room_for_new_ones(
     leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "MOST_OBSERVED", 3)
@@ -125,13 +127,13 @@ def test_leases_that_are_not_checked_make_room_for_new_ones(
     assert not leases.observe("a", ONE, LEASE, 93.0), "a was"
 
 
-def test_remembered_leases_are_not_displaced_by_new_ones(
+def test_observed_records_are_not_displaced_by_new_records(
     leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "MOST_OBSERVED", 100)
     present = [f"{number:03}" for number in range(250)]
     rounds = 0
-    # All of them are stale, more than fit; whoever waits deletes what is found so.
+    # All records are stale, and more than fit; the waiter deletes those found stale.
     while present and rounds < 50:
         swept = [key for key in present if leases.observe(key, ONE, LEASE, rounds * 10.0)]
         for key in swept:
@@ -142,14 +144,16 @@ def test_remembered_leases_are_not_displaced_by_new_ones(
     assert rounds * 10.0 <= 4 * LEASE + 10.0, "three times as many as fit take three leases"
 
 
-def test_memory_is_bounded(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_observed_records_is_limited(
+    leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lease, "MOST_OBSERVED", 50)
     for number in range(5_000):
         leases.observe(f"{number}", ONE, LEASE, number * 0.5)
         assert len(leases._observed) <= 50
 
 
-def test_threads_that_check_at_once_find_no_live_one_stale(
+def test_threads_that_check_concurrently_find_no_live_record_stale(
     leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "MOST_OBSERVED", 40)
@@ -161,7 +165,7 @@ def test_threads_that_check_at_once_find_no_live_one_stale(
         try:
             for turn in range(3_000):
                 key = f"{turn % 60}"
-                # Each life is a new token every 20 seconds, well within the lease.
+                # Each live record gets a new token every 20 seconds, well within the lease.
                 now = turn * 0.1
                 if leases.observe(key, Token(f"{int(now // 20)}"), LEASE, now):
                     wrong.append((key, now))

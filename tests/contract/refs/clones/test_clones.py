@@ -143,7 +143,7 @@ def test_a_read_of_a_clone_is_validated_against_concurrent_writes_to_it(shop: lv
     txn.commit()
 
 
-def test_later_first_writes_to_a_clone_continue_from_the_first_one(shop: lv.Lake) -> None:
+def test_concurrent_first_writes_to_a_clone_all_take_effect(shop: lv.Lake) -> None:
     shop.clone("other", "trial")
     first, second, third = (shop.transaction() for _ in range(3))
     first.append("trial", [{"id": 3, "n": 30}])

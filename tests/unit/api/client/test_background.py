@@ -1,4 +1,4 @@
-"""Background work of a process: in order, and without failing a transaction."""
+"""Background work of a process: tasks run in order, and a failed task fails no transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakevilla.store.effects import Program
 
 
 class Doing:
-    """A runner whose programs ask nothing of a store."""
+    """A runner of programs that send no request."""
 
     def run(self, program: Program[object]) -> object:
         with pytest.raises(StopIteration) as stop:
@@ -36,7 +36,7 @@ def failing() -> Program[object]:
     raise ValueError("the disk is full")
 
 
-def test_programs_run_one_after_the_other_in_a_thread_of_its_own(background: Background) -> None:
+def test_background_programs_run_one_after_the_other_in_one_thread(background: Background) -> None:
     done: list[object] = []
     for number in range(5):
         background.soon(
@@ -60,7 +60,7 @@ def test_a_failed_task_is_logged_and_the_next_one_runs(
     assert "the disk is full" in caplog.text
 
 
-def test_closed_twice_and_used_after_that(background: Background) -> None:
+def test_a_background_can_be_closed_twice_and_used_afterwards(background: Background) -> None:
     background.close()
     background.close()
     done: list[object] = []
@@ -69,7 +69,7 @@ def test_closed_twice_and_used_after_that(background: Background) -> None:
     assert done == [1]
 
 
-def test_of_programs_with_one_key_the_last_that_waits_is_run(background: Background) -> None:
+def test_only_the_last_waiting_program_of_each_key_is_run(background: Background) -> None:
     done: list[object] = []
     begun, go_on = threading.Event(), threading.Event()
 

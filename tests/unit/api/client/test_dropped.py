@@ -1,4 +1,4 @@
-"""A lake that its caller has closed or dropped is freed, with its threads."""
+"""A lake that its caller has closed or no longer references is freed, with its threads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_closed_lake_is_freed_with_its_threads(tmp_path: Path) -> None:
     assert threading.active_count() <= before
 
 
-def test_a_lake_that_is_only_dropped_is_freed(tmp_path: Path) -> None:
+def test_a_lake_that_is_only_dereferenced_is_freed(tmp_path: Path) -> None:
     lake = lv.connect(tmp_path)
     assert lake.tables() == []
     client = client_of(lake)

@@ -1,4 +1,4 @@
-"""The heartbeat renews live transactions, and forgets those that have ended."""
+"""The heartbeat renews the records of open transactions, and drops those that have ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEASE_SECONDS = 0.03
 
 
 class Doing:
-    """A runner whose programs ask nothing of a store."""
+    """A runner of programs that send no request."""
 
     def run(self, program: Program[bool]) -> bool:
         with pytest.raises(StopIteration) as stop:
@@ -26,7 +26,7 @@ class Doing:
 
 
 class Record:
-    """A record that is renewed so often, and has ended then; ``failures`` come first."""
+    """A record that ends after so many renewals, the first ``failures`` of which fail."""
 
     _keys = itertools.count()
 
@@ -68,7 +68,7 @@ def heartbeat(logged: list[str]) -> Iterator[Heartbeat]:
     beat.close()
 
 
-def test_each_is_renewed_until_it_has_ended(heartbeat: Heartbeat) -> None:
+def test_each_record_is_renewed_until_its_transaction_has_ended(heartbeat: Heartbeat) -> None:
     records = [Record(3), Record(1), Record(5)]
     for record in records:
         heartbeat.add(record)
@@ -77,7 +77,7 @@ def test_each_is_renewed_until_it_has_ended(heartbeat: Heartbeat) -> None:
     assert [record.renewed for record in records] == [3, 1, 5]
 
 
-def test_a_renewal_that_fails_is_reported_and_tried_again_and_the_others_go_on(
+def test_a_failed_renewal_is_logged_and_repeated_and_other_records_are_still_renewed(
     heartbeat: Heartbeat, logged: list[str]
 ) -> None:
     failing, well = Record(2, failures=2), Record(2)
@@ -89,7 +89,7 @@ def test_a_renewal_that_fails_is_reported_and_tried_again_and_the_others_go_on(
     assert f"could not renew transaction {failing.txn_id} now: OSError('no route')" in logged[0]
 
 
-def test_a_record_added_after_all_have_ended_starts_the_heartbeat_again(
+def test_a_record_added_after_all_others_have_ended_restarts_the_heartbeat(
     heartbeat: Heartbeat,
 ) -> None:
     for _ in range(3):

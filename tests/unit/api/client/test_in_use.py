@@ -1,4 +1,4 @@
-"""A transaction that a client of this process has open is not taken for dead."""
+"""A transaction that a thread of this process has open is recognised as its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_transaction_belongs_to_its_thread_until_it_ends() -> None:
     assert not is_callers(txn.id)
 
 
-def test_another_thread_does_not_hold_it() -> None:
+def test_a_transaction_does_not_belong_to_another_thread() -> None:
     txn = MemoryLake().peer().begin()
     use = Use(txn)
     use.begin()
@@ -33,7 +33,7 @@ def test_another_thread_does_not_hold_it() -> None:
     assert seen == [False]
 
 
-def test_a_dropped_transaction_belongs_to_no_thread() -> None:
+def test_a_transaction_whose_use_is_garbage_collected_belongs_to_no_thread() -> None:
     txn = MemoryLake().peer().begin()
     use = Use(txn)
     use.begin()
@@ -43,7 +43,7 @@ def test_a_dropped_transaction_belongs_to_no_thread() -> None:
     assert not is_callers(txn.id)
 
 
-def test_a_forked_childs_copy_is_not_of_its_process() -> None:
+def test_a_transaction_copied_into_a_forked_child_does_not_belong_to_the_child() -> None:
     use = Use(MemoryLake().peer().begin())
     use.begin()
     assert use.is_of_this_process

@@ -1,4 +1,6 @@
-"""A lease that the store is too slow for is refused, with one that it is fast enough for."""
+"""A lease too short for the store's latency is refused; the error names a lease that is long
+enough.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Watch:
 
 
 def checked(lease_seconds: float, latencies: Sequence[float]) -> int:
-    """Check a lease on a store that takes so long for its answers; how many it gave."""
+    """Check a lease on a store with these latencies; return the number of requests."""
     watch = Watch()
     program = check_lease(Settings(lease_seconds=lease_seconds), watch)
     asked = 0
@@ -39,19 +41,19 @@ def checked(lease_seconds: float, latencies: Sequence[float]) -> int:
         return asked
 
 
-def test_the_default_lease_sends_no_request() -> None:
+def test_checking_the_default_lease_sends_no_request() -> None:
     assert checked(Settings().lease_seconds, ()) == 0
 
 
-def test_a_lease_that_the_store_is_fast_enough_for() -> None:
+def test_a_lease_that_is_long_enough_for_the_store_is_accepted() -> None:
     assert checked(1.0, [0.03] * 5) == 5
 
 
-def test_one_slow_answer_of_five_is_ignored() -> None:
+def test_one_slow_response_of_five_is_ignored_in_the_check_of_a_lease() -> None:
     assert checked(1.0, [9.0, *[0.03] * 4]) == 5
 
 
-def test_a_too_short_lease_is_refused_with_one_that_is_long_enough() -> None:
+def test_a_too_short_lease_is_refused_and_the_error_names_a_long_enough_one() -> None:
     with pytest.raises(lv.InvalidOperation) as caught:
         checked(1.0, [0.05] * 5)
     assert "lease_seconds=1 is too short for this store" in caught.value.message
@@ -59,6 +61,6 @@ def test_a_too_short_lease_is_refused_with_one_that_is_long_enough() -> None:
     assert checked(3.0, [0.05] * 5) == 5
 
 
-def test_a_lease_below_the_possible_is_refused_without_a_request() -> None:
+def test_a_lease_below_the_minimum_is_refused_without_a_request() -> None:
     with pytest.raises(lv.InvalidOperation, match=r"set it to 0\.05 or more"):
         checked(0.01, ())

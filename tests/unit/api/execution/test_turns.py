@@ -1,4 +1,4 @@
-"""A verb is refused by a verb and waits for a save, which waits for a verb, not for long."""
+"""A verb is refused during another verb and waits for a save; a save waits briefly for a verb."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakevilla.api.execution.turns import Turns
 SOON = 20.0
 
 
-def test_a_verb_within_a_verb_and_one_of_another_thread_are_refused() -> None:
+def test_a_verb_is_refused_while_its_own_or_another_thread_runs_a_verb() -> None:
     turns, refused = Turns("t"), []
 
     def other() -> None:
@@ -58,10 +58,10 @@ def test_a_verb_waits_for_a_save() -> None:
     assert order == ["saved", "verb"]
 
 
-def test_verbs_that_follow_each_other_closely_leave_time_for_a_save(
+def test_a_save_gets_a_turn_between_verbs_that_follow_each_other_closely(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A fair chance is not enough: the thread of the verbs takes a plain lock again at once."""
+    """A plain lock would not do: the thread of the verbs takes it again at once."""
     monkeypatch.setattr(module, "_WAITS_SECONDS", SOON)
     turns, saved = Turns("t"), threading.Event()
     waits = threading.Event()
@@ -86,7 +86,7 @@ def test_verbs_that_follow_each_other_closely_leave_time_for_a_save(
     assert verbs_since == 0
 
 
-def test_a_save_gives_up_on_a_long_verb_and_holds_up_no_verb_for_long(
+def test_a_save_gives_up_if_a_verb_runs_long_and_delays_no_later_verb(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_WAITS_SECONDS", 0.01)

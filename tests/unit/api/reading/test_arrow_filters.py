@@ -1,4 +1,4 @@
-"""Arrow's filters as ours: what is translated means the same, and the rest is left out."""
+"""Arrow filters translated into predicates: the part that can be translated keeps its meaning."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AT = pa.scalar(dt.datetime(2024, 1, 5, tzinfo=dt.UTC))
         (f("m") != Decimal("1.50"), "m <> cast('1.50' as decimal(10,2))"),
         (f("d").isin([dt.date(2024, 1, 8)]), "d in (date '2024-01-08') and d is not null"),
         (f("i").is_null() & f("s").is_valid(), "i is null and s is not null"),
-        # Of what is left out, a conjunct costs time, and a disjunct all of it.
+        # An untranslated conjunct is dropped; an untranslated disjunct drops the whole disjunction.
         ((f("i") > 5) & (f("f") > 1.5), "i > 5"),
         ((f("i") > 5) | (f("f") > 1.5), None),
         ((f("i") > 5) & (f("i") + 1 > f("i")), "i > 5"),
@@ -50,6 +50,8 @@ AT = pa.scalar(dt.datetime(2024, 1, 5, tzinfo=dt.UTC))
         (f("i").cast(pa.int64()) > 5, None),
     ],
 )
-def test_a_filter_becomes_what_means_the_same(filter: Any, expected: str | None) -> None:
+def test_an_arrow_filter_becomes_an_equivalent_or_weaker_predicate(
+    filter: Any, expected: str | None
+) -> None:
     found = translated(filter, SCHEMA)
     assert (None if found is None else render_sql(found)) == expected

@@ -1,4 +1,4 @@
-"""Predicates of polars as ours: what is not known is left out, down to the last key."""
+"""Polars predicates translated into ours; a part with any unknown key is left out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MORE = binary(column("i"), "Gt", scalar("Int64", 5))
         (function("Not", column("b")), "not (b)"),
         (function({"IsBetween": {"closed": "Left"}}, column("i"), scalar("Int64", 1),
                   scalar("Int64", 2)), "i >= 1 and i < 2"),
-        # The float nearest to the text, not the double.
+        # The nearest 32-bit float, not the double.
         (binary(column("f"), "Eq", scalar("Float32", 0.1)),
          "f = cast('0.10000000149011612' as float)"),
         (binary(column("t"), "Lt", scalar("Datetime", [1500, "Milliseconds", {"inner": "UTC"}])),
@@ -64,6 +64,8 @@ MORE = binary(column("i"), "Gt", scalar("Int64", 5))
         ([], None),
     ],
 )  # fmt: skip
-def test_a_predicate_becomes_what_means_the_same(predicate: object, expected: str | None) -> None:
+def test_a_polars_predicate_becomes_an_equivalent_or_weaker_predicate(
+    predicate: object, expected: str | None
+) -> None:
     found = translated(json.dumps(predicate), SCHEMA)
     assert (None if found is None else render_sql(found)) == expected

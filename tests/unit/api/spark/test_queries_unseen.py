@@ -1,6 +1,7 @@
-"""Queries that return no row, such as EXPLAIN: they count as no read of the transaction.
+"""Queries whose rows the caller does not see, such as EXPLAIN: they are no reads of the
+transaction.
 
-The session stands for Spark's: no frame is computed.
+A stub stands in for Spark's session: no frame is computed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from lakevilla.sql.statements.statement import parse_statement
 
 
 class Session:
-    """A session that runs nothing."""
+    """A stub of Spark's session that runs nothing."""
 
     class conf:
         @staticmethod
@@ -30,7 +31,7 @@ class Session:
             return "UTC" if name == "spark.sql.session.timeZone" else default
 
     def range(self, end: int) -> None:
-        """Show that it was not stopped."""
+        """Accept the call by which the caller checks that the session is not stopped."""
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def query(table: str) -> Select:
 
 
 @pytest.mark.parametrize("unseen", ["plan", "schema_of_query"])
-def test_a_query_without_rows_is_not_read(executor: Any, unseen: str) -> None:
+def test_a_query_without_rows_is_not_noted_as_a_read(executor: Any, unseen: str) -> None:
     def read() -> list[str]:
         return [location for location, _ in executor.state.work.reads]
 

@@ -1,4 +1,4 @@
-"""Output of rows: cut for a terminal, whole for programs."""
+"""Output of rows: shortened for a terminal, complete for programs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def shown(frame: pa.Table, width: int | None = None) -> list[str]:
     ("widths", "room", "expected"),
     [
         ([3, 4, 5], 16, [3, 4, 5]),
-        ([3, 40, 5], 30, [3, 18, 5]),  # what is widest gives way
+        ([3, 40, 5], 30, [3, 18, 5]),  # the widest column is shortened
         ([20, 40, 5], 29, [10, 10, 5]),
         ([10] * 5, 40, [10, 10, None, None, 10]),
-        ([100, 100], 9, [6, None]),  # at least the first
+        ([100, 100], 9, [6, None]),  # at least the first column stays
         ([], 5, []),
     ],
 )
-def test_the_widest_columns_are_cut_and_then_those_in_the_middle_left_out(
+def test_the_widest_columns_are_shortened_first_and_then_middle_columns_left_out(
     widths: list[int], room: int, expected: list[int | None]
 ) -> None:
     assert fitted(widths, room, 2) == expected
@@ -39,34 +39,34 @@ def test_the_widest_columns_are_cut_and_then_those_in_the_middle_left_out(
 
 @pytest.mark.parametrize("columns", [1, 2, 7, 40])
 @pytest.mark.parametrize("width", [1, 5, 20, 79, 80, 81, 200])
-def test_no_line_is_wider_than_the_terminal(columns: int, width: int) -> None:
+def test_table_output_is_not_wider_than_the_terminal(columns: int, width: int) -> None:
     row = {f"column_{n}": ["wörter " * n, "日本語" * n] for n in range(columns)}
     made = grid(pa.table(row), Look(width))
     assert len(made.hidden) < columns
-    # One character and the mark of what is left out is the least.
+    # Each column needs at least one character and the mark of the omission.
     assert max(cell_len(line) for line in made.lines) <= max(width, 7)
 
 
-def test_without_a_terminal_nothing_is_cut() -> None:
+def test_output_without_a_terminal_is_not_shortened() -> None:
     frame = pa.table({"a": ["x" * 500], "b": [1]})
     assert "x" * 500 in shown(frame)[2]
     assert grid(frame, Look(None)).hidden == ()
 
 
-def test_numbers_stand_below_each_other_and_null_is_no_text() -> None:
+def test_numbers_are_right_aligned_and_null_differs_from_the_text_null() -> None:
     frame = pa.table({"n": pa.array([1, 100, None]), "t": ["", "NULL", None]})
     assert shown(frame) == ["    n  t", "────────────", "    1", "  100  NULL", " NULL  NULL"]
     coloured = list(grid(frame, Look(colour=True)).lines)
     assert [line.count("\x1b[2m") for line in coloured[2:]] == [0, 0, 2]
 
 
-def test_columns_of_one_name_are_both_shown() -> None:
+def test_columns_with_the_same_name_are_both_shown() -> None:
     frame = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
     assert shown(frame)[2].split() == ["1", "2"]
     assert list(lines_of(frame, "csv")) == ["x,x", "1,2"]
 
 
-def test_control_characters_that_would_move_the_cursor_are_written_out() -> None:
+def test_control_characters_that_would_move_the_cursor_are_escaped() -> None:
     frame = pa.table({"a\nb": ["\x1b[2J", "one\ntwo"]})
     for form in ("table", "vertical", "markdown"):
         for line in lines_of(frame, form):
@@ -74,13 +74,13 @@ def test_control_characters_that_would_move_the_cursor_are_written_out() -> None
             assert "\n" not in line
 
 
-def test_a_terminal_without_lines_and_dots_gets_letters() -> None:
+def test_a_terminal_without_box_characters_gets_ascii() -> None:
     frame = pa.table({"a": ["x" * 99]})
     for form in ("table", "vertical"):
         "\n".join(lines_of(frame, form, Look(40, ascii=True))).encode("ascii")
 
 
-def test_csv_is_read_back_by_other_readers_with_null_and_an_empty_text_distinct() -> None:
+def test_csv_output_keeps_null_and_empty_text_distinct_for_other_readers() -> None:
     texts = ["plain", 'a "quote"', "a,b", "two\nlines", "", None, " "]
     frame = pa.table({"t": texts, "n": range(7)})
     written = "\n".join(lines_of(frame, "csv")) + "\n"
@@ -89,7 +89,7 @@ def test_csv_is_read_back_by_other_readers_with_null_and_an_empty_text_distinct(
     assert written.splitlines()[6:8] == ['"",4', ",5"]
 
 
-def test_json_forms_hold_every_value() -> None:
+def test_json_output_represents_values_of_every_type() -> None:
     when = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     row = {"d": Decimal("1.10"), "t": when, "l": [1, None], "f": float("nan"), "b": b"\xff"}
     frame = pa.Table.from_pylist([row, row])
@@ -105,7 +105,7 @@ def test_json_forms_hold_every_value() -> None:
     assert [json.loads(line) for line in lines_of(frame, "ndjson")] == [expected] * 2
 
 
-def test_markdown_keeps_a_bar_inside_its_cell() -> None:
+def test_markdown_escapes_a_bar_within_a_cell() -> None:
     frame = pa.table({"a": ["x|y", None], "n": [1, 2]})
     assert list(lines_of(frame, "markdown")) == [
         "| a | n |",
@@ -115,7 +115,7 @@ def test_markdown_keeps_a_bar_inside_its_cell() -> None:
     ]
 
 
-def test_vertical_shows_every_value_whole() -> None:
+def test_vertical_output_shows_every_value_unshortened() -> None:
     frame = pa.table({"id": [7], "comment": ["x" * 200]})
     lines = list(lines_of(frame, "vertical", Look(40)))
     assert lines[0].startswith("─[ 1 ]─")
@@ -123,19 +123,19 @@ def test_vertical_shows_every_value_whole() -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_no_rows_are_fine_in_every_form(form: Format) -> None:
+def test_tables_without_rows_are_rendered_in_every_format(form: Format) -> None:
     assert all(
         isinstance(line, str) for line in lines_of(pa.table({"a": pa.array([], "i8")}), form)
     )
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_time_that_python_cannot_hold_is_text(form: Format) -> None:
+def test_a_timestamp_that_python_cannot_represent_is_shown_as_a_number(form: Format) -> None:
     frame = pa.table({"at": pa.array([10**18], pa.timestamp("us"))})
     assert str(10**18) in "\n".join(lines_of(frame, form))
 
 
-def test_intervals_and_maps_are_written_as_sql_and_json_have_them() -> None:
+def test_intervals_are_written_as_in_sql_and_maps_as_in_json() -> None:
     frame = pa.table(
         {
             "i": pa.array(
@@ -156,10 +156,10 @@ def test_intervals_and_maps_are_written_as_sql_and_json_have_them() -> None:
     }
 
 
-def test_a_map_that_names_a_key_twice_keeps_both() -> None:
+def test_a_map_with_a_duplicate_key_is_rendered_with_both_entries() -> None:
     frame = pa.table({"m": pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int64()))})
     assert json.loads(next(lines_of(frame, "ndjson"))) == {"m": [["k", 1], ["k", 2]]}
 
 
-def test_json_keeps_the_letters_of_every_language() -> None:
+def test_json_output_keeps_non_ascii_letters() -> None:
     assert list(lines_of(pa.table({"a": ["漢ü"]}), "ndjson")) == ['{"a": "漢ü"}']

@@ -1,4 +1,4 @@
-"""A small lake to talk to."""
+"""A small lake for the shell."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(furnished: Path, tmp_path: Path) -> str:
-    """A copy of it, for one test."""
+    """A copy of the small lake, for one test."""
     return copy_lake(furnished, tmp_path / "warehouse")

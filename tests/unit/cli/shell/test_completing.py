@@ -12,7 +12,7 @@ from lakevilla.cli.shell.completing import RESERVED, NamedColumn, Suggestion, su
 
 
 class Lake:
-    """The names of a small lake."""
+    """A stub of a lake with a few names."""
 
     _columns: ClassVar[dict[str, list[str]]] = {
         "stock": ["sku", "qty"],
@@ -66,7 +66,7 @@ TABLES = ["stock", "sales.orders", "sales.items", '"Odd Name"']
         "SELECT 'it''s from ' FROM |",
     ],
 )
-def test_tables_stand_behind_from_and_the_like(text: str) -> None:
+def test_tables_are_offered_after_from_and_similar_keywords(text: str) -> None:
     assert texts(text, "table") == TABLES
 
 
@@ -81,7 +81,7 @@ def test_tables_stand_behind_from_and_the_like(text: str) -> None:
         ("WITH recent AS (SELECT 1) SELECT * FROM rec|", ["recent"]),
     ],
 )
-def test_tables_by_what_is_typed_of_them(text: str, expected: list[str]) -> None:
+def test_tables_are_offered_by_the_letters_typed_so_far(text: str, expected: list[str]) -> None:
     assert texts(text, "table") == expected
 
 
@@ -110,13 +110,13 @@ def test_tables_by_what_is_typed_of_them(text: str, expected: list[str]) -> None
         ("SELECT nobody.| FROM stock", []),
     ],
 )
-def test_columns_are_those_of_the_tables_that_the_statement_names(
+def test_columns_are_offered_from_the_tables_that_the_statement_names(
     text: str, expected: list[str]
 ) -> None:
     assert texts(text, "column") == expected
 
 
-def test_a_column_says_its_type_and_among_several_tables_whose_it_is() -> None:
+def test_an_offered_column_shows_its_type_and_among_several_tables_its_table() -> None:
     (column,) = [one for one in offered("SELECT q| FROM stock") if one.kind == "column"]
     assert (column.about, column.back) == ("int64", 1)
     (column,) = [
@@ -129,28 +129,28 @@ def test_a_column_says_its_type_and_among_several_tables_whose_it_is() -> None:
     "text",
     ["SELECT 'fro|", "SELECT 1 -- fro|", "SELECT /* fro|", "SELECT $$ fro|", "SELECT 'it''s |"],
 )
-def test_nothing_is_offered_inside_a_string_or_a_comment(text: str) -> None:
+def test_no_completion_is_offered_inside_a_string_or_a_comment(text: str) -> None:
     assert offered(text) == []
 
 
-def test_keywords_follow_the_case_of_what_is_typed() -> None:
+def test_completed_keywords_follow_the_case_of_the_typed_letters() -> None:
     assert texts("sel|") == ["select"]
     assert texts("SEL|") == ["SELECT"]
     assert "GROUP BY" in texts("SELECT sku FROM stock GR|")
     assert texts("SELECT 1; comm|") == ["comment on", "commit"]
 
 
-def test_branches_and_tags_stand_behind_their_words() -> None:
+def test_branches_and_tags_are_offered_after_drop_branch_and_merge_branch() -> None:
     assert texts("DROP BRANCH |") == ["main", "etl", '"closing-2026"']
     assert texts("MERGE BRANCH e|") == ["etl"]
 
 
-def test_behind_a_table_stands_no_other() -> None:
+def test_keywords_and_no_tables_are_offered_after_a_complete_table_name() -> None:
     assert texts("SELECT * FROM stock |", "table") == []
     assert "WHERE" in texts("SELECT * FROM stock |")
 
 
-def test_half_typed_texts_of_any_kind_are_taken() -> None:
+def test_half_typed_statements_are_completed_without_an_error() -> None:
     whole = """WITH a AS (SELECT 'x''y', "q" FROM t1) SELECT a.*, $x$ ; $x$ /* c */ FROM a -- end
         JOIN sales.orders o ON o."id" = 1e5; UPDATE stock SET qty = (SELECT 1), b = :p"""
     for end in range(len(whole) + 1):
@@ -158,6 +158,6 @@ def test_half_typed_texts_of_any_kind_are_taken() -> None:
         suggestions(whole[:end], "", Lake())
 
 
-def test_reserved_words_are_those_of_duckdb() -> None:
+def test_the_list_of_reserved_words_equals_that_of_duckdb() -> None:
     query = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'"
     assert {name for (name,) in duckdb.sql(query).fetchall()} == RESERVED

@@ -1,4 +1,4 @@
-"""The history file: its path, its permissions, and the statements that are left out."""
+"""The history file: its path, its permissions, and the statements that are not written to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from lakevilla.cli.shell.prompt import MOST_BYTES, history_file, is_kept, opened
         ({}, None),
     ],
 )
-def test_history_file_is_where_xdg_says(environment: dict[str, str], expected: str | None) -> None:
+def test_the_history_file_is_stored_where_xdg_specifies(
+    environment: dict[str, str], expected: str | None
+) -> None:
     assert history_file(environment) == (None if expected is None else Path(expected))
 
 
@@ -40,19 +42,19 @@ def test_lines_that_may_hold_a_secret_are_not_written_to_the_history(text: str, 
     assert is_kept(text) is kept
 
 
-def test_only_its_owner_reads_it(tmp_path: Path) -> None:
+def test_the_history_file_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "state" / "lakevilla" / "history"
     assert opened(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+def test_an_unwritable_history_path_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert not opened(tmp_path / "file" / "history")
 
 
-def test_a_history_that_has_grown_long_keeps_its_newer_half(tmp_path: Path) -> None:
+def test_a_history_file_that_has_grown_long_is_cut_to_its_newer_half(tmp_path: Path) -> None:
     path = tmp_path / "history"
     history = FileHistory(path)
     long = "SELECT\n" + "x" * 1000

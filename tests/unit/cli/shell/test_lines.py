@@ -1,4 +1,4 @@
-"""Cutting of a script into statements and short commands."""
+"""A script split into statements and short commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def cut(text: str) -> list[ScriptEntry]:
     return list(entries(text.splitlines(keepends=True), is_complete))
 
 
-def test_each_entry_has_the_line_on_which_it_begins() -> None:
+def test_each_entry_of_a_script_has_the_line_on_which_it_begins() -> None:
     text = "\n-- first\nSELECT 1;\n\\dt\n\nSELECT\n  2\n;\nSELECT 3; SELECT 4;\n"
     assert [(one.text.split()[-1], one.line) for one in cut(text)] == [
         ("1;", 2),
@@ -22,16 +22,16 @@ def test_each_entry_has_the_line_on_which_it_begins() -> None:
     ]
 
 
-def test_semicolons_in_strings_comments_and_blocks_end_nothing() -> None:
+def test_semicolons_in_strings_comments_and_blocks_do_not_end_a_statement() -> None:
     text = "SELECT ';\n;', 1 -- ;\n/* ; */;\nBEGIN ATOMIC\nSELECT 1;\nSELECT 2;\nEND;\n"
     assert [one.line for one in cut(text)] == [1, 4]
 
 
-def test_the_last_statement_may_lack_its_semicolon() -> None:
+def test_the_last_statement_of_a_script_needs_no_semicolon() -> None:
     assert [one.text for one in cut("SELECT 1;\nSELECT\n2")] == ["SELECT 1;\n", "SELECT\n2"]
 
 
-def test_a_statement_comes_before_the_next_line_is_asked_for() -> None:
+def test_a_complete_statement_is_returned_before_the_next_line_is_read() -> None:
     asked = []
 
     def lines() -> Iterator[str]:

@@ -21,7 +21,7 @@ def quantities(root: str, ref: str = "main") -> dict[str, int]:
     return {row["sku"]: row["qty"] for row in rows}
 
 
-def test_results_go_to_stdout_and_what_was_done_to_stderr(root: str) -> None:
+def test_query_results_go_to_stdout_and_reports_of_writes_to_stderr(root: str) -> None:
     script = "UPDATE stock SET qty = 7 WHERE sku = 'tea'; SELECT qty FROM stock ORDER BY 1 DESC"
     shown = run(root, script)
     assert shown.exit_code == 0
@@ -29,19 +29,19 @@ def test_results_go_to_stdout_and_what_was_done_to_stderr(root: str) -> None:
     assert "1 row updated; committed as global version 3" in shown.stderr
 
 
-def test_rows_in_a_form_for_programs_have_nothing_around_them(root: str) -> None:
+def test_output_in_a_format_for_programs_has_only_the_rows(root: str) -> None:
     shown = run(root, "\\format csv\nSELECT sku FROM stock ORDER BY 1;\n")
     assert shown.stdout == "sku\njam\ntea\n"
 
 
-def test_a_transaction_goes_over_statements(root: str) -> None:
+def test_a_transaction_spans_several_statements(root: str) -> None:
     script = "BEGIN;\nDELETE FROM stock WHERE sku = 'tea';\nCOMMIT;\nBEGIN;\nDELETE FROM stock;\n"
     shown = run(root, script + "ROLLBACK;")
     assert "committed as global version 3" in shown.stderr
     assert quantities(root) == {"jam": 1}
 
 
-def test_the_first_error_ends_it_and_names_the_line(root: str) -> None:
+def test_a_script_ends_at_its_first_error_and_names_the_line(root: str) -> None:
     script = (
         "UPDATE stock SET qty = 2;\n\n  SELECT 1; SELECT\n  nobody FROM stock;\nDELETE FROM stock;"
     )
@@ -52,7 +52,7 @@ def test_the_first_error_ends_it_and_names_the_line(root: str) -> None:
     assert quantities(root) == {"tea": 2, "jam": 2}
 
 
-def test_a_transaction_that_is_open_at_the_end_is_undone_and_that_is_said(root: str) -> None:
+def test_a_transaction_open_at_the_end_of_a_script_is_rolled_back_and_reported(root: str) -> None:
     shown = run(root, "BEGIN; DELETE FROM stock;")
     assert shown.exit_code == 2
     assert "end it with COMMIT" in shown.stderr
@@ -61,21 +61,21 @@ def test_a_transaction_that_is_open_at_the_end_is_undone_and_that_is_said(root: 
     assert len(quantities(root)) == 2
 
 
-def test_empty_lines_and_lone_semicolons_do_nothing(root: str) -> None:
+def test_empty_lines_and_lone_semicolons_are_ignored(root: str) -> None:
     shown = run(root, "\n ;\n;;\nSELECT 1 AS one;\n\n")
     assert shown.exit_code == 0, shown.stderr
     assert shown.stdout.split() == ["one", "─" * 5, "1", "(1", "row)"]
     assert run(root, "").exit_code == 0
 
 
-def test_a_pipe_is_utf_8_with_or_without_the_mark_of_editors(root: str) -> None:
+def test_a_script_on_stdin_is_read_as_utf_8_with_or_without_a_byte_order_mark(root: str) -> None:
     assert "é" in run(root, "\ufeffSELECT 'é' AS a;").stdout
     broken = CliRunner().invoke(app, ["shell", root], input=b"SELECT 1;\nSELECT '\xe9';")
     assert broken.exit_code == 2
     assert "not UTF-8" in broken.stderr
 
 
-def test_tables_and_columns_are_described(root: str) -> None:
+def test_tables_and_columns_are_described_by_the_command_d(root: str) -> None:
     listed = run(root, "\\format csv\n\\dt\n\\dt sales.*\n")
     assert listed.stdout.splitlines()[1].startswith("sales/orders,delta,1,1,")
     assert [line.split(",")[0] for line in listed.stdout.splitlines()] == [
@@ -89,19 +89,19 @@ def test_tables_and_columns_are_described(root: str) -> None:
     assert "nobody" in missing.stderr
 
 
-def test_a_table_that_the_transaction_has_made_is_described_too(root: str) -> None:
+def test_a_table_created_in_the_open_transaction_is_described(root: str) -> None:
     shown = run(root, "BEGIN;\nCREATE TABLE fresh (a BIGINT);\n\\d fresh\nROLLBACK;\n")
     assert shown.exit_code == 0, shown.stderr
     assert "long" in shown.stdout
 
 
-def test_constraints_are_described(root: str) -> None:
+def test_constraints_are_shown_by_the_command_d(root: str) -> None:
     with lv.connect(root) as lake, lake.transaction() as txn:
         txn.alter("stock", add_constraints={"some": "qty > 0"})
     assert "CHECK some: qty > 0" in run(root, "\\d stock\n").stdout
 
 
-def test_the_shell_goes_to_a_branch_and_back(root: str) -> None:
+def test_the_command_on_switches_the_shell_to_a_branch_and_back(root: str) -> None:
     with lv.connect(root) as lake:
         lake.branch("etl")
     shown = run(root, "\\on etl\nDELETE FROM stock;\n\\l\n\\on\n\\conninfo\n")
@@ -112,13 +112,13 @@ def test_the_shell_goes_to_a_branch_and_back(root: str) -> None:
     assert any(line.split()[:2] == ["*", "etl"] for line in shown.stdout.splitlines())
 
 
-def test_a_branch_can_be_chosen_at_the_start(root: str) -> None:
+def test_the_option_on_chooses_the_branch_at_the_start(root: str) -> None:
     with lv.connect(root) as lake:
         lake.branch("etl")
     assert "at etl" in run(root, "\\conninfo\n", "--on", "etl").stdout
 
 
-def test_changing_to_a_ref_is_refused_while_a_transaction_is_open(root: str) -> None:
+def test_switching_to_a_ref_is_refused_while_a_transaction_is_open(root: str) -> None:
     with lv.connect(root) as lake:
         lake.branch("etl")
     shown = run(root, "BEGIN;\n\\on etl\n")
@@ -126,11 +126,13 @@ def test_changing_to_a_ref_is_refused_while_a_transaction_is_open(root: str) -> 
     assert "stdin:2: a transaction is open" in shown.stderr
 
 
-def test_a_ref_that_is_not_there_leaves_everything_as_it_was(root: str) -> None:
+def test_switching_to_a_missing_ref_reports_its_name(root: str) -> None:
     assert "nowhere" in run(root, "\\on nowhere\n").stderr
 
 
-def test_files_are_run_and_their_errors_name_them(root: str, tmp_path: Path) -> None:
+def test_scripts_are_run_by_the_command_i_and_their_errors_name_the_script(
+    root: str, tmp_path: Path
+) -> None:
     inner, outer = tmp_path / "inner.sql", tmp_path / "outer.sql"
     inner.write_text("DELETE FROM stock WHERE sku = 'tea';\nSELECT * FROM nobody;\n")
     outer.write_text(f"\\i {inner}\nDELETE FROM stock;\n")
@@ -140,7 +142,7 @@ def test_files_are_run_and_their_errors_name_them(root: str, tmp_path: Path) -> 
     assert quantities(root) == {"jam": 1}
 
 
-def test_a_file_that_runs_itself_comes_to_an_end(root: str, tmp_path: Path) -> None:
+def test_a_script_that_includes_itself_is_ended_with_an_error(root: str, tmp_path: Path) -> None:
     script = tmp_path / "again.sql"
     script.write_text(f"\\i {script}\n")
     assert "does one run itself?" in run(root, f"\\i {script}\n").stderr
@@ -149,7 +151,7 @@ def test_a_file_that_runs_itself_comes_to_an_end(root: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "message"), [(None, "No such file"), (b"\xff\xfe\x00", "not UTF-8")]
 )
-def test_a_file_that_cannot_be_read_is_named(
+def test_a_script_file_that_cannot_be_read_is_named(
     root: str, tmp_path: Path, content: bytes | None, message: str
 ) -> None:
     script = tmp_path / "script.sql"
@@ -161,7 +163,7 @@ def test_a_file_that_cannot_be_read_is_named(
     assert message in shown.stderr
 
 
-def test_results_can_go_to_a_file(root: str, tmp_path: Path) -> None:
+def test_results_are_written_to_a_file_by_the_command_o(root: str, tmp_path: Path) -> None:
     target = tmp_path / "out.csv"
     script = f"\\format csv\n\\o {target}\nSELECT sku FROM stock ORDER BY 1;\n\\o\nSELECT 1 AS x;\n"
     assert run(root, script).stdout == "x\n1\n"
@@ -169,43 +171,43 @@ def test_results_can_go_to_a_file(root: str, tmp_path: Path) -> None:
     assert "can't write" in run(root, f"\\o {tmp_path}\n").stderr
 
 
-def test_one_statement_alone_is_shown_a_line_for_each_value(root: str) -> None:
+def test_the_command_gx_shows_one_statement_with_a_line_for_each_value(root: str) -> None:
     shown = run(root, "SELECT 1 AS a, 2 AS b \\gx\nSELECT 3 AS c \\g\n").stdout.splitlines()
     assert shown[1:3] == ["a │ 1", "b │ 2"]
     assert shown[4].split() == ["c"]
 
 
-def test_the_time_is_shown_on_request(root: str) -> None:
+def test_the_time_of_a_statement_is_shown_after_timing_on(root: str) -> None:
     assert "time: " in run(root, "\\timing on\nSELECT 1;\n").stderr
     assert "time: " not in run(root, "SELECT 1;\n").stderr
 
 
-def test_an_unknown_command_ends_a_script(root: str) -> None:
+def test_an_unknown_backslash_command_ends_a_script(root: str) -> None:
     shown = run(root, "\\tming\nDELETE FROM stock;\n")
     assert shown.exit_code == 2
     assert "stdin:1: there is no \\tming: did you mean \\timing?" in shown.stderr
     assert len(quantities(root)) == 2
 
 
-def test_leaving_in_the_middle_is_no_error(root: str) -> None:
+def test_leaving_the_shell_in_the_middle_of_a_script_is_no_error(root: str) -> None:
     shown = run(root, "\\q\nDELETE FROM stock;\n")
     assert shown.exit_code == 0
     assert len(quantities(root)) == 2
 
 
-def test_the_commits_are_listed(root: str) -> None:
+def test_commits_are_listed_by_the_command_log(root: str) -> None:
     shown = run(root, "\\format csv\n\\log 1\n\\log x\n")
     assert shown.stdout.splitlines()[1].startswith("2,")
     assert "\\log takes a number, not 'x'" in shown.stderr
 
 
-def test_a_root_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_shell_at_a_root_that_does_not_exist_reports_the_root(tmp_path: Path) -> None:
     shown = run(str(tmp_path / "nowhere"), "SELECT 1;")
     assert shown.exit_code == 2
     assert "there is no directory" in shown.stderr
 
 
-def test_texts_of_the_command_line_are_run_in_place_of_stdin(root: str) -> None:
+def test_statements_given_by_option_c_are_run_in_place_of_stdin(root: str) -> None:
     texts = ("-c", "UPDATE stock SET qty = 7;\n\\d stock", "-c", "SELECT max(qty) FROM stock")
     shown = run(root, "DELETE FROM stock;", *texts)
     assert shown.exit_code == 0, shown.stderr
@@ -213,7 +215,7 @@ def test_texts_of_the_command_line_are_run_in_place_of_stdin(root: str) -> None:
     assert quantities(root) == {"tea": 7, "jam": 7}
 
 
-def test_an_error_in_a_text_of_the_command_line_ends_it(root: str) -> None:
+def test_an_error_in_a_statement_given_by_option_c_ends_the_run(root: str) -> None:
     shown = run(root, "", "-c", "SELECT 1;\nSELECT nobody;", "-c", "DELETE FROM stock")
     assert shown.exit_code == 2
     assert "-c:2: " in shown.stderr

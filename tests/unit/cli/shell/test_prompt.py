@@ -1,4 +1,4 @@
-"""The prompt, driven key by key."""
+"""The prompt, tested key by key."""
 
 from __future__ import annotations
 
@@ -41,36 +41,36 @@ def desk(root: str) -> Iterator[Desk]:
 
 
 def typed(desk: Desk, *keys: str) -> str:
-    """Return what the prompt gives for some keys."""
+    """Return the text that the prompt reads from these keys."""
     with prompt_of(desk) as (prompt, source, _):
         source.send_text("".join(keys))
         return prompt.read(desk.prompt)
 
 
-def test_enter_goes_on_until_there_is_a_semicolon(desk: Desk) -> None:
+def test_enter_adds_lines_until_the_statement_has_its_semicolon(desk: Desk) -> None:
     assert typed(desk, "SELECT 1", ENTER, "  + 2", ENTER, ";", ENTER) == "SELECT 1\n  + 2\n;"
 
 
 @pytest.mark.parametrize("text", ["\\dt", ".tables", "exit", "SELECT 1 \\gx", ""])
-def test_short_commands_need_none(desk: Desk, text: str) -> None:
+def test_short_commands_need_no_semicolon(desk: Desk, text: str) -> None:
     assert typed(desk, text, ENTER) == text
 
 
-def test_a_semicolon_in_a_string_ends_nothing(desk: Desk) -> None:
+def test_a_semicolon_in_a_string_does_not_end_a_statement(desk: Desk) -> None:
     assert typed(desk, "SELECT ';", ENTER, "';", ENTER) == "SELECT ';\n';"
 
 
-def test_a_block_ends_with_its_end(desk: Desk) -> None:
+def test_a_block_ends_at_its_end_keyword(desk: Desk) -> None:
     text = typed(desk, "BEGIN ATOMIC", ENTER, "SELECT 1;", ENTER, "END;", ENTER)
     assert text == "BEGIN ATOMIC\nSELECT 1;\nEND;"
 
 
-def test_escape_and_enter_run_what_is_there(desk: Desk) -> None:
+def test_escape_and_enter_run_an_incomplete_statement(desk: Desk) -> None:
     assert typed(desk, "SELECT 1", ESCAPE, ENTER) == "SELECT 1"
 
 
-def test_a_menu_comes_with_typing_and_tab_takes_from_it(desk: Desk) -> None:
-    # Names are looked up beside the typing, so each key waits for what the one before has led to.
+def test_a_menu_opens_while_typing_and_tab_completes_from_it(desk: Desk) -> None:
+    # Another thread looks up names, so each key waits until the one before has taken effect.
     then = {"SELECT * FROM stock": " WHERE q", "SELECT * FROM stock WHERE qty": f";{ENTER}"}
     with prompt_of(desk) as (prompt, keys, _):
         buffer = prompt.session.default_buffer
@@ -110,7 +110,7 @@ def test_the_prompt_shows_the_ref_and_the_transaction(desk: Desk) -> None:
     assert desk.prompt == "warehouse@etl=> "
 
 
-def test_a_transaction_that_can_only_be_undone_is_reported_in_the_prompt(desk: Desk) -> None:
+def test_a_transaction_that_can_only_be_rolled_back_is_marked_in_the_prompt(desk: Desk) -> None:
     desk.session.sql("BEGIN")
     desk.session.sql("UPDATE stock SET qty = 1 WHERE sku = 'tea'")
     txn = desk.session.transaction
@@ -123,7 +123,9 @@ def test_a_transaction_that_can_only_be_undone_is_reported_in_the_prompt(desk: D
     assert desk.prompt == "warehouse=> "
 
 
-def test_errors_and_ctrl_c_end_no_shell(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_and_ctrl_c_do_not_end_the_shell(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
     keys = [
         ("SELECT * FROM nobody;", ENTER),
         ("SELECT half of", CTRL_C),
@@ -140,7 +142,7 @@ def test_errors_and_ctrl_c_end_no_shell(desk: Desk, capsys: pytest.CaptureFixtur
     assert "42" in said.out
 
 
-def test_ctrl_d_undoes_an_open_transaction_and_says_so(
+def test_ctrl_d_rolls_back_an_open_transaction_and_reports_it(
     root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with lv.connect(root) as lake:
@@ -153,7 +155,9 @@ def test_ctrl_d_undoes_an_open_transaction_and_says_so(
         assert lake.sql("SELECT count(*) AS n FROM stock").to_pylist() == [{"n": 2}]
 
 
-def test_the_next_shell_remembers_what_was_typed_and_no_secrets(desk: Desk, history: Path) -> None:
+def test_the_next_shell_has_the_history_of_the_last_without_secrets(
+    desk: Desk, history: Path
+) -> None:
     typed(desk, "SELECT\n1;", ENTER)
     typed(desk, "SELECT 'my password';", ENTER)
     typed(desk, " SELECT 'unseen';", ENTER)
@@ -164,7 +168,7 @@ def test_the_next_shell_remembers_what_was_typed_and_no_secrets(desk: Desk, hist
         assert list(prompt.session.history.load_history_strings()) == ["SELECT\n1;"]
 
 
-def test_a_short_command_within_a_statement_is_done_and_the_statement_goes_on(
+def test_a_short_command_within_a_statement_runs_and_the_statement_continues(
     desk: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys = "SELECT qty", ENTER, "\\d stock", ENTER, "FROM stock", ENTER, "WHERE qty = 5;", ENTER
@@ -176,13 +180,13 @@ def test_a_short_command_within_a_statement_is_done_and_the_statement_goes_on(
     assert rows.split()[-3:] == ["5", "(1", "row)"]
 
 
-def test_the_shell_can_be_left_within_a_statement(desk: Desk) -> None:
+def test_the_command_q_within_a_statement_leaves_the_shell(desk: Desk) -> None:
     with prompt_of(desk) as (prompt, source, shell):
         source.send_text("".join(("SELECT qty", ENTER, "\\q", ENTER)))
         shell.converse(prompt)
 
 
-def test_ctrl_c_drops_a_statement_that_a_short_command_has_kept(
+def test_ctrl_c_discards_the_statement_kept_over_a_short_command(
     desk: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys = "SELECT nobody", ENTER, "\\conninfo", ENTER, CTRL_C, "SELECT 5;", ENTER, CTRL_D
@@ -192,6 +196,6 @@ def test_ctrl_c_drops_a_statement_that_a_short_command_has_kept(
     assert capsys.readouterr().out.split()[-3:] == ["5", "(1", "row)"]
 
 
-def test_a_backslash_in_a_string_over_two_lines_is_text(desk: Desk) -> None:
+def test_a_backslash_at_the_start_of_a_line_within_a_string_is_text(desk: Desk) -> None:
     text = "SELECT 'a\n\\q\n';"
     assert typed(desk, text.replace("\n", ENTER), ENTER) == text

@@ -1,4 +1,4 @@
-"""The commands that begin with a backslash: what they are called, and what they refuse."""
+"""Commands that begin with a backslash: their names, and the arguments that they refuse."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ from tests.unit.cli.shell.test_completing import Lake
         ("QUIT;", "quit", None),
     ],
 )
-def test_a_line_is_a_command_and_its_argument(line: str, verb: str, argument: str | None) -> None:
+def test_a_backslash_line_is_parsed_into_command_and_argument(
+    line: str, verb: str, argument: str | None
+) -> None:
     assert is_short(line)
     command, found = short(line)
     assert (command.verb, found) == (verb, argument)
 
 
 @pytest.mark.parametrize("text", ["SELECT 1", "exit_codes;", "quit where", "1.5", "help me"])
-def test_statements_are_none(text: str) -> None:
+def test_statements_are_not_taken_as_backslash_commands(text: str) -> None:
     assert not is_short(text)
 
 
@@ -46,13 +48,15 @@ def test_statements_are_none(text: str) -> None:
         ("\\q now", "\\q takes no argument, such as 'now'"),
     ],
 )
-def test_wrong_backslash_commands_are_refused_with_the_right_ones(line: str, message: str) -> None:
+def test_wrong_backslash_commands_are_refused_and_the_error_names_the_right_ones(
+    line: str, message: str
+) -> None:
     with pytest.raises(InvalidOperation) as caught:
         short(line)
     assert message in str(caught.value)
 
 
-def test_no_name_means_two_commands_and_help_has_them_all() -> None:
+def test_each_name_means_one_backslash_command_and_help_lists_all() -> None:
     names = [name for one in COMMANDS for name in one.names]
     assert len(names) == len(set(names))
     text = "\n".join(help_lines())
@@ -74,5 +78,7 @@ def test_no_name_means_two_commands_and_help_has_them_all() -> None:
         ("\\nonsense x", []),
     ],
 )
-def test_commands_and_their_arguments_are_completed(text: str, expected: list[str]) -> None:
+def test_backslash_commands_and_their_arguments_are_completed(
+    text: str, expected: list[str]
+) -> None:
     assert [one.text for one in command_suggestions(text, Lake())] == expected

@@ -1,4 +1,4 @@
-"""``lakevilla sql``: the forms of its answers."""
+"""``lakevilla sql``: the output formats of query results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(furnished: Path, tmp_path: Path) -> str:
-    """A copy of it, for one test."""
+    """A copy of the lake, for one test."""
     return copy_lake(furnished, tmp_path)
 
 
@@ -44,23 +44,25 @@ STOCK = "SELECT sku, qty FROM stock ORDER BY qty"
         ("markdown", "| sku | qty |\n| --- | ---: |\n| jam | 1 |\n| tea | 5 |\n"),
     ],
 )
-def test_rows_are_printed_in_the_requested_form(root: str, form: str, expected: str) -> None:
+def test_query_results_are_printed_in_the_requested_format(
+    root: str, form: str, expected: str
+) -> None:
     assert invoke("sql", root, STOCK, "--format", form).stdout == expected
 
 
-def test_json_is_a_format_like_others(root: str) -> None:
+def test_option_json_equals_format_json(root: str) -> None:
     rows = [{"sku": "jam", "qty": 1}, {"sku": "tea", "qty": 5}]
     assert json.loads(invoke("sql", root, STOCK, "--format", "json").stdout) == rows
     assert json.loads(invoke("sql", root, STOCK, "--json").stdout) == rows
 
 
-def test_an_unknown_format_is_answered_by_those_that_are(root: str) -> None:
+def test_an_unknown_format_is_refused_and_the_error_lists_the_formats(root: str) -> None:
     refused = invoke("sql", root, STOCK, "--format", "parquet")
     assert refused.exit_code == 2
     assert "ndjson" in refused.stderr
 
 
-def test_in_a_terminal_a_row_is_one_line_and_the_columns_left_out_are_counted(root: str) -> None:
+def test_each_row_is_one_line_in_a_terminal_and_omitted_columns_are_counted(root: str) -> None:
     shown = invoke("sql", root, "SELECT * FROM wide", columns=60)
     assert len(shown.stdout.splitlines()) == 3
     assert max(map(len, shown.stdout.splitlines())) <= 60
@@ -68,13 +70,13 @@ def test_in_a_terminal_a_row_is_one_line_and_the_columns_left_out_are_counted(ro
 
 
 @pytest.mark.parametrize("form", ["table", "vertical", "csv", "json"])
-def test_in_a_pipe_nothing_is_cut(root: str, form: str) -> None:
+def test_output_to_a_pipe_is_not_shortened(root: str, form: str) -> None:
     shown = invoke("sql", root, "SELECT * FROM wide", "--format", form)
     assert all(f"{n} " * 39 in shown.stdout for n in range(30))
     assert shown.stderr == ""
 
 
-def test_a_difference_fits_the_terminal_too(root: str) -> None:
+def test_output_of_diff_fits_the_width_of_the_terminal(root: str) -> None:
     shown = invoke("diff", root, "1", columns=40)
     assert shown.exit_code == 0
     assert max(map(len, shown.stdout.splitlines())) <= 40

@@ -26,7 +26,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(furnished: Path, tmp_path: Path) -> str:
-    """A copy of it, for one test."""
+    """A copy of the lake, for one test."""
     return copy_lake(furnished, tmp_path / "lake")
 
 
@@ -55,7 +55,7 @@ DELETE FROM stock;
 """
 
 
-def test_the_error_of_a_file_names_the_line_and_what_was_committed_stays(
+def test_the_error_of_a_script_names_its_line_and_earlier_commits_stay(
     root: str, tmp_path: Path
 ) -> None:
     script = file(tmp_path, BROKEN)
@@ -67,7 +67,7 @@ def test_the_error_of_a_file_names_the_line_and_what_was_committed_stays(
     assert skus(root) == {"tea", "jam", "gin"}
 
 
-def test_atomic_commits_all_or_nothing(root: str, tmp_path: Path) -> None:
+def test_option_atomic_commits_all_statements_or_none(root: str, tmp_path: Path) -> None:
     ended = invoke(root, "-f", file(tmp_path, BROKEN), "--write", "--atomic")
     assert ended.exit_code == 2
     assert "nothing of it is stored" in ended.stderr
@@ -79,7 +79,7 @@ def test_atomic_commits_all_or_nothing(root: str, tmp_path: Path) -> None:
     assert skus(root) == {"jam", "gin"}
 
 
-def test_a_script_says_itself_what_is_one_transaction(root: str, tmp_path: Path) -> None:
+def test_a_script_delimits_its_transactions_by_begin_and_commit(root: str, tmp_path: Path) -> None:
     script = (
         "BEGIN; DELETE FROM stock; ROLLBACK; BEGIN; DELETE FROM stock WHERE sku = 'tea'; COMMIT"
     )
@@ -92,7 +92,7 @@ def test_a_script_says_itself_what_is_one_transaction(root: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("text", ["", " \n", "/* nothing */", ";;"])
-def test_a_script_without_a_statement_says_so(root: str, tmp_path: Path, text: str) -> None:
+def test_a_script_without_a_statement_is_refused(root: str, tmp_path: Path, text: str) -> None:
     for ended in (
         invoke(root, "-f", file(tmp_path, text)),
         invoke(root, stdin=text),
@@ -102,14 +102,16 @@ def test_a_script_without_a_statement_says_so(root: str, tmp_path: Path, text: s
         assert "there is no statement to run" in ended.stderr
 
 
-def test_a_pipe_is_utf_8_with_or_without_the_mark_of_editors(root: str) -> None:
+def test_a_script_on_stdin_is_read_as_utf_8_with_or_without_a_byte_order_mark(root: str) -> None:
     assert invoke(root, "--format", "csv", stdin="\ufeffSELECT 'é' AS a").stdout == "a\né\n"
     ended = CliRunner().invoke(app, ["sql", root], input=b"SELECT '\xe9'")
     assert ended.exit_code == 2
     assert "can't read stdin: it is not UTF-8" in ended.stderr
 
 
-def test_without_stdin_it_asks_for_statements(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_with_neither_statements_nor_stdin_is_refused(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(lv.InvalidOperation, match="takes statements"):
         scripts_of(None, None)
@@ -118,16 +120,14 @@ def test_without_stdin_it_asks_for_statements(root: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "text", ["DELETE FROM stock", "/* a */ create table t (a INT)", "OPTIMIZE stock"]
 )
-def test_statements_that_write_are_refused_without_write_and_name_the_option(
-    root: str, text: str
-) -> None:
+def test_statements_that_write_are_refused_without_option_write(root: str, text: str) -> None:
     ended = invoke(root, text)
     assert ended.exit_code == 2
     assert "writes: add --write" in ended.stderr
     assert skus(root) == {"tea", "jam"}
 
 
-def test_files_run_in_their_order(root: str, tmp_path: Path) -> None:
+def test_script_files_are_run_in_the_given_order(root: str, tmp_path: Path) -> None:
     one = file(tmp_path, "CREATE TABLE fresh (a BIGINT)", "1.sql")
     two = file(tmp_path, "INSERT INTO fresh VALUES (7); SELECT a FROM fresh", "2.sql")
     ended = invoke(root, "-f", one, "-f", two, "--write", "--format", "csv")
@@ -135,7 +135,7 @@ def test_files_run_in_their_order(root: str, tmp_path: Path) -> None:
     assert "1 row inserted" in ended.stderr
 
 
-def test_statements_come_by_a_pipe(root: str) -> None:
+def test_statements_are_read_from_a_pipe(root: str) -> None:
     query = "SELECT sku FROM stock ORDER BY 1;\nSELECT 1 AS x;"
     expected = "sku\njam\ntea\nx\n1\n"
     for arguments in ((), ("-",), ("-f", "-")):
@@ -143,7 +143,7 @@ def test_statements_come_by_a_pipe(root: str) -> None:
     assert "stdin:2: " in invoke(root, stdin="SELECT 1;\nSELECT nobody FROM stock").stderr
 
 
-def test_each_result_is_a_value_of_json(root: str) -> None:
+def test_each_statements_result_is_a_json_value_on_its_own_line(root: str) -> None:
     script = "DELETE FROM stock WHERE sku = 'tea'; SELECT sku FROM stock"
     deleted, rows = invoke(root, script, "--write", "--json").stdout.splitlines()
     assert json.loads(deleted)[0]["rows_deleted"] == 1
@@ -163,20 +163,20 @@ def test_each_result_is_a_value_of_json(root: str) -> None:
         "BEGIN ATOMIC DELETE FROM stock; END",
     ],
 )
-def test_nothing_writes_without_leave(root: str, script: str) -> None:
+def test_no_statement_writes_without_option_write(root: str, script: str) -> None:
     assert invoke(root, script).exit_code == 2
     with lv.connect(root) as lake:
         assert [entry.version for entry in lake.history()] == [1]
         assert lake.refs() == []
 
 
-def test_queries_without_leave_to_write_read_one_state(root: str) -> None:
+def test_queries_without_option_write_read_one_state(root: str) -> None:
     shown = invoke(root, "SELECT 1 AS a; SHOW TABLES; SELECT count(*) AS n FROM stock", "--json")
     assert shown.exit_code == 0, shown.stderr
     assert json.loads(shown.stdout.splitlines()[-1]) == [{"n": 2}]
 
 
-def test_the_past_is_read_by_scripts_too(root: str) -> None:
+def test_scripts_read_a_past_version_by_option_version(root: str) -> None:
     invoke(root, "DELETE FROM stock", "--write")
     script = "SELECT count(*) AS n FROM stock; SELECT 1 AS one"
     shown = invoke(root, script, "--version", "1", "--json").stdout.splitlines()
@@ -192,7 +192,7 @@ def test_the_past_is_read_by_scripts_too(root: str) -> None:
         ("SELECT 1;\n\\dt\n", "script.sql:2: \\dt is a command of `lakevilla shell`"),
     ],
 )
-def test_a_script_that_is_no_script_does_nothing(
+def test_a_script_that_can_not_be_parsed_runs_no_statement(
     root: str, tmp_path: Path, text: str, message: str
 ) -> None:
     ended = invoke(root, "-f", file(tmp_path, text), "--write")
@@ -201,7 +201,9 @@ def test_a_script_that_is_no_script_does_nothing(
     assert ended.stdout == ""
 
 
-def test_sql_options_and_files_that_do_not_fit_are_refused(root: str, tmp_path: Path) -> None:
+def test_incompatible_sql_options_and_unreadable_files_are_refused(
+    root: str, tmp_path: Path
+) -> None:
     script = file(tmp_path, "SELECT 1")
     assert "not both" in invoke(root, "SELECT 1", "-f", script).stderr
     assert "add --write" in invoke(root, "SELECT 1", "--atomic").stderr
@@ -210,8 +212,8 @@ def test_sql_options_and_files_that_do_not_fit_are_refused(root: str, tmp_path: 
     assert "not UTF-8" in invoke(root, "-f", str(tmp_path / "binary.sql")).stderr
 
 
-def test_a_query_loads_no_pandas(root: str) -> None:
-    """It takes longer to load than the query does."""
+def test_a_query_on_the_command_line_does_not_load_pandas(root: str) -> None:
+    """Loading pandas takes longer than the query."""
     code = f"""
 import sys
 import lakevilla as lv

@@ -1,4 +1,4 @@
-"""Values of ``:name``, by ``--param`` and in the shell by ``\\set``."""
+r"""Values of ``:name`` parameters, given by ``--param`` and in the shell by ``\set``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(furnished: Path, tmp_path: Path) -> str:
-    """A copy of it, for one test."""
+    """A copy of the lake, for one test."""
     return copy_lake(furnished, tmp_path / "lake")
 
 
@@ -61,7 +61,7 @@ def stock(root: str) -> dict[str, int]:
         ("a=b", "a=b"),
     ],
 )
-def test_a_value_is_json_and_else_the_text_itself(text: str, value: object) -> None:
+def test_a_parameter_value_is_read_as_json_or_else_as_text(text: str, value: object) -> None:
     found = value_of(text)
     assert found == value
     assert type(found) is type(value)
@@ -69,12 +69,12 @@ def test_a_value_is_json_and_else_the_text_itself(text: str, value: object) -> N
 
 
 @pytest.mark.parametrize("given", [["n"], ["=5"], ["a b=5"], ["n=1", "n=2"]])
-def test_parameters_that_are_no_name_and_value_are_refused(given: list[str]) -> None:
+def test_parameters_that_are_not_name_and_value_are_refused(given: list[str]) -> None:
     with pytest.raises(InvalidOperation, match="parameter"):
         values_of(given)
 
 
-def test_each_statement_of_a_script_takes_the_values_that_it_names(root: str) -> None:
+def test_each_statement_of_a_script_takes_the_parameters_that_it_names(root: str) -> None:
     script = (
         "UPDATE stock SET qty = :qty WHERE since = :day; DELETE FROM stock WHERE sku IN (:gone);"
         "INSERT INTO stock VALUES ('oil', :qty, :day); SELECT 42 AS answer"
@@ -86,14 +86,14 @@ def test_each_statement_of_a_script_takes_the_values_that_it_names(root: str) ->
     assert stock(root) == {"tea": 9, "oil": 9}
 
 
-def test_a_query_over_the_past_takes_values(root: str) -> None:
+def test_a_query_of_a_past_version_takes_parameters(root: str) -> None:
     query = "SELECT sku FROM stock WHERE qty > :least"
     shown = invoke("sql", root, query, "--version", "2", "-F", "csv", "-p", "least=3")
     assert shown.stdout == "sku\ntea\n"
 
 
 @pytest.mark.parametrize("past", [(), ("--version", "2")])
-def test_a_value_that_no_statement_names_is_refused_before_anything_is_done(
+def test_a_parameter_that_no_statement_names_is_refused_before_anything_runs(
     root: str, past: tuple[str, ...]
 ) -> None:
     write = () if past else ("--write",)
@@ -104,7 +104,7 @@ def test_a_value_that_no_statement_names_is_refused_before_anything_is_done(
     assert len(stock(root)) == 2
 
 
-def test_a_name_without_a_value_says_how_to_give_it(root: str) -> None:
+def test_a_parameter_without_a_value_is_refused_with_how_to_give_one(root: str) -> None:
     ended = invoke("sql", root, "SELECT :qty")
     assert ended.exit_code == 2
     assert ended.stderr == (
@@ -129,7 +129,7 @@ def test_missing_parameters_are_reported_with_the_command_line_option(
     assert "params" not in ended.stderr
 
 
-def test_the_shell_keeps_values_for_what_follows(root: str) -> None:
+def test_the_shell_keeps_parameter_values_for_later_statements(root: str) -> None:
     script = "\\set qty 7\n\\set\nUPDATE stock SET qty = :qty WHERE sku = :sku; SELECT :qty + 1;\n"
     shown = invoke("shell", root, "--param", "sku=tea", stdin=script)
     assert shown.exit_code == 0, shown.stderr
@@ -138,7 +138,7 @@ def test_the_shell_keeps_values_for_what_follows(root: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["\\set qty", "\\set 5 6"])
-def test_the_shell_says_what_set_takes(root: str, line: str) -> None:
+def test_the_shell_refuses_a_malformed_set_command(root: str, line: str) -> None:
     ended = invoke("shell", root, "-c", line)
     assert ended.exit_code == 2
     assert "-c:1: " in ended.stderr

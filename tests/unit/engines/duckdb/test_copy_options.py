@@ -1,4 +1,6 @@
-"""The options of a COPY: a dictionary for values that repeat, and no search for one."""
+"""The options of a COPY: repeated values get a Parquet dictionary, and others cost no search for
+one.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def layout(schema: pa.Schema) -> Layout:
 
 
 def encodings(tmp_path: Path, *, distinct: int) -> set[str]:
-    """How a COPY stores a column of one row group with so many values."""
+    """Return the encodings with which a COPY stores a column of one row group with so many
+    values.
+    """
     schema = pa.schema([("n", pa.int64())])
     options = copy_options(schema, layout(schema))
     target = tmp_path / "file.parquet"
@@ -40,9 +44,9 @@ def encodings(tmp_path: Path, *, distinct: int) -> set[str]:
     return set(pq.ParquetFile(target).metadata.row_group(0).column(0).encodings)
 
 
-def test_values_that_come_back_often_are_in_a_dictionary(tmp_path: Path) -> None:
+def test_values_that_repeat_often_are_stored_with_a_dictionary(tmp_path: Path) -> None:
     assert encodings(tmp_path, distinct=ROWS // 20) >= DICTIONARY
 
 
-def test_for_values_that_hardly_come_back_none_is_collected(tmp_path: Path) -> None:
+def test_values_that_hardly_repeat_are_stored_without_a_dictionary(tmp_path: Path) -> None:
     assert not DICTIONARY & encodings(tmp_path, distinct=ROWS // 10)

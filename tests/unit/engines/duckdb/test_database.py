@@ -17,7 +17,7 @@ from lakevilla.store.data_files import DataFiles
 from lakevilla.store.runner import Runner
 
 
-def test_a_thread_that_comes_while_the_database_is_made_waits_for_it(
+def test_a_thread_that_asks_for_the_database_while_it_is_created_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings()
@@ -32,14 +32,14 @@ def test_a_thread_that_comes_while_the_database_is_made_waits_for_it(
     other = threading.Thread(target=ask)
 
     class Slow:
-        """A connection during whose set-up another thread asks for the database."""
+        """A connection during whose set-up another thread requests the database."""
 
         def __init__(self, *arguments: Any) -> None:
             self._inner = connect(*arguments)
 
         def execute(self, sql: str) -> Any:
             other.start()
-            other.join(0.2)  # it ends only if it does not wait
+            other.join(0.2)  # the thread ends only if it does not wait
             return self._inner.execute(sql)
 
         def cursor(self) -> Any:

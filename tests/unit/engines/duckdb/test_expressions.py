@@ -1,4 +1,4 @@
-"""DuckDB computes what the reference evaluator says: the same values, the same refusals."""
+"""Expressions on DuckDB have the values and the errors of the reference evaluator."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ def same(a: Any, b: Any) -> bool:
 
 
 def has_constant_side(tree: Expr) -> bool:
-    """Return whether one side of a call is a constant, so that it may make the other one idle."""
+    """Return whether one side of a call is a constant, so that DuckDB may skip the other side."""
     parts = list(children(tree))
     constant = any(not columns(part) for part in parts)
     folds = isinstance(tree, Call) and tree.name in ("and", "or", "nullif", "coalesce")
     if isinstance(tree, Call) and tree.name == "in" and len(tree.args) == 1:
-        return True  # in an empty list, which is false
+        return True  # an IN with an empty list is false
     if isinstance(tree, Call) and any(
         not columns(part) and reference(part, {}) in (None, RAISED) for part in parts
     ):
-        return True  # beside NULL, which may decide
+        return True  # next to NULL, which may decide
     return (folds and constant) or any(has_constant_side(part) for part in parts)
 
 
@@ -85,7 +85,7 @@ def has_constant_side(tree: Expr) -> bool:
     ],
 )
 @given(tree=any_tree(), rows=st.lists(ROWS, min_size=1, max_size=4))
-def test_duckdb_agrees_with_the_reference(
+def test_an_expression_on_duckdb_has_the_value_of_the_reference(
     connection: duckdb.DuckDBPyConnection, tree: Expr, rows: list[dict[str, Any]]
 ) -> None:
     bound = bound_or_rejected(tree)
@@ -95,13 +95,13 @@ def test_duckdb_agrees_with_the_reference(
     for at, row in enumerate(table.to_pylist()):
         want, got = reference(bound, row), computed(connection, sql, at)
         if want == RAISED and has_constant_side(bound):
-            continue  # DuckDB folds it: where one side alone decides, it never looks at the other
+            continue  # DuckDB folds it: if one side alone decides, it does not compute the other
         assert same(want, got), f"{want!r} but DuckDB {got!r} for {sql}"
 
 
-def test_case_mapping_is_unicodes_simple_one() -> None:
+def test_lower_and_upper_use_unicodes_simple_case_mapping() -> None:
     characters = [chr(at) for at in range(1, 0x110000) if not 0xD800 <= at <= 0xDFFF]
-    # Most characters have no case: ideographs, and those for private use.
+    # Most characters without case are ideographs and private-use characters.
     without = {"Cn"} if WHOLE else {"Cn", "Lo", "Co"}
     known = [c for c in characters if unicodedata.category(c) not in without]
     schema = pa.schema([("c", pa.string())])
@@ -130,7 +130,7 @@ MOST = 2**63 - 1
         ("d <> 0 and n / d in (1, 2, 3, 4, 5, 6, null)", {"n": 14, "d": 2}, None),
         ("d <> 0 and n / d in (1, 2, 3, 4, 5, 6, d)", {"n": 4, "d": 2}, True),
         ("n % d > 1", {"n": 4, "d": 0}, RAISED),
-        ("n + 1 > 5", {"n": MOST}, RAISED),  # not rewritten to n > 4
+        ("n + 1 > 5", {"n": MOST}, RAISED),  # must not be rewritten to n > 4
         ("cast(n as byte) > 5", {"n": 300}, RAISED),
         ("cast(v as decimal(2,1)) > 5", {"v": Decimal("9.96")}, RAISED),
         ("n * n = 0", {"n": MOST}, RAISED),
@@ -151,7 +151,7 @@ MOST = 2**63 - 1
         ("n not in (1, null)", {"n": 1}, False),
     ],
 )
-def test_expressions_that_engines_differ_in_have_the_value_of_the_reference(
+def test_expressions_on_which_engines_differ_have_the_reference_value_on_duckdb(
     sql: str, row: dict[str, Any], value: Any
 ) -> None:
     whole = {"n": None, "d": None, "v": None} | row
@@ -164,7 +164,7 @@ def test_expressions_that_engines_differ_in_have_the_value_of_the_reference(
 
 
 @pytest.mark.parametrize("type_", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")])
-def test_a_date_that_leaves_the_years_one_to_9999_raises(type_: pa.DataType) -> None:
+def test_date_arithmetic_that_leaves_the_years_1_to_9999_raises(type_: pa.DataType) -> None:
     schema = pa.schema([("m", type_)])
     for year, sign in ((9999, "+"), (1, "-")):
         row = {"m": datetime(year, 6, 1, tzinfo=UTC if getattr(type_, "tz", None) else None)}
@@ -186,7 +186,7 @@ def test_a_date_that_leaves_the_years_one_to_9999_raises(type_: pa.DataType) -> 
 
 @pytest.mark.parametrize("name", ["=", "<>", "<=>", "<", ">="])
 @pytest.mark.parametrize("type_", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")])
-def test_a_null_that_is_cut_to_a_unit_stays_null(type_: pa.DataType, name: str) -> None:
+def test_date_trunc_of_null_is_null(type_: pa.DataType, name: str) -> None:
     schema = pa.schema([("m", type_)])
     day = datetime(2024, 2, 29, 1, tzinfo=UTC if getattr(type_, "tz", None) else None)
     value = day.date() if type_ == pa.date32() else day
@@ -200,7 +200,7 @@ def test_a_null_that_is_cut_to_a_unit_stays_null(type_: pa.DataType, name: str) 
         assert computed(connection, to_duckdb(tree, schema), at) is reference(tree, row)
 
 
-def test_a_filter_keeps_to_the_order_of_its_terms() -> None:
+def test_duckdb_evaluates_the_terms_of_a_filter_in_their_order() -> None:
     tree = bind(parse_expression("d <> 0 and n / d > 1"), NUMBERS)
     connection = duckdb.connect()
     rows = {"n": list(range(100_000)), "d": [n % 3 for n in range(100_000)]}
@@ -209,7 +209,7 @@ def test_a_filter_keeps_to_the_order_of_its_terms() -> None:
     assert connection.execute(sql).fetchall() == [(66_664,)]
 
 
-def test_text_from_outside_stays_text() -> None:
+def test_quotes_and_null_characters_in_names_and_values_are_escaped() -> None:
     schema = pa.schema([('a"b', pa.string())])
     nasty = "x' or 1=1; --\0\\"
     tree = bind(parse_expression('"a""b" = :v', {"v": nasty}), schema)
@@ -228,7 +228,7 @@ def test_merge_columns_are_rendered_with_their_alias() -> None:
     assert evaluate(tree, {"s": {"id": 1}, "t": {"id": 1}}) is True
 
 
-def test_a_struct_field_raises_for_the_requested_rows_alone() -> None:
+def test_a_cast_of_a_struct_field_raises_only_for_the_selected_rows() -> None:
     schema = pa.schema([("st", pa.struct([("v", pa.string())])), ("n", pa.int64())])
     tree = bind(parse_expression("cast(st.v as long)"), schema, predicate=False)
     connection = duckdb.connect()
@@ -246,7 +246,7 @@ def test_a_struct_field_raises_for_the_requested_rows_alone() -> None:
      ("2024-01-01 12:00:00+24:00", "timestamp"), ("2024-01-01 12:00:00+02:60", "timestamp"),
      ("0001-01-01 00:00:00+02:00", "timestamp"), ("9999-12-31 23:00:00-05:00", "timestamp")],
 )  # fmt: skip
-def test_a_text_that_is_no_date_or_timestamp_raises(text: str, type_: str) -> None:
+def test_a_cast_of_text_that_is_no_date_or_timestamp_raises(text: str, type_: str) -> None:
     schema = pa.schema([("t", pa.string())])
     tree = bind(parse_expression(f"cast(t as {type_})"), schema, predicate=False)
     connection = duckdb.connect()

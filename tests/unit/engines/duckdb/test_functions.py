@@ -1,4 +1,6 @@
-"""Every function of the families, over rows full of edges: DuckDB says what the reference says."""
+"""Every function of the language on rows of edge cases: DuckDB's values are those of the
+reference.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.support.function_cases import ALL, RAISED, Said, same
 
 EVERY = [pytest.param(name, one, id=one.sql) for name, cases in ALL.items() for one in cases.said]
 
-#: What is NULL in every row.
+#: Expressions that are NULL in every row.
 NOTHING = {"a[-1]", "m['zz']"}
 
 
@@ -30,7 +32,7 @@ def connection() -> duckdb.DuckDBPyConnection:
 
 
 @pytest.mark.parametrize(("name", "one"), EVERY)
-def test_duckdb_says_what_the_reference_says(
+def test_each_function_on_duckdb_has_the_value_of_the_reference(
     connection: duckdb.DuckDBPyConnection, name: str, one: Said
 ) -> None:
     cases = ALL[name]
@@ -44,7 +46,7 @@ def test_duckdb_says_what_the_reference_says(
     found = connection.sql(f'select __at, {text} from "{name}" where {where} order by __at')
     column = found.to_arrow_table().column(1)
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        column = column.cast(pa.timestamp("us", "UTC"))  # year 1 is not in New York
+        column = column.cast(pa.timestamp("us", "UTC"))  # New York has no year 1
     got = column.to_pylist()
     for at, value in zip(fine, got, strict=True):
         assert same(expected[at], value, one.places), (cases.rows[at], expected[at], value, text)
@@ -53,7 +55,7 @@ def test_duckdb_says_what_the_reference_says(
             connection.execute(f'select {text} from "{name}" where __at = {at}').fetchall()
 
 
-def test_every_function_has_its_case() -> None:
+def test_every_function_of_the_language_has_a_test_case() -> None:
     used = " ".join(one.sql for cases in ALL.values() for one in cases.said)
     trees = [cases.bound(one) for cases in ALL.values() for one in cases.said]
     called = {tree.name for tree in trees if isinstance(tree, Call)}

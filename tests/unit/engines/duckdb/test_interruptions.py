@@ -1,4 +1,6 @@
-"""Ctrl-C while DuckDB runs is Ctrl-C, not an error of DuckDB's or of the statement."""
+"""Ctrl-C while DuckDB runs is raised as KeyboardInterrupt, not as an error of DuckDB or the
+statement.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELEC
 
 
 class Alarmed(Exception):
-    """The error that a program's own handler of a signal raises."""
+    """The error that a user's own signal handler raises."""
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def alarm(number: int, frame: FrameType | None) -> None:
     ("handler", "raised"),
     [(signal.default_int_handler, KeyboardInterrupt), (alarm, Alarmed)],
 )
-def test_a_query_that_a_signal_stops_raises_what_its_handler_raised(
+def test_a_query_stopped_by_a_signal_raises_the_error_of_the_signal_handler(
     on_signal: Callable[[Any], None], handler: Any, raised: type[BaseException], tmp_path: Path
 ) -> None:
     with lv.connect(str(tmp_path / "lake")) as lake:
@@ -57,7 +59,7 @@ def test_a_query_that_a_signal_stops_raises_what_its_handler_raised(
         assert lake.sql("SELECT 42 AS n").to_pylist() == [{"n": 42}]
 
 
-def test_ctrl_c_stops_a_statement_of_a_transaction_and_leaves_nothing_behind(
+def test_ctrl_c_stops_a_statement_and_rolls_back_its_transaction(
     on_signal: Callable[[Any], None], tmp_path: Path
 ) -> None:
     with lv.connect(str(tmp_path / "lake")) as lake:
@@ -70,7 +72,7 @@ def test_ctrl_c_stops_a_statement_of_a_transaction_and_leaves_nothing_behind(
         assert found == [{"n": 10}]
 
 
-def test_ctrl_c_is_heard_while_the_rows_of_a_query_are_fetched(
+def test_ctrl_c_stops_a_query_while_its_rows_are_fetched(
     on_signal: Callable[[Any], None], tmp_path: Path
 ) -> None:
     with lv.connect(str(tmp_path / "lake")) as lake:
@@ -85,7 +87,7 @@ def test_ctrl_c_is_heard_while_the_rows_of_a_query_are_fetched(
 
 
 class Failing:
-    """Data files that can't be read."""
+    """A stub of data files that raise an error when they are opened."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -103,7 +105,9 @@ class Failing:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_within_a_file_that_duckdb_reads_stays_what_it_is(error: BaseException) -> None:
+def test_an_error_raised_while_duckdb_reads_a_file_reaches_the_caller_unchanged(
+    error: BaseException,
+) -> None:
     connection = duckdb.connect()
     connection.register_filesystem(StoreFileSystem(Failing(error)))  # type: ignore[arg-type]
     with pytest.raises(type(error)) as caught, translated("t"):
@@ -112,7 +116,9 @@ def test_an_error_within_a_file_that_duckdb_reads_stays_what_it_is(error: BaseEx
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), KeyboardInterrupt("by the user")])
-def test_ctrl_c_within_rows_that_duckdb_pulls_is_ctrl_c(error: KeyboardInterrupt) -> None:
+def test_ctrl_c_raised_by_a_row_source_of_duckdb_reaches_the_caller(
+    error: KeyboardInterrupt,
+) -> None:
     def rows() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"id": [1]})
         raise error
@@ -124,6 +130,6 @@ def test_ctrl_c_within_rows_that_duckdb_pulls_is_ctrl_c(error: KeyboardInterrupt
         connection.execute("SELECT sum(id) FROM rows").fetchall()
 
 
-def test_a_value_that_reads_like_ctrl_c_is_an_error_of_the_statement() -> None:
+def test_a_value_with_the_text_of_ctrl_c_is_reported_as_an_error_of_the_statement() -> None:
     with pytest.raises(lv.InvalidOperation, match=r"table t: .*KeyboardInterrupt"), translated("t"):
         duckdb.connect().execute("SELECT CAST('KeyboardInterrupt: x\n\nAt:\n' AS INT)").fetchall()

@@ -1,4 +1,4 @@
-"""Spark's Columns as the plan of Connect has them, in the language: no session is needed."""
+"""Columns of Spark Connect translated into the expression language, without a session."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def said(column: Any, zone: str = "UTC") -> str:
         (F.floor("d"), "cast(floor(d) as long)"),
     ],
 )
-def test_the_casts_that_spark_makes_are_written_down(column: Any, text: str) -> None:
+def test_implicit_casts_of_spark_become_explicit_casts(column: Any, text: str) -> None:
     assert said(column) == text
 
 
-def test_columns_that_depend_on_the_time_zone_are_translated_for_utc_alone() -> None:
+def test_columns_that_depend_on_the_time_zone_are_translated_only_in_utc() -> None:
     for column in (F.year("at"), F.col("at") > "2024-01-01", F.col("at").cast("date")):
         said(column)
         with pytest.raises(lv.InvalidOperation, match="time zone Asia/Tokyo"):
@@ -77,20 +77,20 @@ def test_columns_that_depend_on_the_time_zone_are_translated_for_utc_alone() -> 
     assert "2023-12-31 15" in said(instant, "Asia/Tokyo")
 
 
-def test_digits_that_spark_would_round_away_are_refused() -> None:
+def test_decimal_operations_that_spark_would_round_are_refused() -> None:
     for column in (F.col("m") + F.col("m"), F.col("m") * 2, F.col("m") / 2):
         with pytest.raises(lv.InvalidOperation, match="round"):
             said(column)
 
 
-def test_names_are_read_as_spark_reads_them() -> None:
+def test_column_names_are_parsed_as_by_spark() -> None:
     assert parts_of("a.`b.c`.`d``e`") == ("a", "b.c", "d`e")
     for name in ("a..b", "`a", "`a`b", ""):
         with pytest.raises(lv.InvalidOperation):
             parts_of(name)
 
 
-def test_a_column_of_a_frame_is_one_of_that_very_frame() -> None:
+def test_a_column_of_another_frame_than_the_source_is_refused() -> None:
     session: Any = SimpleNamespace(client=None)
     mine, other = (DataFrame(Range(0, 3, 1), session) for _ in range(2))
     whose = frame_ids([(mine, "source")], "the source")
@@ -106,7 +106,7 @@ def test_a_column_of_a_frame_is_one_of_that_very_frame() -> None:
         reader.expression(read(column_of(other, "s.`a.b`"), None))
 
 
-def test_a_chain_may_be_as_long_as_connect_takes_one() -> None:
+def test_a_chain_of_or_is_translated_up_to_the_length_that_connect_accepts() -> None:
     chain = F.col("l") == 0
     for number in range(1, 40):
         chain = chain | (F.col("l") == number)
@@ -117,7 +117,7 @@ def test_a_chain_may_be_as_long_as_connect_takes_one() -> None:
         said(chain)
 
 
-def test_the_documentation_lists_the_functions() -> None:
+def test_the_documentation_lists_all_functions_of_spark_columns() -> None:
     page = (Path(__file__).parents[4] / "docs" / "spark.md").read_text()
     listed = page.partition("and the functions\n")[2].partition(".\n")[0].replace("\n", " ")
     words = {word.strip() for word in listed.split(",")}

@@ -1,4 +1,4 @@
-"""Errors of tasks as Spark hands them on, in texts: what of them reaches the user."""
+"""Errors of Spark tasks, which Spark passes on as text: the part that reaches the user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakevilla.engines.spark.tasks import LakeAddress, StageTask, reports
 
 
 def text_of_spark(message: str) -> str:
-    """Return what Spark makes of an error that leaves a worker."""
+    """Return the text that Spark makes of an error raised in a worker."""
 
     def rows() -> Iterator[int]:
         with said_first():
@@ -27,11 +27,11 @@ def text_of_spark(message: str) -> str:
     with pytest.raises(lv.VersionNotFound) as raised:
         list(rows())
     assert raised.value.table == "t"
-    raised.value.__cause__ = None  # as Spark does before it formats one
+    raised.value.__cause__ = None  # as Spark does before it formats the error
     return "".join(traceback.format_exception(raised.value))
 
 
-def test_a_worker_says_what_is_wrong_before_its_traceback() -> None:
+def test_a_worker_error_begins_with_its_message_before_the_traceback() -> None:
     text = text_of_spark("there is no version 7; read another")
     first = "lakevilla.errors.VersionNotFound: there is no version 7; read another"
     assert text.splitlines()[0] == first
@@ -39,14 +39,14 @@ def test_a_worker_says_what_is_wrong_before_its_traceback() -> None:
     assert text.count("Traceback") == 1
 
 
-def test_an_error_of_a_task_is_raised_as_its_own_class() -> None:
+def test_an_error_of_a_task_is_raised_with_its_original_class() -> None:
     text = "\n  An exception was thrown from the Python worker.\n" + text_of_spark("gone")
     found = failure(RuntimeError(text + "\n\nJVM stacktrace:\nabc"), "table t: job x")
     assert type(found) is lv.VersionNotFound
     assert str(found) == "table t: job x: gone"
 
 
-def test_a_foreign_error_of_a_job_is_named_by_its_last_line() -> None:
+def test_a_foreign_error_of_a_job_is_reported_by_its_last_line() -> None:
     text = "Job aborted.\nTraceback (most recent call last):\n  at x\nValueError: from the udf\n"
     found = failure(RuntimeError(text), "table t: job x")
     assert type(found) is lv.InvalidOperation
@@ -65,12 +65,12 @@ def test_a_foreign_error_of_a_job_is_named_by_its_last_line() -> None:
         ("", "An error occurred while calling o8.getResult."),
     ],
 )
-def test_an_error_of_the_jvm_is_named_by_what_caused_it(text: str, reason: str) -> None:
+def test_an_error_of_the_jvm_is_reported_by_its_cause(text: str, reason: str) -> None:
     found = failure(RuntimeError(f"An error occurred while calling o8.getResult.{text}"), "job x")
     assert str(found) == f"job x: the Spark job failed: {reason}"
 
 
-def test_a_worker_without_the_drivers_credentials_says_that_it_is_a_worker(
+def test_a_credentials_error_in_a_worker_names_the_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):

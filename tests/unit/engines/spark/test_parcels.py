@@ -1,6 +1,7 @@
-"""Rows between tasks, in parcels too small to be one: no order of theirs changes what comes out.
+"""Rows sent between tasks, in several parcels: the order in which parcels arrive changes no
+result.
 
-The tasks run here, one after the other, and what Spark does between them is a shuffle of a list.
+The tasks run here, one after the other; in place of Spark's exchange, a list is shuffled.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from tests.support.engine_lake import Lake, local, merge_spec, ordered
 Parcel = tuple[int, int, bytes]
 
 TARGET = pa.table({"id": pa.array(range(300), pa.int64()), "qty": pa.array(range(300), pa.int64())})
-#: Some of its keys, and new ones.
+#: Some keys of the table, and new ones.
 SOURCE = pa.table(
     {
         "id": pa.array(range(897, 0, -4), pa.int64()),
@@ -57,7 +58,7 @@ CLAUSES = (
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A parcel has a few rows, and so has an object of the source."""
+    """Limit a parcel, and an object of the source, to a few rows."""
     monkeypatch.setattr(parcels, "PARCEL_BYTES", 100)
     monkeypatch.setattr(merging, "PARCEL_BYTES", 100)
     monkeypatch.setattr(parcels, "_WAITING_BYTES", 500)
@@ -69,7 +70,7 @@ def taken_apart(batches: Iterable[pa.RecordBatch]) -> list[Parcel]:
 
 
 def in_any_order(sent: list[Parcel], seed: int) -> dict[int, list[Parcel]]:
-    """Return what comes to each place: as Spark hands it on, which keeps no order."""
+    """Return the parcels of each place in an arbitrary order: Spark's exchange keeps none."""
     shuffled = list(sent)
     random.Random(seed).shuffle(shuffled)
     found: dict[int, list[Parcel]] = {}
@@ -86,7 +87,7 @@ def as_batches(came: list[Parcel]) -> Iterator[pa.RecordBatch]:
     return iter([parcels.parcels([one]) for one in came])
 
 
-def test_every_row_comes_to_its_place_once_and_in_the_order_that_it_was_sent() -> None:
+def test_every_row_reaches_its_place_once_and_in_the_order_in_which_it_was_sent() -> None:
     rows = pa.table({"n": pa.array(range(1000), pa.int64())})
     to = np.array([n * 7 % 5 + 3 for n in range(1000)], np.int32)
     batches = [(b, to[b["n"].to_numpy()]) for b in rows.to_batches(max_chunksize=30)]
@@ -102,7 +103,7 @@ def test_every_row_comes_to_its_place_once_and_in_the_order_that_it_was_sent() -
 
 @dataclass(frozen=True)
 class Failing:
-    """Sends something, and fails then."""
+    """A task that sends some rows, and fails then."""
 
     place: LakeAddress
 
@@ -111,7 +112,7 @@ class Failing:
         raise lv.CorruptObject("data file x of table t: cut", key="x")
 
 
-def test_an_error_of_a_sender_is_raised_where_its_rows_were_expected(tmp_path: Path) -> None:
+def test_an_error_of_a_sending_task_is_raised_in_the_receiving_task(tmp_path: Path) -> None:
     task = Failing(LakeAddress(str(tmp_path), None, Settings()))
     came = parcels.unpacked(list(parcels.sent(pickle.dumps(task), numbers(1)))[1:])
     with pytest.raises(lv.CorruptObject, match="data file x of table t") as raised:
@@ -120,7 +121,9 @@ def test_an_error_of_a_sender_is_raised_where_its_rows_were_expected(tmp_path: P
 
 
 class Merging:
-    """A table of three files and a source of some objects, with what all tasks of a merge have."""
+    """A table of three files, a source of some objects, and the arguments of all tasks of a
+    merge.
+    """
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
@@ -143,7 +146,7 @@ class Merging:
         self.spec = merge_spec(self.table.layout, SOURCE.schema, "target.id = source.id", CLAUSES)
 
     def apart(self) -> tuple[MergeSpec, MergeSpec]:
-        """Split a merge into its changes of existing rows and its new rows."""
+        """Split a merge into its changes of existing rows and its inserts of new rows."""
         spec = self.spec
         new = tuple(one for one in spec.clauses if one.kind == "not_matched_insert")
         old = tuple(one for one in spec.clauses if one.kind != "not_matched_insert")
@@ -151,7 +154,7 @@ class Merging:
         return made[0], made[1]
 
     def sent(self, task: Any, tasks: int) -> list[Parcel]:
-        """Return what so many tasks send."""
+        """Return the parcels that so many tasks send."""
         each = (task.parcels(self.worker, numbers(n)) for n in range(tasks))
         return taken_apart(chain.from_iterable(each))
 
@@ -166,7 +169,7 @@ def merge(tmp_path: Path) -> Merging:
 
 
 def expected(directory: Path, *, inserts: bool) -> list[str]:
-    """Return what the embedded engine makes of the same."""
+    """Return the rows that the embedded engine makes in the same merge."""
     lake = local(directory)
     lake.make("t", TARGET)
     clauses: Any = [one for one in CLAUSES if inserts or one["kind"] != "not_matched_insert"]
@@ -175,7 +178,7 @@ def expected(directory: Path, *, inserts: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_source_that_is_broadcast_has_the_numbers_of_its_rows(
+def test_a_merge_with_a_broadcast_source_gives_the_rows_of_the_embedded_engine(
     merge: Merging, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     assert len(merge.source.keys) > 2
@@ -205,7 +208,7 @@ def test_a_source_that_is_broadcast_has_the_numbers_of_its_rows(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_source_that_is_shuffled_comes_to_the_files_that_it_concerns(
+def test_a_merge_with_a_shuffled_source_gives_the_rows_of_the_embedded_engine(
     merge: Merging, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     worker = merge.worker
@@ -239,7 +242,7 @@ def test_a_source_that_is_shuffled_comes_to_the_files_that_it_concerns(
         (pa.decimal128(9, 2), "cast(target.k as bigint) = cast(source.k as bigint)", None),
     ],
 )
-def test_columns_are_keys_as_far_as_equal_values_have_one_hash(
+def test_only_columns_whose_equal_values_have_equal_hashes_become_shuffle_keys(
     merge: Merging, kind: pa.DataType, on: str, keys: tuple[str, ...] | None
 ) -> None:
     schema = pa.schema({"k": kind})
@@ -249,7 +252,7 @@ def test_columns_are_keys_as_far_as_equal_values_have_one_hash(
     assert (None if found is None else found.target) == keys
 
 
-def test_workers_with_another_duckdb_are_refused(merge: Merging) -> None:
+def test_a_worker_with_another_duckdb_version_is_refused(merge: Merging) -> None:
     keys = keys_of(merge.spec, merge.table.layout.schema, SOURCE.schema)
     assert keys is not None
     shuffle = Shuffle(merge.table.layout, merge.source, merge.spec, keys, 3, "0.1")

@@ -1,4 +1,4 @@
-"""A worker that is used again does not read an archive for each package that came from it."""
+"""A reused Python worker does not read an archive again for each package imported from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakevilla.engines.spark.reused import forget_archives, in_worker
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[str]:
-    """Of a package with two packages in it, on the path."""
+    """An archive on the path with a package that contains two packages."""
     path = tmp_path / "archive.zip"
     with zipfile.ZipFile(path, "w") as file:
         for name in ("outer/__init__", "outer/one/__init__", "outer/two/__init__", "outer/two/m"):
@@ -32,7 +32,7 @@ def archive(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def jar(tmp_path: Path) -> Iterator[str]:
-    """A package of Spark's with a Python module in it, on the path."""
+    """A Spark package (a jar) on the path with a Python module in it."""
     path = tmp_path / "package.jar"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("within_jar.py", "VALUE = 1\n")
@@ -51,7 +51,7 @@ def in_directory(finder: object) -> bool:
     return not isinstance(finder, zipimporter)
 
 
-def test_packages_imported_from_an_archive_are_looked_for_once_a_task(archive: str) -> None:
+def test_a_task_keeps_only_the_outermost_path_finder_of_an_archive(archive: str) -> None:
     with in_worker():
         importlib.import_module("outer.one")
         importlib.import_module("outer.two")
@@ -63,14 +63,14 @@ def test_packages_imported_from_an_archive_are_looked_for_once_a_task(archive: s
     assert finders(archive) == [archive]
 
 
-def test_directories_are_left_alone(archive: str) -> None:
+def test_forget_archives_keeps_the_path_finders_of_directories(archive: str) -> None:
     before = {path for path, finder in sys.path_importer_cache.items() if in_directory(finder)}
     forget_archives()
     assert before
     assert before <= set(sys.path_importer_cache)
 
 
-def test_a_jar_is_looked_at_when_something_is_imported(jar: str) -> None:
+def test_a_jar_is_searched_again_only_by_an_import_of_the_next_task(jar: str) -> None:
     with in_worker():
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module("nowhere_at_all")

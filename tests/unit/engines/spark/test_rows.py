@@ -1,4 +1,4 @@
-"""The columns of DataFrames, as those of tables."""
+"""The column types of Spark DataFrames converted to the types of tables."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -29,7 +29,7 @@ from lakevilla.engines.spark.rows import (
 )
 
 
-def test_null_is_taken_at_every_depth_but_in_the_keys_of_maps() -> None:
+def test_may_be_null_makes_all_fields_nullable_except_the_keys_of_maps() -> None:
     inner = StructType(
         [
             StructField("a", IntegerType(), nullable=False),
@@ -67,22 +67,22 @@ def test_null_is_taken_at_every_depth_but_in_the_keys_of_maps() -> None:
         MapType(StringType(), VariantType()),
     ],
 )
-def test_a_type_that_arrow_would_take_for_another_is_refused(kind: DataType) -> None:
-    """A table of variants would be one of structs of bytes, for every reader."""
+def test_a_variant_column_is_refused(kind: DataType) -> None:
+    """Arrow would store it as a struct of bytes, for every reader."""
     with pytest.raises(lv.InvalidOperation, match=r"column .v. for table .t. .*variant.*cast it"):
         arrow_types(StructType([StructField("v", kind)]), "t")
 
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_text_with_a_collation_is_refused(nested: bool) -> None:
-    """Its type would be that of any text, whose values are compared otherwise."""
+    """It would be stored as ordinary text, whose values are compared differently."""
     text = StringType("UTF8_LCASE")
     columns = StructType([StructField("v", ArrayType(text) if nested else text)])
     with pytest.raises(lv.InvalidOperation, match=r"'v' for table 't' .* UTF8_LCASE.*cast it"):
         arrow_types(columns, "t")
 
 
-def test_timestamps_are_in_utc_and_sparks_metadata_of_fields_is_left_out() -> None:
+def test_timestamps_become_utc_and_spark_field_metadata_is_dropped() -> None:
     noted = StructField("x", TimestampType(), metadata={"comment": "in Spark alone"})
     columns = [
         StructField("at", TimestampType(), metadata={"comment": "in Spark alone"}),
@@ -112,7 +112,7 @@ def test_types_that_only_spark_understands_are_refused(name: str) -> None:
         arrow_types(columns, "t")
 
 
-def test_rows_are_given_in_the_very_columns_that_spark_has_got() -> None:
+def test_rows_are_returned_with_exactly_the_columns_that_spark_declared() -> None:
     inner = pa.struct([pa.field("a", pa.int32(), False)])
     at = pa.field("at", pa.timestamp("ms", "UTC"), False)
     there = pa.schema([pa.field("id", pa.int64(), False), at, pa.field("s", inner)])
@@ -152,13 +152,13 @@ def test_rows_are_given_in_the_very_columns_that_spark_has_got() -> None:
         ),
     ],
 )
-def test_a_schema_that_forbids_null_where_the_table_allows_it_is_found(
+def test_a_field_declared_not_null_is_found_where_the_table_allows_null(
     asked: pa.Field, there: pa.Field, beyond: bool
 ) -> None:
     assert may_be_null_beyond(asked, there) is beyond
 
 
-def test_arrays_without_elements_have_a_type_and_such_maps_are_refused() -> None:
+def test_an_array_without_an_element_type_is_accepted_and_such_a_map_refused() -> None:
     nothing = ArrayType(NullType(), containsNull=False)
     rows = StructType([StructField("a", nothing), StructField("n", NullType(), nullable=False)])
     assert arrow_types(rows, "t") == pa.schema([("a", pa.list_(pa.null())), ("n", pa.null())])

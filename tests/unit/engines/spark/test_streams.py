@@ -1,4 +1,6 @@
-"""The checkpoint of a batch, where Spark Connect shows no more than the session's queries."""
+"""The checkpoint location of a streamed batch, found through the session's queries or given by
+the user.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ from lakevilla.engines.spark.streams import checkpoint_of, checkpoint_of_task
 
 
 class CachedRemoteRelation:
-    """The plan of a frame that the server has made."""
+    """The plan of a frame made by the server."""
 
 
 class Session:
-    """A session of Spark Connect with its active queries, as (id, name)."""
+    """A stub of a Spark Connect session with active queries, as (id, name)."""
 
     __module__ = "pyspark.sql.connect.session"
 
@@ -33,7 +35,7 @@ class Session:
 
 
 class DataFrame:
-    """A frame of it."""
+    """A frame of such a session."""
 
     __module__ = "pyspark.sql.connect.dataframe"
 
@@ -45,28 +47,28 @@ def batch(*queries: tuple[str, str]) -> Any:
     return DataFrame(Session(*queries), CachedRemoteRelation())
 
 
-def test_the_only_query_of_a_session_is_the_one() -> None:
+def test_the_only_query_of_a_session_gives_the_checkpoint() -> None:
     assert checkpoint_of(batch(("a", "whatever")), "orders", {}) == "a"
 
 
-def test_of_several_it_is_the_one_that_is_named_so() -> None:
+def test_the_query_with_the_given_name_gives_the_checkpoint_among_several() -> None:
     assert checkpoint_of(batch(("a", ""), ("b", "orders")), "orders", {}) == "b"
 
 
-def test_a_batch_of_an_unknown_checkpoint_is_refused() -> None:
+def test_a_batch_whose_query_is_unknown_is_refused() -> None:
     for queries in ([("a", ""), ("b", "")], []):
         with pytest.raises(lv.InvalidOperation, match=r"\.queryName\('orders'\)"):
             checkpoint_of(batch(*queries), "orders", {})
 
 
-def test_a_batch_of_a_clone_is_of_the_session_that_the_query_was_started_in() -> None:
+def test_a_batch_in_a_cloned_session_uses_the_queries_of_the_original_session() -> None:
     started_in = Session(("a", ""))
     assert checkpoint_of(batch(), "orders", {}, started_in) == "a"
     with pytest.raises(lv.InvalidOperation, match="which of the 2 streaming queries"):
         checkpoint_of(batch(), "orders", {}, Session(("a", ""), ("b", "")))
 
 
-def test_a_function_knows_the_session_that_its_pickle_was_read_in(
+def test_an_unpickled_batch_function_knows_the_session_that_was_active_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session = Session(("a", "orders"))
@@ -81,14 +83,14 @@ def test_a_function_knows_the_session_that_its_pickle_was_read_in(
     assert (found.known, found.query_id) == ({}, "orders")
 
 
-def test_a_known_checkpoint_holds_when_other_queries_begin() -> None:
+def test_a_checkpoint_found_once_is_used_after_other_queries_have_started() -> None:
     known: dict[str, str] = {}
     assert checkpoint_of(batch(("a", "")), "orders", known) == "a"
     assert checkpoint_of(batch(("a", ""), ("b", "")), "orders", known) == "a"
 
 
 def called(from_module: dict[str, Any], fn: Any = lambda function: function) -> bool:
-    """Return whether a batch is counted that a function of a module brings."""
+    """Return whether a batch counts if a function of a module calls the batch function."""
     options: list[Any] = []
     function = BatchFunction(
         lambda _, given: options.append(given), lambda _: nullcontext(), len, "orders", {}
@@ -98,8 +100,8 @@ def called(from_module: dict[str, Any], fn: Any = lambda function: function) -> 
     return bool(options[0]["batch"][2])
 
 
-def test_batches_are_counted_where_spark_itself_brings_them() -> None:
-    """A function between the two may leave out some; a ``partial`` can't."""
+def test_a_batch_counts_only_if_spark_itself_calls_the_batch_function() -> None:
+    """A user's function in between may leave out batches; a ``partial`` can't."""
     by_spark = {"__name__": "pyspark.sql.utils"}
     assert called(by_spark)
     assert called(by_spark, partial)
@@ -117,8 +119,8 @@ def plan(offsets: str, of: str = "a") -> dict[str, bytes]:
 
 
 def planned_of(checkpoint: dict[str, bytes] | None) -> Any:
-    """The data that the lake gets of batch 4 of a function that knows the place of its
-    checkpoint.
+    """The options that the lake gets for batch 4 of a function that knows its checkpoint's
+    location.
     """
     options: list[Any] = []
     function = BatchFunction(
@@ -133,18 +135,18 @@ def planned_of(checkpoint: dict[str, bytes] | None) -> Any:
     return options[0]["batch"][1]
 
 
-def test_a_function_that_knows_its_checkpoint_identifies_a_batch_by_its_plan() -> None:
+def test_a_batch_is_identified_by_its_plan_if_the_checkpoint_location_is_known() -> None:
     assert planned_of(plan("5")) == planned_of(plan("5")) != planned_of(plan("7"))
 
 
-def test_a_location_that_is_not_the_checkpoint_s_is_refused() -> None:
+def test_a_checkpoint_location_of_another_stream_is_refused() -> None:
     for wrong in (None, {}, plan("5", of="b")):
         with pytest.raises(lv.InvalidOperation, match="checkpoint_location of stream 'orders' is"):
             planned_of(wrong)
 
 
-def test_a_spark_that_does_not_show_its_queries_identifies_no_batch() -> None:
-    """As a vendor's may be: then a batch is known by its number, as before."""
+def test_a_batch_has_no_plan_digest_if_spark_does_not_expose_its_queries() -> None:
+    """Some vendors' Spark is so: a batch is then identified by its number, as before."""
 
     class Classic(Session):
         _jvm, _jsparkSession = object(), object()
@@ -154,7 +156,7 @@ def test_a_spark_that_does_not_show_its_queries_identifies_no_batch() -> None:
     assert digest_of_plan(None, "a", "orders", 4) == ""
 
 
-def test_an_error_of_this_code_is_not_taken_for_one_of_spark() -> None:
+def test_an_error_of_this_code_is_not_taken_for_an_error_of_spark() -> None:
     def broken(name: str) -> bytes:
         raise ZeroDivisionError
 
@@ -163,19 +165,19 @@ def test_an_error_of_this_code_is_not_taken_for_one_of_spark() -> None:
 
 
 class Py4JError(Exception):
-    """As Py4J raises it for a method that does not exist or that a vendor forbids."""
+    """A stub of Py4J's error for a method that does not exist or that a vendor forbids."""
 
     __module__ = "py4j.protocol"
 
 
 class Py4JJavaError(Py4JError):
-    """As Py4J raises it for an exception of Java."""
+    """A stub of Py4J's error for an exception raised in Java."""
 
     __module__ = "py4j.protocol"
 
 
-def test_a_batch_ends_if_a_file_of_its_checkpoint_cannot_be_read_now() -> None:
-    """It was taken for one of another checkpoint, and a new plan for the old one."""
+def test_an_unreadable_checkpoint_file_raises_a_store_error() -> None:
+    """Such a batch was taken for one of another checkpoint, and a new plan for the old one."""
     for unread in ("metadata", "offsets/4"):
         for error in (Py4JJavaError("IOException: 503 Slow Down"), OSError("503 Slow Down")):
 
@@ -188,14 +190,14 @@ def test_a_batch_ends_if_a_file_of_its_checkpoint_cannot_be_read_now() -> None:
                 digest_of_plan(read, "a", "orders", 4)
 
 
-def test_a_spark_that_forbids_its_files_identifies_no_batch() -> None:
+def test_a_batch_has_no_plan_digest_if_spark_forbids_reading_files() -> None:
     def forbidden(name: str) -> bytes | None:
         raise Py4JError("Py4JSecurityException: exists is not whitelisted")
 
     assert digest_of_plan(forbidden, "a", "orders", 4) == ""
 
 
-def test_a_frame_that_no_stream_brings_has_no_checkpoint() -> None:
+def test_a_frame_that_is_not_part_of_a_stream_has_no_checkpoint() -> None:
     assert checkpoint_of([{"id": 1}], "orders", {}) == ""
     assert checkpoint_of(DataFrame(Session(), object()), "orders", {}) == ""
     assert checkpoint_of_task() == ""

@@ -38,7 +38,7 @@ def parse(*actions: dict[str, object]) -> Change:
 
 
 @given(texts)
-def test_a_path_survives_the_log(path: str) -> None:
+def test_a_path_is_unchanged_after_encoding_and_decoding(path: str) -> None:
     assert decode_path(encode_path(path)) == path
     (file,) = parse(add(encode_path(path))).adds
     assert file.path == path
@@ -46,13 +46,13 @@ def test_a_path_survives_the_log(path: str) -> None:
 
 
 @pytest.mark.parametrize("raw", ["p=ü/a.parquet", "a%2Db", "x%3Dy", "s3://b/a%20b+c", "%41"])
-def test_a_path_of_another_spelling_keeps_it(raw: str) -> None:
+def test_a_path_in_an_unusual_spelling_is_written_back_in_that_spelling(raw: str) -> None:
     (file,) = parse(add(raw)).adds
     assert json.loads(add_line(file))["add"]["path"] == raw
     assert json.loads(remove_line(removal(file), 1))["remove"]["path"] == raw
 
 
-def test_a_local_uri_as_java_spells_it_is_one_that_the_store_knows_and_keeps_its_spelling() -> None:
+def test_a_file_uri_in_javas_spelling_is_found_in_the_store_and_written_back_unchanged() -> None:
     raw = "file:/lake/a%20t/f.parquet"
     (file,) = parse(add(raw)).adds
     assert file.path == file_key("clone", file.path) == "file:///lake/a t/f.parquet"
@@ -67,7 +67,7 @@ def test_a_local_uri_as_java_spells_it_is_one_that_the_store_knows_and_keeps_its
     assert kept.to_pylist() == [None, "file:/lake/t/f.parquet", None]
 
 
-def test_a_path_is_relative_or_a_uri() -> None:
+def test_a_path_is_relative_to_the_table_or_a_uri() -> None:
     assert file_key("a/t", "p=1/f.parquet") == "a/t/p=1/f.parquet"
     assert file_key("a/t", "s3://bucket/f.parquet") == "s3://bucket/f.parquet"
     assert file_key("a/t", "x:1/f") == "a/t/x:1/f" or file_key("a/t", "x:1/f") == "a/t/x:1/f"
@@ -88,7 +88,7 @@ vectors = st.builds(
 )
 pairs = st.dictionaries(texts, st.none() | texts, max_size=2)
 numbers = st.integers(0, 2**53)
-#: Below the table: an absolute path is written as a URI.
+#: Relative paths only: an absolute path is written as a URI.
 paths = texts.filter(lambda text: not text.startswith("/"))
 adds = st.builds(
     DataFile,
@@ -136,7 +136,7 @@ def test_a_rendered_entry_is_read_back_unchanged(change: Change) -> None:
     assert (first["timestamp"], first["operation"]) == (17, "WRITE")
 
 
-def test_a_removal_repeats_what_the_file_said() -> None:
+def test_a_removal_repeats_the_metadata_of_the_removed_file() -> None:
     file = parse(add("a", partitionValues={"p": "1"}, baseRowId=7, defaultRowCommitVersion=2)).adds[
         0
     ]
@@ -154,7 +154,7 @@ def test_a_removal_repeats_what_the_file_said() -> None:
     }
 
 
-def test_a_removal_without_size_is_not_extended() -> None:
+def test_a_removal_without_a_size_has_no_extended_metadata() -> None:
     (file,) = parse(remove("a")).removes
     assert "extendedFileMetadata" not in json.loads(remove_line(file, 1))["remove"]
     assert json.loads(remove_line(file, 1))["remove"]["deletionTimestamp"] == 9
@@ -163,14 +163,14 @@ def test_a_removal_without_size_is_not_extended() -> None:
 # ------------------------------------------------------------- the beginning of an entry
 
 
-def test_an_entry_is_known_by_its_commit_info_where_that_comes_first() -> None:
+def test_a_log_entry_is_recognised_by_its_commit_info_if_that_comes_first() -> None:
     body = b'{"commitInfo":{"operation":"WRITE","timestamp":7}}\n{"txn":{"appId":"a","version":1}}'
     other = body.replace(b"7", b"8")
     entry = parse_entry("t", 4, body)
     assert begins_as(body, entry, 4)
     assert begins_as(body[:60], entry, 4)
     assert not begins_as(other, entry, 4)
-    # Nothing is known of the version, or the line is longer than what was read of it.
+    # The version is unknown, or the line is longer than the bytes that were read of it.
     assert begins_as(other, None, 4)
     assert begins_as(other, entry, 5)
     assert begins_as(other[:20], entry, 4)

@@ -27,7 +27,7 @@ def altered(tables: Tables, state: Any, **wish: Any) -> Any:
     return state.apply(tables.format.alter(state, TableAlteration(**wish)))
 
 
-def test_nothing_wished_changes_nothing(tables: Tables) -> None:
+def test_an_alteration_without_an_effect_makes_an_empty_change(tables: Tables) -> None:
     state = tables.create(SCHEMA)
     assert tables.format.alter(state, TableAlteration()).is_empty
     assert tables.format.alter(state, TableAlteration(unset_properties=["absent"])).is_empty
@@ -45,7 +45,9 @@ def test_columns_are_added_at_the_end_and_nullable(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("wish", [{"drop_columns": ["p"]}, {"rename_columns": {"p": "q"}}])
-def test_dropping_and_renaming_need_column_mapping(tables: Tables, wish: dict[str, Any]) -> None:
+def test_dropping_and_renaming_columns_need_column_mapping(
+    tables: Tables, wish: dict[str, Any]
+) -> None:
     state = tables.create(SCHEMA)
     with pytest.raises(InvalidOperation, match=r"delta\.columnMapping\.mode = name"):
         tables.format.alter(state, TableAlteration(**wish))
@@ -53,7 +55,7 @@ def test_dropping_and_renaming_need_column_mapping(tables: Tables, wish: dict[st
     assert "p" not in above.layout.schema.names
 
 
-def test_mapping_an_existing_table_keeps_the_names_in_its_files(tables: Tables) -> None:
+def test_turning_on_column_mapping_keeps_the_names_in_existing_files(tables: Tables) -> None:
     above = altered(tables, tables.create(SCHEMA), set_properties=NAME)
     assert above.layout.physical.names == SCHEMA.names
     assert above.layout.properties["delta.columnMapping.maxColumnId"] == "5"
@@ -66,7 +68,7 @@ def test_mapping_an_existing_table_keeps_the_names_in_its_files(tables: Tables) 
         )
 
 
-def test_a_column_dropped_and_added_again_is_another_column(tables: Tables) -> None:
+def test_a_column_dropped_and_added_again_gets_another_field_id(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties=NAME)
     column = pa.schema([("p", pa.string())])
     above = altered(tables, altered(tables, state, drop_columns=["P"]), add_columns=column)
@@ -77,7 +79,7 @@ def test_a_column_dropped_and_added_again_is_another_column(tables: Tables) -> N
     assert len(set(ids)) == len(ids)
 
 
-def test_the_same_change_made_twice_makes_the_same_names(tables: Tables) -> None:
+def test_the_same_alteration_generates_the_same_physical_names_twice(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties=NAME)
     wish = {"add_columns": pa.schema([("n", pa.int64())])}
     assert tables.format.alter(state, TableAlteration(**wish)) == tables.format.alter(
@@ -87,7 +89,7 @@ def test_the_same_change_made_twice_makes_the_same_names(tables: Tables) -> None
     assert other != tables.format.alter(state, TableAlteration(**wish))
 
 
-def test_nested_fields_are_changed_by_their_path(tables: Tables) -> None:
+def test_nested_fields_are_altered_by_their_path(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties=NAME)
     above = altered(
         tables, state, rename_columns={"row": "r", "ROW.x": "z"}, drop_not_null=["row.x", "id"]
@@ -99,7 +101,7 @@ def test_nested_fields_are_changed_by_their_path(tables: Tables) -> None:
     assert not state.layout.schema.field("id").nullable
 
 
-def test_a_partition_column_is_renamed_and_never_dropped(tables: Tables) -> None:
+def test_a_partition_column_can_be_renamed_and_not_dropped(tables: Tables) -> None:
     state = tables.create(SCHEMA, partition_by=["p"], properties=NAME)
     above = altered(tables, state, rename_columns={"p": "q"})
     assert above.layout.partition_by == ("q",)
@@ -113,7 +115,7 @@ def test_a_partition_column_is_renamed_and_never_dropped(tables: Tables) -> None
         tables.format.alter(state, TableAlteration(rename_columns={"zz": "a"}))
 
 
-def test_constraints_come_and_go_and_hold_their_columns(tables: Tables) -> None:
+def test_constraints_are_added_and_dropped_and_protect_their_columns(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties=NAME)
     above = altered(tables, state, add_constraints={"Positive": "id > 0"})
     assert [c.name for c in above.layout.constraints] == ["Positive"]
@@ -132,7 +134,7 @@ def test_constraints_come_and_go_and_hold_their_columns(tables: Tables) -> None:
         tables.format.alter(state, TableAlteration(drop_constraints=["positive"]))
 
 
-def test_properties_bring_their_features(tables: Tables) -> None:
+def test_setting_a_property_adds_the_table_feature_that_it_needs(tables: Tables) -> None:
     state = tables.create(SCHEMA)
     feed = altered(tables, state, set_properties={"delta.enableChangeDataFeed": "true"})
     assert feed.layout.change_data_feed
@@ -156,14 +158,14 @@ def test_properties_bring_their_features(tables: Tables) -> None:
         {"unset_properties": ["delta.constraints.a"]},
     ],
 )
-def test_properties_that_the_table_keeps_by_itself_are_refused(
+def test_properties_that_lakevilla_manages_itself_are_refused(
     tables: Tables, wish: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidOperation, match=r"delta\."):
         tables.format.alter(tables.create(SCHEMA), TableAlteration(**wish))
 
 
-def test_merging_a_schema_adds_what_is_new_at_every_depth(tables: Tables) -> None:
+def test_merging_a_schema_adds_new_fields_at_every_depth(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties=NAME)
     new = pa.schema(
         [
@@ -190,7 +192,7 @@ def test_merging_a_schema_adds_what_is_new_at_every_depth(tables: Tables) -> Non
         (["p", "P"], "named twice"),
     ],
 )
-def test_partition_columns_are_checked(
+def test_unknown_unsuitable_or_too_many_partition_columns_are_refused(
     tables: Tables, partition_by: list[str], message: str
 ) -> None:
     with pytest.raises(InvalidOperation, match=message):
@@ -200,7 +202,7 @@ def test_partition_columns_are_checked(
 
 
 def clustered(tables: Tables, state: Any, *paths: tuple[str, ...]) -> Any:
-    """The table clustered by columns at logical paths; the domain has the names in its files."""
+    """Cluster the table by columns at logical paths; the domain stores their physical names."""
     names = dict(leaf_paths(state.definition.fields))
     columns = [list(names[path]) for path in paths]
     domain = {
@@ -213,9 +215,7 @@ def clustered(tables: Tables, state: Any, *paths: tuple[str, ...]) -> Any:
 
 
 @pytest.mark.parametrize("names", ["p", "row", "row.x"])
-def test_a_column_by_which_the_table_is_clustered_is_not_dropped(
-    tables: Tables, names: str
-) -> None:
+def test_a_clustering_column_is_not_dropped(tables: Tables, names: str) -> None:
     state = clustered(tables, tables.create(SCHEMA, properties=NAME), ("p",), ("row", "x"))
     with pytest.raises(InvalidOperation, match=f"clustered by .*'{names}'"):
         tables.format.alter(state, TableAlteration(drop_columns=[names]))
@@ -223,7 +223,7 @@ def test_a_column_by_which_the_table_is_clustered_is_not_dropped(
     assert others.layout.schema.names == ["p", "row"]
 
 
-def test_a_renamed_column_still_clusters_its_table(tables: Tables) -> None:
+def test_a_renamed_clustering_column_still_clusters_its_table(tables: Tables) -> None:
     state = clustered(tables, tables.create(SCHEMA, properties=NAME), ("p",), ("row", "x"))
     above = altered(tables, state, rename_columns={"p": "q", "row.x": "z"})
     with pytest.raises(InvalidOperation, match="clustered by 'q'"):
@@ -232,10 +232,10 @@ def test_a_renamed_column_still_clusters_its_table(tables: Tables) -> None:
         tables.format.alter(above, TableAlteration(drop_columns=["row.z"]))
 
 
-def test_a_replaced_definition_keeps_the_columns_that_cluster_the_table(tables: Tables) -> None:
+def test_a_replaced_schema_without_the_clustering_columns_is_refused(tables: Tables) -> None:
     schema = pa.schema([("columns", pa.int64()), ("k", pa.int64())])
     state = clustered(tables, tables.create(schema), ("k",))
-    # The word is part of what the domain says, and no column of it.
+    # "columns" also occurs in the domain's JSON, and is not a clustering column.
     one = pa.schema([("k", pa.int64())])
     replaced = state.apply(tables.format.replace_schema(state, one))
     assert replaced.layout.schema.names == ["k"]
@@ -248,7 +248,7 @@ def test_a_replaced_definition_keeps_the_columns_that_cluster_the_table(tables: 
         tables.format.replace_definition(state, NewDefinition(schema, partition_by=("columns",)))
 
 
-def test_an_earlier_definition_without_the_clustering_column_is_refused(tables: Tables) -> None:
+def test_restoring_a_definition_without_the_clustering_column_is_refused(tables: Tables) -> None:
     before = tables.create(SCHEMA, properties=NAME)
     now = altered(tables, before, add_columns=pa.schema([("n", pa.int64())]))
     assert not tables.format.redefine(now, before.metadata, before.protocol).is_empty

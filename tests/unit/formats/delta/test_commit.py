@@ -30,7 +30,7 @@ def only(actions: list[Any], name: str) -> list[Any]:
     return [action[name] for action in actions if name in action]
 
 
-def test_commit_info_comes_first_and_has_the_transaction_and_its_operation(tables: Tables) -> None:
+def test_commit_info_comes_first_and_has_the_transactions_and_the_operation(tables: Tables) -> None:
     state = tables.create(SCHEMA)
     actions = rendered(
         tables,
@@ -56,14 +56,14 @@ def test_commit_info_comes_first_and_has_the_transaction_and_its_operation(table
     assert only(actions, "txn") == [{"appId": "lakevilla/1", "version": 12, "lastUpdated": 5}]
 
 
-def test_a_removal_gets_its_time_at_rendering(tables: Tables) -> None:
+def test_a_removal_without_a_deletion_time_gets_the_time_of_the_entry(tables: Tables) -> None:
     state = tables.create(SCHEMA)
     change = Change(removes=(RemovedFile("a"), RemovedFile("b", deletion_timestamp=3)))
     times = [r["deletionTimestamp"] for r in only(rendered(tables, state, change, 77), "remove")]
     assert times == [77, 3]
 
 
-def test_in_commit_timestamps_rise_though_the_clock_falls(tables: Tables) -> None:
+def test_in_commit_timestamps_rise_even_if_the_clock_goes_back(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties=TIMES)
     stamps = [state.timestamp_ms]
     for clock in (1_000, 2_000_000_000_000, 500):
@@ -76,7 +76,7 @@ def test_in_commit_timestamps_rise_though_the_clock_falls(tables: Tables) -> Non
     assert "delta.inCommitTimestampEnablementVersion" not in state.layout.properties
 
 
-def test_turning_in_commit_timestamps_on_says_since_when(tables: Tables) -> None:
+def test_turning_on_in_commit_timestamps_records_their_first_version(tables: Tables) -> None:
     state = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a"),)))
     state = tables.commit(
         state, tables.format.alter(state, TableAlteration(set_properties=TIMES)), timestamp_ms=9
@@ -86,7 +86,9 @@ def test_turning_in_commit_timestamps_on_says_since_when(tables: Tables) -> None
     assert int(stamp) == state.timestamp_ms > 9
 
 
-def test_in_commit_timestamps_without_the_entry_before_are_refused(tables: Tables) -> None:
+def test_in_commit_timestamps_without_the_time_of_the_previous_entry_are_refused(
+    tables: Tables,
+) -> None:
     state = tables.create(SCHEMA, properties=TIMES)
     state = tables.commit(state, Change(adds=(data_file("a"),)))
     tables.run(tables.format.checkpoint(state))
@@ -107,7 +109,7 @@ def switched(tables: Tables, state: Any, value: str) -> Change:
     return tables.format.alter(state, wish)
 
 
-def test_a_change_made_before_in_commit_timestamps_were_published_says_since_when(
+def test_a_change_pending_behind_the_enabling_of_in_commit_timestamps_keeps_their_first_version(
     tables: Tables,
 ) -> None:
     state = tables.create(SCHEMA)
@@ -119,7 +121,7 @@ def test_a_change_made_before_in_commit_timestamps_were_published_says_since_whe
     assert since(published) == "1"
 
 
-def test_in_commit_timestamps_that_are_switched_on_again_begin_again(tables: Tables) -> None:
+def test_in_commit_timestamps_enabled_again_get_a_new_first_version(tables: Tables) -> None:
     state = tables.create(SCHEMA)
     was_on = state = tables.commit(state, switched(tables, state, "true"))
     state = tables.commit(state, switched(tables, state, "false"))
@@ -128,7 +130,9 @@ def test_in_commit_timestamps_that_are_switched_on_again_begin_again(tables: Tab
     assert since(tables.commit(state, restored)) == "3"
 
 
-def test_an_earlier_definition_says_the_same_of_in_commit_timestamps(tables: Tables) -> None:
+def test_restoring_a_definition_keeps_the_present_state_of_in_commit_timestamps(
+    tables: Tables,
+) -> None:
     first = state = tables.create(SCHEMA)
     for value in ("true", "false", "true"):
         state = tables.commit(state, switched(tables, state, value))
@@ -142,7 +146,7 @@ def test_an_earlier_definition_says_the_same_of_in_commit_timestamps(tables: Tab
     assert since(tables.commit(later, change)) == "3"
 
 
-def test_in_commit_timestamps_begin_later_than_the_store_s_time_of_the_entry_before(
+def test_the_first_in_commit_timestamp_is_later_than_the_file_time_of_the_entry_before(
     tables: Tables,
 ) -> None:
     state = tables.create(SCHEMA)
@@ -157,7 +161,7 @@ def ids(tables: Tables, state: Any) -> dict[str, tuple[int, int]]:
     return {r["path"]: (r["base_row_id"], r["default_row_commit_version"]) for r in rows}
 
 
-def test_row_ids_are_fresh_and_survive_a_checkpoint(tables: Tables) -> None:
+def test_row_ids_are_unique_and_continue_after_a_checkpoint(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties=ROWS)
     assert set(state.protocol["writerFeatures"]) >= {"rowTracking", "domainMetadata"}
     state = tables.commit(state, Change(adds=(data_file("a", rows=10), data_file("b", rows=5))))
@@ -182,7 +186,7 @@ def test_a_file_that_is_removed_and_added_again_keeps_its_row_ids(tables: Tables
     assert actions[0]["commitInfo"]["tags"] == {"delta.rowTracking.preserved": "false"}
 
 
-def test_row_ids_of_a_copied_table_are_above_those_that_its_files_may_hold(tables: Tables) -> None:
+def test_new_row_ids_of_a_copied_table_start_above_its_high_water_mark(tables: Tables) -> None:
     mark = json.dumps({"rowIdHighWaterMark": 99})
     domain = {"domain": "delta.rowTracking", "configuration": mark, "removed": False}
     state = tables.create(SCHEMA, properties=ROWS)
@@ -191,7 +195,7 @@ def test_row_ids_of_a_copied_table_are_above_those_that_its_files_may_hold(table
     assert json.loads(state.domains["delta.rowTracking"]) == {"rowIdHighWaterMark": 109}
 
 
-def test_row_tracking_is_not_suspended_while_it_is_on(tables: Tables) -> None:
+def test_suspending_row_tracking_while_it_is_enabled_is_refused(tables: Tables) -> None:
     both = {**ROWS, "delta.rowTrackingSuspended": "true"}
     with pytest.raises(InvalidOperation, match="enableRowTracking = false first"):
         tables.create(SCHEMA, properties=both)
@@ -209,7 +213,7 @@ def test_row_tracking_is_not_suspended_while_it_is_on(tables: Tables) -> None:
         tables.format.alter(off, TableAlteration(set_properties=ROWS))
 
 
-def test_a_table_on_which_another_client_set_both_gets_row_ids_and_can_be_mended(
+def test_a_table_with_row_tracking_both_enabled_and_suspended_gets_row_ids_and_can_be_repaired(
     tables: Tables,
 ) -> None:
     state = tables.create(SCHEMA, properties=ROWS)
@@ -220,7 +224,7 @@ def test_a_table_on_which_another_client_set_both_gets_row_ids_and_can_be_mended
     assert tables.format.alter(both, TableAlteration(set_properties=off)).metadata is not None
 
 
-def test_row_tracking_that_was_switched_off_does_not_come_back_with_an_earlier_definition(
+def test_restoring_a_definition_does_not_turn_row_tracking_on_again(
     tables: Tables,
 ) -> None:
     was_on = tables.create(SCHEMA, properties=ROWS)
@@ -232,7 +236,7 @@ def test_row_tracking_that_was_switched_off_does_not_come_back_with_an_earlier_d
     assert state.apply(earlier).layout.properties["delta.enableRowTracking"] == "false"
 
 
-def test_row_tracking_needs_row_counts(tables: Tables) -> None:
+def test_row_tracking_refuses_files_without_row_counts(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties=ROWS)
     with pytest.raises(InvalidOperation, match="row count"):
         rendered(tables, state, Change(adds=(DataFile("a", 1, 1),)))
@@ -246,7 +250,7 @@ def checkpoint_rows(tables: Tables, version: int) -> list[dict[str, Any]]:
     return pq.read_table(file).to_pylist()
 
 
-def test_a_checkpoint_forgets_removals_past_their_retention(tables: Tables) -> None:
+def test_a_checkpoint_drops_removals_that_are_past_their_retention(tables: Tables) -> None:
     properties = {"delta.deletedFileRetentionDuration": "interval 1 hour"}
     state = tables.create(SCHEMA, properties=properties)
     hour = 3_600_000
@@ -265,7 +269,7 @@ def test_a_checkpoint_forgets_removals_past_their_retention(tables: Tables) -> N
     assert live == ["d", "e"]
 
 
-def test_a_checkpoint_never_replaces_one_that_is_there(tables: Tables) -> None:
+def test_a_checkpoint_never_replaces_an_existing_one(tables: Tables) -> None:
     state = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a"),)))
     file = tables.log() / f"{1:020}.checkpoint.parquet"
     file.write_bytes(b"theirs")
@@ -273,7 +277,7 @@ def test_a_checkpoint_never_replaces_one_that_is_there(tables: Tables) -> None:
     assert file.read_bytes() == b"theirs"
 
 
-def test_an_older_checkpoint_leaves_the_hint_alone(tables: Tables) -> None:
+def test_an_older_checkpoint_does_not_replace_the_last_checkpoint_hint(tables: Tables) -> None:
     old = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a"),)))
     new = tables.commit(old, Change(adds=(data_file("b"),)))
     tables.run(tables.format.checkpoint(new))
@@ -281,12 +285,12 @@ def test_an_older_checkpoint_leaves_the_hint_alone(tables: Tables) -> None:
     assert json.loads((tables.log() / "_last_checkpoint").read_text())["version"] == 2
 
 
-def test_a_checkpoint_is_due_by_the_tables_interval(tables: Tables) -> None:
+def test_a_checkpoint_is_due_by_the_tables_checkpoint_interval(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties={"delta.checkpointInterval": "3"})
     assert [v for v in range(10) if tables.format.checkpoint_due(v, state)] == [3, 6, 9]
 
 
-def test_statistics_as_columns_alone_are_read_as_text(tables: Tables) -> None:
+def test_a_checkpoint_with_statistics_only_as_columns_is_read_as_json_text(tables: Tables) -> None:
     schema = pa.schema([("p", pa.date32()), ("id", pa.int64()), ("d", pa.decimal128(9, 2))])
     properties = {
         "delta.checkpoint.writeStatsAsStruct": "true",
@@ -312,7 +316,7 @@ def test_statistics_as_columns_alone_are_read_as_text(tables: Tables) -> None:
     assert sorted(row["numRecords"] for row in found) == [1, 3]
 
 
-def test_a_file_that_came_back_leaves_no_removal_in_a_checkpoint(tables: Tables) -> None:
+def test_a_file_that_was_added_again_has_no_removal_in_a_checkpoint(tables: Tables) -> None:
     state = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a"), data_file("b"))))
     state = tables.commit(state, Change(removes=(removal(data_file("a")),)))
     first = tables.commit(state, Change(adds=(data_file("a"),)))

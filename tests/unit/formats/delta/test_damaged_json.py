@@ -1,4 +1,6 @@
-"""JSON of another client that is damaged: named as such, or passed over where Delta lets one."""
+"""Damaged JSON written by another client: it is reported as damage, or ignored where Delta
+allows that.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ texts = pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED.keys())
     [*(text.encode() for text in DAMAGED.values()), b'{"version": "\xff"}', b"\xff\xfe"],
     ids=[*DAMAGED, "no utf-8", "utf-16"],
 )
-def test_a_checkpoint_hint_that_is_damaged_is_passed_over(tables: Tables, body: bytes) -> None:
+def test_a_damaged_checkpoint_hint_is_ignored_and_replaced_by_the_next_checkpoint(
+    tables: Tables, body: bytes
+) -> None:
     tables.write_log(12)
     tables.run(tables.format.checkpoint(tables.open()))
     hint = tables.log() / "_last_checkpoint"
@@ -51,7 +55,7 @@ def test_a_checkpoint_hint_that_is_damaged_is_passed_over(tables: Tables, body: 
     assert tables.open().version == 11
     assert tables.run(tables.format.open_at("t", "t", 11)).version == 11
     tables.write_entry(12, add("f12.parquet"))
-    # A writer finds it as damaged as a reader, and sets it right.
+    # A writer, too, finds the hint damaged, and replaces it.
     tables.run(tables.format.checkpoint(tables.open()))
     assert json.loads(hint.read_bytes())["version"] == 12
 
@@ -83,7 +87,7 @@ def test_a_checkpoint_hint_that_is_damaged_is_passed_over(tables: Tables, body: 
         "time too large", "no version", "commitInfo", "a byte order mark",
     ],
 )  # fmt: skip
-def test_a_log_entry_that_is_damaged_is_named(tables: Tables, body: bytes) -> None:
+def test_a_damaged_log_entry_is_reported_with_its_key(tables: Tables, body: bytes) -> None:
     tables.write_log(2)
     entry = tables.log() / f"{1:020}.json"
     entry.write_bytes(body)
@@ -112,7 +116,7 @@ DEFINITIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 @pytest.mark.parametrize("name", DEFINITIONS)
-def test_a_definition_that_is_damaged_is_reported_with_its_object(
+def test_a_damaged_protocol_or_metadata_action_is_reported_with_its_object(
     tables: Tables, name: str, checkpoint: bool
 ) -> None:
     kind, changed = DEFINITIONS[name]
@@ -131,10 +135,10 @@ def test_a_definition_that_is_damaged_is_reported_with_its_object(
 
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize("name", DEFINITIONS)
-def test_a_definition_that_is_damaged_and_replaced_is_nothing_to_readers(
+def test_a_damaged_protocol_or_metadata_action_is_ignored_once_a_later_entry_replaces_it(
     tables: Tables, name: str, warm: bool
 ) -> None:
-    """Databricks has written such entries at version 0; the versions between can't be read."""
+    """Databricks has written such entries at version 0; the versions in between can't be read."""
     kind, changed = DEFINITIONS[name]
     broken = {**protocol(), **metadata()}[kind] | changed
     broken = {key: value for key, value in broken.items() if value is not None}
@@ -168,7 +172,9 @@ FIELDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_a_field_that_is_damaged_is_reported_with_the_table(tables: Tables, name: str) -> None:
+def test_a_damaged_field_of_the_schema_is_reported_with_the_table(
+    tables: Tables, name: str
+) -> None:
     tables.write_entry(0, protocol(), metadata([FIELDS[name]]))
     with pytest.raises(CorruptObject, match="table t") as raised:
         _ = tables.open().layout
@@ -186,10 +192,10 @@ def test_a_field_that_is_damaged_is_reported_with_the_table(tables: Tables, name
         {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": 5},
     ],
 )
-def test_a_mapped_column_that_says_not_where_it_is_stored_is_reported(
+def test_a_mapped_column_without_its_physical_name_is_reported(
     tables: Tables, mode: str, said: dict[str, Any]
 ) -> None:
-    """By its own name other columns' values would be read, once it was renamed."""
+    """Found by its own name, a renamed column would have another column's values."""
     features = ["columnMapping"]
     action = metadata([field("id", **said)], delta__columnMapping__mode=mode)
     tables.write_entry(0, protocol(features, features), action)
@@ -200,10 +206,10 @@ def test_a_mapped_column_that_says_not_where_it_is_stored_is_reported(
 @pytest.mark.parametrize(
     ("named", "reported"), [("p", "no column"), ("ID", "no column"), ("s", "a nested column")]
 )
-def test_a_partition_column_that_is_none_is_reported(
+def test_a_partition_column_that_is_missing_or_nested_is_reported(
     tables: Tables, named: str, reported: str
 ) -> None:
-    """Rows were found by another column's values."""
+    """Such a table once returned rows by another column's values."""
     fields = [field("id"), field("s", {"type": "struct", "fields": [field("a")]})]
     tables.write_entry(0, protocol(), metadata(fields, [named]))
     with pytest.raises(CorruptObject, match=f"partitioned by '{named}', {reported}"):
@@ -221,7 +227,7 @@ def test_a_partition_column_that_is_none_is_reported(
     ],
     ids=["size", "time", "partition values", "vector", "no path"],
 )
-def test_a_checkpoint_whose_files_are_damaged_is_reported(
+def test_a_checkpoint_with_a_damaged_file_row_is_reported(
     tables: Tables, file: dict[str, Any]
 ) -> None:
     tables.write_entry(0, protocol(), metadata(), add("f.parquet"))
@@ -239,7 +245,7 @@ def test_a_checkpoint_whose_files_are_damaged_is_reported(
 
 
 @texts
-def test_a_schema_that_is_damaged_is_reported_with_the_table(tables: Tables, text: str) -> None:
+def test_a_damaged_schema_is_reported_with_the_table(tables: Tables, text: str) -> None:
     action = metadata()
     action["metaData"]["schemaString"] = text
     tables.write_entry(0, protocol(), action)
@@ -249,8 +255,8 @@ def test_a_schema_that_is_damaged_is_reported_with_the_table(tables: Tables, tex
 
 
 @pytest.mark.parametrize("text", [*DAMAGED.values(), "id < 3"], ids=[*DAMAGED, "bare"])
-def test_an_invariant_that_is_damaged_stops_writers_alone(tables: Tables, text: str) -> None:
-    """Databricks has written them as bare text."""
+def test_a_damaged_invariant_is_refused_only_for_writing(tables: Tables, text: str) -> None:
+    """Databricks has written invariants as bare text."""
     invariant = field("id", **{"delta.invariants": text})
     tables.write_entry(0, protocol(writer=["invariants"]), metadata([invariant]))
     state = tables.open()
@@ -260,7 +266,7 @@ def test_an_invariant_that_is_damaged_stops_writers_alone(tables: Tables, text: 
 
 
 @texts
-def test_clustering_that_is_damaged_is_passed_over(tables: Tables, text: str) -> None:
+def test_damaged_clustering_is_ignored(tables: Tables, text: str) -> None:
     domain = {"domainMetadata": {"domain": "delta.clustering", "configuration": text}}
     writer = protocol(writer=["clustering", "domainMetadata"])
     tables.write_entry(
@@ -273,13 +279,13 @@ def test_clustering_that_is_damaged_is_passed_over(tables: Tables, text: str) ->
 
 
 @texts
-def test_a_row_tracking_domain_that_is_damaged_is_reported_with_the_table(text: str) -> None:
+def test_a_damaged_row_tracking_domain_is_reported_with_the_table(text: str) -> None:
     with pytest.raises(CorruptObject, match="table t"):
         high_water_mark({"delta.rowTracking": text}, "t")
 
 
 @texts
-def test_statistics_that_are_damaged_bound_nothing(text: str) -> None:
+def test_damaged_statistics_give_no_bounds(text: str) -> None:
     good = '{"numRecords": 1, "minValues": {"v": 1}, "maxValues": {"v": 2}, "nullCount": {"v": 0}}'
     for type_ in ("long", "double", "decimal(10,2)", "string", "boolean", "date", "timestamp"):
         read = read_statistics(pa.array([text, good]), {("v",): type_})[("v",)]
@@ -290,7 +296,7 @@ def test_statistics_that_are_damaged_bound_nothing(text: str) -> None:
 @pytest.mark.parametrize(
     "value", ["1e999", "-1e999", "9" * 400, "1e-999", '"x"', "{}", "[1]", "true", "null", '""']
 )
-def test_a_bound_of_another_kind_bounds_nothing_it_does_not_say(value: str) -> None:
+def test_a_bound_of_another_json_type_gives_no_bound(value: str) -> None:
     text = f'{{"numRecords": 1, "minValues": {{"v": {value}}}, "maxValues": {{"v": {value}}}}}'
     for type_ in ("byte", "long", "double", "decimal(10,2)", "date", "timestamp", "timestamp_ntz"):
         read = read_statistics(pa.array([text]), {("v",): type_})[("v",)]
@@ -299,7 +305,7 @@ def test_a_bound_of_another_kind_bounds_nothing_it_does_not_say(value: str) -> N
 
 
 @texts
-def test_statistics_that_are_damaged_are_no_columns_of_a_checkpoint(text: str) -> None:
+def test_damaged_statistics_are_not_stored_as_columns_of_a_checkpoint(text: str) -> None:
     kind = pa.struct([("numRecords", pa.int64()), ("v", pa.bool_()), ("tag", pa.struct([]))])
     assert "numRecords" not in _typed(_decode(text), kind)
     assert _typed(_decode('{"numRecords": 1e99999999999999999999, "v": 5}'), kind) == {}
@@ -307,12 +313,12 @@ def test_statistics_that_are_damaged_are_no_columns_of_a_checkpoint(text: str) -
 
 
 @texts
-def test_a_file_with_damaged_statistics_counts_no_rows(text: str) -> None:
+def test_a_file_with_damaged_statistics_adds_no_row_to_the_count(text: str) -> None:
     assert _rows(DataFile("f", 1, 1, stats=text)) == 0
 
 
-def test_a_table_with_damaged_statistics_is_read_and_overwritten(tmp_path: Any) -> None:
-    """What a transaction meets of all that: by the verbs."""
+def test_a_table_with_damaged_statistics_can_be_read_and_overwritten(tmp_path: Any) -> None:
+    """All of the above damage, as a transaction sees it through its verbs."""
     uri = str(tmp_path / "t")
     write_deltalake(uri, pa.table({"id": [1, 2]}))
     entry = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
@@ -329,7 +335,7 @@ def test_a_table_with_damaged_statistics_is_read_and_overwritten(tmp_path: Any) 
     assert DeltaTable(uri).to_pyarrow_table()["id"].to_pylist() == [3]
 
 
-def test_row_tracking_refuses_a_file_without_a_readable_count(tables: Tables) -> None:
+def test_row_tracking_refuses_a_file_without_a_readable_row_count(tables: Tables) -> None:
     from lakevilla.formats.delta.commit import _row_count
 
     for text in DAMAGED.values():

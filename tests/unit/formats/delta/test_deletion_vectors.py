@@ -30,7 +30,7 @@ def encoded(rows: list[int] | np.ndarray, optimize: bool = True) -> bytes:
     return (1681511377).to_bytes(4, "little") + bitmap.serialize()
 
 
-def test_an_inline_vector_costs_no_request(tables: Tables) -> None:
+def test_an_inline_deletion_vector_is_read_without_a_request(tables: Tables) -> None:
     with tables.runner.requests.counting() as made:
         assert tables.run(read_vector("t", INLINE)).tolist() == [1, 3, 5]
     assert made.total == 0
@@ -38,7 +38,7 @@ def test_an_inline_vector_costs_no_request(tables: Tables) -> None:
         tables.run(read_vector("t", OLD_INLINE))
 
 
-def test_the_protocols_names_of_vector_files() -> None:
+def test_keys_of_deletion_vector_files_are_those_of_the_protocol() -> None:
     name = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
     assert vector_key("t", RELATIVE) == f"t/ab/{name}"
     assert vector_key("t", DeletionVector("u", RELATIVE.path_or_inline[2:], 1, 1)) == f"t/{name}"
@@ -56,7 +56,7 @@ def test_any_roaring_bitmap_is_decoded(values: list[int], optimize: bool) -> Non
 
 
 def store(tables: Tables, *bitmaps: bytes) -> list[int]:
-    """A vector file; the offset of each vector in it."""
+    """Store a file of deletion vectors; return the offset of each."""
     body = b"\x01"
     offsets = []
     for bitmap in bitmaps:
@@ -72,7 +72,9 @@ def vector(bitmap: bytes, cardinality: int, offset: int | None) -> DeletionVecto
     return DeletionVector("u", RELATIVE.path_or_inline, len(bitmap), cardinality, offset)
 
 
-def test_one_of_several_vectors_in_a_file_is_read_by_its_bytes(tables: Tables) -> None:
+def test_one_of_several_deletion_vectors_in_a_file_is_read_by_one_range_request(
+    tables: Tables,
+) -> None:
     first, second = encoded([1, 2]), encoded(list(range(5, 90_000, 3)))
     offsets = store(tables, first, second)
     with tables.runner.requests.counting() as made:
@@ -82,7 +84,7 @@ def test_one_of_several_vectors_in_a_file_is_read_by_its_bytes(tables: Tables) -
     assert tables.run(read_vector("t", vector(first, 2, None))).tolist() == [1, 2]
 
 
-def test_a_damaged_vector_is_an_error_that_names_it(tables: Tables) -> None:
+def test_a_damaged_deletion_vector_is_reported_with_its_key(tables: Tables) -> None:
     bitmap = encoded([1, 70_000, 2**33])
     (offset,) = store(tables, bitmap)
     file = tables.root / vector_key("t", RELATIVE)
@@ -102,7 +104,7 @@ def test_a_damaged_vector_is_an_error_that_names_it(tables: Tables) -> None:
         tables.run(read_vector("t", vector(bitmap, 3, offset)))
 
 
-def test_a_vector_of_another_size_than_the_log_says_is_refused(tables: Tables) -> None:
+def test_a_deletion_vector_with_another_row_count_than_the_log_is_refused(tables: Tables) -> None:
     bitmap = encoded([1, 2])
     (offset,) = store(tables, bitmap)
     with pytest.raises(CorruptObject, match="has 2 rows, the log says 3"):
@@ -110,7 +112,7 @@ def test_a_vector_of_another_size_than_the_log_says_is_refused(tables: Tables) -
 
 
 def full_blocks(count: int) -> bytes:
-    """A vector of ``count`` times 65,536 rows, ten bytes each (and four where it begins)."""
+    """A vector of ``count`` times 65,536 rows in ten bytes each (and four where it begins)."""
     cookie = (12347 | (count - 1) << 16).to_bytes(4, "little")
     flags = b"\xff" * ((count + 7) // 8)
     header = b"".join(n.to_bytes(2, "little") + b"\xff\xff" for n in range(count))
@@ -120,7 +122,7 @@ def full_blocks(count: int) -> bytes:
     return (1681511377).to_bytes(4, "little") + (1).to_bytes(8, "little") + one
 
 
-def test_rows_beyond_what_the_log_says_are_never_made(
+def test_a_deletion_vector_of_more_rows_than_logged_is_refused_before_it_is_expanded(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len(decode_bitmap(full_blocks(4))) == 4 * 65_536
@@ -138,7 +140,7 @@ def test_rows_beyond_what_the_log_says_are_never_made(
         assert caught.value.key == vector_key("t", RELATIVE)
 
 
-def test_a_block_that_says_few_rows_and_holds_many_makes_none(
+def test_a_bitmap_container_with_more_rows_than_its_header_is_refused_before_it_is_expanded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lying = full_blocks(1).replace(b"\x00\x00\xff\xff\x01\x00", b"\x00\x00\x00\x00\x01\x00", 1)
@@ -148,7 +150,9 @@ def test_a_block_that_says_few_rows_and_holds_many_makes_none(
 
 
 @given(st.lists(st.integers(0, 2**34), max_size=20), st.integers(-1, 20))
-def test_a_limit_lets_through_what_it_holds(values: list[int], limit: int) -> None:
+def test_a_bitmap_is_decoded_if_and_only_if_its_rows_are_within_the_limit(
+    values: list[int], limit: int
+) -> None:
     bitmap = encoded(values)
     if len(set(values)) <= limit:
         assert decode_bitmap(bitmap, limit).tolist() == sorted(set(values))
@@ -158,19 +162,21 @@ def test_a_limit_lets_through_what_it_holds(values: list[int], limit: int) -> No
 
 
 @given(st.binary(max_size=80))
-def test_noise_is_refused_and_never_a_traceback_of_a_parser(noise: bytes) -> None:
+def test_random_bytes_as_a_deletion_vector_are_decoded_or_reported_as_damage(noise: bytes) -> None:
     body = encoded([1, 2, 3, 500_000])[:12] + noise
     with contextlib.suppress(CorruptObject):
         decode_bitmap(body)
 
 
 @pytest.mark.parametrize("text", ["ü", "abc", "a b c", "~~~~~", "#####"])
-def test_text_that_is_no_z85_is_refused(tables: Tables, text: str) -> None:
+def test_text_that_is_not_z85_is_refused(tables: Tables, text: str) -> None:
     with pytest.raises(CorruptObject):
         tables.run(read_vector("t", DeletionVector("i", text, 4, 1)))
 
 
-def test_a_vector_of_a_storage_type_that_is_not_known_is_refused_by_name(tables: Tables) -> None:
+def test_a_deletion_vector_of_an_unknown_storage_type_is_refused_with_that_type(
+    tables: Tables,
+) -> None:
     vector = DeletionVector("r", "vectors/a.bin", 34, 2, 1)
     match = "table t has a deletion vector of storage type 'r'"
     with pytest.raises(UnsupportedTableFeature, match=match):

@@ -22,7 +22,7 @@ STRUCT = {"type": "struct", "fields": [field("x"), field("y", "string", nullable
 MAPPED = {"columnMapping", "deletionVectors"}
 
 
-def test_every_type_is_read_with_its_nullability(tables: Tables) -> None:
+def test_every_delta_type_is_read_with_its_nullability(tables: Tables) -> None:
     kinds: dict[str, Any] = {
         "string": pa.string(),
         "long": pa.int64(),
@@ -54,7 +54,7 @@ def test_every_type_is_read_with_its_nullability(tables: Tables) -> None:
     assert items.value_type == found.field("row").type
 
 
-def test_columns_survive_the_way_to_delta_and_back(tables: Tables) -> None:
+def test_a_schema_is_unchanged_after_conversion_to_delta_and_back(tables: Tables) -> None:
     schema = pa.schema(
         [
             pa.field("a", pa.int64(), nullable=False),
@@ -66,7 +66,7 @@ def test_columns_survive_the_way_to_delta_and_back(tables: Tables) -> None:
     assert tables.create(schema).layout.schema.equals(schema)
 
 
-def test_arrow_types_are_stored_as_the_delta_type_that_holds_them() -> None:
+def test_arrow_types_without_a_delta_counterpart_are_stored_as_a_containing_type() -> None:
     schema = pa.schema(
         [
             ("a", pa.large_string()),
@@ -85,22 +85,24 @@ def test_arrow_types_are_stored_as_the_delta_type_that_holds_them() -> None:
 @pytest.mark.parametrize(
     "kind", [pa.uint64(), pa.duration("s"), pa.time64("us"), pa.null(), pa.decimal256(50, 2)]
 )
-def test_types_that_delta_lacks_are_refused(kind: pa.DataType) -> None:
+def test_arrow_types_that_delta_can_not_store_are_refused(kind: pa.DataType) -> None:
     with pytest.raises(InvalidOperation, match=r"column 'a\.b' of table t"):
         delta_fields(pa.schema([("a", pa.struct([("b", kind)]))]), "t")
 
 
-def test_columns_that_differ_by_case_alone_are_refused() -> None:
+def test_columns_that_differ_only_in_case_are_refused() -> None:
     with pytest.raises(InvalidOperation, match="differ only by case"):
         delta_fields(pa.schema([("a", pa.int64()), ("A", pa.int64())]), "t")
 
 
-def test_a_type_from_the_future_refuses_the_table_when_it_is_used(tables: Tables) -> None:
+def test_a_table_with_a_column_of_an_unknown_type_is_refused_when_it_is_used(
+    tables: Tables,
+) -> None:
     with pytest.raises(UnsupportedTableFeature, match="variant"):
         layout(tables, protocol(), metadata([field("v", "variant")]))
 
 
-def test_a_broken_schema_is_corrupt(tables: Tables) -> None:
+def test_an_invalid_schema_string_is_reported_as_corrupt(tables: Tables) -> None:
     broken = metadata()
     broken["metaData"]["schemaString"] = '{"fields": [{"name": 1}]}'
     with pytest.raises(CorruptObject, match="schemaString"):
@@ -127,7 +129,9 @@ def test_mapped_columns_have_physical_names_and_ids(tables: Tables, mode: str) -
     assert found.by_field_id == (mode == "id")
 
 
-def test_statistics_cover_the_first_32_leaves_of_data_columns(tables: Tables) -> None:
+def test_statistics_cover_the_first_32_leaf_fields_that_are_no_partition_columns(
+    tables: Tables,
+) -> None:
     fields = [field("part"), field("row", STRUCT), *(field(f"c{n}") for n in range(40))]
     found = layout(tables, protocol(), metadata(fields, ["part"]))
     assert found.statistics_columns == ("row.x", "row.y", *(f"c{n}" for n in range(30)))
@@ -147,7 +151,7 @@ def test_statistics_cover_the_first_32_leaves_of_data_columns(tables: Tables) ->
         ),
     ],
 )
-def test_a_table_may_choose_its_statistics(
+def test_table_properties_choose_the_columns_with_statistics(
     tables: Tables, properties: dict[str, str], expected: tuple[str, ...]
 ) -> None:
     fields = [field("row", STRUCT), field("a"), field("b c")]
@@ -174,5 +178,5 @@ def test_clustering_columns_have_statistics(tables: Tables) -> None:
         (None, 7),
     ],
 )
-def test_intervals(text: str | None, milliseconds: int) -> None:
+def test_delta_intervals_are_converted_to_milliseconds(text: str | None, milliseconds: int) -> None:
     assert interval_milliseconds(text, 7) == milliseconds

@@ -28,7 +28,9 @@ from tests.support.delta_by_hand import (
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
 
 
-def test_cold_open_of_ten_commits_takes_one_list_and_ten_gets_in_two_rounds(tables: Tables) -> None:
+def test_opening_ten_commits_without_a_cache_takes_one_list_and_ten_gets_in_two_rounds(
+    tables: Tables,
+) -> None:
     tables.write_log(10)
     with tables.runner.requests.counting() as made:
         snapshot, rounds = tables.rounds(tables.format.open("t", "t"))
@@ -37,7 +39,7 @@ def test_cold_open_of_ten_commits_takes_one_list_and_ten_gets_in_two_rounds(tabl
     assert tables.paths(snapshot) == sorted(f"f{n}.parquet" for n in range(10))
 
 
-def test_warm_open_of_an_unchanged_table_costs_one_get(tables: Tables) -> None:
+def test_opening_an_unchanged_cached_table_takes_one_get(tables: Tables) -> None:
     tables.write_log(3)
     known = tables.open()
     with tables.runner.requests.counting() as made:
@@ -46,7 +48,7 @@ def test_warm_open_of_an_unchanged_table_costs_one_get(tables: Tables) -> None:
     assert again.version == 2
 
 
-def test_warm_open_reads_each_new_entry_and_finds_the_end(tables: Tables) -> None:
+def test_opening_a_cached_table_reads_each_new_entry_up_to_the_last(tables: Tables) -> None:
     tables.write_log(2)
     known = tables.open()
     tables.write_log(23)
@@ -58,7 +60,7 @@ def test_warm_open_reads_each_new_entry_and_finds_the_end(tables: Tables) -> Non
     assert rounds <= 7
 
 
-def test_open_at_a_known_version_needs_no_list(tables: Tables) -> None:
+def test_opening_a_known_version_needs_no_list(tables: Tables) -> None:
     tables.write_log(6)
     with tables.runner.requests.counting() as made:
         snapshot = tables.run(tables.format.open_at("t", "t", 3))
@@ -70,20 +72,20 @@ def test_open_at_a_known_version_needs_no_list(tables: Tables) -> None:
     assert tables.run(tables.format.open_at("t", "t", 5, later)) is later
 
 
-def test_open_at_goes_back_from_a_newer_cached_state(tables: Tables) -> None:
+def test_opening_an_older_version_than_the_cached_state_works(tables: Tables) -> None:
     tables.write_log(6)
     newest = tables.open()
     assert tables.run(tables.format.open_at("t", "t", 1, newest)).version == 1
 
 
 @pytest.mark.parametrize("version", [-1, 6, 99])
-def test_a_version_that_is_not_there_is_refused(tables: Tables, version: int) -> None:
+def test_opening_a_version_that_does_not_exist_is_refused(tables: Tables, version: int) -> None:
     tables.write_log(6)
     with pytest.raises(VersionNotFound, match="t has no version"):
         tables.run(tables.format.open_at("t", "t", version))
 
 
-def test_a_version_that_was_cleaned_up_is_refused(tables: Tables) -> None:
+def test_opening_a_version_removed_by_log_clean_up_is_refused(tables: Tables) -> None:
     snapshot = written(tables, 13)
     for version in range(10):
         (tables.log() / f"{version:020}.json").unlink()
@@ -93,8 +95,12 @@ def test_a_version_that_was_cleaned_up_is_refused(tables: Tables) -> None:
     assert tables.run(tables.format.open_at("t", "t", 11)).version == 11
 
 
-def test_a_version_above_an_old_checkpoint_that_clean_up_left_is_refused(tables: Tables) -> None:
-    """A checkpoint that was written late is younger than the entries above it."""
+def test_opening_a_removed_version_above_a_remaining_old_checkpoint_is_refused(
+    tables: Tables,
+) -> None:
+    """A checkpoint that was written late is younger than the entries above it, so clean-up
+    leaves it.
+    """
     snapshot = written(tables, 3)
     oldest = snapshot.version
     tables.run(tables.format.checkpoint(snapshot))
@@ -109,7 +115,7 @@ def test_a_version_above_an_old_checkpoint_that_clean_up_left_is_refused(tables:
     assert tables.open().version == snapshot.version
 
 
-def test_a_directory_without_a_log_is_no_table(tables: Tables) -> None:
+def test_opening_a_directory_without_a_log_raises_table_not_found(tables: Tables) -> None:
     (tables.root / "t").mkdir()
     (tables.root / "t" / "data.parquet").write_bytes(b"x")
     with pytest.raises(TableNotFound, match="directory that is not a table"):
@@ -118,7 +124,7 @@ def test_a_directory_without_a_log_is_no_table(tables: Tables) -> None:
         tables.run(tables.format.open_at("t", "t", 0))
 
 
-def test_a_gap_in_the_log_is_named(tables: Tables) -> None:
+def test_a_gap_in_the_log_is_reported_with_the_missing_entry(tables: Tables) -> None:
     tables.write_log(6)
     (tables.log() / f"{3:020}.json").unlink()
     with pytest.raises(CorruptObject, match="gap") as caught:
@@ -126,7 +132,7 @@ def test_a_gap_in_the_log_is_named(tables: Tables) -> None:
     assert caught.value.key == f"t/_delta_log/{3:020}.json"
 
 
-def test_a_cached_state_older_than_log_clean_up_is_read_again(tables: Tables) -> None:
+def test_a_cached_state_older_than_log_clean_up_is_not_used(tables: Tables) -> None:
     snapshot = written(tables, 2)
     known = tables.open()
     for number in range(2, 13):
@@ -139,19 +145,19 @@ def test_a_cached_state_older_than_log_clean_up_is_read_again(tables: Tables) ->
     assert tables.paths(again) == tables.paths(later)
 
 
-def test_a_gap_behind_the_cached_tip_sends_the_reader_to_a_list(tables: Tables) -> None:
+def test_a_gap_after_the_cached_tip_makes_the_reader_list_the_log(tables: Tables) -> None:
     snapshot = written(tables, 3)
     known = tables.open()
     for number in range(3, 9):
         snapshot = tables.commit(snapshot, Change(adds=(data_file(f"g{number}.parquet"),)))
     tables.run(tables.format.checkpoint(snapshot))
-    # Entry 4 is there, 5 is not, 6 is: what clean-up leaves for a moment.
+    # Entries 4 and 6 exist, and 5 does not: a state in the middle of clean-up.
     (tables.log() / f"{5:020}.json").unlink()
     assert tables.paths(tables.open(cached=known)) == tables.paths(snapshot)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]\n", b'{"add": 3}\n', b"\xff\xfe\n", b"null\n"])
-def test_a_malformed_entry_is_named(tables: Tables, body: bytes) -> None:
+def test_a_malformed_log_entry_is_reported_with_its_key(tables: Tables, body: bytes) -> None:
     tables.write_log(3)
     (tables.log() / f"{1:020}.json").write_bytes(body)
     with pytest.raises(CorruptObject) as caught:
@@ -161,18 +167,18 @@ def test_a_malformed_entry_is_named(tables: Tables, body: bytes) -> None:
         tables.entry(1)
 
 
-def test_a_log_without_a_protocol_is_corrupt(tables: Tables) -> None:
+def test_a_log_without_a_protocol_is_reported_as_corrupt(tables: Tables) -> None:
     tables.write_entry(0, metadata())
     with pytest.raises(CorruptObject, match="no protocol"):
         tables.open()
 
 
-def test_an_absent_entry_is_none(tables: Tables) -> None:
+def test_reading_an_absent_entry_returns_none(tables: Tables) -> None:
     tables.write_log(1)
     assert tables.entry(1) is None
 
 
-def test_unknown_actions_and_fields_are_skipped(tables: Tables) -> None:
+def test_unknown_actions_and_fields_are_ignored(tables: Tables) -> None:
     tables.write_entry(0, protocol(), metadata(), {"mystery": {"a": 1}}, add("a", novelty=[1]))
     assert tables.paths(tables.open()) == ["a"]
 
@@ -181,7 +187,7 @@ def test_unknown_actions_and_fields_are_skipped(tables: Tables) -> None:
 
 
 def written(tables: Tables, entries: int) -> Any:
-    """A table of ``entries`` entries, with a checkpoint where one is due."""
+    """A table of ``entries`` log entries, with a checkpoint where one is due."""
     snapshot = tables.create(pa.schema([("id", pa.int64())]))
     for number in range(1, entries):
         removes: tuple[Any, ...] = ()
@@ -194,7 +200,7 @@ def written(tables: Tables, entries: int) -> Any:
     return snapshot
 
 
-def test_a_checkpoint_and_the_tail_after_it_are_read_in_two_rounds(tables: Tables) -> None:
+def test_a_checkpoint_and_the_entries_after_it_are_read_in_two_rounds(tables: Tables) -> None:
     snapshot = written(tables, 14)
     with tables.runner.requests.counting() as made:
         opened, rounds = tables.rounds(tables.format.open("t", "t"))
@@ -205,7 +211,7 @@ def test_a_checkpoint_and_the_tail_after_it_are_read_in_two_rounds(tables: Table
     assert made.get == 3, "the checkpoint is cached by its ETag"
 
 
-def test_a_checkpoint_holds_protocol_and_metadata_as_the_log_does(tables: Tables) -> None:
+def test_a_checkpoint_has_the_same_protocol_and_metadata_as_the_log(tables: Tables) -> None:
     snapshot = written(tables, 11)
     opened = tables.open()
     assert opened.checkpoint is not None
@@ -213,7 +219,7 @@ def test_a_checkpoint_holds_protocol_and_metadata_as_the_log_does(tables: Tables
     assert opened.protocol == snapshot.protocol
 
 
-def test_a_list_starts_after_the_last_checkpoint_seen(tables: Tables) -> None:
+def test_a_table_created_again_below_the_last_checkpoint_seen_is_found(tables: Tables) -> None:
     written(tables, 12)
     tables.open()
     shutil.rmtree(tables.log())
@@ -221,7 +227,7 @@ def test_a_list_starts_after_the_last_checkpoint_seen(tables: Tables) -> None:
     assert tables.open().version == 2, "the table was created again below the checkpoint"
 
 
-def test_parts_of_a_multi_part_checkpoint_are_put_together(tables: Tables) -> None:
+def test_parts_of_a_multi_part_checkpoint_are_read_as_one(tables: Tables) -> None:
     snapshot = written(tables, 12)
     classic = tables.log() / f"{10:020}.checkpoint.parquet"
     rows = pq.read_table(classic)
@@ -243,7 +249,7 @@ def test_parts_of_a_multi_part_checkpoint_are_put_together(tables: Tables) -> No
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet", "inline"])
-def test_v2_checkpoints_with_and_without_sidecars_are_read(tables: Tables, kind: str) -> None:
+def test_v2_checkpoints_are_read_with_and_without_sidecars(tables: Tables, kind: str) -> None:
     snapshot = written(tables, 12)
     classic = tables.log() / f"{10:020}.checkpoint.parquet"
     rows = pq.read_table(classic)
@@ -309,7 +315,7 @@ def test_v2_checkpoints_with_and_without_sidecars_are_read(tables: Tables, kind:
     assert tables.paths(at) == tables.paths(snapshot)
 
 
-def test_a_log_compaction_stands_for_its_entries(tables: Tables) -> None:
+def test_a_log_compaction_is_read_in_place_of_its_entries(tables: Tables) -> None:
     tables.write_log(8)
     gone = [remove("f2.parquet"), {"txn": {"appId": "x", "version": 5}}]
     adds = [add(f"f{n}.parquet") for n in (1, 3, 4, 5)]
@@ -323,7 +329,7 @@ def test_a_log_compaction_stands_for_its_entries(tables: Tables) -> None:
     assert snapshot.timestamp_ms == 7
 
 
-def test_a_hint_that_is_torn_or_wrong_is_only_a_hint(tables: Tables) -> None:
+def test_a_wrong_or_truncated_last_checkpoint_hint_is_ignored(tables: Tables) -> None:
     snapshot = written(tables, 12)
     for text in ('{"ver', '{"version": 7}', '{"version": 10, "parts": 2}', '{"version": 99}'):
         (tables.log() / "_last_checkpoint").write_text(text)
@@ -332,7 +338,7 @@ def test_a_hint_that_is_torn_or_wrong_is_only_a_hint(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "footer", "pages", "empty"])
-def test_a_malformed_checkpoint_is_named(tables: Tables, damage: str) -> None:
+def test_a_malformed_checkpoint_is_reported_with_its_key(tables: Tables, damage: str) -> None:
     written(tables, 12)
     file = tables.log() / f"{10:020}.checkpoint.parquet"
     body = file.read_bytes()
@@ -350,10 +356,12 @@ def test_a_malformed_checkpoint_is_named(tables: Tables, damage: str) -> None:
 
 
 @pytest.mark.parametrize("entries_are_there", [True, False])
-def test_the_advice_in_the_error_for_a_malformed_checkpoint_is_right(
+def test_the_advice_for_a_malformed_checkpoint_depends_on_the_log_entries_below_it(
     tables: Tables, entries_are_there: bool
 ) -> None:
-    """To remove it helps if the log below is there; else it would take the table's last copy."""
+    """Removing the checkpoint helps if the log below exists; otherwise the checkpoint is the
+    last copy.
+    """
     state = written(tables, 12)
     file = tables.log() / f"{10:020}.checkpoint.parquet"
     file.write_bytes(b"no parquet")
@@ -372,7 +380,7 @@ def test_the_advice_in_the_error_for_a_malformed_checkpoint_is_right(
 
 
 @pytest.mark.parametrize("round_bytes", [1, 1 << 30], ids=["by column", "by row group"])
-def test_a_large_checkpoint_is_read_by_column_chunk(
+def test_a_large_checkpoint_is_read_by_column_chunks(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, round_bytes: int
 ) -> None:
     monkeypatch.setattr(file_list, "_ROUND_BYTES", round_bytes)
@@ -416,7 +424,7 @@ def test_a_large_checkpoint_is_read_by_column_chunk(
     assert tables.run(opened.missing([("f3.parquet", None), ("no", None)])) == [("no", None)]
 
 
-def test_a_table_that_readers_must_not_touch_is_refused(tables: Tables) -> None:
+def test_a_table_with_an_unsupported_reader_feature_is_refused(tables: Tables) -> None:
     tables.write_log(2)
     tables.write_entry(2, protocol(["variantShredding"], ["variantShredding"]))
     known = tables.run(tables.format.open_at("t", "t", 1))
@@ -426,7 +434,9 @@ def test_a_table_that_readers_must_not_touch_is_refused(tables: Tables) -> None:
         tables.open(cached=known)
 
 
-def test_in_commit_timestamp_of_a_checkpointed_tip_is_read_from_its_entry(tables: Tables) -> None:
+def test_the_in_commit_timestamp_of_a_checkpointed_tip_is_read_from_its_log_entry(
+    tables: Tables,
+) -> None:
     properties = {"delta.enableInCommitTimestamps": "true", "delta.checkpointInterval": "1"}
     snapshot = tables.create(pa.schema([("id", pa.int64())]), properties=properties)
     snapshot = tables.commit(snapshot, Change(adds=(data_file("a"),)), timestamp_ms=5_000_000)
@@ -435,7 +445,7 @@ def test_in_commit_timestamp_of_a_checkpointed_tip_is_read_from_its_entry(tables
     assert tables.open().timestamp_ms == snapshot.timestamp_ms
 
 
-def test_commit_info_is_described(tables: Tables) -> None:
+def test_an_entry_has_the_contents_of_its_commit_info(tables: Tables) -> None:
     tables.write_entry(0, protocol(), metadata())
     own = {"nonce": "n", "txns": ["a", "b"]}
     tables.write_entry(1, commit_info(5, isBlindAppend=True, lakevilla=own), add("f"))

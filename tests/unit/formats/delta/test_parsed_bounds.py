@@ -1,4 +1,4 @@
-"""Bounds that a checkpoint holds as typed columns alone, as other writers put them there."""
+"""Bounds that a checkpoint has only as typed columns, as other writers store them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ SCHEMA = pa.schema([("at", UTC_MOMENT), ("s", pa.struct([("at", UTC_MOMENT)])), 
 
 
 def checkpointed(tables: Tables, *instants: str) -> None:
-    """A table with a file for each timestamp, which all its rows have; version 1."""
+    """Make version 1 of a table, with a file for each timestamp, which all rows of the file
+    have.
+    """
     state = tables.create(SCHEMA, properties=PROPERTIES)
     files = []
     for instant in instants:
@@ -47,8 +49,8 @@ def found(tables: Tables, where: str) -> list[str]:
 
 
 @pytest.mark.parametrize("column", ["at", "s.at"])
-def test_bounds_of_96_bits_are_what_they_were(tables: Tables, column: str) -> None:
-    """In nanoseconds those after 2262 and before 1677 would be other times."""
+def test_int96_bounds_of_a_checkpoint_keep_their_values(tables: Tables, column: str) -> None:
+    """As nanoseconds, those after 2262 and before 1677 would be other times."""
     checkpointed(tables, "9999-12-31T00:00:00.000Z", "2024-01-02T03:04:05.678Z", "0001-01-02T00:00")
     path = checkpoint(tables, 1)
     pq.write_table(pq.read_table(path), path, use_deprecated_int96_timestamps=True)
@@ -57,7 +59,7 @@ def test_bounds_of_96_bits_are_what_they_were(tables: Tables, column: str) -> No
     assert found(tables, f"{column} = '2024-01-02 03:04:05.678'") == ["2024"]
 
 
-def test_bounds_of_96_bits_go_on_as_times_in_utc(tables: Tables) -> None:
+def test_int96_bounds_are_written_to_the_next_checkpoint_as_utc(tables: Tables) -> None:
     checkpointed(tables, "9999-12-31T00:00:00.000Z")
     path = checkpoint(tables, 1)
     pq.write_table(pq.read_table(path), path, use_deprecated_int96_timestamps=True)
@@ -72,8 +74,8 @@ def test_bounds_of_96_bits_go_on_as_times_in_utc(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "96 bits"])
-def test_bounds_beyond_the_year_9999_are_none(tables: Tables, unit: str) -> None:
-    """No row has such a time, and its writer meant another: the file is read."""
+def test_bounds_beyond_the_year_9999_are_ignored(tables: Tables, unit: str) -> None:
+    """No row has such a time, so the writer meant another one: the file is read."""
     checkpointed(tables, "9999-12-31T00:00:00.000Z")
     path = checkpoint(tables, 1)
     table = pq.read_table(path)
@@ -90,7 +92,9 @@ def test_bounds_beyond_the_year_9999_are_none(tables: Tables, unit: str) -> None
 
 
 def far(column: Any) -> pa.Array:
-    """The column with all its dates and times, at whatever depth, some ten thousand years later."""
+    """Move all dates and times of the column, at any depth, some twenty thousand years into the
+    future.
+    """
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     kind, years = values.type, 20_000 * 365
     if pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""The versions of a log that can be opened, and the time of each."""
+"""The versions of a log that can be opened, and the timestamp of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CREATED = 1_700_000_000.0
 
 
 def logged(tables: Tables, *seconds: float) -> Any:
-    """A log of an entry for each: so long after its creation the store took it."""
+    """Make a log with one entry for each item: its file time, in seconds after the creation."""
     tables.write_log(len(seconds))
     for version, after in enumerate(seconds):
         path = tables.log() / f"{version:020}.json"
@@ -30,7 +30,7 @@ def by(tables: Tables, newest: Any, seconds: float) -> int | None:
     return tables.run(tables.format.version_by(newest, int((CREATED + seconds) * 1000)))
 
 
-def test_a_version_needs_all_entries_since_a_checkpoint(tables: Tables) -> None:
+def test_a_version_can_be_opened_only_with_all_entries_since_a_checkpoint(tables: Tables) -> None:
     newest = logged(tables, *range(12))
     for version in (3, 8):
         tables.run(tables.format.checkpoint(tables.run(tables.format.open_at("t", "t", version))))
@@ -41,8 +41,8 @@ def test_a_version_needs_all_entries_since_a_checkpoint(tables: Tables) -> None:
     assert (by(tables, newest, 6.5), by(tables, newest, 3), by(tables, newest, 2)) == (4, 3, None)
 
 
-def test_each_version_is_later_than_the_one_before(tables: Tables) -> None:
-    """As Delta has it: the clocks of stores have seconds, and may go back."""
+def test_each_version_gets_a_later_time_than_the_one_before(tables: Tables) -> None:
+    """As in Delta: the clocks of stores have a resolution of seconds, and may go back."""
     newest = logged(tables, 0, 7, 7, 5, 9)
     assert kept(tables, newest) == pytest.approx({4: 9, 3: 7.002, 2: 7.001, 1: 7, 0: 0}, abs=1e-4)
     assert [by(tables, newest, at) for at in (-1, 0, 6, 7, 7.001, 8, 99)] == [
@@ -50,7 +50,7 @@ def test_each_version_is_later_than_the_one_before(tables: Tables) -> None:
     ]  # fmt: skip
 
 
-def test_in_commit_timestamps_count_from_the_version_that_began_them(tables: Tables) -> None:
+def test_in_commit_timestamps_count_from_the_version_that_enabled_them(tables: Tables) -> None:
     feature = ("inCommitTimestamp",)
     tables.write_entry(0, protocol(writer=feature), metadata(), add("f0.parquet"))
     since = {

@@ -1,6 +1,6 @@
-"""Table properties: a name that begins with ``delta.`` means what other clients take it for.
+"""Table properties: a name that begins with ``delta.`` means the same as for other clients.
 
-Hazard 42: unknown names and values that say nothing were stored, and others acted on the rest.
+Hazard 42: unknown names and invalid values were stored, and other clients acted on the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCHEMA = pa.schema([("id", pa.int64())])
 
 @pytest.fixture(params=["create", "alter"])
 def apply(request: pytest.FixtureRequest, tables: Tables) -> Any:
-    """The state of a table that is made with properties, or gets them."""
+    """Return a function that makes a table with properties, or sets them on an existing table."""
 
     def made(properties: dict[str, str]) -> Any:
         if request.param == "create":
@@ -62,7 +62,7 @@ def apply(request: pytest.FixtureRequest, tables: Tables) -> Any:
         ("delta.feature.magic", "'magic'"),
     ],
 )
-def test_a_name_that_is_none_to_set_is_refused_with_those_near_it(
+def test_a_property_that_can_not_be_set_is_refused_and_similar_names_are_suggested(
     apply: Any, name: str, reported: str
 ) -> None:
     with pytest.raises(InvalidOperation, match=reported) as raised:
@@ -85,7 +85,7 @@ def test_a_name_that_is_none_to_set_is_refused_with_those_near_it(
         ("delta.feature.catalogManaged", "catalogManaged"),
     ],
 )
-def test_features_that_lakevilla_lacks_are_refused_by_name(
+def test_properties_of_features_that_lakevilla_lacks_are_refused_by_name(
     apply: Any, name: str, reported: str
 ) -> None:
     with pytest.raises(UnsupportedTableFeature, match=reported) as raised:
@@ -93,7 +93,7 @@ def test_features_that_lakevilla_lacks_are_refused_by_name(
     assert raised.value.table == "t"
 
 
-def test_features_that_lakevilla_lacks_may_be_switched_off(apply: Any) -> None:
+def test_features_that_lakevilla_lacks_can_be_switched_off(apply: Any) -> None:
     state = apply({"delta.enableIcebergCompatV2": "False"})
     assert state.layout.properties["delta.enableIcebergCompatV2"] == "false"
     assert "icebergCompatV2" not in state.definition.features
@@ -119,7 +119,7 @@ def test_features_that_lakevilla_lacks_may_be_switched_off(apply: Any) -> None:
         ("delta.feature.deletionVectors", "no", "supported"),
     ],
 )
-def test_a_value_that_says_nothing_there_is_refused(
+def test_an_invalid_value_of_a_property_is_refused(
     apply: Any, name: str, value: str, allowed: str
 ) -> None:
     with pytest.raises(InvalidOperation, match=allowed) as raised:
@@ -143,20 +143,20 @@ def test_a_value_that_says_nothing_there_is_refused(
         (("my.delta.thing", "x"), (None, "x")),
     ],
 )
-def test_names_and_values_are_stored_as_delta_spells_them(
+def test_property_names_and_values_are_stored_in_deltas_spelling(
     apply: Any, given: tuple[str, str], stored: tuple[str | None, str]
 ) -> None:
     state = apply(dict([given]))
     assert state.layout.properties[stored[0] or given[0]] == stored[1]
 
 
-def test_a_name_in_two_spellings_is_refused_unless_they_agree(apply: Any) -> None:
+def test_a_property_given_in_two_spellings_is_refused_unless_the_values_agree(apply: Any) -> None:
     with pytest.raises(InvalidOperation, match="given twice"):
         apply({"delta.appendOnly": "true", "delta.appendonly": "false"})
     assert apply({"delta.appendOnly": "true", "delta.APPENDONLY": "True"}).append_only
 
 
-def test_a_name_is_unset_whatever_its_case(tables: Tables) -> None:
+def test_a_property_is_unset_whatever_the_case_of_its_name(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties={"delta.appendOnly": "true", "Mine": "x"})
     unset = tables.format.alter(
         state, TableAlteration(unset_properties=["delta.appendonly", "Mine"])
@@ -165,7 +165,7 @@ def test_a_name_is_unset_whatever_its_case(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("rule", ["nope > 0", "id >", "id + 1"])
-def test_a_constraint_that_cannot_hold_is_refused_at_creation(tables: Tables, rule: str) -> None:
+def test_an_invalid_constraint_is_refused_at_creation(tables: Tables, rule: str) -> None:
     with pytest.raises(InvalidOperation):
         tables.create(SCHEMA, properties={"delta.constraints.c": rule})
 
@@ -184,7 +184,7 @@ FEATURES = {
 
 @pytest.mark.parametrize("name", FEATURES)
 @pytest.mark.parametrize("before", ["legacy", "oldest", "features"])
-def test_a_property_brings_its_feature_to_any_protocol(
+def test_setting_a_property_adds_its_feature_to_any_protocol(
     tables: Tables, name: str, before: str
 ) -> None:
     value, feature = FEATURES[name]
@@ -206,7 +206,7 @@ def test_a_property_brings_its_feature_to_any_protocol(
 
 
 @pytest.mark.parametrize("before", ["legacy", "features"])
-def test_an_append_only_table_keeps_deltalake_from_deleting_rows(
+def test_an_append_only_table_refuses_deletes_by_lakevilla_and_deltalake(
     tmp_path: Path, before: str
 ) -> None:
     uri = str(tmp_path / "t")
@@ -222,8 +222,8 @@ def test_an_append_only_table_keeps_deltalake_from_deleting_rows(
     write_deltalake(uri, pa.table({"id": [2]}), mode="append")
 
 
-def test_properties_set_by_other_clients_stay(tables: Tables) -> None:
-    """Whatever it is: a table with it is altered as any other."""
+def test_unknown_properties_set_by_other_clients_are_kept(tables: Tables) -> None:
+    """A table with such a property can be altered like any other."""
     own = {"delta__notYetKnown": "5", "delta__appendOnly": "maybe"}
     tables.write_entry(0, protocol(), metadata(**own))
     state = tables.open()
@@ -236,7 +236,7 @@ def test_properties_set_by_other_clients_stay(tables: Tables) -> None:
     assert "delta.notYetKnown" not in unset.metadata["configuration"]
 
 
-def test_an_interval_that_was_taken_is_one_that_is_read(tables: Tables) -> None:
+def test_an_accepted_interval_is_stored_in_the_form_that_readers_parse(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties={"delta.logRetentionDuration": "1 week 12 hours"})
     text = state.layout.properties["delta.logRetentionDuration"]
     assert text == "interval 1 week 12 hours"

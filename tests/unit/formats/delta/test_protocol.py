@@ -17,8 +17,8 @@ def table(tables: Tables, *actions: dict[str, Any]) -> Any:
     return tables.open()
 
 
-def test_the_variant_feature_is_honoured_where_no_column_is_a_variant(tables: Tables) -> None:
-    features = ["deletionVectors", "variantType"]  # as deltalake lists them
+def test_the_variant_feature_is_accepted_if_no_column_is_a_variant(tables: Tables) -> None:
+    features = ["deletionVectors", "variantType"]  # in the order in which deltalake lists them
     opened = table(tables, protocol(features, features), metadata())
     assert opened.layout.schema == SCHEMA
     tables.write_entry(1, metadata([field("v", "variant")]))
@@ -27,9 +27,7 @@ def test_the_variant_feature_is_honoured_where_no_column_is_a_variant(tables: Ta
 
 
 @pytest.mark.parametrize("name", ["variantShredding", "collations-preview"])
-def test_a_reader_feature_that_is_not_honoured_is_refused_by_name(
-    tables: Tables, name: str
-) -> None:
+def test_an_unsupported_reader_feature_is_refused_by_name(tables: Tables, name: str) -> None:
     with pytest.raises(UnsupportedTableFeature, match=name):
         table(tables, protocol([name], [name]), metadata())
 
@@ -41,7 +39,7 @@ def test_catalog_managed_tables_are_refused(tables: Tables, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["icebergCompatV2", "materializePartitionColumns", "fromMars"])
-def test_a_writer_feature_that_is_not_honoured_is_refused_for_writing(
+def test_an_unsupported_writer_feature_is_refused_by_name_for_writing(
     tables: Tables, name: str
 ) -> None:
     state = table(tables, protocol(None, [name]), metadata())
@@ -51,14 +49,14 @@ def test_a_writer_feature_that_is_not_honoured_is_refused_for_writing(
 
 
 @pytest.mark.parametrize("versions", [(4, 7), (3, 8)])
-def test_a_newer_protocol_is_refused(tables: Tables, versions: tuple[int, int]) -> None:
+def test_a_newer_protocol_version_is_refused(tables: Tables, versions: tuple[int, int]) -> None:
     action = protocol([], [])
     action["protocol"] |= {"minReaderVersion": versions[0], "minWriterVersion": versions[1]}
     with pytest.raises(UnsupportedTableFeature, match="upgrade LakeVilla"):
         table(tables, action, metadata()).check_writable()
 
 
-def test_tables_that_forget_application_versions_are_refused_for_writing(tables: Tables) -> None:
+def test_tables_that_expire_application_versions_are_refused_for_writing(tables: Tables) -> None:
     retention = {"delta__setTransactionRetentionDuration": "interval 1 day"}
     state = table(tables, protocol(), metadata(**retention))
     with pytest.raises(UnsupportedTableFeature, match="setTransactionRetentionDuration"):
@@ -73,7 +71,7 @@ def test_tables_that_forget_application_versions_are_refused_for_writing(tables:
         ("CURRENT_DEFAULT", "allowColumnDefaults"),
     ],
 )
-def test_columns_that_a_writer_would_compute_are_refused(
+def test_tables_with_generated_identity_or_default_columns_are_refused_for_writing(
     tables: Tables, key: str, feature: str
 ) -> None:
     nested = {"type": "struct", "fields": [field("b", **{key: "1"})]}
@@ -84,7 +82,7 @@ def test_columns_that_a_writer_would_compute_are_refused(
 
 
 @pytest.mark.parametrize("sql", ["regexp_like_of_spark(id)", r"cast(id as string) <> '\d'"])
-def test_a_constraint_that_cannot_be_checked_refuses_writing_and_not_reading(
+def test_a_constraint_that_cannot_be_checked_is_refused_for_writing_only(
     tables: Tables, sql: str
 ) -> None:
     actions = protocol(None, ["checkConstraints"]), metadata(delta__constraints__odd=sql)
@@ -94,7 +92,7 @@ def test_a_constraint_that_cannot_be_checked_refuses_writing_and_not_reading(
         state.check_writable()
 
 
-def test_constraints_and_invariants_are_in_the_layout(tables: Tables) -> None:
+def test_the_layout_of_a_table_has_its_constraints_and_invariants(tables: Tables) -> None:
     invariant = '{"expression":{"expression":"id < 100"}}'
     fields = [field("id", **{"delta.invariants": invariant})]
     writer = protocol(None, ["checkConstraints", "invariants"])
@@ -104,14 +102,14 @@ def test_constraints_and_invariants_are_in_the_layout(tables: Tables) -> None:
     assert found == {"positive": "id > 0", "invariant of id": "id < 100"}
 
 
-def test_a_property_without_its_feature_binds_no_client(tables: Tables) -> None:
+def test_a_property_without_its_feature_has_no_effect(tables: Tables) -> None:
     on = {"delta__appendOnly": "true", "delta__enableChangeDataFeed": "true"}
     state = table(tables, protocol(None, ["domainMetadata"]), metadata(**on))
     assert not state.append_only
     assert not state.layout.change_data_feed
 
 
-def test_guarding_a_plain_table_and_lifting_the_guard_gives_the_same_protocol(
+def test_guarding_and_unguarding_a_plain_table_restores_its_protocol(
     tables: Tables,
 ) -> None:
     state = tables.create(SCHEMA)
@@ -128,7 +126,7 @@ def test_guarding_a_plain_table_and_lifting_the_guard_gives_the_same_protocol(
     assert tables.format.unguard_change(state).is_empty
 
 
-def test_guarding_keeps_what_the_table_required_before(tables: Tables) -> None:
+def test_guarding_keeps_the_features_that_the_table_required_before(tables: Tables) -> None:
     legacy = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
     state = table(tables, legacy, metadata(delta__columnMapping__mode="none"))
     guarded = state.apply(tables.format.guard_change(state))
@@ -169,14 +167,14 @@ def test_a_table_is_created_with_the_lowest_protocol_that_it_needs(tables: Table
         {"delta.minWriterVersion": "7"},
     ],
 )
-def test_properties_that_cannot_be_honoured_are_refused(
+def test_unsupported_properties_are_refused_at_creation(
     tables: Tables, properties: dict[str, str]
 ) -> None:
     with pytest.raises(InvalidOperation):
         tables.create(SCHEMA, properties=properties)
 
 
-def test_reading_goes_on_while_writing_is_refused(tables: Tables) -> None:
+def test_a_table_with_an_unsupported_writer_feature_can_still_be_read(tables: Tables) -> None:
     state = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a"),)))
     above = state.apply(Change(protocol=protocol(None, ["icebergCompatV1"])["protocol"]))
     assert tables.paths(above) == ["a"]

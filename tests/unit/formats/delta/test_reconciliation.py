@@ -1,6 +1,7 @@
-"""One file, one entry: what a log says of a path and its deletion vector more than once.
+"""One file, one action: what counts if a log names a path and its deletion vector more than
+once.
 
-Hazard 37: a compaction that names a file twice gave its rows as often as it was named.
+Hazard 37: of a file that a compaction named twice, rows were read twice.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def refs(tables: Tables, state: Any) -> list[tuple[str, str | None]]:
 
 
 def rewritten(tables: Tables, times: int = 6) -> None:
-    """Entries that each replace the only file of the one before, and one entry beyond them."""
+    """Make a log of entries that each replace the only file of the one before, and one entry
+    after them.
+    """
     tables.write_entry(0, FEATURES, metadata(), add("f0.parquet"))
     for version in range(1, times + 1):
         old, new = f"f{version - 1}.parquet", f"f{version}.parquet"
@@ -70,8 +73,10 @@ def rewritten(tables: Tables, times: int = 6) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_compaction_that_names_files_twice_is_passed_over(tables: Tables, first: int) -> None:
-    """Entries set one after the other: each file but the last is added and removed there."""
+def test_a_compaction_that_names_files_twice_is_ignored(tables: Tables, first: int) -> None:
+    """Such a compaction is a concatenation of entries: it adds and removes each file but the
+    last.
+    """
     rewritten(tables)
     bodies = [(tables.log() / f"{n:020}.json").read_text() for n in range(first, 7)]
     (tables.log() / f"{first:020}.{6:020}.compacted.json").write_text("".join(bodies))
@@ -104,7 +109,9 @@ SUM = [remove("f0.parquet"), add("f1.parquet")]
         "a domain", "nothing", "no action",
     ],
 )  # fmt: skip
-def test_a_compaction_that_is_no_sum_is_passed_over(tables: Tables, actions: list[Any]) -> None:
+def test_a_compaction_that_is_not_the_sum_of_its_entries_is_ignored(
+    tables: Tables, actions: list[Any]
+) -> None:
     rewritten(tables, 2)
     compaction(tables, 1, 2, *actions)
     state = tables.open()
@@ -112,7 +119,7 @@ def test_a_compaction_that_is_no_sum_is_passed_over(tables: Tables, actions: lis
     assert (state.applications, state.domains, state.layout.properties) == ({}, {}, {})
 
 
-def test_a_compaction_may_remove_a_path_under_several_vectors(tables: Tables) -> None:
+def test_a_compaction_may_remove_a_path_with_several_deletion_vectors(tables: Tables) -> None:
     tables.write_entry(0, FEATURES, metadata(), add("f.parquet"))
     tables.write_entry(1, remove("f.parquet"), add("f.parquet", deletionVector=vector(1)))
     gone = remove("f.parquet", deletionVector=vector(1))
@@ -129,7 +136,7 @@ def test_a_compaction_may_remove_a_path_under_several_vectors(tables: Tables) ->
 # -- entries -------------------------------------------------------------------------------
 
 
-def test_a_file_that_an_entry_adds_twice_is_one_file(tables: Tables) -> None:
+def test_a_file_that_an_entry_adds_twice_counts_once(tables: Tables) -> None:
     twice = add("f1.parquet", stats='{"numRecords":2}')
     tables.write_entry(0, protocol(), metadata(), add("f1.parquet"), twice)
     assert tables.paths(tables.open()) == ["f1.parquet"]
@@ -145,10 +152,10 @@ def test_a_file_that_an_entry_adds_twice_is_one_file(tables: Tables) -> None:
     ],
     ids=["added, removed", "removed, added", "two vectors"],
 )
-def test_an_entry_that_has_no_one_meaning_is_refused_by_its_name(
+def test_an_entry_with_contradictory_actions_on_a_file_is_refused(
     tables: Tables, actions: list[Any]
 ) -> None:
-    """Spark takes the last of its lines, delta-kernel the first."""
+    """Spark takes the last action of such an entry, delta-kernel the first."""
     tables.write_entry(0, FEATURES, metadata(), add("f0.parquet"))
     known = tables.open()
     tables.write_entry(1, commit_info(1), *actions)
@@ -177,10 +184,10 @@ V1, V2 = vector(1), vector(2)
     ],
 )
 @pytest.mark.parametrize("warm", [False, True])
-def test_a_file_of_two_meanings_that_a_later_entry_settles_is_as_that_says(
+def test_contradictory_actions_on_a_file_are_accepted_once_a_later_entry_replaces_them(
     tables: Tables, opens: list[Any], settles: list[Any], left: list[str], warm: bool
 ) -> None:
-    """As Spark, delta-kernel and DuckDB read it."""
+    """Spark, delta-kernel and DuckDB read the log so."""
     tables.write_entry(0, FEATURES, metadata(), add("h"))
     known = tables.open() if warm else None
     tables.write_entry(1, commit_info(1), *opens)
@@ -199,7 +206,7 @@ def test_a_file_of_two_meanings_that_a_later_entry_settles_is_as_that_says(
 @pytest.mark.parametrize(
     "then", [[remove("f", deletionVector=V1)], [add("g")], [remove("g")], [commit_info(2)]]
 )
-def test_a_file_of_two_meanings_stays_so_whatever_else_is_said(
+def test_contradictory_actions_on_a_file_stay_refused_after_entries_that_do_not_replace_them(
     tables: Tables, then: list[Any]
 ) -> None:
     tables.write_entry(0, FEATURES, metadata())
@@ -210,8 +217,8 @@ def test_a_file_of_two_meanings_stays_so_whatever_else_is_said(
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_the_newest_entry_of_a_path_is_the_file(tables: Tables, checkpoint: bool) -> None:
-    """A vector that came without the removal of the file as it was: its rows are there once."""
+def test_the_newest_action_on_a_path_decides_its_file(tables: Tables, checkpoint: bool) -> None:
+    """A file that gets a deletion vector without a removal of its earlier form is read once."""
     tables.write_entry(0, FEATURES, metadata(), add("f.parquet"), add("g.parquet"))
     state = _advanced(tables)
     if checkpoint:
@@ -238,7 +245,7 @@ def _advanced(tables: Tables) -> Any:
 
 
 def parts(tables: Tables, *lists: list[dict[str, Any]]) -> None:
-    """A checkpoint of version 1 in several parts, each with these files."""
+    """Make a checkpoint of version 1 in several parts, each with these files."""
     tables.write_entry(0, FEATURES, metadata())
     state = _advanced(tables)
     adds = tuple(data_file(f"x{n}.parquet") for n in range(2))
@@ -270,14 +277,16 @@ def row(path: str, **fields: Any) -> dict[str, Any]:
     return {"add": {**action["add"], "partitionValues": []}}
 
 
-def test_a_file_that_two_parts_of_a_checkpoint_name_is_one_file(tables: Tables) -> None:
+def test_a_file_that_two_parts_of_a_checkpoint_name_counts_once(tables: Tables) -> None:
     several = [row(f"f{n}.parquet") for n in range(5)]
     parts(tables, several, [row("f3.parquet"), row("g.parquet"), row("f0.parquet")])
     expected = [*(f"f{n}.parquet" for n in range(5)), "g.parquet"]
     assert tables.paths(tables.open()) == expected
 
 
-def test_a_checkpoint_with_two_vectors_for_a_path_is_refused_by_its_name(tables: Tables) -> None:
+def test_a_checkpoint_with_two_deletion_vectors_for_a_path_is_refused_with_its_key(
+    tables: Tables,
+) -> None:
     parts(tables, [row("f.parquet")], [row("f.parquet", deletionVector=vector(1))])
     with pytest.raises(CorruptObject, match=r"f\.parquet with two deletion vectors") as raised:
         tables.paths(tables.open())
@@ -285,8 +294,8 @@ def test_a_checkpoint_with_two_vectors_for_a_path_is_refused_by_its_name(tables:
     assert "checkpoint" in raised.value.key
 
 
-def test_a_removal_outlives_an_add_of_its_path_in_checkpoints(tables: Tables) -> None:
-    """VACUUM of other clients keeps the vector of a state that they may still read."""
+def test_checkpoints_keep_the_removals_of_a_path_that_was_added_again(tables: Tables) -> None:
+    """VACUUM of other clients spares the vectors of removals: older states may still be read."""
     now = 1_700_000_000_000
     tables.write_entry(0, FEATURES, metadata(), add("f.parquet", deletionVector=vector(1)))
     new = add("f.parquet", deletionVector=vector(2))
@@ -304,8 +313,8 @@ def test_a_removal_outlives_an_add_of_its_path_in_checkpoints(tables: Tables) ->
     assert sorted(offsets) == [1, 2]
 
 
-def test_a_file_that_is_removed_and_added_by_one_change_stays_as_it_is(tables: Tables) -> None:
-    """What LakeVilla lays over a state is no log entry yet: the add has the last word."""
+def test_a_file_removed_and_added_by_pending_changes_stays_in_the_state(tables: Tables) -> None:
+    """Changes laid over a state are no log entry yet: the last one, which adds the file, counts."""
     state = tables.create(pa.schema([("id", pa.int64())]))
     file = data_file("f.parquet")
     state = tables.commit(state, Change(adds=(file,)))
@@ -317,7 +326,7 @@ def test_a_file_that_is_removed_and_added_by_one_change_stays_as_it_is(tables: T
 
 
 @given(st.lists(st.lists(st.text(max_size=20), max_size=6), max_size=4), st.booleans())
-def test_equal_texts_are_found_wherever_they_are_stored(
+def test_all_differ_finds_equal_texts_in_any_chunk_and_at_any_offset(
     chunks: list[list[str]], long: bool
 ) -> None:
     if long:
@@ -343,10 +352,10 @@ SPELLINGS = {
 
 @pytest.mark.parametrize("kind", SPELLINGS)
 @pytest.mark.parametrize("checkpointed", [False, True])
-def test_a_removal_finds_its_file_by_any_spelling_of_its_path(
+def test_a_removal_finds_its_file_whatever_the_spelling_of_the_path(
     tables: Tables, kind: str, checkpointed: bool
 ) -> None:
-    """Spark qualifies paths when it removes a file; the log has them as they were added."""
+    """Spark writes absolute URIs in removals; the log has paths as they were added."""
     for number, added in enumerate(SPELLINGS[kind]):
         for other, removed in enumerate(SPELLINGS[kind]):
             name = f"t{number}{other}"

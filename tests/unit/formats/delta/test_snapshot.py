@@ -26,7 +26,9 @@ from tests.support.search import how_many
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
-def test_applied_changes_leave_the_version_and_the_state_below(tables: Tables) -> None:
+def test_applying_changes_leaves_the_version_and_the_original_state_unchanged(
+    tables: Tables,
+) -> None:
     base = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a"), data_file("b"))))
     change = Change(adds=(data_file("c"),), removes=(removal(data_file("a")),))
     above = base.apply(change).apply(Change(removes=(removal(data_file("b")),)))
@@ -46,7 +48,7 @@ def test_a_changed_schema_gives_a_new_layout(tables: Tables) -> None:
     assert above.apply(Change(adds=(data_file("x"),))).layout is above.layout
 
 
-def test_a_new_deletion_vector_makes_a_new_file(tables: Tables) -> None:
+def test_a_file_with_a_new_deletion_vector_counts_as_another_file(tables: Tables) -> None:
     vector = DeletionVector("u", "ab^-aqEH.-t@S}K{vb[*k^", 40, 6, 4)
     base = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a"),)))
     marked = data_file("a", deletion_vector=vector)
@@ -59,20 +61,20 @@ def test_a_new_deletion_vector_makes_a_new_file(tables: Tables) -> None:
     assert data_files(files) == [marked]
 
 
-def test_a_file_added_again_shows_its_newest_statistics(tables: Tables) -> None:
+def test_a_file_added_again_has_its_newest_statistics(tables: Tables) -> None:
     base = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a", rows=1),)))
     above = base.apply(Change(adds=(data_file("a", rows=9),)))
     assert tables.files(above).column("stats").to_pylist() == ['{"numRecords": 9}']
 
 
-def test_an_entry_that_is_not_the_next_is_refused(tables: Tables) -> None:
+def test_an_entry_that_does_not_follow_the_state_is_refused(tables: Tables) -> None:
     base = tables.create(SCHEMA)
     entry = tables.entry(0)
     with pytest.raises(InvalidOperation, match="does not follow"):
         tables.format.advance(base, entry)
 
 
-def test_application_versions_are_followed(tables: Tables) -> None:
+def test_application_versions_are_read_from_the_log(tables: Tables) -> None:
     base = tables.create(SCHEMA)
     assert base.application_version("lake") is None
     info = CommitInfo("WRITE", applications={"lake": 7})
@@ -80,7 +82,7 @@ def test_application_versions_are_followed(tables: Tables) -> None:
     assert tables.open().application_version("lake") == 7
 
 
-def test_a_state_with_pending_changes_is_no_cached_tip(tables: Tables) -> None:
+def test_a_state_with_pending_changes_is_not_used_as_a_cached_tip(tables: Tables) -> None:
     base = tables.create(SCHEMA)
     above = base.apply(Change(adds=(data_file("ghost"),)))
     assert tables.paths(tables.open(cached=above)) == []
@@ -88,7 +90,7 @@ def test_a_state_with_pending_changes_is_no_cached_tip(tables: Tables) -> None:
         tables.run(tables.format.checkpoint(above))
 
 
-def test_files_of_a_blank_table(tables: Tables) -> None:
+def test_a_blank_table_has_no_files(tables: Tables) -> None:
     blank = tables.format.blank("t", "t")
     assert tables.files(blank).schema == FILES_SCHEMA
     assert tables.run(blank.missing([("a", None)])) == [("a", None)]
@@ -96,7 +98,7 @@ def test_files_of_a_blank_table(tables: Tables) -> None:
     blank.check_writable()
 
 
-def test_files_are_pruned_before_and_after_a_checkpoint(tables: Tables) -> None:
+def test_files_are_pruned_in_the_same_way_before_and_after_a_checkpoint(tables: Tables) -> None:
     schema = pa.schema([("p", pa.string()), ("id", pa.int64())])
     state = tables.create(schema, partition_by=["p"])
 
@@ -122,7 +124,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["add", "remove", "checkpoint", "open
 @settings(
     max_examples=how_many(8, whole=40), deadline=None, suppress_health_check=list(HealthCheck)
 )
-def test_any_history_gives_the_files_that_a_set_would(
+def test_any_sequence_of_adds_and_removes_gives_the_files_of_a_set(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]]
 ) -> None:
     tables = Tables(Path(tmp_path_factory.mktemp("history")))
@@ -147,7 +149,7 @@ def test_any_history_gives_the_files_that_a_set_would(
     assert tables.run(tables.open().missing(refs)) == expected
 
 
-def test_removing_a_file_leaves_the_same_path_under_another_vector(tables: Tables) -> None:
+def test_removing_a_file_keeps_the_same_path_with_another_deletion_vector(tables: Tables) -> None:
     vector = DeletionVector("u", "ab^-aqEH.-t@S}K{vb[*k^", 40, 6, 4)
     properties = {"delta.enableDeletionVectors": "true"}
     marked = data_file("a", deletion_vector=vector)

@@ -1,4 +1,6 @@
-"""Names for which Java and pyiceberg refuse to open a table: no change brings one about."""
+"""Names for which Java and pyiceberg refuse to open a table: no change by LakeVilla creates such
+names.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def with_text(schema: pa.Schema, name: str) -> pa.Schema:
         (pa.schema([("m", pa.map_(pa.string(), pa.int64())), ("m.key", pa.string())]), [], PART),
     ],
 )
-def test_a_new_table_is_refused(
+def test_creating_a_table_with_ambiguous_names_is_refused(
     schema: pa.Schema, partition_by: Sequence[str], message: str
 ) -> None:
     with pytest.raises(InvalidOperation, match=message):
@@ -56,12 +58,14 @@ def test_a_new_table_is_refused(
     ],
     ids=["add", "rename"],
 )
-def test_no_column_gets_the_name_of_a_partition_field(alteration: TableAlteration) -> None:
+def test_altering_a_column_to_the_name_of_a_partition_field_is_refused(
+    alteration: TableAlteration,
+) -> None:
     with pytest.raises(InvalidOperation, match=PARTITION):
         changes.alter_table(made(TIMES, ["day(ts)"]), alteration)
 
 
-def test_no_new_column_gets_the_name_of_a_partition_field() -> None:
+def test_adding_a_column_with_the_name_of_a_partition_field_is_refused() -> None:
     known = made(TIMES, ["day(ts)"])
     with pytest.raises(InvalidOperation, match=PARTITION):
         changes.merge_schema(known, with_text(TIMES, "ts_day"))
@@ -69,14 +73,14 @@ def test_no_new_column_gets_the_name_of_a_partition_field() -> None:
         changes.replace_schema(known, with_text(TIMES, "ts_day"))
 
 
-def test_no_column_is_renamed_to_a_part_of_another() -> None:
+def test_renaming_a_column_to_the_path_of_a_nested_field_is_refused() -> None:
     with pytest.raises(InvalidOperation, match=PART):
         changes.alter_table(
             made(with_text(NESTED, "x")), TableAlteration(rename_columns={"x": "l.element"})
         )
 
 
-def test_a_replaced_table_keeps_the_names_of_its_old_partition_fields() -> None:
+def test_replacing_a_table_keeps_the_names_of_old_partition_fields_reserved() -> None:
     known = made(TIMES, ["v"])
     same = NewDefinition(TIMES, ["ts"], {}, {})
     assert changes.replace_definition(known, same).metadata is not None
@@ -86,7 +90,7 @@ def test_a_replaced_table_keeps_the_names_of_its_old_partition_fields() -> None:
         changes.replace_definition(known, other)
 
 
-def test_a_state_whose_columns_have_names_of_later_partition_fields_does_not_come_back() -> None:
+def test_restoring_columns_named_like_later_partition_fields_is_refused() -> None:
     then = made(with_text(TIMES, "ts_day"))
     change = changes.replace_definition(then, NewDefinition(TIMES, ["day(ts)"], {}, {}))
     assert change.metadata is not None
@@ -95,7 +99,7 @@ def test_a_state_whose_columns_have_names_of_later_partition_fields_does_not_com
 
 
 @pytest.mark.parametrize("partition_by", [["v"], ["bucket(4, v)"], ["day(ts)"]])
-def test_a_column_may_have_its_own_partition_fields_name_and_any_after_a_rename(
+def test_a_column_may_have_its_own_partition_fields_name_and_be_renamed(
     partition_by: Sequence[str],
 ) -> None:
     renamed = changes.alter_table(
@@ -104,7 +108,7 @@ def test_a_column_may_have_its_own_partition_fields_name_and_any_after_a_rename(
     assert renamed.metadata is not None
 
 
-def test_an_ambiguous_table_of_another_client_gets_an_unambiguous_name() -> None:
+def test_a_table_with_an_ambiguous_name_can_be_repaired_by_a_rename() -> None:
     known = made(TIMES, ["day(ts)"])
     (schema,) = known.document["schemas"]
     fields = [{**f, "name": "ts_day"} if f["name"] == "v" else f for f in schema["fields"]]

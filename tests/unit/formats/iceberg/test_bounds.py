@@ -1,4 +1,4 @@
-"""Statistics between the library's JSON and a manifest's maps."""
+"""Statistics converted between the library's JSON and the maps of a manifest."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 @pytest.mark.parametrize("kind", TYPES)
 @given(data=st.data())
-def test_a_bound_comes_back_as_it_was(kind: str, data: st.DataObject) -> None:
+def test_bounds_are_unchanged_after_conversion_to_a_manifest_and_back(
+    kind: str, data: st.DataObject
+) -> None:
     value = data.draw(VALUES[kind])
     leaves = {5: LeafField(5, ("2", "5"), kind, False)}
     raw = to_bytes(TYPES[kind], value)
@@ -81,28 +83,30 @@ def test_a_column_within_a_list_has_no_bounds() -> None:
     assert json.loads(text) == {"numRecords": 1, "minValues": {}, "maxValues": {}, "nullCount": {}}
 
 
-def test_an_int_that_became_a_long_keeps_its_bounds() -> None:
+def test_int_bounds_of_a_column_widened_to_long_are_read() -> None:
     leaves = {5: LeafField(5, ("5",), "long", False)}
     low = to_bytes(IntegerType(), -7)
     assert json.loads(statistics_of(1, {}, {5: low}, {5: low}, leaves))["minValues"] == {"5": -7}
 
 
 @pytest.mark.parametrize("raw", [b"\xff\xfe", b""])
-def test_a_bound_that_is_no_text_is_left_out(raw: bytes) -> None:
+def test_an_unreadable_bound_is_left_out(raw: bytes) -> None:
     leaves = {5: LeafField(5, ("5",), "string", False), 6: LeafField(6, ("6",), "date", False)}
     far = (2**31 - 1).to_bytes(4, "little")
     reported = json.loads(statistics_of(1, {}, {5: raw, 6: far}, {5: raw, 6: far}, leaves))
     assert reported["minValues"] == ({"5": ""} if raw == b"" else {})
 
 
-def test_no_statistics_are_no_bounds() -> None:
+def test_missing_statistics_give_no_bounds() -> None:
     reported = metrics_of(None, {5: LeafField(5, ("5",), "long", False)})
     assert (reported.record_count, reported.lower, reported.null_counts) == (0, {}, {})
 
 
 @pytest.mark.parametrize("kind", [*VALUES, "boolean", "binary"])
 @given(data=st.data())
-def test_a_partition_value_comes_back_as_it_was(kind: str, data: st.DataObject) -> None:
+def test_partition_values_are_unchanged_after_conversion_to_text_and_back(
+    kind: str, data: st.DataObject
+) -> None:
     others = {"boolean": st.booleans(), "binary": st.binary(min_size=1, max_size=9)}
     value = data.draw(st.none() | {**VALUES, **others}[kind])
     text = partition_text(kind, value)
@@ -112,7 +116,7 @@ def test_a_partition_value_comes_back_as_it_was(kind: str, data: st.DataObject) 
         assert math.copysign(1, again) == math.copysign(1, value)
 
 
-def test_a_timestamp_before_the_first_year_is_no_bound() -> None:
+def test_a_timestamp_before_year_1_gives_no_bound() -> None:
     leaves = {5: LeafField(5, ("5",), "timestamp", False)}
     raw = (-(2**62)).to_bytes(8, "little", signed=True)
     assert json.loads(statistics_of(1, {}, {5: raw}, {5: raw}, leaves))["minValues"] == {}
@@ -137,8 +141,12 @@ def test_a_timestamp_before_the_first_year_is_no_bound() -> None:
         ("timestamp_ns", struct.pack("<i", 18_993), None),
     ],
 )
-def test_a_bound_has_the_type_that_its_length_shows(kind: str, raw: bytes, meant: Any) -> None:
-    """A promoted column's bounds stay as they were written; others bound nothing."""
+def test_a_bound_is_read_with_the_type_that_its_length_shows(
+    kind: str, raw: bytes, meant: Any
+) -> None:
+    """Bounds of a promoted column stay as they were written; bounds of other lengths are
+    ignored.
+    """
     said = statistics_of(1, {}, {1: raw}, {1: raw}, {1: LeafField(1, ("c",), kind, False)})
     assert json.loads(said)["minValues"] == ({} if meant is None else {"c": meant})
     assert json.loads(said)["maxValues"] == ({} if meant is None else {"c": meant})

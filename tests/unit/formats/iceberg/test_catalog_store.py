@@ -1,4 +1,4 @@
-"""Pointers of a catalog's tables, as objects of a store."""
+"""Pointers to the metadata of a catalog's tables, read as objects of a store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = "catalog://prod/sales/orders"
 
 
 class Answering(SqlCatalog):
-    """A catalog that names files that are missing before it answers."""
+    """A catalog that first raises errors for some missing files, and then answers."""
 
     missing: Iterator[str] = iter(())
 
@@ -38,7 +38,7 @@ def catalog(tmp_path: Path) -> Iterator[Answering]:
     made.engine.dispose()
 
 
-def test_a_metadata_file_that_is_missing_is_named_at_once(catalog: Answering) -> None:
+def test_a_missing_metadata_file_is_reported_at_once(catalog: Answering) -> None:
     catalog.missing = iter(["1.metadata.json"] * 2)
     store = CatalogStore({"prod": catalog}, timeout_seconds=5)
     with pytest.raises(
@@ -48,7 +48,7 @@ def test_a_metadata_file_that_is_missing_is_named_at_once(catalog: Answering) ->
     assert hit.value.table == "prod.sales.orders"
 
 
-def test_a_metadata_file_that_a_commit_has_replaced_meanwhile_is_no_fault(
+def test_a_metadata_file_replaced_by_a_concurrent_commit_is_no_error(
     catalog: Answering,
 ) -> None:
     store = CatalogStore({"prod": catalog}, timeout_seconds=5)

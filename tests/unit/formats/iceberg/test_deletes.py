@@ -16,7 +16,7 @@ def entry(path: str, sequence: int, **more: Any) -> dict[str, Any]:
 
 
 def applied(sequence: int, *deletes: dict[str, Any], **data: Any) -> list[str]:
-    """The deletes that apply to one data file of a sequence number."""
+    """Return the deletes that apply to one data file with a sequence number."""
     files = pa.Table.from_pylist([entry("f", sequence, **data)], schema=ENTRIES)
     _, lists = with_deletes(files, pa.Table.from_pylist(list(deletes), schema=ENTRIES))
     return [one["path"] for one in lists[0].as_py() or ()]
@@ -32,11 +32,12 @@ NAMES = ["equality", "position", "position of one file", "vector"]
 
 
 @pytest.mark.parametrize("how", KINDS, ids=NAMES)
-def test_a_delete_applies_to_what_was_there_before_it(how: dict[str, Any]) -> None:
-    """An equality delete to what is older; the others to what came with it too.
+def test_a_delete_file_applies_only_to_data_files_that_are_not_newer(how: dict[str, Any]) -> None:
+    """An equality delete applies only to older data files, the other kinds also to those of its
+    number.
 
-    A writer that deletes and inserts a row in one commit gives both one number: by equality,
-    the row that it has inserted must stay.
+    A writer that deletes and inserts a row in one commit gives both files one number: an equality
+    delete must not delete the row that the commit has inserted.
     """
     delete = entry("d", 5, **how)
     assert applied(4, delete) == ["d"]
@@ -45,7 +46,9 @@ def test_a_delete_applies_to_what_was_there_before_it(how: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("how", KINDS, ids=NAMES)
-def test_a_delete_of_another_partition(how: dict[str, Any]) -> None:
+def test_a_delete_of_another_partition_applies_only_if_it_names_its_data_file(
+    how: dict[str, Any],
+) -> None:
     delete = entry("d", 5, partition_values=[("1000", "x")], **how)
     assert applied(4, delete, partition_values=[("1000", "x")]) == ["d"]
     elsewhere = applied(4, delete, partition_values=[("1000", "y")])
@@ -60,10 +63,10 @@ def test_an_equality_delete_without_a_partition_applies_to_all_partitions() -> N
     assert applied(5, delete, partition_values=[("1000", "x")]) == []
 
 
-def test_a_vector_stands_for_the_position_deletes_of_its_file() -> None:
+def test_a_deletion_vector_replaces_the_position_deletes_of_its_data_file() -> None:
     vector = entry("v", 5, **KINDS[3])
     old = [entry("p", 4, kind="position"), entry("q", 4, kind="position", target="f")]
     equality = entry("e", 5, **KINDS[0])
     assert applied(3, vector, *old, equality) == ["e", "v"]
-    # One of before the file is of another file of that name, and stands for nothing.
+    # A vector older than the data file is of another file of that name, and replaces nothing.
     assert applied(6, vector, entry("p", 6, kind="position")) == ["p"]

@@ -1,4 +1,4 @@
-"""The versions that led to a state, by the logs of metadata files."""
+"""The versions before a state, found through the metadata logs of its metadata files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ LOGGED = {**DEFINITION, "properties": {"write.metadata.previous-versions-max": "
 
 
 class History:
-    """A table whose metadata files each name three before them; ``read`` are the ones asked for.
+    """A table whose metadata files each name the three before them; ``read`` has the files
+    requested.
 
     Version n has snapshot 100 + n, and is of second n.
     """
@@ -57,7 +58,7 @@ class History:
         return self.files.get(one.version)
 
     def expire(self, *versions: int) -> None:
-        """The newest file has their snapshots no more."""
+        """Remove the snapshots of these versions from the newest file."""
         last = max(self.files)
         document = self.files[last]
         expired = {100 + version for version in versions}
@@ -83,7 +84,7 @@ class History:
         return outcome(past_versions.check_kept(self.newest(), self.reader, self.state(version)))
 
 
-def test_the_logs_are_followed_from_file_to_file() -> None:
+def test_metadata_logs_are_followed_from_file_to_file() -> None:
     history = History(12)
     assert history.kept() == list(range(11, -1, -1))
     history.read.clear()
@@ -92,7 +93,7 @@ def test_the_logs_are_followed_from_file_to_file() -> None:
     assert history.ends() == (0, 11)
 
 
-def test_a_time_or_number_is_searched_for_no_further_back_than_needed() -> None:
+def test_a_search_by_time_or_number_reads_no_more_files_than_needed() -> None:
     history = History(12)
     assert (history.by(99), history.by(9.5), history.by(8)) == (11, 9, 8)
     history.check(8)
@@ -102,7 +103,7 @@ def test_a_time_or_number_is_searched_for_no_further_back_than_needed() -> None:
     assert (history.by(0), history.by(-1)) == (0, None)
 
 
-def test_the_line_ends_where_a_file_is_not_there_any_more() -> None:
+def test_the_kept_versions_end_where_a_metadata_file_is_missing() -> None:
     history = History(12)
     stray = history.files[1]
     for version in (3, 4, 5):
@@ -110,13 +111,13 @@ def test_the_line_ends_where_a_file_is_not_there_any_more() -> None:
     assert history.kept() == [11, 10, 9, 8, 7, 6]
     assert history.ends() == (6, 11)
     assert history.by(1) is None
-    # A file is there under a number of before: whoever slept for long has stored it.
+    # File 1 exists, but is not of this line: a client that had slept stored it late.
     assert history.files[1] is stray
     with pytest.raises(VersionNotFound, match="no later one names"):
         history.check(1)
 
 
-def test_versions_whose_snapshots_were_expired_are_not_kept() -> None:
+def test_versions_with_expired_snapshots_do_not_count_as_kept() -> None:
     history = History(12)
     history.expire(*range(7))
     assert history.kept() == [11, 10, 9, 8, 7]

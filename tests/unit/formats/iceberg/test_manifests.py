@@ -25,7 +25,7 @@ PLAIN = IcebergDefinition("t", "t", DEFINITION)
 
 
 def made(names: list[str], codec: str) -> tuple[bytes, bytes, list[Any]]:
-    """A manifest of some files, the list that names it, and how that does."""
+    """Return a manifest of some files, the manifest list that names it, and the list's entries."""
     properties = {"write.avro.compression-codec": codec}
     definition = PLAIN.replaced({**DEFINITION, "properties": properties})
     entries = [
@@ -44,7 +44,7 @@ def made(names: list[str], codec: str) -> tuple[bytes, bytes, list[Any]]:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "null", "zstd"])
-def test_equal_commits_have_equal_bytes_and_pyiceberg_reads_them(codec: str) -> None:
+def test_equal_commits_have_equal_bytes_and_are_read_by_pyiceberg(codec: str) -> None:
     names = [f"data/{number}.parquet" for number in range(5)]
     manifest, listing, named = made(names, codec)
     assert (manifest, listing) == made(names, codec)[:2]
@@ -56,11 +56,13 @@ def test_equal_commits_have_equal_bytes_and_pyiceberg_reads_them(codec: str) -> 
 
 
 @pytest.mark.parametrize("codec", ["gzip", "null"])
-def test_a_list_that_was_cut_off_is_damaged_wherever_it_was_cut(codec: str) -> None:
-    """No length leads beyond its end, where the memory of this process is; no manifest is lost."""
+def test_a_truncated_manifest_list_is_reported_wherever_it_ends(codec: str) -> None:
+    """No length field is followed beyond the end into other memory; no manifest is left out
+    silently.
+    """
     _, listing, _ = made(["data/1.parquet"], codec)
     marker = listing[-16:]
-    # What ends behind the header is a whole file without blocks.
+    # Bytes that end right behind the header are a complete file without blocks.
     header = listing.index(marker) + len(marker)
     assert list(decode_list("k", "t", listing[:header])) == []
     for end in set(range(len(listing))) - {header}:
@@ -68,8 +70,8 @@ def test_a_list_that_was_cut_off_is_damaged_wherever_it_was_cut(codec: str) -> N
             decode_list("k", "t", listing[:end])
 
 
-def test_partitions_by_double_are_read_whole() -> None:
-    """Read as floats, 1e10 and 1e10 + 1 would be one partition, and 1e308 infinite."""
+def test_partitions_by_double_keep_their_precision() -> None:
+    """As 32-bit floats, 1e10 and 1e10 + 1 would be one partition, and 1e308 infinite."""
     values = [0.1, 1e10, 1e10 + 1, 1.7e308, 5e-324, -0.0, None]
     field = {"source-id": 1, "field-id": 1000, "transform": "identity", "name": "v"}
     column = {"id": 1, "name": "v", "required": False, "type": "double"}
@@ -92,8 +94,8 @@ def test_partitions_by_double_are_read_whole() -> None:
     assert [repr(entry.data_file.partition[0]) for entry in found] == [repr(v) for v in values]
 
 
-def test_a_list_that_names_manifests_of_another_is_the_one_that_pyiceberg_writes() -> None:
-    """Whatever was encoded before, of manifests that differ in anything at all."""
+def test_a_manifest_list_of_several_manifests_equals_that_of_pyiceberg() -> None:
+    """Whatever was encoded before, and whatever fields the manifests differ in."""
     field = {"source-id": 1, "field-id": 1000, "transform": "identity", "name": "id"}
     specs = [{"spec-id": 0, "fields": [field]}]
     definition = IcebergDefinition("t", "t", {**DEFINITION, "partition-specs": specs})
@@ -115,8 +117,8 @@ def test_a_list_that_names_manifests_of_another_is_the_one_that_pyiceberg_writes
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
-def test_manifests_are_those_that_pyiceberg_writes(version: Any, codec: Any) -> None:
-    """Whichever spec the manifest before was of."""
+def test_manifests_equal_those_of_pyiceberg(version: Any, codec: Any) -> None:
+    """Whatever partition spec the previously encoded manifest had."""
     identity = {"source-id": 1, "field-id": 1000, "transform": "identity", "name": "id"}
     bucket = {"source-id": 1, "field-id": 1001, "transform": "bucket[4]", "name": "part"}
     fields: list[list[dict[str, Any]]] = [[], [identity], [bucket], [identity, bucket]]

@@ -1,4 +1,4 @@
-"""Metadata files: what is kept of them, and the next one."""
+"""Metadata files: what the library keeps of them, and how it writes the next one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def first(**applications: int) -> Metadata:
 
 
 def following(before: Metadata, number: int, now_ms: int = 2000, **more: Any) -> Metadata:
-    """The next file, with one more snapshot."""
+    """Return the next metadata file, with one more snapshot."""
     snapshot = {
         "snapshot-id": number,
         "sequence-number": number,
@@ -69,7 +69,7 @@ def reread(metadata: Metadata) -> Metadata:
     return decode_metadata(KEY, "t", metadata.encode())
 
 
-def test_pyiceberg_reads_what_is_written() -> None:
+def test_pyiceberg_reads_metadata_that_lakevilla_writes() -> None:
     metadata = following(following(first(), 7), 8, now_ms=3000)
     reported = TableMetadataUtil.parse_raw(metadata.encode().decode())
     assert reported.current_snapshot_id == 8
@@ -81,7 +81,7 @@ def test_pyiceberg_reads_what_is_written() -> None:
     assert reread(metadata).last_sequence_number == 8
 
 
-def test_unknown_metadata_fields_are_handed_on() -> None:
+def test_unknown_metadata_fields_are_kept() -> None:
     document = json.loads(first().encode())
     document |= {"of-a-later-version": [{"key-id": "k"}], "refs": {"audit": {"snapshot-id": 5}}}
     kept = following(decode_metadata(KEY, "t", json.dumps(document).encode()), 7)
@@ -90,7 +90,7 @@ def test_unknown_metadata_fields_are_handed_on() -> None:
     assert after["refs"]["audit"] == {"snapshot-id": 5}
 
 
-def test_the_branch_keeps_its_retention() -> None:
+def test_the_main_branch_keeps_its_retention_settings() -> None:
     document = json.loads(following(first(), 7).encode())
     document["refs"]["main"]["min-snapshots-to-keep"] = 3
     kept = following(decode_metadata(KEY, "t", json.dumps(document).encode()), 8)
@@ -98,7 +98,7 @@ def test_the_branch_keeps_its_retention() -> None:
     assert main == {"snapshot-id": 8, "type": "branch", "min-snapshots-to-keep": 3}
 
 
-def test_the_log_of_files_is_as_long_as_the_table_says() -> None:
+def test_the_metadata_log_is_as_long_as_the_table_property_allows() -> None:
     properties = {"write.metadata.previous-versions-max": "3"}
     metadata = following(first(), 1, definition={**DEFINITION, "properties": properties})
     for number in range(2, 9):
@@ -107,12 +107,12 @@ def test_the_log_of_files_is_as_long_as_the_table_says() -> None:
     assert [one["metadata-file"] for one in log] == [f"/lake/t/{n}" for n in (6, 7, 8)]
 
 
-def test_time_never_goes_back() -> None:
+def test_the_last_updated_time_never_goes_back() -> None:
     later = following(following(first(), 7, now_ms=9000), 8, now_ms=4000)
     assert reread(later).last_updated_ms == 9000
 
 
-def test_notes_of_a_lake_are_no_part_of_the_definition() -> None:
+def test_lakevillas_own_properties_are_not_part_of_the_definition() -> None:
     before = first()
     after = following(before, 7, applications={"lakevilla/abc": 12, "app": 3}, commit="{}")
     reported = reread(after)
@@ -121,7 +121,7 @@ def test_notes_of_a_lake_are_no_part_of_the_definition() -> None:
     assert reported.properties["lakevilla.abc.sequence"] == "12"
 
 
-def test_notes_of_a_lake_survive_a_change_of_properties() -> None:
+def test_lakevillas_own_properties_survive_a_change_of_the_properties() -> None:
     before = following(first(), 7, applications={"lakevilla/abc": 12})
     changed = {**DEFINITION, "properties": {"owner": "you"}}
     after = reread(following(before, 8, definition=changed))
@@ -129,7 +129,7 @@ def test_notes_of_a_lake_survive_a_change_of_properties() -> None:
     assert after.definition["properties"] == {"owner": "you"}
 
 
-def test_version_1_tables_are_read_under_the_newer_names() -> None:
+def test_version_1_tables_are_read_under_the_names_of_version_2() -> None:
     schema = {"type": "struct", "fields": DEFINITION["schemas"][0]["fields"]}  # type: ignore[index]
     document = {
         "format-version": 1,
@@ -159,26 +159,26 @@ def test_version_1_tables_are_read_under_the_newer_names() -> None:
         b"\xff\xfe",
     ],
 )
-def test_a_torn_file_is_reported_as_such(body: bytes) -> None:
+def test_a_malformed_metadata_file_is_reported_with_its_key(body: bytes) -> None:
     with pytest.raises(CorruptObject, match="table t can't be read") as raised:
         decode_metadata(KEY, "t", body)
     assert raised.value.key == KEY
 
 
-def test_every_torn_beginning_of_a_file_is_reported_as_such() -> None:
+def test_a_metadata_file_truncated_anywhere_is_reported() -> None:
     body = following(first(), 7).encode()
     for length in range(0, len(body), 37):
         with pytest.raises(CorruptObject):
             decode_metadata(KEY, "t", body[:length])
 
 
-def test_a_newer_format_version_is_refused_by_name() -> None:
+def test_a_newer_format_version_is_refused_with_its_number() -> None:
     body = first().encode().replace(b'"format-version":2', b'"format-version":4')
     with pytest.raises(UnsupportedTableFeature, match="format version 4"):
         decode_metadata(KEY, "t", body)
 
 
-def test_a_current_snapshot_that_is_missing_is_damage() -> None:
+def test_a_missing_current_snapshot_is_reported() -> None:
     document = json.loads(following(first(), 7).encode())
     document["snapshots"] = []
     with pytest.raises(CorruptObject, match="names snapshot 7"):
@@ -187,7 +187,7 @@ def test_a_current_snapshot_that_is_missing_is_damage() -> None:
 
 @pytest.mark.parametrize("part", ["snapshots", "snapshot-log", "metadata-log", "refs"])
 @pytest.mark.parametrize("value", ['"none"', "7", "true"])
-def test_a_part_of_another_kind_is_reported_as_damage(part: str, value: str) -> None:
+def test_a_metadata_field_of_another_json_type_is_reported(part: str, value: str) -> None:
     document = msgspec.json.decode(following(first(), 7).encode())
     document[part] = msgspec.json.decode(value)
     with pytest.raises(CorruptObject, match="table t can't be read"):
@@ -195,7 +195,7 @@ def test_a_part_of_another_kind_is_reported_as_damage(part: str, value: str) -> 
 
 
 @pytest.mark.parametrize("log", [b"null", b"[]", b"[ ]", b"[\n]"])
-def test_an_empty_list_is_gone_on_from_however_it_is_written(log: bytes) -> None:
+def test_an_empty_snapshot_log_is_extended_in_whatever_form_it_is_written(log: bytes) -> None:
     before = first()
     before = Metadata(KEY, "t", {**before.parts, "snapshot-log": msgspec.Raw(log)})
     after = reread(following(following(before, 7), 8))

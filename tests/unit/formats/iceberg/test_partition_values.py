@@ -1,4 +1,4 @@
-"""Keys of partition values: one for each meaning of a partition field's id."""
+"""Keys of partition values: one for each meaning of a partition field id."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def spec(number: int, *fields: tuple[int, int, str]) -> dict[str, Any]:
     return {"spec-id": number, "fields": [dict(zip(names, field, strict=True)) for field in fields]}
 
 
-def test_a_field_that_several_specs_have_has_one_key() -> None:
+def test_a_partition_field_in_several_specs_has_one_key() -> None:
     specs = [spec(0, (1000, 1, "day")), spec(1, (1000, 1, "day"), (1001, 2, "identity"))]
     assert partition_keys(specs) == {0: {1000: "1000"}, 1: {1000: "1000", 1001: "1001"}}
 
 
-def test_an_id_with_a_second_meaning_has_a_key_for_each() -> None:
+def test_a_field_id_with_several_meanings_has_a_key_for_each() -> None:
     specs = [
         spec(0, (1000, 1, "identity")),
         spec(1, (1000, 2, "identity")),
@@ -32,10 +32,10 @@ def test_an_id_with_a_second_meaning_has_a_key_for_each() -> None:
     }
     assert partition_keys(specs) == wanted
     assert partition_keys(specs[::-1]) == wanted, "the order of the list means nothing"
-    for count in range(1, 5):  # a file keeps its keys, whatever is added
+    for count in range(1, 5):  # a file keeps its keys, whatever specs are added
         assert partition_keys(specs[:count]).items() <= wanted.items()
 
 
-def test_a_void_field_has_no_key_and_gives_its_id_no_meaning() -> None:
+def test_a_void_field_has_no_key_and_leaves_its_id_to_the_next_meaning() -> None:
     specs = [spec(0, (1000, 1, "void")), spec(1, (1000, 2, "identity"))]
     assert partition_keys(specs) == {0: {}, 1: {1000: "1000"}}

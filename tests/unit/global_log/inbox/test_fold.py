@@ -1,4 +1,4 @@
-"""Proposed commits that a HEAD includes, and the reasons for leaving others out."""
+"""Proposed commits that a leader includes in the next HEAD, and the reasons to leave one out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lake() -> MemoryLake:
 
 
 def proposal(lake: MemoryLake, *ids: int, table: str = "a", peer: Peer | None = None) -> Proposal:
-    """Return what a process proposes that has appended a row for each id, in a transaction each."""
+    """Return the proposal of a process with one transaction for each id, which appends that row."""
     peer = peer or lake.peer()
     commits = []
     for number in ids:
@@ -60,11 +60,11 @@ def after(lake: MemoryLake, head: Head, *proposals: Proposal) -> Head:
 
 
 def unnamed(state: TableState) -> TableState:
-    """A table without the digests of what waits for its log: commit objects have nonces."""
+    """Return the table without the hashes of its pending commits: commit objects have nonces."""
     return replace(state, pending=tuple(replace(ref, hash="") for ref in state.pending))
 
 
-def test_a_proposed_append_is_taken_as_its_owner_would_have_committed_it(lake: MemoryLake) -> None:
+def test_an_included_append_gives_the_same_head_as_a_commit_by_its_owner(lake: MemoryLake) -> None:
     peer = lake.peer()
     txn = peer.appending("a", 7)
     candidate = peer.candidate(txn)
@@ -80,7 +80,7 @@ def test_a_proposed_append_is_taken_as_its_owner_would_have_committed_it(lake: M
     assert replace(own, timestamp_ms=0, hash="") == replace(other, timestamp_ms=0, hash="")
 
 
-def test_proposals_of_several_processes_commit_together_in_the_order_of_their_names(
+def test_proposals_of_several_processes_are_committed_together_in_the_order_of_their_names(
     lake: MemoryLake,
 ) -> None:
     some = [proposal(lake, 7, 8), proposal(lake, 9, table="b")]
@@ -108,7 +108,7 @@ def claimed(one: Proposal, **changes: Any) -> Proposal:
 
 
 def sealed(one: Proposal, change: Callable[[Any], Any]) -> Proposal:
-    """The proposal with another commit object, which its digest fits."""
+    """Return the proposal with a changed commit object and a matching digest."""
     commit = one.commits[0]
     made = change(commit.commit_object())
     digest, body = seal(made)
@@ -159,7 +159,7 @@ def renames(commit: Any) -> Any:
          "does not claim"),
     ],
 )  # fmt: skip
-def test_a_commit_that_may_not_fit_is_left(
+def test_a_commit_that_may_not_fit_is_not_included(
     lake: MemoryLake,
     of_head: Callable[[Head], Head],
     of_proposal: Callable[[Proposal], Proposal],
@@ -173,7 +173,7 @@ def test_a_commit_that_may_not_fit_is_left(
     assert why in left
 
 
-def test_the_last_head_that_may_be_replaced_is_the_one_before_the_window_ends(
+def test_a_proposal_is_includable_until_the_last_head_of_its_window(
     lake: MemoryLake,
 ) -> None:
     one = proposal(lake, 7)
@@ -185,7 +185,9 @@ def test_the_last_head_that_may_be_replaced_is_the_one_before_the_window_ends(
     assert one.last_replaced == numbers[WINDOW - 1]
 
 
-def test_a_commit_in_head_or_in_the_same_group_is_not_taken_again(lake: MemoryLake) -> None:
+def test_a_commit_that_is_in_head_or_in_the_same_group_is_not_included_again(
+    lake: MemoryLake,
+) -> None:
     one = proposal(lake, 7)
     head = lake.head
     twice = after(lake, head, one, replace(one, nonce="another"))
@@ -194,7 +196,7 @@ def test_a_commit_in_head_or_in_the_same_group_is_not_taken_again(lake: MemoryLa
     assert reason(again, one) == "it is committed"
 
 
-def test_a_proposal_is_not_included_after_a_change_of_metadata_and_is_after_other_rows(
+def test_a_proposed_append_is_included_after_added_rows_and_not_after_a_metadata_change(
     lake: MemoryLake,
 ) -> None:
     one = proposal(lake, 7)
@@ -212,7 +214,9 @@ def test_a_proposal_is_not_included_after_a_change_of_metadata_and_is_after_othe
     assert "changed more than its rows" in (reason(stands_in, one) or "")
 
 
-def test_so_many_wait_for_one_log_and_no_more(lake: MemoryLake) -> None:
+def test_a_commit_to_a_table_with_too_many_pending_commits_is_not_included(
+    lake: MemoryLake,
+) -> None:
     one = proposal(lake, 7)
     head = lake.head
     ref = head.commits[-1].sequence + 1
@@ -228,9 +232,11 @@ def test_so_many_wait_for_one_log_and_no_more(lake: MemoryLake) -> None:
     assert "too many" in (reason(waiting(MOST_PENDING_ALONE), alone) or "")
 
 
-def test_the_log_moves_on_in_head_as_far_as_an_owner_has_read_it(lake: MemoryLake) -> None:
+def test_including_a_proposal_advances_the_published_version_to_the_one_that_its_owner_has_read(
+    lake: MemoryLake,
+) -> None:
     writer = lake.peer()
-    writer.commit(writer.appending("a", 5))  # published, and HEAD does not know it yet
+    writer.commit(writer.appending("a", 5))  # published, and HEAD does not show that yet
     reader = lake.peer()
     one = proposal(lake, 7, peer=reader)
     head = lake.head
@@ -243,7 +249,7 @@ def test_the_log_moves_on_in_head_as_far_as_an_owner_has_read_it(lake: MemoryLak
     assert new.commits[-1].tables["a"].published == lake.version("a")
 
 
-def test_the_log_never_moves_back_in_head(lake: MemoryLake) -> None:
+def test_including_a_proposal_never_lowers_the_published_version_in_head(lake: MemoryLake) -> None:
     early = proposal(lake, 7)
     ahead = of_table(lake.head, published=lake.head.tables["a"].published + 3, pending=())
     new = after(lake, replace(ahead, nonce="later"), early)
@@ -251,7 +257,9 @@ def test_the_log_never_moves_back_in_head(lake: MemoryLake) -> None:
     assert new.tables["a"].pending[-1].base == ahead.tables["a"].published
 
 
-def test_a_full_list_of_commits_goes_to_a_page_on_the_way(lake: MemoryLake) -> None:
+def test_a_full_list_of_commits_in_head_moves_to_a_page_when_proposals_are_included(
+    lake: MemoryLake,
+) -> None:
     with small_limits(True):
         one = proposal(lake, *range(7, 15))
         head = lake.head
@@ -264,8 +272,10 @@ def test_a_full_list_of_commits_goes_to_a_page_on_the_way(lake: MemoryLake) -> N
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_group_is_what_its_commits_are_one_by_one(seed: int) -> None:
-    """Owners at HEADs of their own, on both formats, beside commits that are published or not."""
+def test_a_group_of_included_appends_equals_the_same_commits_one_by_one(seed: int) -> None:
+    """Owners are bound to different HEADs, on both formats, among published and unpublished
+    commits.
+    """
     random = Random(seed)
     lake = MemoryLake(iceberg=("b",) if seed % 2 else ())
     owners: list[tuple[Peer, Candidate, Proposal]] = []

@@ -1,6 +1,4 @@
-"""Proposals as objects of the store: the contents of their names, and the objects that are
-ignored.
-"""
+"""Proposals as objects of the store: their names, and the objects that are ignored."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from lakevilla.store.codec import decode
 
 
 class _EarlierProposal(msgspec.Struct):
-    """A proposal, to a client of before there were any that rely on rows."""
+    """A proposal as read by a client that is older than reliance on rows."""
 
     format: int
 
@@ -36,14 +34,14 @@ COMMIT = ProposedCommit("t", "d", msgspec.Raw(b'{"format":1,"x":[1, 2]}'), {"a":
 ONE = Proposal(1, "nonce", "lake", 41, 17, (COMMIT,))
 
 
-def test_a_proposal_is_read_as_written_and_its_commit_object_byte_for_byte() -> None:
+def test_a_proposal_is_read_as_written_with_the_bytes_of_its_commit_objects() -> None:
     key, body = seal_proposal(ONE)
     found = read_proposal(key, body)
     assert found == ONE
     assert bytes(found.commits[0].commit) == bytes(COMMIT.commit)
 
 
-def test_names_sort_by_the_number_of_head() -> None:
+def test_proposal_names_sort_by_the_number_of_their_head() -> None:
     keys = [seal_proposal(msgspec.structs.replace(ONE, replacement=n))[0] for n in (9, 10, 100)]
     assert keys == sorted(keys)
     assert [number_of(key) for key in keys] == [9, 10, 100]
@@ -52,11 +50,11 @@ def test_names_sort_by_the_number_of_head() -> None:
 @pytest.mark.parametrize(
     "name", ["x.json", "1-a.json", "0" * 20 + ".json", "0" * 20 + "-a.txt", "0" * 20 + "-a/b.json"]
 )
-def test_other_objects_there_are_no_proposals(name: str) -> None:
+def test_other_objects_in_the_inbox_are_not_taken_for_proposals(name: str) -> None:
     assert number_of(f"{INBOX_PREFIX}/{name}") is None
 
 
-def test_a_flipped_bit_anywhere_is_noticed() -> None:
+def test_a_flipped_bit_in_a_proposal_is_noticed() -> None:
     key, body = seal_proposal(ONE)
     for place in range(0, len(body), 7):
         damaged = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
@@ -64,13 +62,13 @@ def test_a_flipped_bit_anywhere_is_noticed() -> None:
             read_proposal(key, damaged)
 
 
-def test_one_under_another_number_is_not_believed() -> None:
+def test_a_proposal_stored_under_another_head_number_is_refused() -> None:
     key, body = seal_proposal(ONE)
     with pytest.raises(lv.CorruptObject, match="hash"):
         read_proposal(key.replace("41-", "42-"), body)
 
 
-def test_a_newer_format_is_reported_by_name() -> None:
+def test_a_proposal_of_a_newer_format_is_refused_with_its_version() -> None:
     key, body = seal_proposal(msgspec.structs.replace(ONE, format=3))
     with pytest.raises(lv.UnsupportedFormat, match="format version 3"):
         read_proposal(key, body)
@@ -87,7 +85,7 @@ def test_a_proposal_that_relies_on_rows_has_a_format_that_older_clients_refuse()
         decode(key, body, _EarlierProposal)
 
 
-def test_a_proposal_that_is_too_large_or_has_too_many_or_no_commits_is_refused(
+def test_a_proposal_of_too_many_bytes_or_too_many_or_no_commits_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     many = msgspec.structs.replace(ONE, commits=(COMMIT,) * (MOST_COMMITS + 1))
@@ -100,6 +98,6 @@ def test_a_proposal_that_is_too_large_or_has_too_many_or_no_commits_is_refused(
         read_proposal(*seal_proposal(ONE))
 
 
-def test_a_commit_object_that_is_another_is_not_taken_for_the_one_named() -> None:
+def test_a_commit_object_that_does_not_match_its_digest_is_refused() -> None:
     with pytest.raises(lv.LakeVillaError):
         COMMIT.commit_object()

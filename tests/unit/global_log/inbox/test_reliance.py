@@ -1,4 +1,4 @@
-"""Commits that have read or changed rows: which of them HEAD's summaries clear, and which not."""
+"""Proposed commits that have read or changed rows: HEAD's summaries clear some, and others not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 replace = msgspec.structs.replace
 
-#: Rows that lie in a file each, in both tables.
+#: Rows that are each in a data file of their own, in both tables.
 APART = (10, 20, 30)
 
 
@@ -46,7 +46,7 @@ def furnished(iceberg: tuple[str, ...] = ()) -> MemoryLake:
 
 
 def proposed(peer: Peer, txn: TransactionState) -> tuple[Candidate, Proposal]:
-    """Return what a process proposes for a transaction at its commit point."""
+    """Return the candidate and the proposal of a transaction at its commit point."""
     candidate = peer.candidate(txn)
     commit = peer.run(as_proposed(candidate.held, candidate))
     head = candidate.held.head
@@ -62,7 +62,7 @@ def changing(lake: MemoryLake, number: int, table: str = "a") -> Proposal:
 
 
 def reading(lake: MemoryLake, where: str) -> Proposal:
-    """It has read rows of one table, and adds one to the other."""
+    """Propose a transaction that has read rows of one table and appends one to the other."""
     peer = lake.peer()
     txn = peer.begin()
     peer.read(txn, "a", where)
@@ -71,7 +71,7 @@ def reading(lake: MemoryLake, where: str) -> Proposal:
 
 
 def do(lake: MemoryLake, what: Callable[[Peer, TransactionState], Any]) -> Head:
-    """Another process commits something; HEAD behind it."""
+    """Commit a change by another process; return the HEAD after it."""
     peer = lake.peer()
     txn = peer.begin()
     what(peer, txn)
@@ -111,7 +111,7 @@ def append(number: int) -> Callable[[Peer, TransactionState], Any]:
     ],
     ids=["another row", "a row beside it", "another table", "the same row", "a row like it"],
 )
-def test_a_change_is_left_if_what_came_since_may_touch_its_rows(
+def test_a_proposed_change_is_left_out_if_a_later_commit_may_touch_its_rows(
     lake: MemoryLake, between: Callable[[Peer, TransactionState], Any], is_left: bool
 ) -> None:
     one = changing(lake, 10)
@@ -121,7 +121,7 @@ def test_a_change_is_left_if_what_came_since_may_touch_its_rows(
     assert lake.peer().run(is_doubtful(head, one)) is is_left
 
 
-def test_a_read_is_relied_on_though_nothing_of_its_table_is_written(lake: MemoryLake) -> None:
+def test_a_read_of_a_table_that_is_not_written_counts_as_relied_on(lake: MemoryLake) -> None:
     one = reading(lake, "id = 10")
     other = reading(lake, "id = 20")
     head = do(lake, update(10))
@@ -129,13 +129,13 @@ def test_a_read_is_relied_on_though_nothing_of_its_table_is_written(lake: Memory
     assert reason(head, other) is None
 
 
-def test_a_commit_that_has_read_all_rows_is_left_out_after_any_change(lake: MemoryLake) -> None:
+def test_a_proposal_that_has_read_all_rows_is_left_out_after_any_change(lake: MemoryLake) -> None:
     one = reading(lake, "id >= 0")
     assert reason(lake.head, one) is None
     assert reason(do(lake, append(40)), one) is not None
 
 
-def test_a_removed_file_may_have_had_rows_of_the_read(lake: MemoryLake) -> None:
+def test_a_removed_file_counts_as_one_that_may_have_had_rows_of_the_read(lake: MemoryLake) -> None:
     one = reading(lake, "balance = 100")  # ids 0 and 1, in one file
     head = do(lake, update(0))
     assert head.commits[-1].tables["a"].removes
@@ -143,7 +143,7 @@ def test_a_removed_file_may_have_had_rows_of_the_read(lake: MemoryLake) -> None:
 
 
 def altered(head: Head, **changes: Any) -> Head:
-    """HEAD, whose last commit has touched the table otherwise."""
+    """Return HEAD as if its last commit had touched the table differently."""
     last = head.commits[-1]
     touched = replace(last, tables={"a": replace(last.tables["a"], **changes)})
     return replace(head, commits=(*head.commits[:-1], touched))
@@ -167,7 +167,7 @@ def altered(head: Head, **changes: Any) -> Head:
     ],
     ids=["no summary", "metadata", "reconciled", "another table", "dropped"],
 )  # fmt: skip
-def test_a_commit_is_left_out_where_head_does_not_show_what_changed(
+def test_a_proposal_is_left_out_if_head_does_not_show_what_changed(
     lake: MemoryLake, change: Callable[[Head], Head]
 ) -> None:
     one = reading(lake, "id = 10")
@@ -176,7 +176,7 @@ def test_a_commit_is_left_out_where_head_does_not_show_what_changed(
     assert reason(change(head), one) is not None
 
 
-def test_a_commit_without_a_summary_may_have_touched_anything(lake: MemoryLake) -> None:
+def test_a_commit_without_a_summary_counts_as_touching_all_rows(lake: MemoryLake) -> None:
     one = changing(lake, 10)
     touched = altered(do(lake, update(10)), summary=None)
     assert reason(touched, one) is not None
@@ -184,7 +184,7 @@ def test_a_commit_without_a_summary_may_have_touched_anything(lake: MemoryLake) 
         assert reason(touched, one) is None, "the row would be there twice"
 
 
-def test_a_foreign_commit_that_was_absorbed_is_compared_by_its_summary(lake: MemoryLake) -> None:
+def test_an_absorbed_foreign_commit_is_compared_by_its_summary(lake: MemoryLake) -> None:
     one = reading(lake, "id = 10")
     head = do(lake, update(20))
     foreign = replace(head.commits[-1], kind="foreign", hash="", txn="")
@@ -193,7 +193,7 @@ def test_a_foreign_commit_that_was_absorbed_is_compared_by_its_summary(lake: Mem
     assert reason(altered(taken_in, summary=None), one) is not None
 
 
-def test_a_proposal_is_checked_against_those_taken_before_it(lake: MemoryLake) -> None:
+def test_a_proposal_is_also_compared_with_those_included_before_it(lake: MemoryLake) -> None:
     some = [changing(lake, 10), changing(lake, 10), changing(lake, 20), reading(lake, "id = 20")]
     head = lake.head
     new = after(lake, head, *some)
@@ -202,7 +202,7 @@ def test_a_proposal_is_checked_against_those_taken_before_it(lake: MemoryLake) -
 
 
 def test_one_of_two_proposals_that_read_what_the_other_writes_is_included(lake: MemoryLake) -> None:
-    """Write skew."""
+    """Both together would be write skew."""
 
     def skew(read: str, written: str) -> Proposal:
         peer = lake.peer()
@@ -238,7 +238,7 @@ def test_a_proposal_whose_reads_can_not_be_compared_is_not_included(lake: Memory
     assert reason(head, stripped(one, files=None)) is not None, "any file that goes is a doubt"
 
 
-def test_reliance_is_read_from_the_commit_object(lake: MemoryLake) -> None:
+def test_the_reads_of_a_proposal_are_taken_from_its_commit_object(lake: MemoryLake) -> None:
     peer = lake.peer()
     txn = peer.begin()
     peer.read(txn, "b", "id = 20")
@@ -250,13 +250,15 @@ def test_reliance_is_read_from_the_commit_object(lake: MemoryLake) -> None:
     assert relied(proposed(peer, peer.appending("a", 1))[1].commits[0].commit_object()) == {}
 
 
-def test_so_many_files_are_recorded_and_no_more(lake: MemoryLake) -> None:
+def test_reliance_lists_files_up_to_a_limit_and_none_above_it(lake: MemoryLake) -> None:
     layout = lake.peer().run_layout("a")
     assert reliance_of("", layout, [], range(MOST_FILES)).files == tuple(range(MOST_FILES))
     assert reliance_of("", layout, [], range(MOST_FILES + 1)).files is None
 
 
-def test_head_records_no_less_than_the_commit_does(lake: MemoryLake) -> None:
+def test_a_proposal_whose_summary_covers_less_than_its_commit_object_is_refused(
+    lake: MemoryLake,
+) -> None:
     one = changing(lake, 10)
     commit = one.commits[0]
     change = commit.commit_object().tables["a"].change
@@ -276,7 +278,7 @@ def test_head_records_no_less_than_the_commit_does(lake: MemoryLake) -> None:
 
 
 @pytest.mark.parametrize("planted", [False, True])
-def test_rows_that_were_moved_since_they_were_read_are_not_proposed(
+def test_a_transaction_whose_rows_were_moved_since_its_read_is_not_proposed(
     lake: MemoryLake, planted: bool
 ) -> None:
     peer = lake.peer()
@@ -304,7 +306,7 @@ def test_rows_that_were_moved_since_they_were_read_are_not_proposed(
 
 
 def something(peer: Peer, random: Random, number: int) -> TransactionState:
-    """A transaction that reads, changes and adds a little."""
+    """Begin a transaction that reads, changes and adds a few rows."""
     txn = peer.begin()
     for table in random.sample(("a", "b"), random.randint(1, 2)):
         row = random.choice(APART)
@@ -325,8 +327,8 @@ def something(peer: Peer, random: Random, number: int) -> TransactionState:
 
 
 @pytest.mark.parametrize("seed", range(how_many(15, whole=60)))
-def test_a_group_is_what_its_commits_are_one_by_one(seed: int) -> None:
-    """A proposal that is included would have been admitted, behind those before it, with nothing to
+def test_a_group_of_included_proposals_equals_the_same_commits_one_by_one(seed: int) -> None:
+    """If a leader includes a proposal, its owner could have committed it there, with nothing to
     redo.
     """
     random = Random(seed)
@@ -335,7 +337,7 @@ def test_a_group_is_what_its_commits_are_one_by_one(seed: int) -> None:
     for number in range(random.randint(2, 6)):
         peer = lake.peer()
         candidate, one = proposed(peer, something(peer, random, number))
-        if one.commits[0] is not None:  # else it changes nothing
+        if one.commits[0] is not None:  # otherwise the transaction changes nothing
             owners.append((peer, candidate, one))
         if random.random() < 0.3:
             other = lake.peer()
@@ -360,8 +362,8 @@ def test_a_group_is_what_its_commits_are_one_by_one(seed: int) -> None:
         assert alone == refs[len(refs) - len(alone) :]
 
 
-def test_most_of_what_can_be_taken_is() -> None:
-    """Else the property above says nothing."""
+def test_most_proposals_that_can_be_included_are_included() -> None:
+    """Otherwise the property above would be trivially true."""
     taken = offered = 0
     for seed in range(how_many(6, whole=20)):
         random = Random(seed)

@@ -1,4 +1,4 @@
-"""An entry's change files have all of its changes, or there are none."""
+"""The change files of a log entry have all of its changes, or the entry has no change files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LISTED = Change(
 
 
 class Writing:
-    """Stands for an engine: it notes of which files it was to write change files."""
+    """A stub of an engine that notes for which files it is to write change files."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, list[str]]] = []
@@ -48,7 +48,7 @@ def composed(context: Context, *changes: Change) -> tuple[Change, dict[str, byte
     return outcome(in_one_entry(context, before, changes, lambda place: place))
 
 
-def test_without_any_or_with_all_of_them_nothing_is_written(context: Context) -> None:
+def test_no_change_files_are_written_if_no_change_or_each_change_has_them(context: Context) -> None:
     for changes in ([Change(adds=(NEW,))], [LISTED], [LISTED, Change(metadata={})]):
         assert not is_mixed(changes)
         _, bodies = composed(context, *changes)
@@ -56,7 +56,7 @@ def test_without_any_or_with_all_of_them_nothing_is_written(context: Context) ->
     assert context.engine.asked == []  # type: ignore[attr-defined]
 
 
-def test_a_change_without_them_next_to_one_with_gets_its_own(context: Context) -> None:
+def test_a_change_without_change_files_next_to_one_with_them_gets_its_own(context: Context) -> None:
     change, bodies = composed(context, LISTED, Change(adds=(NEW,)), Change(removes=(removal(OLD),)))
     assert context.engine.asked == [("insert", ["new"]), ("delete", ["old"])]  # type: ignore[attr-defined]
     assert [file.path for file in change.change_files] == [
@@ -67,7 +67,7 @@ def test_a_change_without_them_next_to_one_with_gets_its_own(context: Context) -
     assert bodies == {"t/_change_data/insert": b"insert", "t/_change_data/delete": b"delete"}
 
 
-def test_rows_that_were_only_moved_are_no_change(context: Context) -> None:
+def test_moved_rows_get_no_change_files(context: Context) -> None:
     change, _ = composed(
         context,
         LISTED,

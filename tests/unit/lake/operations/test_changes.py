@@ -26,7 +26,7 @@ def peer(lake: MemoryLake) -> Peer:
 
 
 def changed(lake: MemoryLake, since: int, until: int | None = None, table: str = "a") -> list[str]:
-    """Each row as ``kind id @ version``, in order."""
+    """Return each changed row as ``kind id @ version``, in order."""
     peer = lake.peer()
 
     def program() -> Program[pa.Table]:
@@ -38,7 +38,7 @@ def changed(lake: MemoryLake, since: int, until: int | None = None, table: str =
     return [f"{row['_change_type']} {row['id']} @ {row['_commit_version']}" for row in rows]
 
 
-def test_each_row_comes_with_the_commit_that_changed_it(lake: MemoryLake) -> None:
+def test_each_changed_row_has_the_version_of_the_commit_that_changed_it(lake: MemoryLake) -> None:
     since = lake.head.sequence
     for number in (7, 8):
         peer = lake.peer()
@@ -55,7 +55,7 @@ def test_changes_include_a_commit_that_is_decided_and_not_published(lake: Memory
     assert changed(lake, since) == [f"insert 7 @ {since + 1}"]
 
 
-def test_a_commit_of_another_table_changes_nothing_here(lake: MemoryLake) -> None:
+def test_a_commit_to_another_table_gives_no_changes(lake: MemoryLake) -> None:
     since = lake.head.sequence
     lake.peer().decide("b", 7)
     assert changed(lake, since) == []
@@ -72,13 +72,13 @@ def test_changes_by_another_client_appear_with_the_commit_that_absorbed_them(
     assert changed(lake, since) == [f"insert 9 @ {since + 1}", f"insert 7 @ {since + 2}"]
 
 
-def test_a_version_that_is_not_there_yet_is_refused(lake: MemoryLake) -> None:
+def test_a_start_version_that_does_not_exist_yet_is_refused(lake: MemoryLake) -> None:
     now = lake.head.sequence
     with pytest.raises(lv.VersionNotFound, match="the state that is read is the older"):
         changed(lake, now + 1, now)
 
 
-def test_a_file_that_was_removed_is_named(lake: MemoryLake) -> None:
+def test_a_deleted_data_file_is_reported_by_name(lake: MemoryLake) -> None:
     since = lake.head.sequence
     peer = lake.peer()
     txn = peer.appending("a", 7)
@@ -89,7 +89,9 @@ def test_a_file_that_was_removed_is_named(lake: MemoryLake) -> None:
         changed(lake, since)
 
 
-def test_a_table_that_is_not_in_the_lake_then_has_no_changes(lake: MemoryLake, peer: Peer) -> None:
+def test_changes_of_a_table_that_was_dropped_meanwhile_are_refused(
+    lake: MemoryLake, peer: Peer
+) -> None:
     since = lake.head.sequence
     txn = peer.begin()
     peer.run(drop(txn, "a"))

@@ -1,4 +1,4 @@
-"""Optimize on a state: it moves the bins that fit the state, and no others."""
+"""Optimize applied to a state: it moves the bins whose files are still there, and no others."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ def optimize(before: TableSnapshot) -> Optimize:
     return Optimize("t", bins, before.metadata, considered=4)
 
 
-def test_every_file_goes_and_no_row_is_changed(before: TableSnapshot) -> None:
+def test_an_optimize_replaces_all_files_of_its_bins_and_changes_no_row(
+    before: TableSnapshot,
+) -> None:
     change = outcome(moved(optimize(before), before))
     assert {file.path for file in change.removes} == set("abcd")
     assert {file.path for file in change.adds} == {"ab", "cd"}
     assert not change.changes_data
 
 
-def test_a_bin_of_which_one_file_was_removed_is_released_whole(before: TableSnapshot) -> None:
+def test_a_bin_of_which_one_file_was_removed_is_not_moved(before: TableSnapshot) -> None:
     operation = optimize(before)
     after = before.apply(Change(removes=(removal(OLD[0]),), adds=(data_file("new", 0, 9),)))
     change = outcome(moved(operation, after))
@@ -46,7 +48,7 @@ def test_a_bin_of_which_one_file_was_removed_is_released_whole(before: TableSnap
     assert still_moved(operation, change).bins == operation.bins[1:]
 
 
-def test_a_file_with_other_deletes_is_another_file(before: TableSnapshot) -> None:
+def test_a_bin_whose_file_has_new_deletes_is_not_moved(before: TableSnapshot) -> None:
     vector = DeletionVector("u", "abc", 10, 1, offset=1)
     deleted = msgspec.structs.replace(OLD[2], deletion_vector=vector)
     after = before.apply(Change(removes=(removal(OLD[2]),), adds=(deleted,)))
@@ -54,7 +56,7 @@ def test_a_file_with_other_deletes_is_another_file(before: TableSnapshot) -> Non
     assert {file.path for file in change.removes} == {"a", "b"}
 
 
-def test_an_optimize_moves_nothing_of_a_table_with_new_requirements_for_files(
+def test_an_optimize_moves_no_file_of_a_table_with_new_requirements_for_files(
     before: TableSnapshot,
 ) -> None:
     alteration = TableAlteration(add_constraints={"small": "id < 100"})
@@ -62,7 +64,7 @@ def test_an_optimize_moves_nothing_of_a_table_with_new_requirements_for_files(
     assert outcome(moved(optimize(before), after)).is_empty
 
 
-def test_files_given_up_by_an_optimize_are_counted_as_skipped(before: TableSnapshot) -> None:
+def test_files_that_an_optimize_does_not_move_are_counted_as_skipped(before: TableSnapshot) -> None:
     operation = optimize(before)
     after = before.apply(Change(removes=(removal(OLD[0]),)))
     metrics = moving_metrics(operation, outcome(moved(operation, after)))

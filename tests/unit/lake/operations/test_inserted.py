@@ -1,4 +1,4 @@
-"""Values of an INSERT whose type is not their column's."""
+"""Values of an INSERT whose type differs from that of their column."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def turned(values: list[Any], source: pa.DataType, target: pa.DataType) -> pa.Ch
         (["12:00:00.5", None], pa.string(), pa.time64("us"), [time(12, 0, 0, 500_000), None]),
     ],
 )
-def test_a_literal_becomes_what_its_column_holds(
+def test_a_literal_is_converted_to_the_type_of_its_column(
     values: list[Any], source: pa.DataType, target: pa.DataType, expected: list[Any]
 ) -> None:
     found = turned(values, source, target)
@@ -44,16 +44,16 @@ def test_a_literal_becomes_what_its_column_holds(
     ("values", "source", "target"),
     [
         ([1, None], pa.int32(), pa.string()),
-        ([None], pa.string(), pa.int64()),  # NULL with a type of its own
+        ([None], pa.string(), pa.int64()),  # a NULL that has a type, unlike the literal NULL
         ([1.555], pa.float64(), CENTS),
         ([float("nan")], pa.float64(), CENTS),
         ([Decimal("0.12345678901234567890")], pa.decimal128(20, 20), pa.float64()),
         (["soon"], pa.string(), pa.date32()),
-        (["2026-01-31 12:00:00"], pa.string(), pa.timestamp("us", "UTC")),  # in which zone?
+        (["2026-01-31 12:00:00"], pa.string(), pa.timestamp("us", "UTC")),  # its zone is unknown
         (["7"], pa.string(), pa.int64()),
     ],
 )
-def test_values_that_would_lose_something_or_are_no_literals_keep_their_type(
+def test_values_that_can_not_be_converted_exactly_keep_their_type(
     values: list[Any], source: pa.DataType, target: pa.DataType
 ) -> None:
     assert turned(values, source, target).type == source
@@ -68,7 +68,9 @@ def test_values_that_would_lose_something_or_are_no_literals_keep_their_type(
         ("25:00:00", pa.time64("us"), "'12:00:00'"),
     ],
 )
-def test_a_text_that_is_no_date_is_named(text: str, target: pa.DataType, form: str) -> None:
+def test_a_text_that_is_no_date_is_named_in_the_error(
+    text: str, target: pa.DataType, form: str
+) -> None:
     column = pa.chunked_array([pa.array([None, text], pa.string())])
     with pytest.raises(
         InvalidOperation, match=re.escape(f"which {text!r} is not: write it as {form}")

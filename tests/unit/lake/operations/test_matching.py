@@ -1,4 +1,4 @@
-"""Files are left out of a merge by the values of its source's keys where that is sure."""
+"""A merge leaves out files by the key values of its source if no row of them can match."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def asked_for(target: pa.DataType, source: pa.DataType) -> bool:
 
 
 @pytest.mark.parametrize("type_", [pa.int64(), pa.float64(), pa.decimal128(10, 2)])
-def test_keys_of_one_type_leave_out_files(type_: pa.DataType) -> None:
+def test_keys_of_equal_types_leave_out_files_of_the_target(type_: pa.DataType) -> None:
     assert asked_for(type_, type_)
 
 
@@ -36,8 +36,6 @@ def test_keys_of_one_type_leave_out_files(type_: pa.DataType) -> None:
         (pa.decimal128(10, 2), pa.int64()),
     ],
 )
-def test_no_predicate_is_made_of_keys_of_two_types(
-    target: pa.DataType, source: pa.DataType
-) -> None:
-    """One is cast where they are compared, and no statistic is of the cast."""
+def test_keys_of_two_types_leave_out_no_file(target: pa.DataType, source: pa.DataType) -> None:
+    """One of the two is cast for the comparison, and no statistic is about the cast value."""
     assert not asked_for(target, source)

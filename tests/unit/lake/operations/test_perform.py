@@ -1,4 +1,4 @@
-"""Each kind of operation on a few rows: what it does to a state, and what it refuses."""
+"""Each kind of operation, performed on a few rows: the changed state, and the errors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def performed(peer: Peer, operation: Operation, before: TableSnapshot | None = N
 
 
 def balances(peer: Peer, done: Performed, before: TableSnapshot | None = None) -> dict[int, int]:
-    """The rows after it, of the state that its change makes."""
+    """Return the rows of the state after the change of ``done``."""
     after = (before or snapshot(peer)).apply(done.change)
     rows: dict[int, int] = {}
     for path in peer.run(after.files())["path"].to_pylist():
@@ -83,13 +83,13 @@ ONE, NOBODY = parse_predicate("id = 1"), parse_predicate("id = 99")
 SEVEN = {"balance": parse_expression("7")}
 
 
-def test_an_update_changes_its_rows_and_copies_the_others_of_their_file(peer: Peer) -> None:
+def test_an_update_changes_matching_rows_and_copies_the_others_of_their_file(peer: Peer) -> None:
     done = performed(peer, Update("a", SEVEN, ONE))
     assert balances(peer, done) == {0: 100, 1: 7}
     assert (done.counts.rows_updated, done.counts.files_removed) == (1, 1)
 
 
-def test_a_delete_takes_its_rows(peer: Peer) -> None:
+def test_a_delete_removes_matching_rows(peer: Peer) -> None:
     done = performed(peer, Delete("a", ONE))
     assert balances(peer, done) == {0: 100}
     assert done.counts.rows_deleted == 1
@@ -102,7 +102,7 @@ def test_an_operation_that_matches_no_row_changes_nothing(peer: Peer, operation:
     assert done.bodies == {}
 
 
-def test_an_overwrite_with_a_predicate_keeps_the_rows_outside_of_it(peer: Peer) -> None:
+def test_an_overwrite_with_a_predicate_keeps_rows_that_do_not_match_it(peer: Peer) -> None:
     source = peer.appending("a", 1)
     (file,) = source.work.done[0].change.adds
     done = performed(peer, Overwrite("a", (file,), ONE))
@@ -126,18 +126,18 @@ def merge(source: Any) -> Merge:
     return Merge("a", source, parse_predicate("s.id = t.id"), "s", "t", clauses)
 
 
-def test_a_merge_updates_what_matches_and_inserts_what_does_not(peer: Peer) -> None:
+def test_a_merge_updates_matching_rows_and_inserts_the_others(peer: Peer) -> None:
     done = performed(peer, merge(InlineSource(ipc(rows_of(1, 7)))))
     assert balances(peer, done) == {0: 100, 1: 0, 7: 0}
     assert (done.counts.rows_updated, done.counts.rows_inserted) == (1, 1)
 
 
-def test_a_merge_of_two_source_rows_into_one_is_refused(peer: Peer) -> None:
+def test_a_merge_in_which_two_source_rows_match_one_target_row_is_refused(peer: Peer) -> None:
     with pytest.raises(lv.InvalidOperation, match="2 source rows match one target row"):
         performed(peer, merge(InlineSource(ipc(rows_of(1, 1)))))
 
 
-def test_an_insert_runs_its_query_on_the_state_that_it_is_given(peer: Peer) -> None:
+def test_an_insert_runs_its_query_on_the_given_state(peer: Peer) -> None:
     query = QuerySource("SELECT id + 10 AS id, balance, items FROM x", {"x": "b"})
     done = performed(peer, Insert("a", ("id", "balance", "items"), query))
     assert balances(peer, done) == {0: 100, 1: 100, 10: 100, 11: 100}
@@ -149,14 +149,14 @@ def test_an_insert_of_too_few_columns_is_refused(peer: Peer) -> None:
         performed(peer, Insert("a", ("id", "balance"), query))
 
 
-def test_a_stored_source_that_is_missing_is_never_taken_for_empty(peer: Peer) -> None:
+def test_a_missing_stored_source_is_reported_and_never_read_as_empty(peer: Peer) -> None:
     source = StagedSource(("_lakevilla/txns/x/source",), (1,), b"")
     query = QuerySource("SELECT * FROM v", {}, {}, {"v": source})
     with pytest.raises(lv.CorruptObject, match="is missing"):
         performed(peer, Insert("a", ("id", "balance", "items"), query))
 
 
-def test_a_column_that_is_not_there_any_more_is_refused(peer: Peer) -> None:
+def test_an_operation_on_a_column_that_was_dropped_is_refused(peer: Peer) -> None:
     with pytest.raises(lv.InvalidOperation, match="nothing"):
         perform_now(peer, Update("a", {"nothing": parse_expression("1")}, ONE))
 
@@ -166,7 +166,7 @@ def perform_now(peer: Peer, operation: Operation) -> Performed:
     return peer.run(perform(peer.context, operation, snapshot(peer), name, None))  # type: ignore[arg-type]
 
 
-def test_a_constraint_that_rows_break_is_not_made_and_one_that_holds_is(peer: Peer) -> None:
+def test_a_constraint_is_added_only_if_it_holds_for_all_rows(peer: Peer) -> None:
     for limit, holds in ((1000, True), (50, False)):
         request = {"add_constraints": {"small": f"balance < {limit}"}}
         if holds:
@@ -178,7 +178,7 @@ def test_a_constraint_that_rows_break_is_not_made_and_one_that_holds_is(peer: Pe
                 performed(peer, Alter("a", request))
 
 
-def test_rows_are_held_to_the_constraints_of_their_state(peer: Peer) -> None:
+def test_new_rows_must_satisfy_the_constraints_of_the_state(peer: Peer) -> None:
     before = snapshot(peer)
     constraint = performed(peer, Alter("a", {"add_constraints": {"small": "balance < 1000"}}))
     with pytest.raises(lv.InvalidOperation, match="small"):
@@ -189,7 +189,7 @@ def test_rows_are_held_to_the_constraints_of_their_state(peer: Peer) -> None:
         )
 
 
-def test_a_drop_leaves_the_log_unchanged_and_a_guard_requires_a_feature_of_writers(
+def test_a_drop_makes_no_log_entry_and_a_guard_adds_a_writer_feature(
     peer: Peer,
 ) -> None:
     assert performed(peer, Drop("a", snapshot(peer).table_id)).change.is_empty
@@ -200,7 +200,7 @@ def test_a_drop_leaves_the_log_unchanged_and_a_guard_requires_a_feature_of_write
     assert not guarded.apply(back.change).guarded
 
 
-def test_a_table_that_only_grows_refuses_what_takes_rows(peer: Peer) -> None:
+def test_an_append_only_table_refuses_operations_that_remove_rows(peer: Peer) -> None:
     before = snapshot(peer)
     only_grows = performed(peer, Alter("a", {"set_properties": {"delta.appendOnly": "true"}}))
     grown = before.apply(only_grows.change)
@@ -210,7 +210,7 @@ def test_a_table_that_only_grows_refuses_what_takes_rows(peer: Peer) -> None:
     check_append_only(before, taking)
 
 
-def test_fields_that_it_has_made_are_noted_for_when_it_is_done_again(peer: Peer) -> None:
+def test_the_ids_of_fields_that_an_alteration_adds_are_noted_for_a_redo(peer: Peer) -> None:
     before = snapshot(peer)
     columns = pa.schema([("note", pa.string())]).serialize().to_pybytes()
     operation = Alter("a", {}, columns)

@@ -1,4 +1,4 @@
-"""The result of applying a difference to a state, computed from lists of files alone."""
+"""The difference of two states applied to a third state, computed from lists of files alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def between(before: TableSnapshot, after: TableSnapshot, **options: Any) -> Tran
 
 
 def applied(operation: Transplant, ours: TableSnapshot, *answers: Any) -> tuple[set[str], set[str]]:
-    """The paths that go, and those that come."""
+    """Return the paths of the removed files, and those of the added files."""
     context: Any = type("Context", (), {"formats": Formats(), "engine": None})
     change = outcome(transplanted(context, operation, ours, lambda partition: ""), *answers).change
     return {one.path for one in change.removes}, {one.path for one in change.adds}
@@ -54,7 +54,7 @@ class Formats:
 A, B, C = file("a"), file("b"), file("c")
 
 
-def test_files_that_came_come_and_files_that_went_go() -> None:
+def test_a_transplant_adds_and_removes_the_files_that_differ() -> None:
     operation = between(state(A, B), state(A, C))
     assert applied(operation, state(A, B)) == ({"b.parquet"}, {"c.parquet"})
     assert applied(operation, state(A, B, file("ours"))) == ({"b.parquet"}, {"c.parquet"})
@@ -62,25 +62,25 @@ def test_files_that_came_come_and_files_that_went_go() -> None:
     assert applied(back, state(A, C)) == ({"c.parquet"}, {"b.parquet"})
 
 
-def test_a_transplant_does_not_add_files_that_are_there_already() -> None:
+def test_a_transplant_does_not_add_files_that_are_already_there() -> None:
     operation = between(state(A, B), state(A, C))
     assert applied(operation, state(A, C)) == (set(), set())
     assert applied(operation, state(A, B, C)) == ({"b.parquet"}, set())
 
 
-def test_a_file_that_is_to_go_and_was_rewritten_has_its_rows_compared() -> None:
+def test_a_transplant_compares_rows_if_a_file_to_remove_was_rewritten() -> None:
     operation = between(state(A, B), state(A, C))
     ours = state(A, file("rewritten"))
     with pytest.raises(MergeConflict, match=r"t/b.parquet, which has rows to compare, was"):
         applied(operation, ours, Missing(), Missing())
-    # That nothing is there of what is to go does not say that it is done.
+    # The absence of a file to remove does not show that its rows are gone.
     with pytest.raises(MergeConflict):
         applied(between(state(A, B), state(A)), ours, Missing())
     with pytest.raises(InvalidOperation, match=r"was changed meanwhile: file b.parquet, which"):
         applied(msgspec.structs.replace(operation, exact=True), state(A))
 
 
-def test_rows_that_other_clients_have_deleted_do_not_come_back() -> None:
+def test_a_transplant_does_not_restore_rows_that_other_clients_have_deleted() -> None:
     operation = between(state(A), state(A, B))
     ours = state(A, file("b", "their rows"))
     with pytest.raises(MergeConflict, match=r"rows of file b.parquet"):
@@ -89,7 +89,7 @@ def test_rows_that_other_clients_have_deleted_do_not_come_back() -> None:
         assert applied(operation, ours) == (set(), {"b.parquet"})
 
 
-def test_a_file_with_deletes_is_another_one() -> None:
+def test_a_file_with_other_deletes_counts_as_another_file_in_a_transplant() -> None:
     operation = between(state(B), state(file("b", "some rows")))
     assert [one.deletion_vector for one in operation.adds] == [
         file("b", "some rows").deletion_vector
@@ -97,7 +97,7 @@ def test_a_file_with_deletes_is_another_one() -> None:
     assert applied(operation, state(B)) == ({"b.parquet"}, {"b.parquet"})
 
 
-def test_metadata_follows_where_ours_is_as_before() -> None:
+def test_a_transplant_changes_metadata_only_if_ours_has_not_changed_it_differently() -> None:
     operation = between(state(A), state(A, columns="nm"))
     assert operation.after is not None
     assert operation.adds == operation.removes == ()
@@ -106,7 +106,7 @@ def test_metadata_follows_where_ours_is_as_before() -> None:
     assert applied(operation, state(A, columns="nm")) == (set(), set())
 
 
-def test_files_are_right_where_other_clients_have_added_a_column_and_not_where_one_is_another() -> (
+def test_a_transplant_adds_files_if_ours_has_a_new_column_and_not_if_it_has_a_new_requirement() -> (
     None
 ):
     operation = between(state(A), state(A, B))
@@ -130,7 +130,7 @@ def _required(snapshot: TableSnapshot) -> Change:
     return Change(metadata={**made.metadata, "id": snapshot.table_id})
 
 
-def test_a_definition_never_loses_what_only_counts_up() -> None:
+def test_restoring_a_definition_keeps_counters_and_features_that_only_grow() -> None:
     now = state(A)
     metadata = {**now.metadata, "configuration": {"delta.columnMapping.maxColumnId": "7"}}
     later = now.apply(Change(metadata=metadata))
@@ -149,12 +149,12 @@ def test_a_definition_never_loses_what_only_counts_up() -> None:
         FORMAT.redefine(later, {**older, "id": "other"}, {})
 
 
-def test_a_transplant_survives_encoding_as_data() -> None:
+def test_a_transplant_is_unchanged_after_encoding_and_decoding() -> None:
     operation = between(state(A, B), state(A, C), keys=("n",))
     again = msgspec.json.decode(msgspec.json.encode(operation), type=Transplant)
     assert again == operation
     assert Defined(operation.before.metadata, operation.before.protocol) == operation.before
 
 
-def test_a_removal_repeats_what_the_format_wants() -> None:
+def test_a_removal_by_a_transplant_has_the_size_of_its_file() -> None:
     assert removal(B).size == 10

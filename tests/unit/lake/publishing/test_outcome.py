@@ -1,4 +1,4 @@
-"""The outcome of a transaction: once returned, it never changes."""
+"""The outcome of a transaction: once it was returned, it never changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_transaction_in_head_has_committed(lake: MemoryLake, peer: Peer) -> No
     assert found.result.versions == {"a": None}, "it is not in the log, as far as is known here"
 
 
-def test_a_transaction_whose_outcome_was_requested_before_its_decision_never_commits(
+def test_a_transaction_whose_outcome_is_requested_before_its_decision_never_commits(
     lake: MemoryLake, peer: Peer
 ) -> None:
     slow = lake.peer()
@@ -46,14 +46,14 @@ def test_a_transaction_whose_outcome_was_requested_before_its_decision_never_com
     assert lake.ids("a") == [0, 1]
 
 
-def test_an_outcome_is_unknown_where_head_can_not_be_replaced(lake: MemoryLake, peer: Peer) -> None:
+def test_an_outcome_is_unknown_if_head_can_not_be_replaced(lake: MemoryLake, peer: Peer) -> None:
     txn = lake.peer().appending("a", 7)
     peer.instead("HEAD", lv.StoreError("no right"))
     with pytest.raises(lv.CommitOutcomeUnknown, match="try again"):
         peer.run(outcome(peer.context, txn.id))
 
 
-def test_a_transaction_by_log_entry_has_no_outcome_in_head_and_can_not_be_aborted(
+def test_a_transaction_that_commits_by_log_entry_has_no_outcome_in_head_and_can_not_be_aborted(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn_id = peer.context.ids.txn_id(by_entry=True)
@@ -72,7 +72,9 @@ def test_a_committed_transaction_is_not_aborted(lake: MemoryLake, peer: Peer) ->
     assert not lake.head.is_fenced(txn.id)
 
 
-def test_with_its_outcome_its_record_goes(lake: MemoryLake, peer: Peer) -> None:
+def test_requesting_the_outcome_of_an_undecided_transaction_deletes_its_record(
+    lake: MemoryLake, peer: Peer
+) -> None:
     owner = lake.peer()
     txn = owner.appending("a", 7)
     owner.run(save(txn))
@@ -80,7 +82,7 @@ def test_with_its_outcome_its_record_goes(lake: MemoryLake, peer: Peer) -> None:
     assert [key for key in lake.keys("_lakevilla/txns") if key.endswith(f"{txn.id}.json")] == []
 
 
-def test_a_fence_whose_answer_is_lost_is_searched_for_and_put_once(
+def test_a_fence_whose_response_is_lost_is_found_in_head_and_not_written_again(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn_id = peer.context.ids.txn_id()
@@ -89,14 +91,16 @@ def test_a_fence_whose_answer_is_lost_is_searched_for_and_put_once(
     assert lake.head.aborted == (txn_id,)
 
 
-def test_no_id_is_no_transaction(peer: Peer) -> None:
+def test_outcome_refuses_text_that_is_no_transaction_id(peer: Peer) -> None:
     for text in ("", "latest", "00000000-0000-0000-0000-000000000000", None, 7):
         with pytest.raises(lv.InvalidOperation, match="not a transaction id"):
             peer.run(outcome(peer.context, text))  # type: ignore[arg-type]
     assert peer.asked == []
 
 
-def test_before_the_history_that_is_kept_nothing_is_reported(lake: MemoryLake, peer: Peer) -> None:
+def test_a_transaction_older_than_the_kept_history_has_an_unknown_outcome(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = lake.peer().decide("a", 7)
     lake.recover()
     lake.pass_by(peer.context.settings.outcome_retention_seconds + 10)

@@ -1,4 +1,6 @@
-"""Publishing: decided commits go into their tables' logs, exactly once, by anybody."""
+"""Publishing: any client may write decided commits into their tables' logs; each is written
+once.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def test_pending_commits_are_published_in_one_entry_that_records_them(
     assert application_id(lake.head) in found.tail.entries[before + 1].applications
 
 
-def test_twice_is_once(lake: MemoryLake, peer: Peer) -> None:
+def test_publishing_a_second_time_writes_nothing(lake: MemoryLake, peer: Peer) -> None:
     lake.peer().decide("a", 7)
     published(peer)
     peer.asked.clear()
@@ -57,7 +59,7 @@ def test_twice_is_once(lake: MemoryLake, peer: Peer) -> None:
     assert peer.asked_for(Put) == other.asked_for(Put) == []
 
 
-def test_two_clients_that_publish_at_the_same_time_make_one_entry(
+def test_two_clients_that_publish_concurrently_write_one_entry(
     lake: MemoryLake, peer: Peer
 ) -> None:
     lake.peer().decide("a", 7)
@@ -72,7 +74,7 @@ def test_two_clients_that_publish_at_the_same_time_make_one_entry(
 
 
 @pytest.mark.parametrize("answer", [Refused(), Unknown("cut")])
-def test_an_entry_that_has_landed_unheard_is_not_made_again(
+def test_an_entry_that_was_stored_without_a_response_is_not_written_again(
     lake: MemoryLake, peer: Peer, answer: object
 ) -> None:
     lake.peer().decide("a", 7)
@@ -82,7 +84,9 @@ def test_an_entry_that_has_landed_unheard_is_not_made_again(
     assert (lake.ids("a"), lake.version("a")) == ([0, 1, 7], before + 1)
 
 
-def test_publishing_goes_on_behind_an_entry_of_another_client(lake: MemoryLake, peer: Peer) -> None:
+def test_publishing_continues_after_an_entry_of_another_client(
+    lake: MemoryLake, peer: Peer
+) -> None:
     lake.peer().decide("a", 7)
     other = lake.peer()
     other.run(delta_writer.append(other.client, "a", [{"id": 9, "balance": 0, "items": ""}]))
@@ -90,10 +94,10 @@ def test_publishing_goes_on_behind_an_entry_of_another_client(lake: MemoryLake, 
     assert lake.ids("a") == [0, 1, 7, 9]
 
 
-def test_commits_that_touch_one_file_go_in_entries_of_their_own(
+def test_commits_that_touch_the_same_file_are_published_in_separate_entries(
     lake: MemoryLake, peer: Peer
 ) -> None:
-    """Composed into one entry, the log would not show what the first commit has done."""
+    """In a common entry, the log would not show the change of the first commit."""
     for amount in (1, 2):
         other = lake.peer()
         txn = other.begin()
@@ -104,7 +108,7 @@ def test_commits_that_touch_one_file_go_in_entries_of_their_own(
     assert (lake.rows("a"), lake.version("a")) == ({0: 103, 1: 100}, before + 2)
 
 
-def test_time_that_runs_out_leaves_the_rest_to_the_next_client(
+def test_publishing_that_times_out_leaves_the_rest_to_the_next_client(
     lake: MemoryLake, peer: Peer
 ) -> None:
     lake.peer().decide("a", 7)
@@ -119,7 +123,7 @@ def test_time_that_runs_out_leaves_the_rest_to_the_next_client(
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_one_transaction_of_a_process_publishes_for_all_that_wait(
+def test_one_transaction_of_a_process_publishes_for_all_others_that_wait(
     lake: MemoryLake, peer: Peer
 ) -> None:
     lake.peer().decide("a", 7)

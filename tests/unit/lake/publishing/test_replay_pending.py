@@ -1,4 +1,6 @@
-"""A decided commit that another client has made unfit: replayed, or void, and never guessed."""
+"""Decided commits that a foreign commit has made unfit: they are replayed or cancelled, never
+guessed.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def update_decided(lake: MemoryLake, *, reads: bool = False) -> TransactionState
 
 
 def rewritten(lake: MemoryLake, change: Any = lambda row: {**row, "balance": 1000}) -> None:
-    """Another client rewrites the table's files."""
+    """Rewrite the table's files as a client without LakeVilla."""
     other = lake.peer()
     assert other.run(delta_writer.rewrite(other.client, "a", change))
 
@@ -57,7 +59,7 @@ def reconciled(lake: MemoryLake, peer: Peer) -> CommitObject:
     return peer.run(peer.context.commit_object(last.txn, last.hash))
 
 
-def test_a_pending_commit_that_fits_is_left_as_it_is(lake: MemoryLake, peer: Peer) -> None:
+def test_a_pending_commit_that_fits_is_not_changed(lake: MemoryLake, peer: Peer) -> None:
     update_decided(lake)
     before = lake.head
     assert peer.run(reconcile(peer.context, "a")) == before
@@ -77,7 +79,7 @@ def test_operations_of_an_unfit_commit_are_replayed_on_the_foreign_state(
     assert lake.rows("a") == {0: 1005, 1: 1000}
 
 
-def test_the_slower_of_two_reconcilers_takes_over_the_result_of_the_first(
+def test_the_slower_of_two_clients_that_reconcile_takes_the_result_of_the_faster(
     lake: MemoryLake, peer: Peer
 ) -> None:
     update_decided(lake)
@@ -91,7 +93,7 @@ def test_the_slower_of_two_reconcilers_takes_over_the_result_of_the_first(
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_a_replayed_commit_whose_reads_have_changed_is_named(
+def test_a_replayed_commit_whose_reads_have_changed_is_listed(
     lake: MemoryLake, peer: Peer, reads: bool
 ) -> None:
     txn = update_decided(lake, reads=reads)
@@ -101,7 +103,9 @@ def test_a_replayed_commit_whose_reads_have_changed_is_named(
     assert not commit.quiet
 
 
-def test_rows_that_were_only_moved_are_no_matter(lake: MemoryLake, peer: Peer) -> None:
+def test_rows_that_were_only_moved_do_not_count_as_changed_reads(
+    lake: MemoryLake, peer: Peer
+) -> None:
     other = lake.peer()
     other.run(delta_writer.append(other.client, "a", [{"id": 9, "balance": 0, "items": ""}]))
     update_decided(lake, reads=True)
@@ -111,10 +115,10 @@ def test_rows_that_were_only_moved_are_no_matter(lake: MemoryLake, peer: Peer) -
     assert commit.touched_reads == ()
 
 
-def test_appended_files_are_named_again_by_a_replay_and_not_rewritten(
+def test_a_replay_lists_appended_files_again_and_does_not_rewrite_them(
     lake: MemoryLake, peer: Peer
 ) -> None:
-    """Its files are its source; they are named again and not made again."""
+    """The data files of an append are the source of its replay."""
     update_decided(lake)
     appended = lake.peer().decide("a", 7)
     rewritten(lake)
@@ -126,7 +130,7 @@ def test_appended_files_are_named_again_by_a_replay_and_not_rewritten(
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_a_commit_that_can_not_be_replayed_is_void_and_the_one_behind_it_is_not(
+def test_a_commit_that_can_not_be_replayed_is_cancelled_and_the_next_one_is_not(
     lake: MemoryLake, peer: Peer
 ) -> None:
     bad = lake.peer().decide("a", 7)
@@ -142,7 +146,7 @@ def test_a_commit_that_can_not_be_replayed_is_void_and_the_one_behind_it_is_not(
     assert lake.ids("a") == [0, 1, 8]
 
 
-def test_a_table_that_is_not_there_any_more_voids_all_that_waits(
+def test_all_pending_commits_are_cancelled_if_the_table_is_gone(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = update_decided(lake)
@@ -155,9 +159,10 @@ def test_a_table_that_is_not_there_any_more_voids_all_that_waits(
 
 
 def cleaned_up(lake: MemoryLake, *others: Callable[[Client], Program[bool]]) -> None:
-    """Others write to the table, make a checkpoint, and delete all but the last two entries.
+    """Let other clients write to the table, make a checkpoint, and delete all but the last two
+    entries.
 
-    So what was decided before has neither its base in the log nor the state after it.
+    So the log has neither the base of the commits decided before nor the state after it.
     """
     peer = lake.peer()
     lake.pass_by(2 * DAY)
@@ -182,10 +187,12 @@ def constrained(client: Client) -> Program[bool]:
 
 
 @pytest.mark.parametrize("others", [[raised], [described, raised], [raised, described]])
-def test_a_base_that_is_cleaned_up_keeps_nothing_from_being_replayed(
+def test_pending_commits_are_replayed_although_their_base_was_cleaned_up(
     lake: MemoryLake, peer: Peer, others: list[Callable[[Client], Program[bool]]]
 ) -> None:
-    """Rows that were appended fit, as the commit itself shows; what was read counts as changed."""
+    """A commit object shows by itself that appended rows fit; rows that were read count as
+    changed.
+    """
     txn = update_decided(lake, reads=True)
     lake.peer().decide("a", 7)
     cleaned_up(lake, *others)
@@ -196,7 +203,7 @@ def test_a_base_that_is_cleaned_up_keeps_nothing_from_being_replayed(
     assert lake.rows("a") == {0: 1005, 1: 1000, 7: 0}
 
 
-def test_rows_that_a_cleaned_up_log_can_not_show_to_fit_are_void(
+def test_pending_rows_are_cancelled_if_a_cleaned_up_log_can_not_show_that_they_fit(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = lake.peer().decide("a", 7)
@@ -208,7 +215,7 @@ def test_rows_that_a_cleaned_up_log_can_not_show_to_fit_are_void(
     assert lake.rows("a") == {0: 100, 1: 100}
 
 
-def test_a_property_behind_a_log_that_was_cleaned_up_makes_nothing_unfit(
+def test_a_property_set_in_cleaned_up_entries_makes_no_commit_unfit(
     lake: MemoryLake, peer: Peer
 ) -> None:
     update_decided(lake, reads=True)
@@ -219,12 +226,10 @@ def test_a_property_behind_a_log_that_was_cleaned_up_makes_nothing_unfit(
     assert lake.rows("a") == {0: 105, 1: 100}
 
 
-def test_gc_absorbs_no_entry_that_a_cleaned_up_log_no_longer_has(
-    lake: MemoryLake, peer: Peer
-) -> None:
-    """The past would be shown with rows that other clients wrote later."""
+def test_gc_absorbs_no_entry_that_was_cleaned_up(lake: MemoryLake, peer: Peer) -> None:
+    """Past versions would be shown with rows that other clients wrote later."""
     update_decided(lake)
-    rewritten(lake)  # days before, so that this entry is cleaned up too
+    rewritten(lake)  # days earlier, so that this entry is cleaned up, too
     cleaned_up(lake, described)
     assert "a/_delta_log/00000000000000000002.json" not in lake.keys("a/_delta_log")
     peer.run(gc(peer.context))
@@ -235,7 +240,7 @@ def test_gc_absorbs_no_entry_that_a_cleaned_up_log_no_longer_has(
     assert lake.rows("a") == {0: 1005, 1: 1000}
 
 
-def test_the_next_writer_replays_what_was_decided_on_a_state_that_is_cleaned_up(
+def test_the_next_writer_replays_pending_commits_whose_base_was_cleaned_up(
     lake: MemoryLake, peer: Peer
 ) -> None:
     update_decided(lake)
@@ -247,7 +252,7 @@ def test_the_next_writer_replays_what_was_decided_on_a_state_that_is_cleaned_up(
     assert lake.rows("a") == {0: 1005, 1: 1000, 8: 0}
 
 
-def test_a_reader_of_a_state_that_was_cleaned_up_is_advised_to_recover(
+def test_a_reader_of_pending_commits_whose_base_was_cleaned_up_is_told_to_recover(
     lake: MemoryLake, peer: Peer
 ) -> None:
     update_decided(lake)
@@ -260,13 +265,13 @@ def test_a_reader_of_a_state_that_was_cleaned_up_is_advised_to_recover(
 
 
 @pytest.mark.parametrize("body", [b"{}", b"torn", None])
-def test_a_commit_object_of_other_bytes_than_were_decided_is_never_replayed(
+def test_a_commit_object_with_other_bytes_than_were_decided_is_never_replayed(
     lake: MemoryLake, peer: Peer, body: bytes | None
 ) -> None:
     txn = update_decided(lake)
     (ref,) = lake.head.tables["a"].pending
     key = commit_key(txn.id, ref.hash)
-    if body is None:  # a whole commit, of the same transaction, and not the one that was decided
+    if body is None:  # a complete commit of the same transaction, but not the one that was decided
         body = lake.store.objects[key].body.replace(b'"format":1', b'"format":1 ', 1)
     lake.store.put(key, body, ANY)
     rewritten(lake)
@@ -277,7 +282,9 @@ def test_a_commit_object_of_other_bytes_than_were_decided_is_never_replayed(
     assert lake.head == before
 
 
-def test_head_never_names_an_object_that_may_not_be_there(lake: MemoryLake, peer: Peer) -> None:
+def test_head_never_names_a_commit_object_that_may_not_be_stored(
+    lake: MemoryLake, peer: Peer
+) -> None:
     update_decided(lake)
     rewritten(lake)
     peer.instead("_lakevilla/commits", Unknown("cut"))
@@ -287,10 +294,10 @@ def test_head_never_names_an_object_that_may_not_be_there(lake: MemoryLake, peer
     assert lake.head == before
 
 
-def test_a_commit_whose_object_was_deleted_is_void_only_once_an_entry_stands_against_it(
+def test_a_commit_whose_object_was_deleted_is_cancelled_only_after_an_entry_excludes_it(
     lake: MemoryLake, peer: Peer
 ) -> None:
-    """A client may have it in memory, and be about to publish it."""
+    """Another client may have the object in memory, and be about to publish it."""
     holder = lake.peer()
     txn = holder.decide("a", 7)
     (ref,) = lake.head.tables["a"].pending
@@ -303,7 +310,7 @@ def test_a_commit_whose_object_was_deleted_is_void_only_once_an_entry_stands_aga
     assert lake.ids("a") == [0, 1], "void for all, also for who has it"
 
 
-def test_a_lost_commit_that_its_holder_publishes_first_is_not_lost(
+def test_a_commit_with_a_deleted_object_is_kept_if_another_client_publishes_it_first(
     lake: MemoryLake, peer: Peer
 ) -> None:
     holder = lake.peer()

@@ -1,5 +1,5 @@
-"""The turn to publish: the owner of the first waiting commit goes at once, other clients
-check first.
+"""The turn to publish: the owner of the first pending commit publishes at once, others check
+first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def lake() -> MemoryLake:
 
 
 def decided(lake: MemoryLake, number: int) -> tuple[Peer, TransactionState]:
-    """A process that has committed a row to ``a``, and not published it yet."""
+    """Decide a commit to ``a`` in a new process, without publishing it."""
     peer = lake.peer()
     return peer, peer.decide("a", number)
 
@@ -44,7 +44,7 @@ def head_of(lake: MemoryLake) -> Head:
 
 
 def publishing(peer: Peer, txn: TransactionState | None, head: Head) -> Program[Published]:
-    """What ``peer`` does to have the table published; without ``txn`` no owner is waited for."""
+    """Publish the table as ``peer``; without ``txn``, it does not wait for owners of commits."""
     ours = frozenset() if txn is None else frozenset([txn.id])
     found = yield from publish_once(peer.context, head, "a", ours)
     assert isinstance(found, Published), found
@@ -52,21 +52,23 @@ def publishing(peer: Peer, txn: TransactionState | None, head: Head) -> Program[
 
 
 def to_its_pause(process: Any) -> Any:
-    """Up to where it would wait for another."""
+    """Run the process until it is about to pause for another process."""
     while not isinstance(process.next, Sleep):
         process.step()
     return process
 
 
 def to_its_end(process: Any) -> tuple[Published, list[Any]]:
-    """Its result, and its requests to the store meanwhile."""
+    """Run the process to its end; return its result, and its requests to the store."""
     asked = []
     while not process.done:
         asked.append(process.step()[0])
     return process.finish(), [one for one in asked if not isinstance(one, Sleep)]
 
 
-def test_the_owner_of_the_first_publishes_at_once_what_came_behind_it(lake: MemoryLake) -> None:
+def test_the_owner_of_the_first_commit_publishes_also_later_commits_at_once(
+    lake: MemoryLake,
+) -> None:
     (first, mine), _ = decided(lake, 7), decided(lake, 8)
     head, began = head_of(lake), lake.world.now
     first.asked.clear()
@@ -76,7 +78,7 @@ def test_the_owner_of_the_first_publishes_at_once_what_came_behind_it(lake: Memo
     assert len(first.asked_for(Put, LOG)) == 1
 
 
-def test_a_later_publisher_finds_the_entry_and_makes_none(lake: MemoryLake) -> None:
+def test_a_later_publisher_finds_the_entry_and_writes_none(lake: MemoryLake) -> None:
     (first, mine), (second, its) = decided(lake, 7), decided(lake, 8)
     head = head_of(lake)
     waiting = to_its_pause(second.steps(publishing(second, its, head)))
@@ -88,7 +90,9 @@ def test_a_later_publisher_finds_the_entry_and_makes_none(lake: MemoryLake) -> N
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_a_commit_whose_owner_has_died_is_published_after_some_checks(lake: MemoryLake) -> None:
+def test_a_commit_whose_owner_has_died_is_published_by_another_after_some_checks(
+    lake: MemoryLake,
+) -> None:
     _, (second, its) = decided(lake, 7), decided(lake, 8)
     head, began = head_of(lake), lake.world.now
     second.asked.clear()
@@ -98,7 +102,7 @@ def test_a_commit_whose_owner_has_died_is_published_after_some_checks(lake: Memo
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_an_owner_that_had_time_enough_is_not_waited_for(lake: MemoryLake) -> None:
+def test_a_publisher_does_not_wait_for_an_owner_that_has_had_enough_time(lake: MemoryLake) -> None:
     decided(lake, 7)
     lake.pass_by(5.0)
     second, its = decided(lake, 8)
@@ -117,8 +121,10 @@ def test_a_publisher_without_a_commit_of_its_own_does_not_wait(lake: MemoryLake)
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_once_the_first_is_published_the_second_goes_at_once(lake: MemoryLake) -> None:
-    """The first did not know of it."""
+def test_the_owner_of_the_second_commit_publishes_once_the_first_is_published(
+    lake: MemoryLake,
+) -> None:
+    """The owner of the first commit did not know of the second."""
     first, mine = decided(lake, 7)
     before = head_of(lake)
     second, its = decided(lake, 8)
@@ -147,7 +153,7 @@ def test_a_publisher_that_has_waited_includes_commits_made_meanwhile(lake: Memor
     assert third.asked_for(Put) == []
 
 
-def test_an_entry_of_another_client_is_read_as_before(lake: MemoryLake) -> None:
+def test_a_publisher_that_has_waited_continues_after_a_foreign_entry(lake: MemoryLake) -> None:
     decided(lake, 7)
     second, its = decided(lake, 8)
     waiting = to_its_pause(second.steps(publishing(second, its, head_of(lake))))
@@ -157,7 +163,9 @@ def test_an_entry_of_another_client_is_read_as_before(lake: MemoryLake) -> None:
     assert lake.ids("a") == [0, 1, 7, 8, 9]
 
 
-def test_without_an_end_of_looking_a_dead_owner_would_be_waited_for(lake: MemoryLake) -> None:
+def test_a_planted_bug_without_a_limit_of_checks_waits_for_a_dead_owner_forever(
+    lake: MemoryLake,
+) -> None:
     _, (second, its) = decided(lake, 7), decided(lake, 8)
     waiting = second.steps(publishing(second, its, head_of(lake)))
     with PLANTED["only_owners_publish"].plant():

@@ -1,4 +1,4 @@
-"""Each table's ``lake.json``: names noted in it, and claims that were lost."""
+"""Each table's claim, ``lake.json``: the names noted in it, and claims that were lost."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def restored(peer: Peer) -> list[str]:
     return [f"{one.severity} {one.table}" for one in peer.run(restore_claims(peer.context, head))]
 
 
-def test_a_claim_that_is_missing_is_put_back_and_then_left_alone(
-    lake: MemoryLake, peer: Peer
-) -> None:
+def test_a_missing_claim_is_written_again_once(lake: MemoryLake, peer: Peer) -> None:
     before = claim(lake)
     lake.store.delete(lake_key("a"))
     assert restored(peer) == ["note a"]
@@ -54,13 +52,15 @@ def test_a_claim_of_another_lake_is_never_replaced(lake: MemoryLake, peer: Peer)
     assert claim(lake) == other
 
 
-def test_a_damaged_claim_is_an_error_and_no_end_of_the_rest(lake: MemoryLake, peer: Peer) -> None:
+def test_a_damaged_claim_is_reported_and_other_claims_are_still_restored(
+    lake: MemoryLake, peer: Peer
+) -> None:
     lake.store.put(lake_key("a"), b"torn", ANY)
     lake.store.delete(lake_key("b"))
     assert restored(peer) == ["error a", "note b"]
 
 
-def test_a_table_that_is_released_meanwhile_is_not_claimed_again(
+def test_a_table_that_is_unregistered_meanwhile_is_not_claimed_again(
     lake: MemoryLake, peer: Peer
 ) -> None:
     lake.store.delete(lake_key("a"))
@@ -78,7 +78,7 @@ def named(lake: MemoryLake, name: str) -> None:
     peer.run(register(peer.context, {name: "a"}, {name: name}))
 
 
-def test_names_are_noted_for_the_day_that_head_is_lost(lake: MemoryLake) -> None:
+def test_the_names_of_a_table_are_noted_in_its_claim(lake: MemoryLake) -> None:
     for name in ("orders", "sales"):
         named(lake, name)
     found = claim(lake)
@@ -102,7 +102,7 @@ def test_a_slow_client_does_not_overwrite_newer_names_in_a_claim(
     assert found.aliases == tuple(lake.head.names)
 
 
-def test_nothing_fails_by_a_name_that_can_not_be_noted(lake: MemoryLake, peer: Peer) -> None:
+def test_a_failure_to_note_a_name_in_a_claim_raises_no_error(lake: MemoryLake, peer: Peer) -> None:
     peer.instead("lake.json", lv.StoreError("no right"), verb=Get)
     peer.run(note_names(peer.context, ["a"]))
     assert decode("a", lake.store.objects[lake_key("a")].body, LakeFile).aliases == ()

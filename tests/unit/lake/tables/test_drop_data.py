@@ -1,4 +1,4 @@
-"""The data of a dropped table is deleted, and its path is not used again at once."""
+"""The data of a dropped table is deleted; only later its path can be used again."""
 
 from __future__ import annotations
 
@@ -43,29 +43,33 @@ def cleaned(peer: Peer, *, dry_run: bool = False) -> list[Finding]:
     return peer.run(clean_emptied(peer.context, head, peer.context.now_ms(), dry_run=dry_run))
 
 
-def test_all_of_it_goes_and_the_newest_of_its_log_before_the_rest(
+def test_deleting_the_data_of_a_table_deletes_the_newest_log_entries_first(
     lake: MemoryLake, peer: Peer
 ) -> None:
-    """A reader in between sees an old state of the table, or none, and never half of one."""
+    """A reader meanwhile sees an old state of the table, or no table, and never half of a state."""
     dropped(peer)
     peer.run(delete_data(peer.context, "a"))
     assert lake.keys("a/") == []
     assert lake.keys("b/") != []
     entries = peer.asked_for(DeleteObject, "_delta_log")
     assert list(entries) == sorted(entries, reverse=True)
-    # The claim last: with it alone the deletion can be finished outside of the root.
+    # The claim last: it is needed to finish the deletion of a table outside the root.
     assert peer.asked_for(DeleteObject)[-2:] == [entries[-1], "a/_lakevilla/lake.json"]
     assert not peer.run(is_half_deleted(peer.context, "a"))
 
 
-def test_a_table_that_is_in_the_lake_keeps_its_data(lake: MemoryLake, peer: Peer) -> None:
+def test_delete_data_is_refused_for_a_table_that_is_in_the_lake(
+    lake: MemoryLake, peer: Peer
+) -> None:
     before = lake.keys("a/")
     with pytest.raises(lv.InvalidOperation, match="its data stays"):
         peer.run(delete_data(peer.context, "a"))
     assert lake.keys("a/") == before
 
 
-def test_head_says_so_before_the_first_object_goes(lake: MemoryLake, peer: Peer) -> None:
+def test_head_marks_a_table_as_emptying_before_its_first_object_is_deleted(
+    lake: MemoryLake, peer: Peer
+) -> None:
     dropped(peer)
     steps = peer.steps(delete_data(peer.context, "a")).until("a/", DeleteObject)
     state = lake.head.tables["a"]
@@ -103,9 +107,7 @@ def test_pending_commits_are_not_published_into_an_emptied_directory(
     assert lake.keys("a/") == []
 
 
-def test_a_name_is_not_used_again_before_nothing_can_be_under_way(
-    lake: MemoryLake, peer: Peer
-) -> None:
+def test_a_path_is_reusable_only_after_reuse_after_seconds(lake: MemoryLake, peer: Peer) -> None:
     emptied(peer)
     with pytest.raises(lv.TableExists, match="reuse_after_seconds"):
         peer.run(make_free(peer.context, "a"))
@@ -113,7 +115,7 @@ def test_a_name_is_not_used_again_before_nothing_can_be_under_way(
     assert not peer.run(make_free(peer.context, "a"))
 
 
-def test_a_late_entry_of_the_old_table_is_deleted_and_begins_the_time_again(
+def test_a_late_log_entry_in_an_emptied_directory_is_deleted_and_restarts_the_waiting_time(
     lake: MemoryLake, peer: Peer
 ) -> None:
     emptied(peer)
@@ -144,7 +146,7 @@ def test_gc_finishes_a_deletion_whose_client_has_died(lake: MemoryLake, peer: Pe
     assert lake.keys("a/") == []
 
 
-def test_a_table_inside_of_it_keeps_its_files(lake: MemoryLake, peer: Peer) -> None:
+def test_a_table_inside_a_deleted_table_keeps_its_files(lake: MemoryLake, peer: Peer) -> None:
     inner = [f"a/inner/{key.removeprefix('b/')}" for key in lake.keys("b/")]
     for key in inner:
         source = key.replace("a/inner/", "b/")

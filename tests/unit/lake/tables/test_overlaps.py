@@ -1,4 +1,4 @@
-"""A table has a directory of its own: none within another, and none around one."""
+"""A table has its own directory: no table may be inside another one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EMPTIED = TableState("id", 0, dropped=True, emptied_ms=1)
         (head_with(sales2=LIVE), "sales", None),
     ],
 )
-def test_locations_in_the_way_of_tables_in_head_are_refused(
+def test_a_location_inside_or_around_a_table_of_head_is_refused(
     head: Head, location: str, why: str | None
 ) -> None:
     found = outcome(in_the_way(location, head))
@@ -65,7 +65,7 @@ def test_locations_in_the_way_of_tables_in_head_are_refused(
         ("y/part-0.parquet", "x", None),
     ],
 )
-def test_locations_in_the_way_of_objects_in_the_store_are_refused(
+def test_a_location_inside_or_around_tables_or_lakes_in_the_store_is_refused(
     key: str, location: str, why: str | None
 ) -> None:
     lake = MemoryLake(warm=False)
@@ -79,7 +79,7 @@ def test_locations_in_the_way_of_objects_in_the_store_are_refused(
         lake.peer().run(program)
 
 
-def test_tables_within_are_known_by_their_logs_and_by_head() -> None:
+def test_nested_tables_are_found_by_their_logs_and_by_head() -> None:
     keys = [f"a/{ENTRY}", f"a/b/{ENTRY}", "a/c/metadata/version-hint.text", "a/d/part-0.parquet"]
     found = nested_tables("a", keys, head_with(a__e=DROPPED, f=LIVE))
     assert found == ("a/b", "a/c", "a/e")
@@ -97,13 +97,13 @@ def test_tables_within_are_known_by_their_logs_and_by_head() -> None:
         ("a/_lakevilla/branches/1/HEAD.json", None),
     ],
 )
-def test_a_lake_below_a_place_is_known_by_its_head_and_its_claims(
+def test_another_lake_inside_a_directory_is_found_by_its_head_or_its_claims(
     key: str, place: str | None
 ) -> None:
     assert other_lakes("a", [key, "a/part-0.parquet"]) == (() if place is None else (place,))
 
 
-def test_the_table_around_is_the_innermost_that_is_live() -> None:
+def test_outer_table_returns_the_innermost_live_table_around_a_location() -> None:
     assert outer_paths("a/b/c") == ["a/b", "a"]
     assert outer_table("a/b/c", head_with(a=LIVE, a__b=DROPPED)) == "a"
     assert outer_table("a/b/c", None) is None

@@ -1,4 +1,4 @@
-"""Tables come into the map of a lake, under names, and go out of it."""
+"""Tables are registered in a lake's map, under names, and unregistered."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def registered(peer: Peer, **names: str) -> None:
     peer.run(register(peer.context, names, {name: name for name in names}))
 
 
-def test_all_come_in_with_one_replacement_at_the_versions_found(
+def test_all_given_tables_are_registered_in_one_replacement_at_their_present_versions(
     lake: MemoryLake, peer: Peer
 ) -> None:
     registered(peer, a="a", b="b")
@@ -37,14 +37,16 @@ def test_all_come_in_with_one_replacement_at_the_versions_found(
     assert lake.head.commits[-1].kind == "register"
 
 
-def test_twice_is_once(lake: MemoryLake, peer: Peer) -> None:
+def test_registering_a_table_twice_changes_nothing(lake: MemoryLake, peer: Peer) -> None:
     registered(peer, orders="a")
     before = lake.head
     registered(lake.peer(), orders="a")
     assert lake.head == before
 
 
-def test_a_name_that_stands_for_another_table_is_refused(lake: MemoryLake, peer: Peer) -> None:
+def test_a_name_that_is_registered_for_another_table_is_refused(
+    lake: MemoryLake, peer: Peer
+) -> None:
     registered(peer, orders="a")
     before = lake.head
     with pytest.raises(lv.InvalidOperation, match="is registered for a"):
@@ -52,18 +54,20 @@ def test_a_name_that_stands_for_another_table_is_refused(lake: MemoryLake, peer:
     assert lake.head == before
 
 
-def test_a_name_that_could_mean_a_table_under_the_root_is_refused(peer: Peer) -> None:
+def test_a_name_that_is_also_the_path_of_a_table_under_the_root_is_refused(peer: Peer) -> None:
     with pytest.raises(lv.InvalidOperation, match="could mean two tables"):
         registered(peer, b="a")
 
 
-def test_a_place_without_a_table_is_refused_with_the_rest(lake: MemoryLake, peer: Peer) -> None:
+def test_registering_a_place_without_a_table_is_refused_with_all_other_tables(
+    lake: MemoryLake, peer: Peer
+) -> None:
     with pytest.raises(lv.TableNotFound):
         registered(peer, a="a", c="c")
     assert lake.keys("_lakevilla") == []
 
 
-def test_a_table_of_another_lake_is_refused(lake: MemoryLake, peer: Peer) -> None:
+def test_registering_a_table_of_another_lake_is_refused(lake: MemoryLake, peer: Peer) -> None:
     theirs = LakeFile(1, "n", "another", "elsewhere")
     lake.store.put(lake_key("a"), encode(theirs), ANY)
     with pytest.raises(lv.InvalidOperation, match="belongs to the lake at elsewhere"):
@@ -71,7 +75,7 @@ def test_a_table_of_another_lake_is_refused(lake: MemoryLake, peer: Peer) -> Non
     assert "a" not in lake.head.tables
 
 
-def test_a_table_registered_under_another_name_keeps_its_path_as_a_name(
+def test_a_table_registered_under_a_second_name_keeps_its_path_as_a_name(
     lake: MemoryLake, peer: Peer
 ) -> None:
     registered(peer, a="a")
@@ -79,7 +83,9 @@ def test_a_table_registered_under_another_name_keeps_its_path_as_a_name(
     assert dict(lake.head.names) == {"a": "a", "orders": "a"}
 
 
-def test_with_its_last_name_it_goes_and_is_published_first(lake: MemoryLake, peer: Peer) -> None:
+def test_unregistering_the_last_name_publishes_and_then_removes_the_table(
+    lake: MemoryLake, peer: Peer
+) -> None:
     registered(peer, a="a")
     registered(peer, orders="a")
     lake.peer().decide("a", 7)
@@ -118,7 +124,9 @@ def test_a_table_registered_again_keeps_its_rows_and_takes_commits(
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_a_change_of_head_is_made_again_on_each_newer_one(lake: MemoryLake, peer: Peer) -> None:
+def test_a_change_of_head_is_computed_again_on_each_newer_head(
+    lake: MemoryLake, peer: Peer
+) -> None:
     registered(peer, a="a")
     seen: list[int] = []
 
@@ -135,7 +143,7 @@ def test_a_change_of_head_is_made_again_on_each_newer_one(lake: MemoryLake, peer
     assert len(lake.head.tables["a"].pending) == 1, "what came first is in it"
 
 
-def test_a_lake_that_was_copied_here_is_not_written() -> None:
+def test_a_lake_that_was_copied_elsewhere_refuses_writes() -> None:
     lake = MemoryLake()
     peer = lake.peer()
     peer.context.root = "elsewhere"

@@ -1,4 +1,4 @@
-"""Garbage collection: HEAD fences dead transactions, and then their objects are deleted."""
+"""Garbage collection: it fences dead transactions in HEAD, and then deletes their objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def peer(lake: MemoryLake) -> Peer:
 
 
 def left_behind(lake: MemoryLake) -> tuple[list[str], Peer, object]:
-    """The objects that a client has uploaded before it stopped, and the client."""
+    """Upload the objects of a client that stops before its commit; return them and the client."""
     before = set(lake.keys(""))
     slow = lake.peer()
     txn = slow.appending("a", 7)
@@ -31,7 +31,7 @@ def left_behind(lake: MemoryLake) -> tuple[list[str], Peer, object]:
 
 
 def go_on(lake: MemoryLake, number: int = 8) -> None:
-    """A commit after that: transactions that were decided by then are in HEAD."""
+    """Commit later, so that transactions decided before are in HEAD."""
     other = lake.peer()
     other.commit(other.appending("a", number))
 
@@ -64,7 +64,7 @@ def test_gc_fences_a_transaction_that_is_too_old_and_deletes_its_files(
     assert lake.ids("a") == [0, 1, 8]
 
 
-def test_gc_keeps_files_that_a_lost_head_may_have_decided_until_the_lake_continues(
+def test_gc_keeps_files_that_a_lost_head_may_have_decided_until_the_next_commit(
     lake: MemoryLake, peer: Peer
 ) -> None:
     files, _, _ = left_behind(lake)
@@ -77,7 +77,7 @@ def test_gc_keeps_files_that_a_lost_head_may_have_decided_until_the_lake_continu
     assert not set(files) & set(lake.keys(""))
 
 
-def test_head_moves_before_anything_is_deleted(lake: MemoryLake, peer: Peer) -> None:
+def test_gc_replaces_head_before_it_deletes_anything(lake: MemoryLake, peer: Peer) -> None:
     left_behind(lake)
     go_on(lake)
     grow_old(lake)
@@ -92,7 +92,7 @@ def test_head_moves_before_anything_is_deleted(lake: MemoryLake, peer: Peer) -> 
     assert Put not in verbs[verbs.index(DeleteObject) :]
 
 
-def test_gc_deletes_nothing_where_head_can_not_be_moved(lake: MemoryLake, peer: Peer) -> None:
+def test_gc_deletes_nothing_if_head_can_not_be_replaced(lake: MemoryLake, peer: Peer) -> None:
     files, _, _ = left_behind(lake)
     grow_old(lake)
     peer.instead("HEAD", lv.StoreError("no right"))
@@ -102,7 +102,7 @@ def test_gc_deletes_nothing_where_head_can_not_be_moved(lake: MemoryLake, peer: 
     assert peer.asked_for(DeleteObject) == []
 
 
-def test_a_dry_run_reports_the_same_and_writes_nothing(lake: MemoryLake, peer: Peer) -> None:
+def test_a_dry_run_of_gc_reports_the_same_and_writes_nothing(lake: MemoryLake, peer: Peer) -> None:
     left_behind(lake)
     grow_old(lake)
     before, objects = lake.head, lake.keys("")
@@ -114,9 +114,7 @@ def test_a_dry_run_reports_the_same_and_writes_nothing(lake: MemoryLake, peer: P
     assert {one.key for one in dry.findings} == {one.key for one in report.findings}
 
 
-def test_decided_commits_that_are_not_published_yet_keep_all_they_need(
-    lake: MemoryLake, peer: Peer
-) -> None:
+def test_gc_keeps_all_objects_that_unpublished_commits_need(lake: MemoryLake, peer: Peer) -> None:
     lake.peer().decide("a", 7)
     grow_old(lake)
     peer.run(gc(peer.context))
@@ -124,7 +122,7 @@ def test_decided_commits_that_are_not_published_yet_keep_all_they_need(
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_the_record_of_a_transaction_that_is_too_old_is_deleted(
+def test_gc_deletes_the_record_of_a_transaction_that_is_too_old(
     lake: MemoryLake, peer: Peer
 ) -> None:
     owner = lake.peer()

@@ -1,4 +1,4 @@
-"""The upkeep of a lake: due tasks, the maintainer that does them, and its requests."""
+"""The upkeep of a lake: tasks that are due, the maintainer that does them, and its requests."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def test_an_idle_lake_costs_at_most_three_requests_a_task(lake: MemoryLake) -> N
         peer = lake.peer()
         report = works(peer, task)
         assert "not due" in notes(report)[task]
-        assert len(peer.asked) == 2, peer.asked  # HEAD and the record
+        assert len(peer.asked) == 2, peer.asked  # the requests for HEAD and the record
 
 
-def test_a_task_that_is_due_costs_three_requests_besides_its_work(lake: MemoryLake) -> None:
+def test_a_due_task_costs_three_requests_for_its_record_besides_its_work(lake: MemoryLake) -> None:
     peer = lake.peer()
     works(peer, "checkpoint")
     asked = [str(getattr(one, "key", "")) for one in peer.asked]
@@ -78,7 +78,7 @@ def test_a_table_with_many_small_files_is_optimized_and_one_with_few_is_not(
     assert lake.version("b") == 11
 
 
-def test_tables_not_written_since_are_not_checked_again_for_a_day(lake: MemoryLake) -> None:
+def test_optimize_checks_a_table_again_only_after_a_commit_or_a_day(lake: MemoryLake) -> None:
     works(lake.peer(), "optimize")
     fill(lake, "a", 1)
     peer = lake.peer()
@@ -88,7 +88,7 @@ def test_tables_not_written_since_are_not_checked_again_for_a_day(lake: MemoryLa
     assert not any(key.startswith(("b/", "c/")) for key in asked)
     lake.pass_by(DAY)
     peer = lake.peer()
-    works(peer, "optimize")  # others may have written without HEAD's knowledge
+    works(peer, "optimize")  # other clients may have written without HEAD's knowledge
     assert any(str(getattr(one, "prefix", "")).startswith("b/") for one in peer.asked)
 
 
@@ -104,13 +104,13 @@ def test_vacuum_and_gc_are_done_once_a_day(lake: MemoryLake) -> None:
     assert not any("not due" in text for text in notes(works(lake.peer(), "vacuum", "gc")).values())
 
 
-def test_a_vacuum_that_finds_nothing_moves_no_head(lake: MemoryLake) -> None:
+def test_a_vacuum_that_finds_nothing_does_not_replace_head(lake: MemoryLake) -> None:
     before = lake.replacements()
     assert notes(works(lake.peer(), "vacuum"))["vacuum"] == "nothing to do"
     assert lake.replacements() == before
 
 
-def test_files_past_their_retention_go(lake: MemoryLake) -> None:
+def test_vacuum_deletes_files_past_their_retention(lake: MemoryLake) -> None:
     fill(lake, "a", 49)
     works(lake.peer(), "optimize")
     lake.pass_by(8 * DAY)
@@ -128,28 +128,28 @@ def test_maintain_stops_when_its_time_is_over_and_continues_there_next_time(
     program = maintain(peer.context, ["optimize"], stops=lambda: next(rounds))
     assert notes(peer.run(program))["optimize"].endswith("stopped behind table a")
     assert [lake.version(table) for table in "abc"] == [51, 50, 50]
-    fill(lake, "a", 50)  # behind where it goes on: looked at in the next round
+    fill(lake, "a", 50)  # a table before the place to continue: handled in the next round
     works(lake.peer(), "optimize")
     assert [lake.version(table) for table in "abc"] == [101, 51, 51]
     works(lake.peer(), "optimize")
     assert [lake.version(table) for table in "abc"] == [102, 51, 51]
 
 
-def test_with_no_time_nothing_begins(lake: MemoryLake) -> None:
+def test_maintain_without_time_begins_no_task(lake: MemoryLake) -> None:
     report = works(lake.peer(), budget_seconds=0.0)
     assert set(notes(report)) == set(TASKS)
     assert not lake.keys("_lakevilla/maintenance/")
 
 
 def held(lake: MemoryLake, task: str = "gc") -> tuple[Peer, Lease]:
-    """A maintainer that works on a task."""
+    """Return a maintainer that has the lease on a task."""
     peer = lake.peer()
     found = peer.run(take(peer.context, task, "somebody", peer.run(look(task))))
     assert found is not None
     return peer, found
 
 
-def test_a_dead_maintainer_is_waited_for_about_one_lease(lake: MemoryLake) -> None:
+def test_maintain_waits_about_one_lease_for_a_dead_maintainer(lake: MemoryLake) -> None:
     held(lake)
     began = lake.world.now
     peer = lake.peer()
@@ -159,7 +159,7 @@ def test_a_dead_maintainer_is_waited_for_about_one_lease(lake: MemoryLake) -> No
     assert lease_seconds <= lake.world.now - began <= 1.5 * lease_seconds
 
 
-def test_a_maintainer_at_work_is_left_alone(
+def test_maintain_leaves_a_task_to_a_maintainer_that_renews_its_lease(
     lake: MemoryLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, lease_of = held(lake)
@@ -179,7 +179,9 @@ def test_a_maintainer_at_work_is_left_alone(
     assert lake.replacements() == before
 
 
-def test_a_lease_is_renewed_while_it_is_held_and_given_back(lake: MemoryLake) -> None:
+def test_a_task_lease_is_renewed_while_the_task_runs_and_released_after_it(
+    lake: MemoryLake,
+) -> None:
     simulation = lake.world
     beat: list[str] = []
 
@@ -204,7 +206,7 @@ def ended(message: str) -> lease.TaskResult:
     return lease.TaskResult("lake", 1, 1, True, message, "x", 0)
 
 
-def test_a_maintainer_that_ends_late_overwrites_no_record(lake: MemoryLake) -> None:
+def test_a_maintainer_that_has_lost_its_lease_overwrites_no_record(lake: MemoryLake) -> None:
     first, late = held(lake)
     lake.pass_by(100)
     works(lake.peer(), "gc")
@@ -213,29 +215,29 @@ def test_a_maintainer_that_ends_late_overwrites_no_record(lake: MemoryLake) -> N
     assert lake.peer().run(look("gc")).record == record
 
 
-def test_a_renewal_on_its_way_does_not_keep_a_lease(lake: MemoryLake) -> None:
+def test_a_renewal_in_flight_does_not_keep_an_ended_lease(lake: MemoryLake) -> None:
     peer, mine = held(lake)
     steps = peer.steps(mine.renew())
-    steps.step()  # it has landed, and its answer is on the way
+    steps.step()  # it is stored, and its response is on the way
     peer.run(mine.end(ended("done")))
     record = lake.peer().run(look("gc")).record
     assert (record.owner, record.result and record.result.message) == ("", "done")
 
 
-def test_a_record_that_cannot_be_read_is_made_again(lake: MemoryLake) -> None:
+def test_an_unreadable_task_record_is_replaced(lake: MemoryLake) -> None:
     lake.store.apply(Put(task_key("gc"), b"{", ANY))
     assert works(lake.peer(), "gc").ok
     assert lake.peer().run(look("gc")).record.result is not None
 
 
-def test_a_record_of_a_newer_lakevilla_is_left_alone(lake: MemoryLake) -> None:
+def test_a_task_record_of_a_newer_lakevilla_is_not_changed(lake: MemoryLake) -> None:
     lake.store.apply(Put(task_key("gc"), encode(TaskRecord(99, "n")), ANY))
     report = works(lake.peer(), "gc", "recover")
     assert [one.kind for one in report.findings] == ["unsupported_format", "recover"]
     assert report.ok
 
 
-def test_gc_leaves_the_records(lake: MemoryLake) -> None:
+def test_gc_keeps_the_records_of_maintenance_tasks(lake: MemoryLake) -> None:
     works(lake.peer())
     before = lake.keys("_lakevilla/maintenance/")
     lake.pass_by(30 * DAY)
@@ -244,7 +246,7 @@ def test_gc_leaves_the_records(lake: MemoryLake) -> None:
     assert len(before) == len(TASKS)
 
 
-def test_one_table_that_is_damaged_holds_up_no_other(lake: MemoryLake) -> None:
+def test_a_damaged_table_does_not_stop_the_upkeep_of_other_tables(lake: MemoryLake) -> None:
     fill(lake, "b", 49)
     lake.store.apply(Put("a/_delta_log/00000000000000000001.json", b"{", ANY))
     report = works(lake.peer(), "optimize")
@@ -253,7 +255,7 @@ def test_one_table_that_is_damaged_holds_up_no_other(lake: MemoryLake) -> None:
     assert lake.version("b") == 51
 
 
-def test_maintain_works_without_a_lease_where_nothing_can_be_replaced() -> None:
+def test_maintain_works_without_leases_on_a_store_that_can_not_replace_objects() -> None:
     lake = MemoryLake("a", "b", warm=False)
     lake.store.replaces = False
     fill(lake, "a", 49)

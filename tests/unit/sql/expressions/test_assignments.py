@@ -1,4 +1,4 @@
-"""Targets of assignments: columns, and fields within them; and the values that fit."""
+"""Targets of assignments, which are columns or fields within them, and the values that fit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def exactly(values: dict[str, Any], schema: pa.Schema = TABLE, **options: Any) -
 
 
 def assigned(values: dict[str, Any], row: dict[str, Any], schema: pa.Schema = TABLE) -> Any:
-    """Return what the row has in the columns that are set, bound twice."""
+    """Return the row's values of the assigned columns, after binding twice."""
     bound = bind_assignments(exactly(values, schema), schema)
     assert bind_assignments(bound, schema) == bound
     return {name: evaluate(value, row) for name, value in bound.items()}
@@ -63,7 +63,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5
 
 
 @given(st.lists(NAMES, min_size=1, max_size=3))
-def test_a_path_that_is_spelled_is_read_back(path: list[str]) -> None:
+def test_a_column_path_is_unchanged_after_rendering_and_parsing(path: list[str]) -> None:
     assert path_in(spelled(path)) == tuple(path)
 
 
@@ -80,7 +80,7 @@ def test_a_path_that_is_spelled_is_read_back(path: list[str]) -> None:
         ("", None),
     ],
 )
-def test_names_are_taken_apart_at_dots_outside_of_quotes(
+def test_column_names_are_split_at_dots_outside_of_quotes(
     text: str, path: tuple[str, ...] | None
 ) -> None:
     assert path_in(text) == path
@@ -100,11 +100,11 @@ def test_names_are_taken_apart_at_dots_outside_of_quotes(
         ({"s": None}, None),
     ],
 )
-def test_a_struct_is_set_as_a_whole_or_in_part(values: dict[str, Any], s: Any) -> None:
+def test_a_struct_is_assigned_as_a_whole_or_by_field(values: dict[str, Any], s: Any) -> None:
     assert assigned(values, ROW) == {"s": s}
 
 
-def test_a_field_of_a_struct_that_is_null_makes_one_whose_others_are_null() -> None:
+def test_assigning_a_field_of_a_null_struct_makes_a_struct_with_null_in_other_fields() -> None:
     nothing = {**ROW, "s": None}
     assert assigned({"s.a": 7}, nothing)["s"] == {"a": 7, "B": None, "t": None}
     within = assigned({"s.t.u": 7}, nothing)["s"]
@@ -121,7 +121,9 @@ def test_a_field_of_a_struct_that_is_null_makes_one_whose_others_are_null() -> N
         ({"by_number": {1: "a", 2: None}}, [(1, "a"), (2, None)]),
     ],
 )  # fmt: skip
-def test_mappings_are_structs_and_maps_at_every_depth(values: dict[str, Any], row: Any) -> None:
+def test_dicts_are_assigned_as_structs_and_maps_at_every_depth(
+    values: dict[str, Any], row: Any
+) -> None:
     assert list(assigned(values, ROW).values()) == [row]
 
 
@@ -150,13 +152,15 @@ def test_mappings_are_structs_and_maps_at_every_depth(values: dict[str, Any], ro
         ({"k": None}, "column k is NOT NULL"),
     ],
 )
-def test_invalid_assignments_are_refused_by_name(values: dict[str, Any], said: str) -> None:
+def test_invalid_assignments_are_refused_with_their_column(
+    values: dict[str, Any], said: str
+) -> None:
     with pytest.raises(InvalidOperation) as caught:
         exactly(values)
     assert said in str(caught.value)
 
 
-def test_a_column_with_a_dot_in_its_name_is_distinguished_from_a_field() -> None:
+def test_a_column_name_with_a_dot_is_distinguished_from_a_field_of_a_struct() -> None:
     assert set(exactly({"x.y": 1})) == {"x.y"}
     assert set(exactly({"`x.y`": 1})) == set(exactly({'"X.Y"': 1})) == {"x.y"}
     assert set(exactly({"x.z": 1})) == {"x"}
@@ -167,7 +171,7 @@ def test_a_column_with_a_dot_in_its_name_is_distinguished_from_a_field() -> None
     assert assigned({'"x"."z"': 9}, ROW, both) == {"x": {"z": 9}}
 
 
-def test_a_table_in_front_wins_over_a_struct_of_its_name() -> None:
+def test_a_table_name_as_qualifier_wins_over_a_struct_of_the_same_name() -> None:
     schema = pa.schema(
         [("a", pa.int64()), ("t", pa.struct([("a", pa.int64()), ("b", pa.int64())]))]
     )
@@ -196,7 +200,7 @@ def merged(values: dict[str, Expr], source: dict[str, Any], row: dict[str, Any])
     return {name: evaluate(value, both) for name, value in bound.items()}
 
 
-def test_structs_go_by_the_names_of_their_fields_in_any_order_case_and_number() -> None:
+def test_assigned_structs_are_matched_by_field_names_in_any_order_and_case() -> None:
     source = {
         "s": {"T": {"V": 3}, "b": "q"},
         "list": [{"B": "l"}],
@@ -211,7 +215,7 @@ def test_structs_go_by_the_names_of_their_fields_in_any_order_case_and_number() 
     assert merged(values, dict.fromkeys(source), ROW) == dict.fromkeys(source)
 
 
-def test_a_struct_may_keep_what_another_lacks() -> None:
+def test_a_merged_struct_keeps_the_fields_that_the_source_struct_lacks() -> None:
     values: dict[str, Expr] = {"s": filled(Column(("s",), "n"), Column(("s",), "o"))}
     given = {"s": {"T": {"V": 3}, "b": None}}
     assert merged(values, given, ROW)["s"] == {"a": 1, "B": None, "t": {"u": 5, "v": 3}}
@@ -230,13 +234,13 @@ def test_a_struct_with_a_field_that_the_column_lacks_is_refused() -> None:
             exact_assignments({"s": value}, TABLE, schemas, alias="o")
 
 
-def test_an_insert_sets_no_field_by_itself() -> None:
+def test_an_insert_that_sets_a_single_field_is_refused() -> None:
     values: dict[str, Expr] = {"s.a": parse_expression("1")}
     with pytest.raises(InvalidOperation, match=r"an insert sets columns as a whole, and s\.a is"):
         exact_assignments(values, TABLE, {"n": SOURCE, "o": TABLE}, alias="o", inserts=True)
 
 
-def test_an_assignment_keeps_the_fields_that_a_struct_has_got_since() -> None:
+def test_a_stored_field_assignment_keeps_fields_that_were_added_to_the_struct_since() -> None:
     stored = exactly({"s.a": "s.a + 1"})
     place = TABLE.get_field_index("s")
     later = pa.struct([("t", INNER), ("a", pa.int64()), ("B", pa.string()), ("c", pa.bool_())])
@@ -246,7 +250,7 @@ def test_an_assignment_keeps_the_fields_that_a_struct_has_got_since() -> None:
     assert evaluate(value, row) == {"t": None, "a": 2, "B": "x", "c": True}
 
 
-def test_the_operands_of_a_field_are_those_of_its_value_alone() -> None:
+def test_operands_of_a_field_assignment_are_only_those_of_its_value() -> None:
     (constant,) = exactly({"s.a": 1, "s.B": "'x'"}).values()
     assert operands(constant) == ()
     (computed,) = exactly({"s.a": "s.a + k", "s.B": "'x'"}).values()
@@ -256,7 +260,9 @@ def test_the_operands_of_a_field_are_those_of_its_value_alone() -> None:
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4, unique=True))
-def test_types_of_structs_are_read_back_whatever_their_fields_are_called(names: list[str]) -> None:
+def test_struct_type_names_parse_back_to_the_type_whatever_the_field_names(
+    names: list[str],
+) -> None:
     inner = pa.struct([(name, pa.decimal128(5, 2)) for name in names])
     for kind in (inner, pa.list_(inner), pa.map_(pa.string(), pa.struct([("m", inner)]))):
         assert arrow_type(type_name(kind)).equals(kind)

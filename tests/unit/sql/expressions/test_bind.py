@@ -1,4 +1,6 @@
-"""Names become exact columns, types are made equal without loss or refused."""
+"""Binding: names become columns of the schema, and types are made equal without loss, or
+refused.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def bound(sql: str, **params: Any) -> Expr:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(any_tree())
-def test_binding_twice_changes_nothing(tree: Expr) -> None:
+def test_binding_twice_gives_the_same_expression(tree: Expr) -> None:
     try:
         once = bind(tree, SCHEMA, predicate=False)
     except InvalidOperation:
@@ -61,7 +63,7 @@ def test_binding_twice_changes_nothing(tree: Expr) -> None:
     assert type_of(once, SCHEMA) == type_of(tree, SCHEMA)
 
 
-def test_names_are_found_without_regard_to_case() -> None:
+def test_column_names_are_found_in_any_case() -> None:
     assert bound("ID = 1") == Call("=", (Column(("Id",)), Literal("integer", "1")))
     assert bound("ST.city = 'x'") == Call("=", (Column(("st", "City")), Literal("string", "x")))
     assert bound("name2 = NAME2") == Call("=", (Column(("name2",)), Column(("NAME2",))))
@@ -100,7 +102,7 @@ def test_names_are_found_without_regard_to_case() -> None:
          " * price * price * price * price * price * price > 1", "out of range"),
     ],
 )  # fmt: skip
-def test_expressions_whose_types_do_not_fit_are_refused_with_the_reason(
+def test_expressions_with_incompatible_types_are_refused_with_the_reason(
     sql: str, named: str
 ) -> None:
     with pytest.raises(InvalidOperation) as caught:
@@ -126,12 +128,12 @@ def test_expressions_whose_types_do_not_fit_are_refused_with_the_reason(
         ("id in (1, null)", "id in (cast(1 as integer), cast(null as integer))"),
     ],
 )
-def test_constants_take_the_columns_type(sql: str, other: str) -> None:
+def test_constants_take_the_type_of_the_compared_column(sql: str, other: str) -> None:
     assert bound(sql) == bind(parse_predicate(other), PLAIN)
     assert Cast not in {type(arg) for arg in getattr(bound(sql), "args", ())}
 
 
-def test_a_value_computed_of_a_timestamp_without_zone_can_be_assigned_to_either_kind() -> None:
+def test_a_timestamp_computed_without_a_zone_can_be_assigned_to_both_timestamp_types() -> None:
     written = parse_predicate("timestamp '2024-01-02' + interval 1 hour = at").args[0]
     found = bind_assignments({"at": written, "local": written}, PLAIN)
     assert found["at"] == Literal("timestamp", "2024-01-02 01:00:00Z")
@@ -146,11 +148,11 @@ def test_a_value_computed_of_a_timestamp_without_zone_can_be_assigned_to_either_
         ("day - id + 1 > day", "date_add(date_sub(day, id), 1) > day"),
     ],
 )
-def test_a_whole_number_added_to_a_date_is_days(sql: str, other: str) -> None:
+def test_adding_a_whole_number_to_a_date_adds_days(sql: str, other: str) -> None:
     assert bound(sql) == bound(other)
 
 
-def test_constants_that_do_not_fit_widen_the_column() -> None:
+def test_a_constant_out_of_range_widens_the_compared_column() -> None:
     assert bound("tiny < 300") == Call(
         "<", (Cast(Column(("tiny",)), "long"), Literal("long", "300"))
     )
@@ -158,7 +160,7 @@ def test_constants_that_do_not_fit_widen_the_column() -> None:
     assert evaluate(bound("tiny > 1.5"), {"tiny": 1}) is False
 
 
-def test_datetimes_belong_to_columns_of_their_kind() -> None:
+def test_a_datetime_parameter_fits_only_a_column_with_the_same_use_of_zones() -> None:
     aware, naive = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1)
     bound("at = :t", t=aware)
     bound("local = :t", t=naive)
@@ -167,7 +169,7 @@ def test_datetimes_belong_to_columns_of_their_kind() -> None:
             bound(sql, t=value)
 
 
-def test_merge_columns_carry_their_alias() -> None:
+def test_columns_of_a_merge_are_bound_with_the_alias_of_their_table() -> None:
     source = pa.schema([("id", pa.int64()), ("extra", pa.string())])
     schemas = {"source": source, "target": PLAIN}
     on = bind(parse_predicate("SOURCE.id = target.ID and extra = 'x'"), schemas)
@@ -182,7 +184,7 @@ def assigned(**values: str) -> dict[str, Expr]:
     return bind_assignments(trees, PLAIN)
 
 
-def test_assignments_are_cast_and_checked_when_computed() -> None:
+def test_assigned_values_are_cast_to_the_column_and_checked_when_computed() -> None:
     found = assigned(TINY="id + 1", price="price * 1.5", at="day", x="1", tags="array(1, null)")
     assert list(found) == ["tiny", "price", "at", "x", "tags"]
     for name, tree in found.items():
@@ -209,7 +211,9 @@ def test_assignments_are_cast_and_checked_when_computed() -> None:
         ({"local": "at"}, "timestamp_ntz"),
     ],
 )
-def test_assignments_that_do_not_fit_are_refused(values: dict[str, str], named: str) -> None:
+def test_assignments_with_incompatible_types_are_refused(
+    values: dict[str, str], named: str
+) -> None:
     with pytest.raises(InvalidOperation) as caught:
         assigned(**values)
     assert named in str(caught.value)
@@ -220,7 +224,7 @@ def test_assignments_that_do_not_fit_are_refused(values: dict[str, str], named: 
     ["boolean", "byte", "long", "decimal(38,0)", "timestamp_ntz", "array<map<string,date>>",
      "struct<a:long,b:struct<c:array<decimal(3,1)>>>"],
 )  # fmt: skip
-def test_type_names_read_back(name: str) -> None:
+def test_type_names_are_unchanged_after_parsing_and_rendering(name: str) -> None:
     assert type_name(arrow_type(name)) == name
 
 
@@ -237,12 +241,14 @@ def test_type_names_read_back(name: str) -> None:
         (("string", "long"), None),
     ],
 )
-def test_common_types(types: tuple[str, str], met: str | None) -> None:
+def test_two_types_have_the_expected_common_type_or_none(
+    types: tuple[str, str], met: str | None
+) -> None:
     assert common_type(*types) == met
     assert common_type(*reversed(types)) == met
 
 
-def test_functions_have_a_reference_a_rendering_and_a_place_in_the_documentation() -> None:
+def test_every_function_has_a_reference_a_duckdb_template_and_documentation() -> None:
     page = Path(__file__).parents[4] / "docs" / "expressions.md"
     assert documentation() in page.read_text(encoding="utf-8")
     assert set(FUNCTIONS) == set(reference._LAZY) | set(reference._STRICT)
@@ -254,20 +260,22 @@ def test_functions_have_a_reference_a_rendering_and_a_place_in_the_documentation
     ["name = open_", "open_ <> name", 'name = "open_"', "name in ('a', open_)", "day = open_",
      "name like open_", "starts_with(name, open_)", "case when name = open_ then true end"],
 )  # fmt: skip
-def test_text_without_its_quotes_is_refused_with_how_text_is_written(sql: str) -> None:
+def test_text_without_quotes_is_refused_and_the_error_shows_the_quotes(sql: str) -> None:
     with pytest.raises(InvalidOperation) as caught:
         bind(parse_expression(sql), PLAIN, predicate=False)
     assert "there is no column open_" in str(caught.value)
     assert "text is written 'open_', in single quotes" in str(caught.value)
 
 
-def test_an_assignment_of_text_without_quotes_is_refused_so_too() -> None:
+def test_an_assignment_of_text_without_quotes_is_refused_and_the_error_shows_the_quotes() -> None:
     with pytest.raises(InvalidOperation, match="text is written 'open_'"):
         assigned(name="open_")
 
 
 @pytest.mark.parametrize("sql", ["id = open_", "name = st.open_", "open_ is null"])
-def test_quotes_are_not_spoken_of_where_no_text_belongs(sql: str) -> None:
+def test_an_error_for_an_unknown_column_mentions_quotes_only_where_text_is_possible(
+    sql: str,
+) -> None:
     with pytest.raises(InvalidOperation) as caught:
         bind(parse_expression(sql), PLAIN, predicate=False)
     assert "single quotes" not in str(caught.value)
@@ -278,6 +286,6 @@ def test_quotes_are_not_spoken_of_where_no_text_belongs(sql: str) -> None:
     ["id in (select id from other)", "exists (select 1)", "id = (select max(id) from other)",
      "id = any (select 1)"],
 )  # fmt: skip
-def test_a_subquery_is_sent_to_merge(sql: str) -> None:
+def test_a_subquery_is_refused_with_advice_to_use_merge(sql: str) -> None:
     with pytest.raises(InvalidOperation, match="use merge, whose source may be a query"):
         parse_expression(sql)

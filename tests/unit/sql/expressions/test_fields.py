@@ -1,4 +1,4 @@
-"""Trees that are tied to fields, on schemas with other names, columns and types."""
+"""Expressions tied to field ids, located in schemas with other names, columns and types."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def meant(text: str) -> Expr:
         ("CASE WHEN b > 1 THEN cast(a AS double) ELSE 0 END > 1", None),
     ],
 )
-def test_a_tree_follows_its_fields_to_their_new_names(text: str, on_the_other: str | None) -> None:
+def test_a_tied_expression_follows_its_fields_to_their_new_names(
+    text: str, on_the_other: str | None
+) -> None:
     here = located(meant(text), SWAPPED)
     if on_the_other is not None:
         assert render_sql(here) == render_sql(parse_predicate(on_the_other))
@@ -73,7 +75,7 @@ def test_a_tree_follows_its_fields_to_their_new_names(text: str, on_the_other: s
     assert is_true(bind(here, SWAPPED.schema), row) == is_true(before, old)
 
 
-def test_a_field_that_is_not_there_yet_is_null_and_one_that_is_gone_is_refused() -> None:
+def test_a_field_that_does_not_exist_yet_is_null_and_a_dropped_one_is_refused() -> None:
     older = layout({"a": ("1", LONG)})
     assert is_true(as_of(meant("b IS NULL AND a = 1"), older), {"a": 1})
     assert not is_true(as_of(meant("b = 5"), older), {"a": 1})
@@ -81,15 +83,15 @@ def test_a_field_that_is_not_there_yet_is_null_and_one_that_is_gone_is_refused()
         located(meant("b = 5"), older)
 
 
-def test_a_column_made_again_under_its_name_is_not_found() -> None:
+def test_a_column_created_again_under_its_name_is_not_found() -> None:
     anew = layout({"a": ("1", LONG), "b": ("9", LONG), "s": ("3", {"p": ("9", LONG)})})
     for text in ("b = 5", "s.p = 5"):
         with pytest.raises(InvalidOperation, match="was dropped, or created again"):
             located(meant(text), anew)
 
 
-def test_constants_take_their_meaning_from_the_type_that_a_column_has_by_now() -> None:
-    """A bound tree would cast the wide column to what the narrow one was compared as."""
+def test_constants_in_a_tied_expression_are_typed_by_the_present_type_of_the_column() -> None:
+    """If it had been bound before, a comparison with a widened column would use the narrow type."""
     wide = layout({"a": ("1", pa.float64()), "b": ("2", pa.float64())})
     where = bind(located(meant("a <= 1.6 OR a > 3000000000"), wide), wide.schema)
     found = [x for x in (1.5, 1.7, 1e300, -1e300, None) if is_true(where, {"a": x, "b": 0.0})]
@@ -105,22 +107,22 @@ def test_a_function_of_a_missing_column_makes_no_predicate_true() -> None:
     assert found is None or not is_true(found, {"a": 1})
 
 
-def test_a_tied_tree_is_never_bound_by_its_names() -> None:
+def test_binding_a_tied_expression_that_was_not_located_raises() -> None:
     with pytest.raises(AssertionError, match="not located"):
         bind(meant("a = 5"), SWAPPED.schema)
 
 
-def test_a_tree_without_ids_goes_by_name_as_those_of_earlier_versions_do() -> None:
+def test_an_expression_without_field_ids_as_in_earlier_versions_is_located_by_name() -> None:
     assert located(parse_predicate("a = 5"), SWAPPED) == parse_predicate("a = 5")
 
 
-def test_ids_change_all_at_once() -> None:
+def test_renumbering_replaces_all_field_ids_at_once() -> None:
     moved = {("1",): ("2",), ("2",): ("3",)}
     found = renumbered(meant("a = b"), moved)
     assert found.args == (Column(("a",), None, ("2",)), Column(("b",), None, ("3",)))  # type: ignore[union-attr]
 
 
-def test_the_fields_of_a_table_are_those_that_names_can_reach() -> None:
+def test_fields_lists_all_fields_that_a_name_can_reach() -> None:
     assert list(fields(BEFORE)) == [
         (("a",), ("1",)),
         (("b",), ("2",)),
@@ -132,7 +134,7 @@ def test_the_fields_of_a_table_are_those_that_names_can_reach() -> None:
 # -------------------------------------------------------------- operations
 
 
-def test_an_operation_is_said_in_the_names_of_today() -> None:
+def test_an_operation_gets_the_present_names_of_its_fields() -> None:
     update = Update("t", {"b": parse_expression("a + 1")}, parse_predicate("s.p = 1"))
     now = locate(tie(update, BEFORE, {}), SWAPPED)
     assert now == Update("t", {"a": parse_expression("x + 1")}, parse_predicate("r.q = 1"))
@@ -147,7 +149,9 @@ def test_an_operation_is_said_in_the_names_of_today() -> None:
         {"rename_columns": {"a": "c"}},
     ],
 )
-def test_a_change_of_the_schema_does_not_follow_names(request_: dict[str, Any]) -> None:
+def test_an_alteration_of_a_column_that_another_commit_has_renamed_is_refused(
+    request_: dict[str, Any],
+) -> None:
     alter = tie(Alter("t", request_), BEFORE, {})
     now = locate(alter, BEFORE)
     assert isinstance(now, Alter)
@@ -160,7 +164,7 @@ def test_a_change_of_the_schema_does_not_follow_names(request_: dict[str, Any]) 
     ("sql", "refused"),
     [("SELECT b FROM u", True), ("SELECT 1", False), ("SELECT * FROM u", True)],
 )
-def test_a_query_is_refused_if_a_name_that_it_may_use_means_another_field(
+def test_a_query_is_refused_if_a_name_that_it_may_use_now_means_another_field(
     sql: str, refused: bool
 ) -> None:
     insert = tie(Insert("t", ("a",), QuerySource(sql, {"u": "u"})), BEFORE, {"u": BEFORE})
@@ -173,7 +177,7 @@ def test_a_query_is_refused_if_a_name_that_it_may_use_means_another_field(
         refuse_renamed(insert, "u", other)
 
 
-def test_columns_whose_ids_changed_when_they_were_added_again_are_followed() -> None:
+def test_operations_follow_columns_whose_ids_changed_when_a_redo_added_them_again() -> None:
     empty = layout({"a": ("1", LONG)})
     first = layout({"a": ("1", LONG), "c": ("7", LONG), "d": ("8", LONG)})
     again = layout({"a": ("1", LONG), "e": ("7", LONG), "c": ("8", LONG), "d": ("9", LONG)})
@@ -189,7 +193,7 @@ def test_columns_whose_ids_changed_when_they_were_added_again_are_followed() -> 
     assert outcome(Append("t", ()), empty, first) == Append("t", ())
 
 
-def test_an_id_that_only_pending_commits_knew_counts_only_under_the_same_name() -> None:
+def test_an_id_that_only_pending_commits_had_counts_only_under_the_same_name() -> None:
     seen = layout({"a": ("1", LONG), "c": ("7", LONG), "d": ("8", LONG)})
     now = layout({"b": ("1", LONG), "e": ("7", LONG), "d": ("8", LONG)})
     assert unsettled(layout({"a": ("1", LONG)}), seen, now) == {("7",): REMOVED}

@@ -1,4 +1,6 @@
-"""Looking up each of many columns calls a number of functions that grows with their number."""
+"""Binding assignments to many columns takes a number of calls proportional to the number of
+columns.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +30,6 @@ def _calls(columns: int) -> int:
     return count
 
 
-def test_assigning_each_of_many_columns_reads_each_a_few_times() -> None:
+def test_the_calls_for_assigning_each_column_grow_linearly_with_the_columns() -> None:
     _calls(2)
     assert _calls(400) < 6 * _calls(100)

@@ -1,4 +1,4 @@
-"""SQL text becomes one tree; what the language does not have is refused by name."""
+"""SQL text is parsed into one tree; what the language lacks is refused by name."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def long(value: int) -> Literal:
         ("SUBSTR(a, 2)", Call("substring", (A, long(2)))),
     ],
 )  # fmt: skip
-def test_text_becomes_a_tree(sql: str, tree: Expr) -> None:
+def test_sql_text_is_parsed_into_the_expected_tree(sql: str, tree: Expr) -> None:
     assert parse_expression(sql, now=NOW) == tree
 
 
@@ -107,7 +107,7 @@ def test_text_becomes_a_tree(sql: str, tree: Expr) -> None:
         ("a = '" + "x" * (1 << 20) + "'", "too long"),
     ],
 )
-def test_everything_else_is_refused_by_name(sql: str, named: str) -> None:
+def test_unsupported_sql_is_refused_with_its_name(sql: str, named: str) -> None:
     with pytest.raises(InvalidOperation) as caught:
         parse_expression(sql)
     assert named.lower() in str(caught.value).lower()
@@ -133,7 +133,9 @@ def test_everything_else_is_refused_by_name(sql: str, named: str) -> None:
         "not a is null = b",
     ],
 )
-def test_expressions_that_databases_group_differently_need_parentheses(sql: str) -> None:
+def test_expressions_that_databases_group_differently_are_refused_without_parentheses(
+    sql: str,
+) -> None:
     with pytest.raises(InvalidOperation, match="two ways"):
         parse_expression(sql)
 
@@ -141,7 +143,9 @@ def test_expressions_that_databases_group_differently_need_parentheses(sql: str)
 @pytest.mark.parametrize(
     "sql", ["(a = b) is null", "a = (b is null)", "not a is null", "(not a) = b and c is not null"]
 )
-def test_parentheses_say_what_belongs_together(sql: str) -> None:
+def test_expressions_that_databases_group_differently_are_accepted_with_parentheses(
+    sql: str,
+) -> None:
     parse_expression(sql)
 
 
@@ -154,27 +158,27 @@ def test_parentheses_say_what_belongs_together(sql: str) -> None:
         ("a = timestamp :t", "a = timestamp '2024-01-01 11:00:00.5Z'"),
     ],
 )
-def test_constants_are_put_together(sql: str, same: str) -> None:
+def test_constant_expressions_are_folded(sql: str, same: str) -> None:
     params = {"x": "It's"} if ":x" in sql else {}
     sql = sql.replace(":t", "'2024-01-01 12:00:00.5+01'")
     assert parse_expression(sql, params) == parse_expression(same)
 
 
-def test_a_pattern_of_a_column_is_left_to_be_refused() -> None:
+def test_expressions_that_can_not_be_folded_stay_as_they_are_or_are_refused() -> None:
     assert parse_expression("a like b || '%'") != parse_expression("a like 'b%'")
     with pytest.raises(InvalidOperation, match="2024-01-01-01"):
         parse_expression("cast('2024-01-01-01' as timestamp)")
 
 
 @pytest.mark.parametrize("sql", [None, "", "  \n", "-- nothing", ";"])
-def test_a_predicate_is_required(sql: str | None) -> None:
+def test_an_empty_predicate_is_refused(sql: str | None) -> None:
     with pytest.raises(InvalidOperation):
         parse_predicate(sql)
 
 
 @settings(max_examples=how_many(50, whole=300), deadline=None)
 @given(st.text(alphabet="ab1'\"`()<>=!,.;:-+*/% \n[]{}?$@~|&^#inotandcaselike", max_size=25))
-def test_any_text_gives_a_tree_or_our_error(text: str) -> None:
+def test_arbitrary_text_gives_a_tree_or_invalid_operation(text: str) -> None:
     try:
         tree = parse_expression(text, {}, NOW)
     except InvalidOperation:
@@ -182,7 +186,7 @@ def test_any_text_gives_a_tree_or_our_error(text: str) -> None:
     assert parse_expression(render_sql(tree)) == tree
 
 
-def test_thousands_of_terms_do_not_nest() -> None:
+def test_thousands_of_terms_are_parsed_into_one_level() -> None:
     tree = parse_predicate(" or ".join(f"a = {n}" for n in range(5000)))
     assert isinstance(tree, Call)
     assert len(tree.args) == 5000
@@ -194,18 +198,18 @@ def test_thousands_of_terms_do_not_nest() -> None:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(any_tree())
-def test_rendered_text_reads_back_as_the_same_tree(tree: Expr) -> None:
+def test_rendered_text_is_parsed_back_into_the_same_tree(tree: Expr) -> None:
     assert parse_expression(render_sql(tree)) == tree
     assert msgspec.json.decode(msgspec.json.encode(tree), type=Expr) == tree  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["select", "a b", 'q"u', "b`t", "case", "é", "1a", "date", "left"])
-def test_any_column_name_reads_back(name: str) -> None:
+def test_any_column_name_is_unchanged_after_rendering_and_parsing(name: str) -> None:
     tree = Call("=", (Column((name, name)), long(1)))
     assert parse_expression(render_sql(tree)) == tree
 
 
-def test_parameters_are_typed_and_all_used() -> None:
+def test_parameters_become_typed_constants_and_unused_ones_are_refused() -> None:
     day = date(2024, 1, 2)
     tree = parse_predicate("a = :p and b = :q", {"p": "x' or 1=1 --", "q": day})
     assert columns(tree) == (A, B)
@@ -242,12 +246,12 @@ def test_parameters_are_typed_and_all_used() -> None:
         ("true", "string", "true"),
     ],
 )
-def test_python_values_are_typed(value: Any, type_: str, text: str | None) -> None:
+def test_python_values_become_typed_literals(value: Any, type_: str, text: str | None) -> None:
     assert literal(value) == Literal(type_, text)
 
 
 @pytest.mark.parametrize("value", [object(), Decimal("NaN"), 10**38])
-def test_other_python_values_are_refused(value: Any) -> None:
+def test_unsupported_python_values_are_refused(value: Any) -> None:
     with pytest.raises(InvalidOperation):
         literal(value)
 
@@ -255,13 +259,13 @@ def test_other_python_values_are_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     "word", ["from", "on", "as", "like", "between", "null", "not", "case", "end", "localtime", "in"]
 )
-def test_a_parameter_has_any_name(word: str) -> None:
+def test_any_word_can_be_the_name_of_a_parameter(word: str) -> None:
     sql = f"a = :{word} and not (b in (:{word}, 1) or case when a = 1 then :{word} end)"
     plain = sql.replace(f":{word}", ":p")
     assert parse_predicate(sql, {word: True}) == parse_predicate(plain, {"p": True})
 
 
-def test_assignments_take_sql_and_values() -> None:
+def test_assignments_accept_sql_text_and_python_values() -> None:
     together = StatementExpressions({"n": 2})
     found = together.assignments({"a": "b + :n", "b": None, "c": [1]})
     together.finish()
@@ -274,17 +278,19 @@ def test_assignments_take_sql_and_values() -> None:
         together.assignments({})
 
 
-def test_substitution() -> None:
+def test_substitute_replaces_every_column_of_a_tree() -> None:
     tree = parse_predicate("a = 1 and (b = 2 and true)")
     assert substitute(tree, lambda column: long(7)) == parse_predicate("7 = 1 and (7 = 2 and true)")
 
 
 @pytest.mark.parametrize("sql", ["a[0].x", "get(a, 0).x.y", "m['k'].x", "s.a[1].x = 1"])
-def test_a_field_of_an_element_is_refused_because_it_would_not_follow_a_rename(sql: str) -> None:
+def test_a_field_of_a_list_element_is_refused_because_it_would_not_follow_a_rename(
+    sql: str,
+) -> None:
     with pytest.raises(InvalidOperation, match="when that is renamed"):
         parse_expression(sql)
 
 
-def test_elements_and_fields_are_columns_as_far_as_they_can_be() -> None:
+def test_nested_fields_become_columns_and_elements_become_calls_of_get() -> None:
     assert parse_expression("(s).x.y") == parse_expression("s.x.y") == Column(("s", "x", "y"))
     assert parse_expression("s.a[1][0]") == parse_expression("get(get(s.a, 1), 0)")

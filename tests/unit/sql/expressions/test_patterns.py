@@ -1,4 +1,6 @@
-"""Patterns and formats: what engines read alike is read, and the rest is refused by name."""
+"""Patterns and formats: those that all engines read alike are accepted, and others refused by
+name.
+"""
 
 from __future__ import annotations
 
@@ -75,12 +77,12 @@ def test_patterns_that_engines_read_differently_are_refused(text: str, named: st
 
 
 @pytest.mark.parametrize("text", ["$", "$2", "$0", "$12", r"\1", "a$b"])
-def test_a_replacement_names_groups_that_there_are(text: str) -> None:
+def test_a_replacement_that_names_a_missing_group_is_refused(text: str) -> None:
     with pytest.raises(WrongTypes):
         replacement(text, 1)
 
 
-def test_a_dollar_is_before_a_last_line_break_too_and_an_end_is_not() -> None:
+def test_a_dollar_matches_before_a_final_line_break_and_backslash_z_does_not() -> None:
     like = TEXT_MEANINGS["regexp_like"]
     for ending in ("", "\n", "\r\n", "\r", "\x85", "\u2028"):
         assert like(f"ab{ending}", "^ab$")
@@ -90,7 +92,7 @@ def test_a_dollar_is_before_a_last_line_break_too_and_an_end_is_not() -> None:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("regexp", ["^(a+)+$", r"^(a|aa)+\z", "^(?:a|ba*|ca*)+d", "(x+x+)+y"])
-def test_no_pattern_takes_time_that_doubles_with_each_letter(regexp: str) -> None:
+def test_no_accepted_pattern_takes_exponential_time(regexp: str) -> None:
     text = "a" * 20_000 + "!" if "x" not in regexp else "x" * 20_000
     assert TEXT_MEANINGS["regexp_like"](text, regexp) is False
     without = regexp.replace("$", "")
@@ -99,7 +101,7 @@ def test_no_pattern_takes_time_that_doubles_with_each_letter(regexp: str) -> Non
         assert TEXT_MEANINGS["regexp_replace"](text, without + "!!", "") == text
 
 
-def test_each_group_of_a_match_is_returned() -> None:
+def test_regexp_extract_returns_each_group_of_a_match() -> None:
     extract = TEXT_MEANINGS["regexp_extract"]
     regexp = r"(\()([(a]+)(?:b)(c(d)?)\)"
     text = "x(a(bcd) (abc)"
@@ -131,7 +133,7 @@ def _of_python(match: re.Match[str]) -> str:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
 )
 @given(text=_PATTERNS, subjects=st.lists(_TEXTS, min_size=1, max_size=5))
-def test_patterns_mean_the_same_to_duckdb(
+def test_accepted_patterns_mean_the_same_in_duckdb(
     connection: duckdb.DuckDBPyConnection, text: str, subjects: list[str]
 ) -> None:
     try:
@@ -170,7 +172,7 @@ def test_patterns_mean_the_same_to_duckdb(
         ("yyyy-MM-dd'", "'"),
     ],
 )
-def test_letters_that_engines_differ_in_are_refused(text: str, named: str) -> None:
+def test_letters_of_formats_on_which_engines_differ_are_refused(text: str, named: str) -> None:
     with pytest.raises(WrongTypes) as caught:
         format_of(text)
     assert named in str(caught.value)
@@ -181,7 +183,7 @@ def test_letters_that_engines_differ_in_are_refused(text: str, named: str) -> No
     [("MM-dd", "fraction"), ("yyyy-dd", "fraction"), ("yyyy-MM-dd mm", "fraction"),
      ("yyyy-MM-dd HH:mm.SSS", "fraction"), ("yyyy-MM-dd HH", "day"), ("HH:mm", "fraction")],
 )  # fmt: skip
-def test_a_format_to_read_by_is_refused_with_gaps_or_with_fields_that_the_type_lacks(
+def test_a_parse_format_with_gaps_or_with_fields_that_the_type_lacks_is_refused(
     text: str, last: str
 ) -> None:
     with pytest.raises(WrongTypes):

@@ -1,4 +1,4 @@
-"""The catalog tables that a query names, and the rows of them that it can need."""
+"""The catalog tables that a query reads, and the rows of them that it may need."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def terms(sql, params=None):
         ("rows IS NULL", []),
     ],
 )
-def test_terms_of_the_condition_are_found(where, expected):
+def test_usable_terms_of_the_where_clause_are_found(where, expected):
     assert terms(f"SELECT * FROM lakevilla_tables AS t WHERE {where}") == expected
 
 
@@ -73,11 +73,11 @@ def test_terms_of_the_condition_are_found(where, expected):
         "SELECT * FROM lakevilla_tables HAVING name = 'a'",
     ],
 )
-def test_catalog_rows_are_not_left_out_where_that_could_change_the_answer(sql):
+def test_no_terms_are_used_where_leaving_out_rows_could_change_the_result(sql):
     assert terms(sql) == []
 
 
-def test_joined_tables_have_terms_of_their_own():
+def test_joined_catalog_tables_have_separate_terms():
     query = found(
         "SELECT * FROM lakevilla_tables t LEFT JOIN lakevilla_files f ON f.table = t.name "
         "WHERE t.name = :n AND f.size_bytes > 10 AND f.partition['region'] = 'Asia'",
@@ -92,7 +92,7 @@ def test_joined_tables_have_terms_of_their_own():
     assert query.select.tables == {tables.view, files.view}
 
 
-def test_a_name_that_is_given_otherwise_is_not_the_catalogs():
+def test_a_name_that_the_query_or_user_defines_is_no_catalog_table():
     assert found("SELECT * FROM lakevilla_tables", hidden=frozenset({"lakevilla_tables"})) is None
     assert found("WITH lakevilla_tables AS (SELECT 1) SELECT * FROM lakevilla_tables") is None
     assert found("SELECT * FROM lakevilla_other") is None
@@ -115,11 +115,11 @@ def test_unknown_views_of_the_information_schema_are_refused():
         ("SELECT 1 FROM lakevilla_tables NATURAL JOIN x", None),
     ],
 )
-def test_the_columns_that_a_query_needs_are_found(sql, columns):
+def test_the_columns_that_a_query_reads_of_a_catalog_table_are_found(sql, columns):
     assert found(sql).uses[0].columns == columns
 
 
-def test_ranges_of_names():
+def test_terms_on_names_become_a_range_of_names():
     assert range_of([], "name") == NameRange()
     both = range_of([Term("name", ">=", ("a",)), Term("name", "<", ("b",))], "name")
     assert "a" in both
@@ -139,14 +139,16 @@ def test_ranges_of_names():
         (datetime(2026, 1, 1, tzinfo=UTC), 5),
         ("5", 5),
         (5, "5"),
-        (5, math.nan),  # SQL has it above all numbers
+        (5, math.nan),  # SQL orders NaN above all numbers
     ],
 )
-def test_comparisons_that_python_orders_otherwise_are_left_to_the_query(operator, value, constant):
+def test_comparisons_that_python_orders_differently_from_sql_leave_out_no_row(
+    operator, value, constant
+):
     assert Term("x", operator, (constant,)).admits(value)
 
 
-# What is left out could not be in the answer: DuckDB is asked with and without it.
+# Rows that are left out can't be in the result: DuckDB runs the query with and without them.
 
 ROWS = pa.Table.from_pylist(
     [
@@ -200,7 +202,7 @@ def drawn_condition(draw, depth=2):
 PATTERNS = ["'a%'", "'%b'", "'a_%'", "'x/_'", "'a'", "'%%'", "''", "'ä%'"]
 
 
-def test_catalog_rows_left_out_could_not_be_in_the_answer():
+def test_catalog_rows_that_are_left_out_never_change_the_result():
     draw = random.Random(35)
     with duckdb.connect() as connection:
         connection.register("every", ROWS)

@@ -1,4 +1,4 @@
-"""Of which tables the WHERE of a query leaves out rows, and what the query calls them."""
+"""The tables of a query whose rows its WHERE restricts, and their names in the query."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakevilla.sql.statements.conditions import conditions_of
 
 
 def filtered(text: str) -> dict[str, str]:
-    """The paths of tables that a condition on them leaves out rows of, by what they are called."""
+    """Return the paths of tables that a condition restricts, by their names in the query."""
     known = conditions_of(text, "duckdb")
     tables = () if known is None else known.tables
     return {table.called: table.path for table in tables if table.is_filtered}
@@ -23,7 +23,7 @@ def filtered(text: str) -> dict[str, str]:
         ("SELECT * FROM u LEFT JOIN t USING (id) JOIN v USING (id) WHERE k", {"u": "u", "v": "v"}),
     ],
 )
-def test_tables_have_the_names_that_the_query_gives_them(
+def test_restricted_tables_have_the_names_that_the_query_gives_them(
     text: str, expected: dict[str, str]
 ) -> None:
     assert filtered(text) == expected
@@ -37,5 +37,5 @@ def test_tables_have_the_names_that_the_query_gives_them(
         'SELECT (SELECT max(id) FROM A.b) FROM "a/b" WHERE id = 5',
     ],
 )
-def test_a_table_that_is_named_in_two_ways_is_read_whole(text: str) -> None:
+def test_a_table_that_a_query_names_twice_is_read_whole(text: str) -> None:
     assert not filtered(text)

@@ -1,4 +1,4 @@
-"""The functions of DuckDB that may return something else when they are called again."""
+"""The functions of DuckDB that may return another value when they are called again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakevilla.sql.statements.determinism import (
 )
 
 
-def test_every_volatile_function_of_duckdb_is_known() -> None:
+def test_all_volatile_functions_of_duckdb_are_listed() -> None:
     unstable = {
         name
         for (name,) in duckdb.sql(
@@ -23,8 +23,9 @@ def test_every_volatile_function_of_duckdb_is_known() -> None:
             "and not list_has_any(parameter_types, ['TIMESTAMP WITH TIME ZONE', 'TIMESTAMPTZ_NS'])"
         ).fetchall()
     }
-    # `error` raises each time alike. What takes or makes a time with a zone depends on the
-    # session's, which is UTC and locked; `age` of one argument is refused by itself.
+    # `error` raises the same each time. A function that takes or makes a time with a zone depends
+    # only on the session's zone, which is UTC and locked; `age` of one argument is refused
+    # elsewhere.
     assert (
         unstable - {"error", "make_timestamptz", "timezone"}
         <= VOLATILE_FUNCTIONS | FIXED_FUNCTIONS.keys()
@@ -50,11 +51,13 @@ def test_every_volatile_function_of_duckdb_is_known() -> None:
         ("VALUES (now(), 1)", "VALUES ({at}, 1)"),
     ],
 )
-def test_a_column_that_is_the_time_keeps_its_name(query: str, fixed: str) -> None:
+def test_a_column_of_the_present_time_keeps_its_name_when_the_time_is_fixed(
+    query: str, fixed: str
+) -> None:
     at, day = "TIMESTAMPTZ '2024-02-29 12:00:00.000000+00'", "DATE '2024-02-29'"
     assert fixed.format(at=at, day=day) in with_fixed_time(query, datetime(2024, 2, 29, 12))
 
 
-def test_spark_quotes_the_name_of_a_column_otherwise() -> None:
+def test_fixing_the_time_quotes_column_names_as_spark_does() -> None:
     fixed = with_fixed_time("SELECT current_date()", datetime(2024, 2, 29), "spark")
     assert fixed == "SELECT DATE '2024-02-29' AS `current_date()`"

@@ -1,4 +1,4 @@
-"""Each function is known to mean the same in DuckDB's SELECT, or another thing."""
+"""Each function is classified: it means the same in DuckDB's SELECT, or something else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakevilla.sql.expressions.parse import StatementExpressions
 from lakevilla.sql.statements.meaning.duckdb import SAME_NAMES, OtherMeaning, meaning_in
 from lakevilla.sql.statements.meaning.spellings import SPELLINGS
 
-#: Those that the engine computes, since DuckDB means something else by them.
+#: Functions that the engine computes itself, since DuckDB defines them differently.
 OTHERS = {"element_at", "ln", "log10", "regexp_replace", "reverse", "sign", "split", "to_json"}
 COLUMNS = pa.schema([("i", pa.int64()), ("d", pa.float64()), ("f", pa.float32()),
                      ("s", pa.string()), ("m", pa.decimal128(10, 2)),
@@ -20,14 +20,14 @@ COLUMNS = pa.schema([("i", pa.int64()), ("d", pa.float64()), ("f", pa.float32())
                      ("n", pa.timestamp("us")), ("y", pa.date32())])  # fmt: skip
 
 
-def test_each_function_is_listed_as_the_same_in_duckdb_or_as_another() -> None:
+def test_each_function_is_listed_either_as_the_same_in_duckdb_or_as_different() -> None:
     called = {name for name, function in FUNCTIONS.items() if function.called}
     written = {name for name in called | SHORTHANDS.keys() | ALIASES.keys() if name.isidentifier()}
     assert written - {"is_null", "add_interval"} <= SAME_NAMES | OTHERS | SPELLINGS.keys()
     assert not OTHERS & SAME_NAMES
 
 
-def test_functions_counted_as_the_same_without_operands_are_unknown_to_duckdb() -> None:
+def test_functions_accepted_without_checking_operands_do_not_exist_in_duckdb() -> None:
     known = {
         name for (name,) in duckdb.sql("SELECT function_name FROM duckdb_functions()").fetchall()
     }
@@ -100,7 +100,7 @@ def test_expressions_that_mean_the_same_in_duckdb_are_accepted(text: str) -> Non
     together.check(COLUMNS)
 
 
-def test_on_spark_the_language_stands_as_it_is() -> None:
+def test_expressions_are_accepted_unchecked_on_spark() -> None:
     together = StatementExpressions(meaning=meaning_in("spark"))
     together.predicate("cast(d as bigint) = 1")
     together.check(COLUMNS)

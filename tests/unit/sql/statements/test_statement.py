@@ -1,4 +1,4 @@
-"""Statements are cut at their keywords; what is not supported is refused by name."""
+"""Statements are split at their keywords; unsupported ones are refused by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lakevilla.sql.statements.statement import parse_statement
         ("SELECT 1 -- FROM hidden", set()),
     ],
 )
-def test_tables_that_a_select_names(sql: str, tables: set[str]) -> None:
+def test_the_tables_that_a_select_reads_are_found(sql: str, tables: set[str]) -> None:
     assert select_of(sql).tables == tables
 
 
@@ -44,7 +44,7 @@ def test_a_select_keeps_its_text() -> None:
     assert parse_statement(sql) == Select(sql, frozenset({("t",)}))
 
 
-def test_update_is_cut_at_its_keywords() -> None:
+def test_an_update_statement_is_split_at_its_keywords() -> None:
     sql = """UPDATE sales.orders AS o SET qty = qty - :n, "Note" = CASE WHEN a = 1 THEN 'x, y'
              WHEN b THEN f(1, 2) END WHERE sku IN (SELECT_LIKE, 2) AND qty >= :n;"""
     assert parse_statement(sql) == UpdateStatement(
@@ -60,7 +60,7 @@ def test_update_is_cut_at_its_keywords() -> None:
     )
 
 
-def test_update_and_delete_statements_are_parsed_with_their_other_tables() -> None:
+def test_update_from_and_delete_using_statements_are_parsed() -> None:
     assert parse_statement("UPDATE t SET a = b IS DISTINCT FROM c FROM s, u AS v WHERE x") == (
         UpdateStatement("t", None, {"a": "b IS DISTINCT FROM c"}, "x", "t", "s, u AS v")
     )
@@ -69,7 +69,7 @@ def test_update_and_delete_statements_are_parsed_with_their_other_tables() -> No
     )
 
 
-def test_update_and_delete_without_where_take_every_row() -> None:
+def test_update_and_delete_without_where_apply_to_all_rows() -> None:
     assert parse_statement("UPDATE t SET a = 1") == UpdateStatement(
         "t", None, {"a": "1"}, "true", "t"
     )
@@ -89,7 +89,9 @@ def test_update_and_delete_without_where_take_every_row() -> None:
         ("other.orders.", '"other"."orders"."qty"'),
     ],
 )
-def test_a_column_that_is_set_may_be_qualified_by_its_table(before: str, left: str) -> None:
+def test_the_target_column_of_an_update_may_be_qualified_by_its_table(
+    before: str, left: str
+) -> None:
     statement = parse_statement(f"UPDATE sales.orders SET {before}qty = 1")
     assert isinstance(statement, UpdateStatement)
     assert statement.assignments == {left: "1"}
@@ -104,7 +106,7 @@ def test_a_column_that_is_set_may_be_qualified_by_its_table(before: str, left: s
         ('"a.b"."c""d"', '"a.b"."c""d"'),
     ],
 )
-def test_a_field_within_a_column_is_set_by_its_path(target: str, path: str) -> None:
+def test_a_nested_field_is_assigned_by_its_path(target: str, path: str) -> None:
     update = parse_statement(f"UPDATE t SET {target} = 1")
     assert isinstance(update, UpdateStatement)
     assert update.assignments == {path: "1"}
@@ -115,7 +117,7 @@ def test_a_field_within_a_column_is_set_by_its_path(target: str, path: str) -> N
     assert merge.clauses[0].assignments == {path: "s.x"}
 
 
-def test_insert_of_a_query_or_of_values() -> None:
+def test_an_insert_takes_a_query_or_values() -> None:
     assert parse_statement('INSERT INTO a.b (x, "Y") SELECT 1, 2 FROM t') == InsertStatement(
         "a.b", ("x", "Y"), Select("SELECT 1, 2 FROM t", frozenset({("t",)}))
     )
@@ -127,7 +129,7 @@ def test_insert_of_a_query_or_of_values() -> None:
     assert parenthesised.columns is None
 
 
-def test_merge_with_every_clause() -> None:
+def test_a_merge_statement_may_have_every_kind_of_clause() -> None:
     statement = parse_statement("""
         MERGE INTO stock USING (SELECT * FROM news WHERE d = :d) AS s ON stock.k = s.k
         WHEN MATCHED AND s.gone THEN DELETE
@@ -161,7 +163,7 @@ def test_merge_with_every_clause() -> None:
     )
 
 
-def test_merge_of_a_table() -> None:
+def test_a_merge_source_may_be_a_table_or_a_path() -> None:
     statement = parse_statement(
         "MERGE INTO a.t x USING b.news ON x.k = news.k WHEN MATCHED THEN DELETE"
     )
@@ -225,7 +227,7 @@ def test_unsupported_statements_are_refused_by_name(sql: str, named: str) -> Non
         "SELECT " + "(" * 5000 + "1" + ")" * 5000,
     ],
 )
-def test_broken_statements_are_invalid_operations(sql: str) -> None:
+def test_malformed_statements_raise_invalid_operation(sql: str) -> None:
     with pytest.raises(InvalidOperation) as caught:
         parse_statement(sql)
     assert caught.value.__cause__ is None
@@ -241,11 +243,13 @@ def test_broken_statements_are_invalid_operations(sql: str) -> None:
         ("WHERE a>:a AND b IN (:a,:a)", "WHERE a>$a AND b IN ($a,$a)"),
     ],
 )
-def test_a_colon_is_a_parameter_only_where_a_value_belongs(sql: str, written: str | None) -> None:
+def test_a_colon_marks_a_parameter_only_where_a_value_may_stand(
+    sql: str, written: str | None
+) -> None:
     assert named_parameters(sql, None) == (written or sql)
 
 
-def test_parameters_must_fit_the_text() -> None:
+def test_parameters_without_a_value_and_unused_values_are_refused() -> None:
     with pytest.raises(InvalidOperation, match=":b has no value"):
         named_parameters("SELECT :a, :b", {"a"})
     with pytest.raises(InvalidOperation, match="not used: c"):

@@ -1,4 +1,4 @@
-"""Moments without a zone, in a session of Spark that is not in UTC."""
+"""Timestamps without a zone, in a Spark session whose time zone is not UTC."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check(text: str) -> None:
         ("CASE WHEN id = 1 THEN ts ELSE '2024-01-01' END = ts", "with a timestamp"),
     ],
 )
-def test_expressions_that_mean_another_timestamp_in_the_session_are_refused(
+def test_expressions_that_mean_another_timestamp_in_the_session_zone_are_refused(
     text: str, named: str
 ) -> None:
     with pytest.raises(InvalidOperation, match=named) as refused:
@@ -63,7 +63,7 @@ def test_expressions_that_mean_another_timestamp_in_the_session_are_refused(
         "CAST(n AS DATE) = d AND s = '2024-01-01'",
     ],
 )
-def test_expressions_without_a_zone_or_with_one_meaning_in_all_zones_are_accepted(
+def test_expressions_with_the_same_meaning_in_all_zones_are_accepted(
     text: str,
 ) -> None:
     check(text)

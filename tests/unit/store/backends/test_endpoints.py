@@ -1,4 +1,4 @@
-"""Endpoints, plain HTTP and credentials are looked at before the backend's client is."""
+"""Endpoints, plain HTTP and credentials are checked before the backend's client is created."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("endpoint", NO_URLS)
-def test_an_endpoint_that_is_no_url_is_refused_by_the_name_of_its_option(endpoint: str) -> None:
+def test_an_endpoint_option_that_is_no_url_is_refused_with_the_options_name(endpoint: str) -> None:
     for spelling in SPELLINGS:
         with pytest.raises(lv.InvalidOperation, match=f"storage option {spelling.lower()} is"):
             lv.connect("s3://bucket/x", storage_options={**KEYS, spelling: endpoint})
 
 
 @pytest.mark.parametrize("endpoint", NO_URLS)
-def test_one_in_the_environment_is_refused_by_the_name_of_its_variable(
+def test_an_endpoint_in_the_environment_that_is_no_url_is_refused_with_the_variables_name(
     monkeypatch: pytest.MonkeyPatch, endpoint: str
 ) -> None:
     for variable in VARIABLES:
@@ -50,13 +50,13 @@ def test_one_in_the_environment_is_refused_by_the_name_of_its_variable(
                 lv.connect("s3://bucket/x", storage_options=KEYS)
 
 
-def test_a_secret_in_an_endpoint_is_not_repeated() -> None:
+def test_a_secret_in_an_invalid_endpoint_is_not_repeated() -> None:
     with pytest.raises(lv.InvalidOperation) as raised:
         open_store("s3://b", {**KEYS, "endpoint": "key:hunter2@host"})
     assert "hunter2" not in str(raised.value)
 
 
-def test_plain_http_is_refused_with_the_option_that_allows_it(
+def test_plain_http_is_refused_and_the_error_names_the_option_that_allows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(lv.InvalidOperation, match="AWS_ALLOW_HTTP='true' in storage_options"):
@@ -69,7 +69,7 @@ def test_plain_http_is_refused_with_the_option_that_allows_it(
         lv.connect("s3://bucket/x", storage_options={**KEYS, "allow_http": False})
 
 
-def test_a_panic_of_the_client_is_a_store_error() -> None:
+def test_a_panic_in_the_client_library_is_reported_as_a_store_error() -> None:
     config: Any = {name.lower(): value for name, value in KEYS.items()}
     backend = ObstoreBackend(S3Store("bucket", config={**config, "aws_endpoint": "localhost:9"}))
     refused = backend.put("k", b"1", ABSENT)
@@ -83,12 +83,12 @@ def test_a_panic_of_the_client_is_a_store_error() -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"x", ["x"], Path("x"), object()])
-def test_an_option_is_text_a_number_or_a_boolean(value: Any) -> None:
+def test_a_storage_option_that_is_no_text_number_or_boolean_is_refused(value: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match="storage option 'AWS_REGION' is of type"):
         lv.connect("s3://bucket/x", storage_options={**KEYS, "AWS_REGION": value})
 
 
-def test_values_that_are_no_boto3_session_are_refused_with_what_to_pass(tmp_path: Path) -> None:
+def test_values_that_are_no_boto3_session_are_refused_with_advice(tmp_path: Path) -> None:
     boto3 = pytest.importorskip("boto3")
     client = boto3.client("s3", region_name="us-east-1")
     for given in (client, "default", {"aws_access_key_id": "a"}, 5, boto3, object(), b"x"):
@@ -97,7 +97,7 @@ def test_values_that_are_no_boto3_session_are_refused_with_what_to_pass(tmp_path
                 lv.connect(root, boto3_session=given)
 
 
-def test_a_session_without_credentials_is_refused(
+def test_a_boto3_session_without_credentials_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     botocore = pytest.importorskip("botocore.session")
@@ -107,7 +107,7 @@ def test_a_session_without_credentials_is_refused(
         lv.connect("s3://bucket/x", boto3_session=session)
 
 
-def test_an_endpoint_is_shown_without_what_may_be_secret() -> None:
+def test_an_endpoint_is_shown_without_its_secrets() -> None:
     options = {"endpoint_url": "https://me:secret@host:9000/path?secret"}
     assert shown_endpoint("s3", options, {}) == "https://host:9000"
     assert shown_endpoint("s3", {}, {"AWS_ENDPOINT_URL": "http://host"}) == "http://host"

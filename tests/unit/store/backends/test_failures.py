@@ -1,4 +1,4 @@
-"""From what a backend says to what may be done about it."""
+"""The classification of a backend's errors: whether to retry, and whether a write is in doubt."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def broke(kind: str, detail: str = "") -> str:
         ("something new", {"ambiguous"}),
     ],
 )
-def test_a_failure_says_whether_a_write_is_in_doubt_and_whether_to_go_on(
+def test_a_failure_is_classified_by_doubt_and_by_whether_a_retry_helps(
     text: str, flags: set[str]
 ) -> None:
     failure = classify_failure(text)
@@ -60,7 +60,7 @@ def test_a_failure_says_whether_a_write_is_in_doubt_and_whether_to_go_on(
 
 
 @pytest.mark.parametrize("name", ["credentials", "redirects", "badscheme", "x169.254.169.254"])
-def test_names_of_buckets_and_tables_do_not_turn_a_write_in_doubt_into_a_refusal(name: str) -> None:
+def test_names_of_buckets_and_tables_do_not_change_the_class_of_a_failure(name: str) -> None:
     url = f"https://{name}.example.com/{name}/_lakevilla/HEAD.json"
     for kind in ("Timeout", "Request"):
         text = (
@@ -70,12 +70,12 @@ def test_names_of_buckets_and_tables_do_not_turn_a_write_in_doubt_into_a_refusal
         assert classify_failure(text).ambiguous
 
 
-def test_a_read_leaves_nothing_in_doubt() -> None:
+def test_a_failed_read_is_never_in_doubt() -> None:
     for text in (said(500), said(503), broke("Timeout"), "something new"):
         assert not classify_failure(text, reading=True).ambiguous
 
 
-def test_a_failure_is_in_doubt_unless_it_says_otherwise() -> None:
+def test_a_failure_is_in_doubt_by_default() -> None:
     assert Failure("?").ambiguous
 
 
@@ -94,7 +94,7 @@ def test_a_failure_is_in_doubt_unless_it_says_otherwise() -> None:
         ),
     ],
 )
-def test_failures_that_every_request_would_meet_count_for_the_store_and_name_the_option(
+def test_failures_of_every_request_count_for_the_whole_store_and_name_the_option(
     text: str, words: str
 ) -> None:
     failure = classify_failure(text)
@@ -102,7 +102,7 @@ def test_failures_that_every_request_would_meet_count_for_the_store_and_name_the
     assert words in failure.reason
 
 
-def test_a_refusal_of_one_object_does_not_count_for_the_store() -> None:
+def test_a_failure_of_one_object_does_not_count_for_the_whole_store() -> None:
     for text in (said(403, "AccessDenied"), said(403), said(413), said(500), broke("Timeout")):
         assert not classify_failure(text).of_store
 
@@ -115,7 +115,7 @@ def test_a_refusal_of_one_object_does_not_count_for_the_store() -> None:
         ("az", ("AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_ACCOUNT_KEY")),
     ],
 )
-def test_options_are_named_as_the_providers_users_know_them(
+def test_options_in_errors_have_the_names_that_the_provider_uses(
     provider: str, names: tuple[str, str]
 ) -> None:
     assert names[0] in classify_failure(broke("Connect"), provider=provider).reason

@@ -1,4 +1,4 @@
-"""The local directory: what other processes and crashes may find."""
+"""The local directory as a store: states that other processes, or a crash, may leave and find."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def token_of(outcome: object) -> Token:
     return outcome.token
 
 
-def test_locks_and_temporary_files_are_not_objects(store: LocalStore, tmp_path: Path) -> None:
+def test_locks_and_temporary_files_are_not_listed_as_objects(
+    store: LocalStore, tmp_path: Path
+) -> None:
     token = token_of(store.put("d/HEAD.json", b"1", ABSENT))
     token_of(store.put("d/HEAD.json", b"2", Match(token)))
     (tmp_path / "d" / ".lakevilla-tmp-0123").write_bytes(b"half")
@@ -65,7 +67,7 @@ def test_a_write_leaves_no_temporary_file(store: LocalStore, tmp_path: Path) -> 
     assert sorted(os.listdir(tmp_path)) == [LOCK, "k"]
 
 
-def test_a_full_disk_leaves_nothing_and_says_so(
+def test_a_write_to_a_full_disk_leaves_no_file_and_is_reported(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int, body: bytes) -> int:
@@ -80,7 +82,9 @@ def test_a_full_disk_leaves_nothing_and_says_so(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_left_over_temporary_file_is_swept_after_a_day(store: LocalStore, tmp_path: Path) -> None:
+def test_a_leftover_temporary_file_is_deleted_after_a_day(
+    store: LocalStore, tmp_path: Path
+) -> None:
     old, new = tmp_path / ".lakevilla-tmp-old", tmp_path / ".lakevilla-tmp-new"
     old.write_bytes(b"half")
     new.write_bytes(b"half")
@@ -90,7 +94,7 @@ def test_a_left_over_temporary_file_is_swept_after_a_day(store: LocalStore, tmp_
     assert (old.exists(), new.exists()) == (False, True)
 
 
-def test_a_lock_that_a_stopped_process_holds_fails_the_attempt_and_changes_nothing(
+def test_a_write_fails_without_a_change_while_a_stopped_process_holds_the_lock(
     store: LocalStore, tmp_path: Path
 ) -> None:
     token = token_of(store.put("HEAD.json", b"1", ABSENT))
@@ -103,7 +107,7 @@ def test_a_lock_that_a_stopped_process_holds_fails_the_attempt_and_changes_nothi
     token_of(store.put("HEAD.json", b"2", Match(token)))
 
 
-def test_the_lock_of_a_killed_process_is_free(store: LocalStore, tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_released(store: LocalStore, tmp_path: Path) -> None:
     token = token_of(store.put("HEAD.json", b"1", ABSENT))
     code = (
         "import fcntl, os, sys, time\n"
@@ -137,7 +141,7 @@ def test_a_child_forked_under_the_lock_does_not_keep_it(store: LocalStore, tmp_p
         os.waitpid(child, 0)
 
 
-def test_readers_never_see_a_replacement_half_done(store: LocalStore) -> None:
+def test_readers_never_see_half_of_a_replacement(store: LocalStore) -> None:
     bodies = [bytes([65 + n]) * 200_000 for n in range(8)]
     token = token_of(store.put("HEAD.json", bodies[0], ABSENT))
     torn: list[int] = []
@@ -160,7 +164,7 @@ def test_readers_never_see_a_replacement_half_done(store: LocalStore) -> None:
     assert torn == []
 
 
-def test_a_token_does_not_come_back_when_the_clock_stands_still_or_goes_back(
+def test_a_token_never_repeats_even_if_the_clock_stops_or_goes_back(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = time.time_ns()
@@ -175,7 +179,7 @@ def test_a_token_does_not_come_back_when_the_clock_stands_still_or_goes_back(
         seen.add(token)
 
 
-def test_dates_advance_on_a_file_system_with_coarse_time_stamps(
+def test_modification_times_advance_on_a_file_system_with_a_coarse_resolution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.utime
@@ -193,7 +197,7 @@ def test_dates_advance_on_a_file_system_with_coarse_time_stamps(
         assert durable_files.date_after(there, "f", current).st_mtime_ns > current.st_mtime_ns
 
 
-def test_a_file_where_a_directory_is_needed_is_a_permanent_failure(store: LocalStore) -> None:
+def test_a_file_in_the_place_of_a_directory_is_a_permanent_failure(store: LocalStore) -> None:
     token_of(store.put("file", b"1", ABSENT))
     outcome = store.put("file/below", b"2", ABSENT)
     assert isinstance(outcome, Failure)
@@ -208,7 +212,7 @@ def test_a_file_where_a_directory_is_needed_is_a_permanent_failure(store: LocalS
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_directory_without_rights_is_a_permanent_failure(
+def test_a_directory_without_access_rights_is_a_permanent_failure(
     store: LocalStore, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o500)
@@ -219,7 +223,7 @@ def test_a_directory_without_rights_is_a_permanent_failure(
     assert "permission" in outcome.reason
 
 
-def test_an_uploaded_private_file_is_as_open_as_its_directory(
+def test_an_uploaded_private_file_gets_the_access_rights_of_its_directory(
     store: LocalStore, tmp_path: Path
 ) -> None:
     source = tmp_path / "source"
@@ -233,9 +237,7 @@ def test_an_uploaded_private_file_is_as_open_as_its_directory(
     assert sorted(os.listdir(tmp_path / "t")) == ["x.parquet"]
 
 
-def test_empty_directories_of_transactions_do_not_pile_up(
-    store: LocalStore, tmp_path: Path
-) -> None:
+def test_empty_directories_of_transactions_are_deleted(store: LocalStore, tmp_path: Path) -> None:
     for n in range(3):
         token_of(store.put(f"_lakevilla/txns/{n}/1.json", b"x", ABSENT))
         assert store.delete(f"_lakevilla/txns/{n}/1.json") is None
@@ -245,7 +247,9 @@ def test_empty_directories_of_transactions_do_not_pile_up(
     assert (tmp_path / "t" / "p=1").is_dir()
 
 
-def test_creates_survive_directories_that_vanish_under_them(store: LocalStore) -> None:
+def test_creates_succeed_although_their_directories_are_deleted_concurrently(
+    store: LocalStore,
+) -> None:
     failures: list[object] = []
 
     def churn(who: int) -> None:
@@ -261,15 +265,15 @@ def test_creates_survive_directories_that_vanish_under_them(store: LocalStore) -
         thread.start()
     for thread in threads:
         thread.join()
-    # Now and then every try meets a directory just removed: a clear failure,
-    # with nothing written, which the runner repeats.
+    # Now and then each attempt finds a directory just removed: a clear failure with nothing
+    # written, which the runner repeats.
     assert all(isinstance(f, Failure) and not f.ambiguous and not f.permanent for f in failures)
     assert len(failures) < 20
     assert store.get("_lakevilla/probe/shared/0-0") == Missing()
 
 
 def steps_of(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[tuple[str, str]]:
-    """Which names are given, and which files and directories are synced, in order."""
+    """Record the files that are named, and the files and directories that are synced, in order."""
     steps: list[tuple[str, str]] = []
     link, rename, fsync = os.link, os.rename, os.fsync
 
@@ -296,7 +300,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[tuple[str, str
     return steps
 
 
-def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_answer(
+def test_bytes_are_synced_before_their_name_and_the_name_before_the_response(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = steps_of(monkeypatch, tmp_path)
@@ -308,10 +312,10 @@ def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_answer(
         assert steps == [("sync", "new"), ("name", "d/k"), ("sync", "d")]
 
 
-def test_a_new_file_is_written_under_its_own_name(
+def test_a_put_of_a_new_key_writes_the_file_under_its_own_name(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes one name less, and is on the disk with its name before the answer all the same."""
+    """It creates one name less, and is on the disk with its name before the response, too."""
     steps = steps_of(monkeypatch, tmp_path)
     token = token_of(store.put("d/k", b"1", NEW))
     assert steps[0] == ("sync", ".")
@@ -320,10 +324,12 @@ def test_a_new_file_is_written_under_its_own_name(
     assert os.listdir(tmp_path / "d") == ["k"]
 
 
-def test_leftovers_of_an_attempt_at_a_new_key_are_replaced_at_once(
+def test_a_partial_file_of_an_earlier_attempt_at_a_new_key_is_replaced_by_another_file(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And never cut short in its place: a client may know it, if that attempt was not the last."""
+    """It is never overwritten in place: a client may have read it, if that attempt was not the
+    last.
+    """
     (tmp_path / "k").write_bytes(b"half of it")
     before = (tmp_path / "k").open("rb")
     token_of(store.put("k", b"whole", NEW))
@@ -333,7 +339,7 @@ def test_leftovers_of_an_attempt_at_a_new_key_are_replaced_at_once(
 
 
 @pytest.mark.parametrize("broken", ["write", "fsync"])
-def test_a_new_file_that_could_not_be_written_is_gone(
+def test_a_new_file_that_could_not_be_written_is_deleted(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     def full(descriptor: int, *body: bytes) -> int:
@@ -347,10 +353,12 @@ def test_a_new_file_that_could_not_be_written_is_gone(
     assert os.listdir(tmp_path) == []
 
 
-def test_an_attempt_that_could_not_begin_leaves_what_is_there(
+def test_an_attempt_that_could_not_open_its_file_leaves_the_existing_one(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file at its key may be whole: an earlier attempt may have stored it without an answer."""
+    """The existing file may be complete: an earlier attempt may have stored it without a
+    response.
+    """
     (tmp_path / "k").write_bytes(b"whole")
 
     def exhausted(*arguments: object) -> int:
@@ -364,7 +372,7 @@ def test_an_attempt_that_could_not_begin_leaves_what_is_there(
     assert (tmp_path / "k").read_bytes() == b"whole"
 
 
-def test_without_waiting_for_the_disk_names_are_given_in_the_same_steps(
+def test_writes_without_sync_create_names_in_the_same_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = LocalStore(str(tmp_path), durable=False)
@@ -384,7 +392,7 @@ def test_without_waiting_for_the_disk_names_are_given_in_the_same_steps(
 
 @pytest.fixture
 def beside(tmp_path: Path) -> Path:
-    """A directory that has nothing to do with the store, and to which a link of it leads."""
+    """A directory outside the store, to which a link in the store leads."""
     beside = tmp_path / "beside"
     beside.mkdir()
     (beside / "a.parquet").write_bytes(b"precious")
@@ -412,7 +420,7 @@ def test_a_link_to_a_directory_is_not_listed(linked: LocalStore, prefix: str) ->
     assert linked.list_names("t") == ("own.parquet",)
 
 
-def test_a_left_over_temporary_file_behind_a_link_is_not_swept(
+def test_a_leftover_temporary_file_behind_a_link_is_not_deleted(
     linked: LocalStore, beside: Path
 ) -> None:
     old = beside / ".lakevilla-tmp-old"
@@ -424,7 +432,7 @@ def test_a_left_over_temporary_file_behind_a_link_is_not_swept(
 
 @pytest.mark.parametrize("condition", [ABSENT, ANY, NEW, Match(Token('"1-1-1"'))])
 @pytest.mark.parametrize("key", ["t/x/new", "t/x/a/b/new"])
-def test_nothing_is_written_through_a_link(
+def test_a_write_through_a_linked_directory_is_refused(
     linked: LocalStore, beside: Path, condition: Condition, key: str
 ) -> None:
     outcome = linked.put(key, b"1", condition)
@@ -432,7 +440,7 @@ def test_nothing_is_written_through_a_link(
     assert names_in(beside) == {"a.parquet": b"precious"}
 
 
-def test_nothing_is_replaced_uploaded_or_deleted_through_a_link(
+def test_replacing_uploading_and_deleting_through_a_linked_directory_change_nothing(
     linked: LocalStore, tmp_path: Path, beside: Path
 ) -> None:
     found = linked.get("t/x/a.parquet")
@@ -450,10 +458,10 @@ def test_nothing_is_replaced_uploaded_or_deleted_through_a_link(
     assert names_in(beside) == {"a.parquet": b"precious"}
 
 
-def test_a_directory_that_becomes_a_link_before_the_deletion_keeps_what_is_stored_there(
+def test_a_directory_replaced_by_a_link_before_a_deletion_keeps_its_files(
     linked: LocalStore, tmp_path: Path, beside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever was looked at before: the deletion goes by the directory that it has open."""
+    """Whatever was checked before, the deletion uses the directory that the process has open."""
     inside, away = tmp_path / "root" / "t", tmp_path / "away"
     (inside / "a.parquet").write_bytes(b"1")
     unlink = os.unlink
@@ -470,7 +478,7 @@ def test_a_directory_that_becomes_a_link_before_the_deletion_keeps_what_is_store
     assert not (away / "a.parquet").exists()
 
 
-def test_a_link_to_a_file_is_read_and_is_itself_replaced_and_deleted(
+def test_a_link_to_a_file_is_read_and_the_link_itself_is_replaced_and_deleted(
     store: LocalStore, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"precious")
@@ -485,7 +493,7 @@ def test_a_link_to_a_file_is_read_and_is_itself_replaced_and_deleted(
     assert os.listdir(tmp_path / "d") == []
 
 
-def test_a_root_below_a_link_is_as_good_as_any(tmp_path: Path) -> None:
+def test_a_root_below_a_link_works_like_any_other(tmp_path: Path) -> None:
     (tmp_path / "mnt" / "data").mkdir(parents=True)
     os.symlink(tmp_path / "mnt", tmp_path / "link")
     store = LocalStore(str(tmp_path / "link" / "data" / "lake"))
@@ -495,7 +503,7 @@ def test_a_root_below_a_link_is_as_good_as_any(tmp_path: Path) -> None:
     assert store.delete("d/k") is None
 
 
-def test_a_lock_that_is_a_link_is_not_opened(store: LocalStore, tmp_path: Path) -> None:
+def test_a_lock_file_that_is_a_link_is_not_opened(store: LocalStore, tmp_path: Path) -> None:
     token = token_of(store.put("HEAD.json", b"1", ABSENT))
     os.symlink(tmp_path / "made", tmp_path / LOCK)
     outcome = store.put("HEAD.json", b"2", Match(token))
@@ -505,7 +513,7 @@ def test_a_lock_that_is_a_link_is_not_opened(store: LocalStore, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["k", LOCK])
-def test_a_pipe_is_refused_at_once(store: LocalStore, tmp_path: Path, name: str) -> None:
+def test_a_named_pipe_is_refused_at_once(store: LocalStore, tmp_path: Path, name: str) -> None:
     token = Token('"0-0-0"')
     if name == LOCK:
         token = token_of(store.put("k", b"1", ABSENT))
@@ -519,7 +527,7 @@ def test_a_pipe_is_refused_at_once(store: LocalStore, tmp_path: Path, name: str)
         assert "no regular file" in outcome.reason
 
 
-def test_an_uploaded_file_is_no_more_open_than_the_umask_allows(
+def test_an_uploaded_file_gets_no_more_access_rights_than_the_umask_allows(
     store: LocalStore, tmp_path: Path
 ) -> None:
     (tmp_path / "source").write_bytes(b"x")

@@ -1,4 +1,4 @@
-"""Storage options: deltalake's keys in any case, nothing unknown."""
+"""Storage options: deltalake's keys, in any case; unknown keys are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("root", ["s3://b/x", "gs://b/x", "az://c/x", "/tmp/x", "memory://"])
-def test_options_of_every_provider_may_stand_together(root: str) -> None:
+def test_options_of_several_providers_may_be_given_together(root: str) -> None:
     options = KEYS | {
         "azure_storage_account_name": "account",
         "AZURE_STORAGE_ACCOUNT_KEY": "aGVsbG8=",
@@ -52,7 +52,7 @@ def test_a_malformed_value_is_refused_when_the_store_is_opened() -> None:
         open_store("s3://b", {"timeout": "soon"})
 
 
-def test_options_for_deltalake_alone_are_taken_and_dangerous_ones_warned_of(
+def test_options_only_for_deltalake_are_accepted_with_a_warning_for_dangerous_ones(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, "lakevilla"):
@@ -65,7 +65,7 @@ def test_options_for_deltalake_alone_are_taken_and_dangerous_ones_warned_of(
     assert "aws_s3_allow_unsafe_rename" in caplog.text
 
 
-def test_memory_is_private_unless_it_is_named() -> None:
+def test_a_memory_store_is_private_unless_it_has_a_name() -> None:
     assert isinstance(open_store("memory://").put("k", b"1", ABSENT), Stored)
     assert not isinstance(open_store("memory://").get("k"), Found)
     one, other = open_store("memory://test-options/a"), open_store("memory://test-options")

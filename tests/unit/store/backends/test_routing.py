@@ -1,4 +1,4 @@
-"""Keys find their backend and come back as they were spelled."""
+"""Each key is sent to its backend, and keys come back in the spelling of the request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakevilla.store.location import Location, parse_location
 
 
 class Recorder:
-    """A backend that remembers paths and lists all it has, even what a request leaves out."""
+    """A backend that records paths and lists all of its keys, even those before ``start_after``."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
@@ -50,7 +50,7 @@ def make(root: str) -> tuple[LakeStore, dict[str, Recorder]]:
         ("/lake", "file:///data/t/a", "/", "data/t/a"),
     ],
 )
-def test_a_key_goes_to_the_backend_that_holds_it(
+def test_a_key_is_sent_to_the_backend_of_its_store(
     root: str, key: str, backend: str, path: str
 ) -> None:
     store, opened = make(root)
@@ -60,7 +60,7 @@ def test_a_key_goes_to_the_backend_that_holds_it(
 
 @pytest.mark.parametrize("root", ["s3://lake/base", "s3://lake"])
 @pytest.mark.parametrize("prefix", ["", "t", "s3://lake", "s3a://other", "s3://other/t"])
-def test_a_list_speaks_the_language_of_its_prefix(root: str, prefix: str) -> None:
+def test_a_list_returns_keys_in_the_spelling_of_its_prefix(root: str, prefix: str) -> None:
     store, _ = make(root)
     keys = [f"{prefix}/{name}".lstrip("/") if not prefix else f"{prefix}/{name}" for name in "abc"]
     for key in keys:
@@ -70,7 +70,7 @@ def test_a_list_speaks_the_language_of_its_prefix(root: str, prefix: str) -> Non
 
 
 @pytest.mark.parametrize("key", ["../x", "ftp://h/x", "s3://", "a//b", "s3://other/a/../b"])
-def test_a_key_that_is_no_place_is_refused(key: str) -> None:
+def test_a_malformed_key_is_refused(key: str) -> None:
     store, _ = make("s3://lake/base")
     with pytest.raises(InvalidOperation):
         store.put(key, b"", ANY)
@@ -96,7 +96,7 @@ def test_a_store_that_the_caller_has_not_named_is_not_opened(
     assert set(opened) == before
 
 
-def test_a_store_is_opened_once_the_caller_has_named_a_place_there() -> None:
+def test_a_store_is_opened_once_the_caller_has_named_a_location_in_it() -> None:
     store, opened = make("s3://lake")
     store.name("s3a://third/tables")
     store.put("s3://third/t/a", b"", ANY)

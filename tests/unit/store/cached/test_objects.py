@@ -1,4 +1,4 @@
-"""The one cache of a process: what it keeps, for whom, and in how many bytes."""
+"""The one cache of a process: its contents, its users, and its size in bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from lakevilla.store.cached import Budget, CachedObjects, is_content
 
 
-def test_the_last_used_ones_stay_within_the_budget() -> None:
+def test_the_most_recently_used_objects_are_kept_within_the_budget() -> None:
     budget = Budget()
     lake = CachedObjects("one", 100_000, budget)
     for number in range(100):
@@ -31,7 +31,7 @@ def test_an_object_larger_than_the_budget_is_not_kept() -> None:
     assert budget.bytes == 0
 
 
-def test_the_budget_is_the_largest_of_the_open_lakes() -> None:
+def test_the_budget_of_the_cache_is_the_largest_of_the_open_lakes() -> None:
     budget = Budget()
     small, large = CachedObjects("s", 10_000, budget), CachedObjects("l", 50_000, budget)
     for number in range(10):
@@ -41,11 +41,11 @@ def test_the_budget_is_the_largest_of_the_open_lakes() -> None:
     assert budget.bytes <= 10_000
     small.leave()
     assert budget.bytes == 0
-    small.keep("again", 1, 4_000)  # used after it was closed
+    small.keep("again", 1, 4_000)  # used after the lake was closed
     assert small.get("again") == 1
 
 
-def test_the_cache_of_a_lake_that_was_freed_counts_no_more() -> None:
+def test_the_cached_objects_of_a_freed_lake_do_not_count() -> None:
     budget = Budget()
     small, large = CachedObjects("s", 10_000, budget), CachedObjects("l", 50_000, budget)
     large.keep("k", 1, 40_000)
@@ -54,13 +54,13 @@ def test_the_cache_of_a_lake_that_was_freed_counts_no_more() -> None:
     assert budget.bytes <= 10_000
 
 
-def test_nothing_is_kept_in_a_budget_of_nothing() -> None:
+def test_a_cache_with_a_budget_of_zero_keeps_nothing() -> None:
     lake = CachedObjects("one", 0, Budget())
     lake.keep("k", 1, 0)
     assert lake.get("k") is None
 
 
-def test_two_lakes_never_mix_and_two_clients_of_one_share() -> None:
+def test_lakes_have_separate_cached_objects_and_clients_of_one_lake_share_them() -> None:
     budget = Budget()
     one, again, other = (CachedObjects(place, 10_000, budget) for place in ("a", "a", "b"))
     one.keep("k", "of a", 10)
@@ -70,7 +70,7 @@ def test_two_lakes_never_mix_and_two_clients_of_one_share() -> None:
     assert one.get("k") == "of a"
 
 
-def test_a_value_kept_twice_counts_once() -> None:
+def test_a_value_that_is_cached_twice_counts_once() -> None:
     budget = Budget()
     lake = CachedObjects("one", 10_000, budget)
     lake.keep("k", 1, 1_000)
@@ -79,15 +79,15 @@ def test_a_value_kept_twice_counts_once() -> None:
     assert (lake.get("k"), budget.bytes) == (2, before)
 
 
-def test_a_body_that_does_not_match_the_hash_in_its_name_is_not_content() -> None:
+def test_a_body_that_does_not_match_the_hash_in_its_name_is_not_cached() -> None:
     name = "_lakevilla/pages/00000000000000000001-44bfaf63ef1ab4d2a6db08b6f1ee9b11.json"
     assert not is_content(name, b"damaged")
     assert not is_content("_lakevilla/HEAD.json", b"")
-    hashed = "af1349b9f5f9a1a6a0404dea36dcc949"  # blake3 of nothing, its first 16 bytes
+    hashed = "af1349b9f5f9a1a6a0404dea36dcc949"  # blake3 of an empty body, its first 16 bytes
     assert is_content(f"_lakevilla/pages/1-{hashed}.json", b"")
 
 
-def test_threads_leave_it_within_its_budget() -> None:
+def test_concurrent_threads_keep_the_cache_within_its_budget() -> None:
     budget = Budget()
     lakes = [CachedObjects(place, 20_000, budget) for place in range(4)]
 
@@ -109,11 +109,11 @@ def test_threads_leave_it_within_its_budget() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_begins_with_an_empty_one() -> None:
+def test_a_forked_child_begins_with_an_empty_cache() -> None:
     budget = Budget()
     lake = CachedObjects("one", 10_000, budget)
     lake.keep("k", 1, 10)
-    budget._lock.acquire()  # as if another thread were at it
+    budget._lock.acquire()  # as if another thread were using it
     child = os.fork()
     if not child:
         empty = lake.get("k") is None

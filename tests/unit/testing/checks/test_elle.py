@@ -1,4 +1,4 @@
-"""The checker against histories whose anomaly is known, and against ones that have none."""
+"""The checker of histories on histories with a known anomaly, and on some without."""
 
 import random
 
@@ -23,7 +23,7 @@ def kinds(*txns, final=None, real_time=True):
     return {a.kind for a in check(list(txns), final=final, real_time=real_time)}
 
 
-def test_serial_history_has_no_anomaly():
+def test_a_serial_history_has_no_anomaly():
     assert not kinds(
         txn("A", ("x", []), ("x", 1), at=0, until=1),
         txn("B", ("x", [1]), ("x", 2), ("y", 3), at=2, until=3),
@@ -32,7 +32,7 @@ def test_serial_history_has_no_anomaly():
     )
 
 
-def test_dirty_write_is_g0():
+def test_a_dirty_write_is_reported_as_g0():
     found = kinds(
         txn("A", ("x", 1), ("y", 3)),
         txn("B", ("x", 2), ("y", 4)),
@@ -41,16 +41,16 @@ def test_dirty_write_is_g0():
     assert "G0" in found
 
 
-def test_read_of_what_was_taken_back_is_g1a():
+def test_a_read_of_an_aborted_write_is_reported_as_g1a():
     found = kinds(txn("A", ("x", 1), status="aborted"), txn("B", ("x", [1])))
     assert found == {"G1a"}
 
 
-def test_an_aborted_write_present_at_the_end_is_g1a():
+def test_an_aborted_write_present_at_the_end_is_reported_as_g1a():
     assert "G1a" in kinds(txn("A", ("x", 1), status="aborted"), final={"x": [1]})
 
 
-def test_read_in_the_middle_of_another_transaction_is_g1b():
+def test_a_read_of_an_intermediate_write_is_reported_as_g1b():
     found = kinds(
         txn("A", ("x", 1), ("x", 2)),
         txn("B", ("x", [1])),
@@ -59,7 +59,7 @@ def test_read_in_the_middle_of_another_transaction_is_g1b():
     assert "G1b" in found
 
 
-def test_two_that_read_each_other_are_g1c():
+def test_two_transactions_that_read_each_other_are_reported_as_g1c():
     found = kinds(
         txn("A", ("x", 1), ("y", [2])),
         txn("B", ("y", 2), ("x", [1])),
@@ -68,7 +68,7 @@ def test_two_that_read_each_other_are_g1c():
     assert found == {"G1c"}
 
 
-def test_torn_read_of_two_keys_is_g_single():
+def test_a_torn_read_of_two_keys_is_reported_as_g_single():
     found = kinds(
         txn("A", ("x", 1), ("y", 2)),
         txn("B", ("x", [1]), ("y", [])),
@@ -77,7 +77,7 @@ def test_torn_read_of_two_keys_is_g_single():
     assert found == {"G-single"}
 
 
-def test_write_skew_is_g2_item_and_snapshot_isolation_allows_it():
+def test_write_skew_is_reported_as_g2_item_and_allowed_by_snapshot_isolation():
     history = [
         txn("A", ("x", []), ("y", 1)),
         txn("B", ("y", []), ("x", 2)),
@@ -88,7 +88,7 @@ def test_write_skew_is_g2_item_and_snapshot_isolation_allows_it():
     assert forbidden(found, "serializable")
 
 
-def test_long_fork_is_not_allowed_under_snapshot_isolation():
+def test_a_long_fork_is_forbidden_under_snapshot_isolation():
     found = check(
         [
             txn("A", ("x", 1)),
@@ -102,7 +102,7 @@ def test_long_fork_is_not_allowed_under_snapshot_isolation():
     assert forbidden(found, "snapshot")
 
 
-def test_two_updates_from_one_read_are_a_lost_update():
+def test_two_updates_after_the_same_read_are_reported_as_a_lost_update():
     found = check(
         [txn("A", ("x", []), ("x", 1)), txn("B", ("x", []), ("x", 2))],
         final={"x": [1, 2]},
@@ -112,16 +112,16 @@ def test_two_updates_from_one_read_are_a_lost_update():
     assert forbidden(found, "snapshot")
 
 
-def test_acknowledged_append_that_is_gone_is_lost():
+def test_an_acknowledged_append_that_is_missing_is_reported_as_lost():
     assert "lost append" in kinds(txn("A", ("x", 1)), final={"x": []})
 
 
-def test_unknown_outcome_may_be_gone_or_there():
+def test_an_append_with_an_unknown_outcome_may_be_missing_or_present():
     assert not kinds(txn("A", ("x", 1), status="unknown", until=None), final={"x": []})
     assert not kinds(txn("A", ("x", 1), status="unknown", until=None), final={"x": [1]})
 
 
-def test_unknown_outcome_that_was_seen_counts_as_committed():
+def test_an_append_with_an_unknown_outcome_counts_as_committed_once_read():
     torn = kinds(
         txn("A", ("x", 1), ("y", 2), status="unknown", until=None),
         txn("B", ("x", [1])),
@@ -130,7 +130,7 @@ def test_unknown_outcome_that_was_seen_counts_as_committed():
     assert "lost append" in torn
 
 
-def test_stale_read_is_wrong_only_in_real_time():
+def test_a_stale_read_is_an_anomaly_only_in_real_time():
     history = [
         txn("A", ("x", 1), at=0, until=1),
         txn("B", ("x", []), at=2, until=3),
@@ -142,14 +142,14 @@ def test_stale_read_is_wrong_only_in_real_time():
     assert forbidden(found, "linearizable")
 
 
-def test_reads_that_disagree_on_order_are_reported():
+def test_reads_that_disagree_on_the_order_of_appends_are_reported():
     found = kinds(
         txn("A", ("x", 1)), txn("B", ("x", 2)), txn("C", ("x", [1, 2])), txn("D", ("x", [2]))
     )
     assert "incompatible order" in found
 
 
-#: X reads x as it was before E, and commits y; R has seen E, and not X.
+#: X reads x without the append of E, and commits y; R has read from E, and not from X.
 AHEAD = [
     txn("E", ("x", 1)),
     txn("X", ("x", []), ("y", 2)),
@@ -161,11 +161,11 @@ def test_an_unplaced_transaction_need_not_precede_its_reader():
     final = {"x": [1], "y": [2]}
     assert [a.kind for a in check(AHEAD, final=final)] == ["G2-item"]
     assert not check(AHEAD, final=final, unplaced={"R": {"E"}})
-    # It is so for that reader, and for that one that it has seen.
+    # This holds for that reader, and for a transaction from which it has read.
     assert check(AHEAD, final=final, unplaced={"X": {"E"}, "R": {"X"}})
 
 
-def test_a_transaction_behind_an_unplaced_one_precedes_the_reader_all_the_same():
+def test_a_transaction_before_an_unplaced_one_must_still_precede_the_reader():
     history = [
         txn("A", ("x", 1)),
         txn("E", ("x", 2)),
@@ -176,7 +176,7 @@ def test_a_transaction_behind_an_unplaced_one_precedes_the_reader_all_the_same()
     assert [set(a.txns) for a in found] == [{"R", "B", "A"}]
 
 
-def test_value_held_twice_is_reported():
+def test_a_duplicate_value_is_reported():
     assert "duplicate" in kinds(txn("A", ("x", 1)), final={"x": [1, 1]})
 
 
@@ -184,18 +184,20 @@ def test_a_value_that_no_transaction_wrote_is_reported():
     assert "unwritten" in kinds(txn("A", ("x", [7])), final={"x": [7]})
 
 
-def test_transaction_that_misses_its_own_append_is_reported():
+def test_a_transaction_that_misses_its_own_append_is_reported():
     assert "internal" in kinds(txn("A", ("x", 1), ("x", [])), final={"x": [1]})
     assert not kinds(txn("A", ("x", 1), ("x", [1])), final={"x": [1]})
 
 
-def test_transaction_that_reads_two_states_is_reported():
+def test_a_transaction_that_reads_two_states_is_reported():
     found = kinds(txn("A", ("x", []), ("x", [1])), txn("B", ("x", 1)), final={"x": [1]})
     assert "internal" in found
 
 
 def random_history(seed, *, isolated):
-    """Transactions of a toy database that runs them one at a time, or with stale snapshots."""
+    """Return transactions of a toy database that runs them one at a time, or with stale
+    snapshots.
+    """
     source = random.Random(seed)
     now = [0.0]
     history = History(lambda: now[0])
@@ -222,12 +224,12 @@ def random_history(seed, *, isolated):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_serial_executions_pass(seed):
+def test_serial_histories_have_no_anomaly(seed):
     history, final = random_history(seed, isolated=True)
     assert check(history, final=final) == []
 
 
-def test_stale_executions_are_caught():
+def test_histories_with_stale_reads_are_caught():
     caught = sum(
         bool(check(h, final=f))
         for h, f in (random_history(seed, isolated=False) for seed in range(30))
@@ -236,7 +238,7 @@ def test_stale_executions_are_caught():
 
 
 def skew_of(*levels):
-    """Write skew of two, and the names of those at snapshot isolation."""
+    """Check a history of two with write skew; ``levels`` says which are at snapshot isolation."""
     history = [
         txn("A", ("x", []), ("y", []), ("x", 1)),
         txn("B", ("x", []), ("y", []), ("y", 2)),
@@ -246,22 +248,22 @@ def skew_of(*levels):
 
 
 @pytest.mark.parametrize("levels", [(True, True), (True, False), (False, True)])
-def test_write_skew_is_no_concern_of_others_where_one_of_the_two_allows_it(levels):
+def test_write_skew_is_allowed_if_one_of_the_two_is_at_snapshot_isolation(levels):
     assert skew_of(*levels) == []
     assert [a.kind for a in skew_of(False, False)] == ["G2-item"]
 
 
-def test_writes_and_reads_of_lenient_transactions_are_still_checked():
+def test_transactions_at_snapshot_isolation_are_still_checked_for_other_anomalies():
     circular = [txn("A", ("x", 1), ("y", [2])), txn("B", ("y", 2), ("x", [1]))]
     found = check(circular, final={"x": [1], "y": [2]}, snapshot={"A", "B"})
     assert {a.kind for a in found} == {"G1c"}
 
 
-def test_a_serializable_reader_is_not_excused_by_another_ones_leniency():
+def test_a_torn_serializable_read_is_reported_although_the_writer_is_at_snapshot_isolation():
     found = check(
         [
-            txn("A", ("x", []), ("y", [2])),  # serializable, and torn
-            txn("B", ("x", 1), ("y", 2)),  # lenient
+            txn("A", ("x", []), ("y", [2])),  # serializable, with a torn read
+            txn("B", ("x", 1), ("y", 2)),  # at snapshot isolation
         ],
         final={"x": [1], "y": [2]},
         snapshot={"B"},
@@ -269,7 +271,7 @@ def test_a_serializable_reader_is_not_excused_by_another_ones_leniency():
     assert {a.kind for a in found} == {"G-single"}
 
 
-#: For each anomaly a history that has it, and the lists at its end.
+#: For each anomaly: a history that has it, and the final lists.
 KNOWN_BAD = {
     "G0": (
         [txn("A", ("x", 1), ("y", 3)), txn("B", ("x", 2), ("y", 4))],
@@ -315,7 +317,7 @@ KNOWN_BAD = {
         [txn("A", ("x", 1), at=0, until=1), txn("B", ("x", []), at=2, until=3)],
         {"x": [1]},
     ),
-    # C, D, A, B would explain it, had B not ended before C began.
+    # C, D, A, B would be a valid order, had B not ended before C began.
     "G-nonadjacent-realtime": (
         [
             txn("A", ("x", []), ("z", 2), at=0, until=9),
@@ -337,14 +339,14 @@ KNOWN_BAD = {
 
 
 @pytest.mark.parametrize("kind", KNOWN_BAD)
-def test_each_known_bad_history_is_named(kind):
+def test_each_known_bad_history_is_reported_with_its_anomaly(kind):
     history, final = KNOWN_BAD[kind]
     assert kind in {a.kind for a in check(history, final=final)}
 
 
 @pytest.mark.parametrize("kind", KNOWN_BAD)
-def test_a_known_bad_history_is_found_among_many_good_transactions(kind):
-    """Hidden in a history of twenty that run one at a time, under other keys and values."""
+def test_a_known_bad_history_is_found_among_many_correct_transactions(kind):
+    """The bad history is hidden among twenty serial transactions, under other keys and values."""
     bad, ends = KNOWN_BAD[kind]
     for seed in range(5):
         good, final = random_history(seed, isolated=True)
@@ -372,8 +374,8 @@ def renamed(one, shift):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_transactions_that_overlap_may_take_effect_in_any_order(seed):
-    """Each takes effect at one time between its beginning and its end: linearizable."""
+def test_concurrent_transactions_may_take_effect_in_any_order(seed):
+    """Each transaction takes effect at one time between its begin and its end: linearizable."""
     source = random.Random(seed)
     state = {"x": (), "y": ()}
     made = []
@@ -392,7 +394,7 @@ def test_transactions_that_overlap_may_take_effect_in_any_order(seed):
     assert check(made, final=state) == []
 
 
-def test_stricter_levels_forbid_every_anomaly_of_the_weaker_ones():
+def test_stricter_isolation_levels_forbid_every_anomaly_of_the_weaker_ones():
     levels = ("read-committed", "snapshot", "serializable", "linearizable")
     for kind, (history, final) in KNOWN_BAD.items():
         found = check(history, final=final)

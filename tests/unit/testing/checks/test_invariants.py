@@ -1,4 +1,4 @@
-"""Each invariant finds the violation that is planted in a store where all was well."""
+"""Each invariant finds the violation that is planted in a correct store."""
 
 import json
 
@@ -28,7 +28,7 @@ WRITERS = {"delta": delta_writer, "iceberg": iceberg_writer}
 
 @pytest.fixture(params=WRITERS)
 def lake(request):
-    """A Delta table and one of either format; two commits over both, and one of metadata."""
+    """A Delta table and one of either format; two commits to both, and one of metadata."""
     simulation = Simulation()
     ids = []
 
@@ -58,7 +58,7 @@ def lake(request):
 
 @pytest.fixture
 def iceberg(lake, request):
-    """Whether the second table is an Iceberg table."""
+    """Return whether the second table is an Iceberg table."""
     return request.node.callspec.params["lake"] == "iceberg"
 
 
@@ -67,7 +67,7 @@ def log(table, version):
 
 
 def entry(version, *, iceberg):
-    """Return what makes a version of the second table."""
+    """Return the key of the object that makes a version of the second table."""
     return metadata_key("b", version) if iceberg else log("b", version)
 
 
@@ -81,7 +81,7 @@ def replaced(store, version, **parts):
     store.put(key, json.dumps({**json.loads(store.objects[key].body), **parts}).encode(), ANY)
 
 
-def test_nothing_is_found_where_all_is_well(lake):
+def test_a_correct_store_violates_no_invariant(lake):
     simulation, ids = lake
     store = simulation.store
     invariants.every_table_is_readable(store, TABLES)
@@ -89,7 +89,7 @@ def test_nothing_is_found_where_all_is_well(lake):
     invariants.tables_follow_head(store, TABLES)
     invariants.all_or_nothing(store, TABLES)
     invariants.no_orphan_files(store, TABLES)
-    # Two with rows, and one that has none.
+    # Two commits with rows, and one without.
     assert run_now(store, read_table("b")).transactions == ids
 
 
@@ -106,15 +106,15 @@ def test_nothing_is_found_where_all_is_well(lake):
     ],
     indirect=["lake"],
 )
-def test_missing_object_makes_a_table_unreadable(lake, name):
+def test_a_missing_object_makes_a_table_unreadable(lake, name):
     store = lake[0].store
-    # The newest of its kind: the list of a snapshot that is past is nobody's loss.
+    # The newest object of its kind: no reader needs the manifest list of an old snapshot.
     store.delete([key for key in store.objects if name in key][-1])
     with pytest.raises(Violated, match="lacks"):
         invariants.every_table_is_readable(store, TABLES)
 
 
-def test_version_published_twice_is_found(lake, iceberg):
+def test_a_version_published_twice_is_found(lake, iceberg):
     store = lake[0].store
     if iceberg:
         there = snapshots(store, 3)
@@ -125,7 +125,7 @@ def test_version_published_twice_is_found(lake, iceberg):
         invariants.no_id_commits_twice(store, TABLES)
 
 
-def test_versions_in_another_order_than_heads_are_found(lake, iceberg):
+def test_versions_in_another_order_than_in_head_are_found(lake, iceberg):
     store = lake[0].store
     if iceberg:
         one, two = snapshots(store, 3)
@@ -141,7 +141,7 @@ def test_versions_in_another_order_than_heads_are_found(lake, iceberg):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_commit_that_one_table_lacks_is_found(lake, iceberg, version):
+def test_a_commit_that_one_of_its_tables_lacks_is_found(lake, iceberg, version):
     store = lake[0].store
     for number in range(version, 4):
         store.delete(entry(number, iceberg=iceberg))
@@ -149,7 +149,7 @@ def test_commit_that_one_table_lacks_is_found(lake, iceberg, version):
         invariants.all_or_nothing(store, TABLES)
 
 
-def test_file_that_no_entry_names_is_found(lake):
+def test_a_data_file_that_no_log_entry_names_is_found(lake):
     store = lake[0].store
     store.put("a/lv-h-orphan.parquet", b"", ANY)
     with pytest.raises(Violated, match="belongs to no commit"):
@@ -160,14 +160,14 @@ def test_file_that_no_entry_names_is_found(lake):
 @pytest.mark.parametrize(
     "name", ["data/lv-h-x.parquet", "metadata/lv-h-x-m0.avro", "snap-1-lv-h-x.avro"]
 )
-def test_object_that_no_version_names_is_found(lake, name):
+def test_an_object_that_no_table_version_names_is_found(lake, name):
     store = lake[0].store
     store.put(f"b/{name}", b"", ANY)
     with pytest.raises(Violated, match="was not collected"):
         invariants.no_orphan_files(store, TABLES)
 
 
-def test_recovery_that_never_ends_is_found(lake):
+def test_a_recovery_that_changes_the_lake_each_time_is_found(lake):
     simulation, _ = lake
     client = simulation.clients[0]
     invariants.recovery_twice_is_recovery_once(

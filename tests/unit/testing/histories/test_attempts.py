@@ -1,4 +1,4 @@
-"""The notes of simulated clients on their transactions, by which the checkers judge."""
+"""What simulated clients note about their transactions, for the checkers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakevilla_testing.histories.plan import Plan
 from tests.support.simulated.memory_lake import THROUGH_HEAD, MemoryLake
 
 
-def test_a_save_stored_without_an_answer_is_on_record_for_the_client_that_resumes_it() -> None:
+def test_a_save_stored_without_a_response_is_noted_for_the_client_that_resumes_it() -> None:
     lake = MemoryLake(save_interval_seconds=0.0)
     owner, other = lake.peer(), lake.peer()
     txn = owner.begin()

@@ -18,7 +18,7 @@ from tests.support.simulated.counter import check_counter, increment
 
 
 def writer(client):
-    """Two files and a decision that names them; the toy's commit point is the decision."""
+    """A toy writer of two files, and of a decision that names them and is the commit point."""
     yield from parallel([put("data/a", b"1", ANY), put("data/b", b"2", ANY)])
     body = json.dumps({"nonce": client.ids.nonce(), "files": ["data/a", "data/b"]})
     outcome = yield from put("decision", body.encode(), ABSENT)
@@ -27,7 +27,7 @@ def writer(client):
 
 
 def hasty_writer(client):
-    """Decides before its files are there."""
+    """A wrong writer that decides before its files are stored."""
     body = json.dumps({"nonce": client.ids.nonce(), "files": ["data/a", "data/b"]})
     yield from put("decision", body.encode(), ABSENT)
     yield from parallel([put("data/a", b"1", ANY), put("data/b", b"2", ANY)])
@@ -62,17 +62,17 @@ def building(program):
 
 
 def test_every_crash_point_is_tried_in_every_way():
-    # Two files, the decision, reading it, two marks, a list; four deaths each.
+    # Two files, the decision, a read of it, two marks, a list: each with four kinds of crash.
     assert crash_everywhere(building(writer), check_all_or_nothing, "writer") == 7 * 4
 
 
 def test_pairs_of_crashes_are_tried():
     runs = crash_twice_everywhere(building(writer), check_all_or_nothing, "writer")
-    # The process in its place makes 2 requests (undecided) or 4.
+    # The process that takes over makes 2 requests (undecided) or 4.
     assert 28 * 2 * 4 < runs < 28 * 4 * 4
 
 
-def test_crash_between_decision_and_files_is_found():
+def test_a_crash_between_the_decision_and_its_files_is_found():
     with pytest.raises(AssertionError) as caught:
         crash_everywhere(building(hasty_writer), check_all_or_nothing, "writer")
     assert "crash" in "".join(caught.value.__notes__)
@@ -88,17 +88,17 @@ def counters(times):
     return build
 
 
-def test_interleavings_end_when_all_have_been_seen():
-    # Each client gets and puts once; a loser looks again (read-back, put).
+def test_a_search_of_interleavings_ends_after_all_of_them():
+    # Each client gets and puts once; the loser tries again (read-back, put).
     runs = interleavings(counters(1), check_counter, preemptions=10)
     assert 6 <= runs < 60
 
 
-def test_interleavings_stop_at_the_limit():
+def test_a_search_of_interleavings_stops_at_its_limit():
     assert interleavings(counters(3), check_counter, limit=200) == 200
 
 
-def test_lost_update_needs_one_preemption_and_is_found():
+def test_a_lost_update_is_found_with_one_preemption():
     def careless(client):
         found = yield from get("counter")
         value = json.loads(found.body) if isinstance(found, Found) else 0
@@ -119,7 +119,7 @@ def test_lost_update_needs_one_preemption_and_is_found():
 
 
 def made_in(numbers):
-    """A set-up that notes each time at which it is really made."""
+    """Return a set-up function that notes each time it is really executed."""
 
     @set_up_once
     def started(faults=None, schedule=None, *, number=0, **options):
@@ -132,7 +132,7 @@ def made_in(numbers):
     return started
 
 
-def test_a_search_makes_what_its_runs_begin_with_once_and_none_sees_anothers_writes():
+def test_a_search_runs_its_set_up_once_and_each_run_starts_from_the_same_state():
     made, met = [], []
     started = made_in(made)
 
@@ -150,7 +150,7 @@ def test_a_search_makes_what_its_runs_begin_with_once_and_none_sees_anothers_wri
     assert len({at for *_, at in met}) == 1
 
 
-def test_a_set_up_is_made_anew_with_other_arguments_and_in_another_search():
+def test_a_set_up_runs_again_for_other_arguments_and_for_another_search():
     made = []
     started = made_in(made)
     started()
@@ -167,7 +167,7 @@ def test_a_set_up_is_made_anew_with_other_arguments_and_in_another_search():
     assert first.store.objects["start"].body != second.store.objects["start"].body
 
 
-def test_a_stride_leaves_out_schedules_between():
+def test_a_stride_skips_schedules():
     taken = []
 
     def build(faults, schedule):

@@ -1,4 +1,4 @@
-"""Planted bugs fit the library: the function that each replaces is there under its name."""
+"""Planted bugs match the library: each replaced function exists under its name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from lakevilla_testing.planted.every import PLANTED
 
 
 @pytest.mark.parametrize("name", sorted(PLANTED))
-def test_a_bug_can_be_planted_and_taken_out(name: str) -> None:
+def test_each_planted_bug_can_be_planted_and_removed(name: str) -> None:
     with PLANTED[name].plant():
         pass

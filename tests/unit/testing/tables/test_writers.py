@@ -1,4 +1,4 @@
-"""The simulated foreign clients of both formats, and their readers, compared with real ones."""
+"""The simulated foreign clients of both formats, and their readers, compared with real clients."""
 
 import json
 
@@ -18,7 +18,7 @@ from tests.support.simulated.iceberg import opened
 
 COLUMNS = {"id": "long", "name": "string"}
 
-#: What each foreign client can do to a table of its format, and which version that leaves.
+#: The operations of each simulated client on a table of its format, and the version after each.
 STEPS = {
     delta_writer: {
         "append": lambda c: delta_writer.append(c, "t", rows(7, 8)),
@@ -88,7 +88,7 @@ def read_with_deltalake(simulation, directory):
 
 @pytest.mark.parametrize("partition_by", [[], ["name"]])
 @pytest.mark.parametrize("step", STEPS[delta_writer])
-def test_deltalake_reads_the_same(step, partition_by, tmp_path):
+def test_deltalake_reads_the_same_rows_as_the_simulated_delta_reader(step, partition_by, tmp_path):
     simulation = run(
         create(delta_writer, 1, 2, partition_by=partition_by),
         append(delta_writer, 3),
@@ -101,7 +101,7 @@ def test_deltalake_reads_the_same(step, partition_by, tmp_path):
 
 
 @pytest.mark.parametrize("step", STEPS[iceberg_writer])
-def test_pyiceberg_reads_the_same(step):
+def test_pyiceberg_reads_the_same_rows_as_the_simulated_iceberg_reader(step):
     simulation = run(
         create(iceberg_writer, 1, 2),
         append(iceberg_writer, 3),
@@ -114,7 +114,7 @@ def test_pyiceberg_reads_the_same(step):
     real = opened(simulation.store, "t", table.version)
     found = ordered(real.scan().to_arrow().to_pylist())
     assert found == ordered(table_rows(simulation.store, "t"))
-    # Bounds are told as pyiceberg reads them: a filter finds what it should.
+    # Bounds are compared by pyiceberg's pruning: a filter must find its rows.
     for row in found:
         assert real.scan(row_filter=f"id = {row['id']}").to_arrow().num_rows == 1
     assert set(table.live_files) == {
@@ -122,7 +122,7 @@ def test_pyiceberg_reads_the_same(step):
     }
 
 
-def test_restore_after_checkpoint_clean_up_and_vacuum(tmp_path):
+def test_simulated_clean_up_and_vacuum_leave_a_table_that_deltalake_reads(tmp_path):
     simulation = run(
         create(delta_writer, 1),
         append(delta_writer, 2),
@@ -147,7 +147,7 @@ def test_restore_after_checkpoint_clean_up_and_vacuum(tmp_path):
     assert ordered(table_rows(simulation.store, "t")) == rows(1, 2, 3)
 
 
-def test_expired_snapshots_and_orphans_are_gone_and_the_rest_is_there():
+def test_simulated_expiry_removes_old_snapshots_and_orphans_and_nothing_else():
     simulation = run(
         create(iceberg_writer, 1, properties={"write.metadata.previous-versions-max": "2"}),
         append(iceberg_writer, 2),
@@ -168,7 +168,7 @@ def test_expired_snapshots_and_orphans_are_gone_and_the_rest_is_there():
     assert ordered(opened(simulation.store, "t", 4).scan().to_arrow().to_pylist()) == rows(1, 2, 3)
 
 
-def test_vacuum_leaves_directories_that_begin_with_an_underscore():
+def test_simulated_vacuum_keeps_directories_that_begin_with_an_underscore():
     simulation = run(
         create(delta_writer, 1),
         lambda c: put("t/_lakevilla/lake.json", b"{}", ABSENT),
@@ -187,7 +187,7 @@ def test_vacuum_leaves_directories_that_begin_with_an_underscore():
         pytest.param(iceberg_writer, 10, id="iceberg"),
     ],
 )
-def test_two_foreign_writers_lose_nothing(writer, seeds):
+def test_concurrent_simulated_foreign_writers_lose_no_rows(writer, seeds):
     for seed in range(seeds):
         simulation = Simulation(seed)
 
@@ -210,7 +210,7 @@ def test_two_foreign_writers_lose_nothing(writer, seeds):
         assert len(table_rows(simulation.store, "t")) == written >= 8
 
 
-def test_foreign_writer_refuses_a_guarded_table():
+def test_a_simulated_foreign_writer_refuses_a_guarded_table():
     protocol = {
         "protocol": {
             "minReaderVersion": 1,
@@ -239,10 +239,11 @@ def test_foreign_writer_refuses_a_guarded_table():
         (iceberg_writer, "/snap-", "lacks metadata/snap-"),
     ],
 )
-def test_reader_refuses_a_gap_and_a_missing_object(writer, gone, message):
+def test_a_simulated_reader_refuses_a_gap_in_the_log_and_a_missing_object(writer, gone, message):
     simulation = run(create(writer, 1), append(writer, 2), append(writer, 3))
     missing = [key for key in simulation.store.objects if gone in key]
-    # One file is enough of Delta's; of Iceberg's metadata the newest alone is looked at.
+    # Of Delta's log, one missing file is enough; of Iceberg's metadata files, only the newest is
+    # read.
     for key in missing[:1] if writer is delta_writer else missing:
         run_now(simulation.store, delete(key))
     with pytest.raises(UnreadableTable, match=message):
@@ -256,12 +257,12 @@ def test_reader_refuses_a_gap_and_a_missing_object(writer, gone, message):
         pytest.param(iceberg_writer, lambda c: sleep(0), read_metadata, id="iceberg"),
     ],
 )
-def test_reader_reads_an_older_version(writer, between, read):
+def test_a_simulated_reader_reads_an_older_version(writer, between, read):
     simulation = run(create(writer, 1), append(writer, 2), between, append(writer, 3))
     assert ordered(table_rows(simulation.store, "t", 1)) == rows(1, 2)
     assert run_now(simulation.store, read("elsewhere")) is None
 
 
-def test_a_delta_table_begins_with_its_log():
+def test_a_simulated_delta_table_begins_with_its_log():
     simulation = run(create(delta_writer, 1))
     assert run_now(simulation.store, list_objects("t"))[0].key.startswith("t/_delta_log")

@@ -1,4 +1,4 @@
-"""The row engine against the same tables as deltalake reads."""
+"""The row engine of the simulator; deltalake reads the tables that it has written."""
 
 import deltalake
 import pyarrow as pa
@@ -107,13 +107,13 @@ def table(request):
     return made
 
 
-def test_rows_written_are_read_by_deltalake(table, tmp_path):
+def test_rows_written_by_the_row_engine_are_read_by_deltalake(table, tmp_path):
     assert [r["id"] for r in table.check(tmp_path)] == [1, 2, 3, 4, 5]
     statistics = deltalake.DeltaTable(str(tmp_path / "t")).get_add_actions(flatten=True)
     assert sum(pa.table(statistics).column("num_records").to_pylist()) == 5
 
 
-def test_update_counts_and_rewrites_only_files_with_a_hit(table, tmp_path):
+def test_an_update_rewrites_only_files_with_matching_rows(table, tmp_path):
     assignments = bind_assignments({"price": parse_expression("price * 2")}, SCHEMA)
     rewrite = table.rewrite(
         table.engine.update(table.input, assignments, table.where("id <= 2"), table.name)
@@ -123,18 +123,18 @@ def test_update_counts_and_rewrites_only_files_with_a_hit(table, tmp_path):
     assert [r["price"] for r in table.check(tmp_path)] == [3.0, 3.0, 1.5, 1.5, None]
 
 
-def test_update_that_matches_nothing_changes_nothing(table):
+def test_an_update_that_matches_no_row_changes_nothing(table):
     rewrite = table.run(table.engine.update(table.input, {}, table.where("id > 99"), table.name))
     assert (rewrite.written, rewrite.removed, rewrite.rows_matched) == ((), (), 0)
 
 
-def test_delete_takes_true_rows_only(table, tmp_path):
+def test_a_delete_removes_only_rows_for_which_the_predicate_is_true(table, tmp_path):
     rewrite = table.rewrite(table.engine.delete(table.input, table.where("name = 'a'"), table.name))
     assert rewrite.rows_deleted == 2
     assert [r["id"] for r in table.check(tmp_path)] == [2, 3, 5]
 
 
-def test_merge_updates_deletes_and_inserts(table, tmp_path):
+def test_a_merge_updates_deletes_and_inserts_rows(table, tmp_path):
     source = pa.Table.from_pylist([row(1, "new"), row(2, "gone"), row(9, "nine")], schema=SCHEMA)
     schemas = {"s": SCHEMA, "t": SCHEMA}
     values = {name: parse_expression(f"s.{name}") for name in SCHEMA.names}
@@ -171,14 +171,14 @@ def test_merge_updates_deletes_and_inserts(table, tmp_path):
         table.run(table.engine.merge(table.input, twice.to_reader(), spec, table.name))
 
 
-def test_scan_filters_and_projects(table):
+def test_a_scan_filters_rows_and_selects_columns(table):
     reader = table.run(table.engine.scan(table.input, ["name", "id"], table.where("id < 3")))
     assert reader.schema.names == ["name", "id"]
     found = reader.read_all().to_pylist()
     assert sorted(r["id"] for r in found) == [1, 2]
 
 
-def test_matching_rows_tell_multisets_apart(table):
+def test_the_digest_of_matching_rows_changes_with_duplicate_rows(table):
     def digest(text):
         return table.run(table.engine.matching_rows(table.input, table.where(text)))
 
@@ -188,7 +188,7 @@ def test_matching_rows_tell_multisets_apart(table):
     assert digest("id > 2") == others
 
 
-def test_query_joins_tables_and_views(table):
+def test_a_query_joins_tables_and_views(table):
     view = pa.table({"id": [1, 4], "factor": [10, 20]})
     found = table.run(
         table.engine.query(
@@ -201,7 +201,7 @@ def test_query_joins_tables_and_views(table):
     assert found.to_pylist() == [{"id": 4, "factor": 20}]
 
 
-def test_missing_file_is_an_error_that_names_it(table):
+def test_a_missing_file_is_reported_with_its_name(table):
     key = next(k for k in table.store.objects if k.endswith(".parquet"))
     table.store.delete(key)
     with pytest.raises(StoreError, match="is missing"):

@@ -16,7 +16,7 @@ from tests.support.simulated.counter import check_counter, increment, run_counte
 REPOSITORY = Path(__file__).parents[4]
 
 
-def test_counter_survives_every_fault():
+def test_a_counter_with_nonces_is_correct_under_every_fault():
     fired = Counter()
     for seed in range(150):
         simulation = run_counter(seed)
@@ -36,8 +36,8 @@ def test_counter_survives_every_fault():
     assert {fault for fault, times in fired.items() if times >= 5} >= struck
 
 
-def test_counter_without_nonces_is_caught():
-    """Equal bytes: the read-back takes another's write for its own."""
+def test_a_counter_without_nonces_is_caught():
+    """Equal bytes: a client takes another client's write for its own when it reads it back."""
 
     def search(seeds):
         for seed in seeds:
@@ -51,12 +51,12 @@ def test_counter_without_nonces_is_caught():
         search(range(300))
 
 
-def test_same_seed_gives_the_same_trace():
+def test_the_same_seed_gives_the_same_trace():
     one, two, other = run_counter(7), run_counter(7), run_counter(8)
     assert one.trace_hash() == two.trace_hash() != other.trace_hash()
 
 
-def test_trace_is_the_same_in_a_process_with_another_hash_seed():
+def test_a_trace_is_the_same_in_a_process_with_another_hash_seed():
     program = (
         "from tests.support.simulated.counter import run_counter\n"
         "print(run_counter(7).trace_hash())"
@@ -88,7 +88,7 @@ def create(client):
 
 
 @pytest.mark.parametrize("fault", [Fault.APPLIED_503, Fault.APPLIED_CUT])
-def test_write_whose_answer_was_lost_is_stored_once(fault):
+def test_a_write_whose_response_was_lost_is_stored_once(fault):
     simulation, client = run_alone(create, {1: Strike(fault)})
     assert isinstance(client.result, Stored)
     assert simulation.fired[fault] == 1
@@ -98,7 +98,7 @@ def test_write_whose_answer_was_lost_is_stored_once(fault):
 @pytest.mark.parametrize(
     "fault", [Fault.REFUSED_503, Fault.THROTTLED_429, Fault.CONFLICT_409, Fault.DELAYED_WRITE]
 )
-def test_write_that_did_not_happen_is_made_again(fault):
+def test_a_write_that_was_not_executed_is_sent_again(fault):
     simulation, client = run_alone(create, {1: Strike(fault)})
     assert isinstance(client.result, Stored)
     assert len(simulation.store.journal) == 1
@@ -106,7 +106,7 @@ def test_write_that_did_not_happen_is_made_again(fault):
     assert len(simulation.store.journal) == 1
 
 
-def test_delayed_write_lands_after_its_client_has_died():
+def test_a_delayed_write_is_stored_after_its_client_has_crashed():
     simulation, client = run_alone(create, {1: Strike(Fault.CRASH, "later")})
     assert client.status == "crashed"
     assert not simulation.store.objects
@@ -116,14 +116,14 @@ def test_delayed_write_lands_after_its_client_has_died():
 
 
 @pytest.mark.parametrize(("landing", "keys"), [("never", set()), ("now", {"key"})])
-def test_crash_before_or_after_the_request(landing, keys):
+def test_a_client_can_crash_before_or_after_its_request(landing, keys):
     simulation, client = run_alone(create, {1: Strike(Fault.CRASH, landing)})
     assert client.status == "crashed"
     assert set(simulation.store.objects) == keys
     simulation.dispose()
 
 
-def test_crashed_client_runs_no_handler_and_another_takes_its_place():
+def test_a_crashed_client_runs_no_handler_and_its_restart_takes_over():
     ran = []
 
     def program(client):
@@ -145,7 +145,7 @@ def test_crashed_client_runs_no_handler_and_another_takes_its_place():
     assert ran == ["user"]
 
 
-def test_paused_client_moves_again_after_its_pause():
+def test_a_paused_client_continues_after_its_pause():
     def program(client):
         before = client.clock.elapsed()
         yield from get("key")
@@ -156,7 +156,7 @@ def test_paused_client_moves_again_after_its_pause():
     assert simulation.fired[Fault.PAUSE] == 1
 
 
-def test_skewed_clock_counts_once_it_is_read():
+def test_a_clock_skew_fires_once_the_clock_is_read():
     def program(client):
         before = client.clock.now()
         yield from get("key")
@@ -169,7 +169,7 @@ def test_skewed_clock_counts_once_it_is_read():
     assert simulation.fired[Fault.CLOCK_SKEW] == 1
 
 
-def test_stale_list_lacks_what_is_new_and_holds_what_is_gone():
+def test_a_stale_list_lacks_new_objects_and_has_deleted_ones():
     from lakevilla.store.effects import delete, list_objects
 
     def program(client):
@@ -185,7 +185,7 @@ def test_stale_list_lacks_what_is_new_and_holds_what_is_gone():
     assert run_alone(program)[1].result == ["d/new"]
 
 
-def test_parts_of_a_parallel_interleave_and_keep_their_order():
+def test_parts_of_a_parallel_interleave_and_keep_the_order_of_results():
     def part(key):
         yield from put(key, key.encode(), ANY)
         found = yield from get(key)
@@ -204,7 +204,7 @@ def test_parts_of_a_parallel_interleave_and_keep_their_order():
     assert len(orders) > 10
 
 
-def test_first_error_of_a_parallel_is_raised_after_all_parts_have_ended():
+def test_the_first_error_of_a_parallel_is_raised_after_all_parts_have_ended():
     def fails():
         yield from get("a")
         raise StoreError("no")
@@ -222,7 +222,7 @@ def test_first_error_of_a_parallel_is_raised_after_all_parts_have_ended():
         assert client.result == {"b"}
 
 
-def test_error_that_a_program_lets_out_fails_the_simulation():
+def test_an_error_that_a_program_does_not_catch_fails_the_simulation():
     def program(client):
         yield from get("a")
         raise StoreError("no")
@@ -233,7 +233,7 @@ def test_error_that_a_program_lets_out_fails_the_simulation():
         simulation.run()
 
 
-def test_endless_program_is_stopped():
+def test_an_endless_program_is_stopped():
     def program(client):
         while True:
             yield from get("a")
@@ -244,7 +244,7 @@ def test_endless_program_is_stopped():
         simulation.run()
 
 
-def test_sleepers_wake_in_virtual_time():
+def test_sleeping_clients_wake_in_virtual_time():
     def program(client):
         yield from sleep(86400)
         yield from put("key", b"", ANY)
@@ -254,7 +254,7 @@ def test_sleepers_wake_in_virtual_time():
     assert len(simulation.trace) == 1
 
 
-def test_content_tags_repeat_with_the_content():
+def test_tokens_by_content_repeat_with_the_content():
     def program(client):
         tokens = []
         for body in (b"one", b"two", b"one"):
@@ -267,7 +267,7 @@ def test_content_tags_repeat_with_the_content():
     assert len(set(client.result)) == 3
 
 
-def test_trace_prints_one_line_a_request():
+def test_a_trace_prints_one_line_per_request():
     simulation, _ = run_alone(lambda client: increment(client, 1))
     assert len(simulation.trace) == 2
     assert "get" in str(simulation.trace[0])

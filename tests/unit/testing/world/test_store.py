@@ -19,7 +19,7 @@ from lakevilla.store.runner import Runner
 from lakevilla_testing.world.store import SimulatedStore
 
 
-def test_conditions():
+def test_a_conditional_put_is_refused_if_its_condition_does_not_hold():
     store = SimulatedStore()
     first = store.put("a", b"1", ABSENT)
     assert isinstance(first, Stored)
@@ -32,7 +32,7 @@ def test_conditions():
     assert store.get("a", Token("other")) == Found(b"2", second.token, 1)
 
 
-def test_range_is_a_slice():
+def test_a_byte_range_read_returns_a_slice():
     store = SimulatedStore()
     store.put("a", b"0123456789", ANY)
     assert store.get("a", byte_range=(2, 5)).body == b"234"
@@ -40,7 +40,7 @@ def test_range_is_a_slice():
     assert store.get("a", byte_range=(8, 50)).body == b"89"
 
 
-def test_list_is_recursive_and_only_below_the_directory():
+def test_a_list_is_recursive_and_only_below_the_directory():
     store = SimulatedStore()
     for key in ("d/b", "d/c/e", "da", "d/a"):
         store.put(key, b"", ANY)
@@ -49,7 +49,7 @@ def test_list_is_recursive_and_only_below_the_directory():
     assert {info.key for info in store.list("")} == {"d/a", "d/b", "d/c/e", "da"}
 
 
-def test_past_can_be_listed():
+def test_list_at_shows_the_objects_of_a_past_time():
     now = [0.0]
     store = SimulatedStore(lambda: now[0])
     for second, key in enumerate(("d/a", "d/b", "d/c")):
@@ -61,7 +61,7 @@ def test_past_can_be_listed():
     assert store.list_at(-1, "d", None) == []
 
 
-def test_copy_goes_its_own_way():
+def test_a_copy_of_a_store_is_independent_of_the_original():
     store = SimulatedStore()
     store.put("a", b"1", ANY)
     other = store.copy()
@@ -70,7 +70,7 @@ def test_copy_goes_its_own_way():
     assert isinstance(other.get("a"), Missing)
 
 
-def test_the_real_runner_runs_against_it():
+def test_the_real_runner_can_use_a_simulated_store():
     def program():
         yield from put("a", b"1", ABSENT)
         yield Parallel((put("b", b"2", ANY), put("c", b"3", ANY)))

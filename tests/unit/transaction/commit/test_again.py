@@ -1,4 +1,4 @@
-"""A commit that was tried before, and whose outcome its client does not know."""
+"""A second call of commit, after a first whose outcome its client does not know."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def in_doubt(peer: Peer, *, landed: bool) -> TransactionState:
     return txn
 
 
-def test_a_commit_that_was_never_tried_sends_no_request(peer: Peer) -> None:
+def test_looking_for_a_commit_that_was_never_tried_sends_no_request(peer: Peer) -> None:
     txn = peer.appending("a", 7)
     peer.asked.clear()
     assert peer.run(found_in_head(txn)) is None
     assert peer.asked == []
 
 
-def test_a_commit_that_has_landed_is_found_and_nothing_is_sent(peer: Peer) -> None:
+def test_a_commit_that_was_stored_is_found_in_head_without_a_write(peer: Peer) -> None:
     txn = in_doubt(peer, landed=True)
     found = peer.run(found_in_head(txn))
     assert found is not None
@@ -53,13 +53,13 @@ def test_a_commit_that_has_landed_is_found_and_nothing_is_sent(peer: Peer) -> No
     assert not txn.ending.is_in_doubt
 
 
-def test_a_commit_stays_in_doubt_while_the_head_that_it_was_to_replace_is_there(peer: Peer) -> None:
+def test_a_commit_stays_in_doubt_while_head_is_the_one_that_it_was_to_replace(peer: Peer) -> None:
     txn = in_doubt(peer, landed=False)
     assert peer.run(found_in_head(txn)) is None
     assert txn.ending.is_in_doubt
 
 
-def test_a_commit_in_doubt_can_not_land_once_another_client_has_replaced_its_head(
+def test_a_commit_is_no_longer_in_doubt_once_another_client_has_replaced_that_head(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = in_doubt(peer, landed=False)
@@ -68,7 +68,7 @@ def test_a_commit_in_doubt_can_not_land_once_another_client_has_replaced_its_hea
     assert not txn.ending.is_in_doubt
 
 
-def test_committed_again_it_is_in_the_table_once(lake: MemoryLake, peer: Peer) -> None:
+def test_a_second_call_of_commit_adds_the_rows_once(lake: MemoryLake, peer: Peer) -> None:
     for landed in (True, False):
         peer = lake.peer()
         before = lake.ids("a")
@@ -76,7 +76,7 @@ def test_committed_again_it_is_in_the_table_once(lake: MemoryLake, peer: Peer) -
         assert lake.ids("a") == sorted([*before, 7])
 
 
-def test_a_transaction_that_has_ended_is_not_committed() -> None:
+def test_a_transaction_that_has_ended_refuses_to_commit() -> None:
     context = by_hand.make_context()
     by_hand.make_tail(context)
     txn = by_hand.begun(context)

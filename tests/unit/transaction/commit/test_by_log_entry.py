@@ -1,4 +1,6 @@
-"""The commit of one table by its own log entry: the outcome for each way that its create ends."""
+"""A commit of one table by its own log entry: the outcome for each way in which its create may
+end.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ LOST = Unknown("the connection was cut")
 
 @pytest.fixture
 def lake() -> MemoryLake:
-    """A context without a HEAD: nothing of HEAD is requested here."""
+    """A lake without a HEAD: these tests request nothing of HEAD."""
     return MemoryLake(warm=False)
 
 
@@ -45,7 +47,7 @@ def foreign(lake: MemoryLake, *ids: int) -> None:
     assert peer.run(delta_writer.append(peer.client, "a", rows))
 
 
-def test_a_warm_append_is_two_requests(lake: MemoryLake, peer: Peer) -> None:
+def test_an_append_to_a_cached_table_takes_two_requests(lake: MemoryLake, peer: Peer) -> None:
     peer.commit(peer.appending("a", 6, features=BY_ENTRY))
     txn = peer.appending("a", 7, features=BY_ENTRY)
     peer.asked.clear()
@@ -54,7 +56,7 @@ def test_a_warm_append_is_two_requests(lake: MemoryLake, peer: Peer) -> None:
     assert lake.ids("a") == [0, 1, 6, 7]
 
 
-def test_a_number_that_another_has_taken_moves_it_behind_that_one(
+def test_a_commit_moves_behind_a_foreign_entry_that_has_taken_its_number(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     foreign(lake, 8)
@@ -65,15 +67,15 @@ def test_a_number_that_another_has_taken_moves_it_behind_that_one(
     assert txn.ending.retries == 1
 
 
-def test_an_entry_found_in_its_own_place_is_the_commit(
+def test_an_own_entry_found_at_its_number_after_a_refused_create_is_the_commit(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
-    peer.instead(LOG, Refused(), landed=True)  # a retry of the write has met itself
+    peer.instead(LOG, Refused(), landed=True)  # its first attempt is stored, its retry refused
     assert attempt(peer, txn) == Landed(1)
     assert lake.version("a") == 1
 
 
-def test_an_entry_found_below_foreign_ones_is_the_commit_and_lands_once(
+def test_an_own_entry_found_below_foreign_entries_is_the_commit_and_not_written_again(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     def landed_and_overtaken() -> Refused:
@@ -86,7 +88,7 @@ def test_an_entry_found_below_foreign_ones_is_the_commit_and_lands_once(
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_an_entry_without_an_answer_is_sent_again_with_the_same_bytes(
+def test_a_log_entry_without_a_response_is_sent_again_with_the_same_bytes(
     lake: MemoryLake, peer: Peer, txn: TransactionState, landed: bool
 ) -> None:
     peer.instead(LOG, LOST, landed=landed)
@@ -96,7 +98,7 @@ def test_an_entry_without_an_answer_is_sent_again_with_the_same_bytes(
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_an_entry_that_is_never_answered_stays_in_doubt_under_its_number(
+def test_a_log_entry_that_never_gets_a_response_stays_in_doubt_under_its_number(
     peer: Peer, txn: TransactionState
 ) -> None:
     peer.instead(LOG, LOST, times=100)
@@ -107,7 +109,7 @@ def test_an_entry_that_is_never_answered_stays_in_doubt_under_its_number(
     assert len(peer.asked_for(Put, LOG)) == 3
 
 
-def test_an_entry_without_an_answer_is_not_sent_again_to_a_table_dropped_meanwhile() -> None:
+def test_a_log_entry_without_a_response_is_not_sent_again_to_a_table_dropped_meanwhile() -> None:
     lake = MemoryLake()
     peer, other = lake.peer(), lake.peer()
     txn = peer.appending("a", 7, features=BY_ENTRY)
@@ -124,7 +126,7 @@ def test_an_entry_without_an_answer_is_not_sent_again_to_a_table_dropped_meanwhi
     assert len(peer.asked_for(Put, LOG)) == 1
 
 
-def test_in_doubt_and_committed_again_it_is_searched_for_before_it_moves(
+def test_a_commit_in_doubt_is_searched_for_before_a_second_call_takes_another_number(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     peer.instead(LOG, LOST, times=6, landed=True)
@@ -135,7 +137,7 @@ def test_in_doubt_and_committed_again_it_is_searched_for_before_it_moves(
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_a_create_that_the_store_turns_down_leaves_nothing_in_doubt(
+def test_a_create_that_the_store_rejects_leaves_nothing_in_doubt(
     peer: Peer, txn: TransactionState
 ) -> None:
     peer.instead(LOG, lv.StoreError("no right to write"))
@@ -144,7 +146,7 @@ def test_a_create_that_the_store_turns_down_leaves_nothing_in_doubt(
     assert not txn.ending.is_in_doubt
 
 
-def test_a_table_that_was_guarded_meanwhile_is_not_committed_past_head(
+def test_a_commit_by_log_entry_is_refused_if_the_table_was_guarded_meanwhile(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     other = lake.peer()
@@ -158,7 +160,9 @@ def test_a_table_that_was_guarded_meanwhile_is_not_committed_past_head(
     assert lake.version("a") == before
 
 
-def test_a_read_that_another_client_has_changed_is_a_conflict(lake: MemoryLake, peer: Peer) -> None:
+def test_a_commit_by_log_entry_whose_reads_were_changed_raises_a_conflict(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.begin(BY_ENTRY)
     peer.read(txn, "a")
     peer.append(txn, "a", 7)
@@ -168,7 +172,7 @@ def test_a_read_that_another_client_has_changed_is_a_conflict(lake: MemoryLake, 
     assert lake.ids("a") == [0, 1, 8]
 
 
-def test_a_tip_that_was_read_long_ago_is_listed_once_more(lake: MemoryLake, peer: Peer) -> None:
+def test_a_log_tip_that_was_read_long_ago_is_listed_again(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.appending("a", 7, features=BY_ENTRY)
     lake.pass_by(peer.context.settings.trusted_tip_seconds + 1)
     foreign(lake, 8)
@@ -177,7 +181,7 @@ def test_a_tip_that_was_read_long_ago_is_listed_once_more(lake: MemoryLake, peer
     assert peer.asked_for(List, "a/_delta_log")
 
 
-def test_files_that_take_longer_than_a_number_is_trusted_have_it_searched_for_again(
+def test_a_slow_upload_of_files_makes_the_commit_search_for_the_log_tip_again(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     def slowly() -> Stored:
@@ -190,10 +194,10 @@ def test_files_that_take_longer_than_a_number_is_trusted_have_it_searched_for_ag
     assert attempt(peer, txn) == Landed(1)
 
 
-def test_an_entry_that_took_longer_than_a_number_is_trusted_counts_as_the_newest_alone(
+def test_a_log_entry_whose_create_took_long_counts_only_if_it_is_still_the_newest(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
-    """Clean-up may have removed the number meanwhile: then no reader sees the entry."""
+    """Clean-up may have removed its number meanwhile, and then no reader sees the entry."""
 
     def late() -> object:
         lake.pass_by(peer.context.settings.trusted_tip_seconds + 1)
@@ -205,14 +209,14 @@ def test_an_entry_that_took_longer_than_a_number_is_trusted_counts_as_the_newest
         attempt(peer, txn)
 
 
-def test_a_table_that_was_made_again_is_not_the_one_that_was_written(
+def test_a_commit_to_a_table_that_was_created_again_is_a_conflict(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     other = lake.peer()
     for key in lake.keys("a/"):
         other.run(delete(key))
     other.run(delta_writer.create(other.client, "a", {"id": "long", "balance": "long"}))
-    lake.pass_by(peer.context.settings.trusted_tip_seconds)  # no name is used again sooner
+    lake.pass_by(peer.context.settings.trusted_tip_seconds)  # no path is reused earlier
     before = lake.keys(LOG)
     with pytest.raises(lv.ConflictError, match="created again"):
         peer.run(commit_by_entry(txn))

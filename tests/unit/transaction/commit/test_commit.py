@@ -1,4 +1,4 @@
-"""The seven steps in their order, and what a commit is that has nothing to decide."""
+"""The seven steps of a commit in their order, and a commit that has nothing to decide."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def peer(lake: MemoryLake) -> Peer:
     return lake.peer()
 
 
-def test_objects_first_then_head_then_logs(peer: Peer) -> None:
-    """A crash between any two of them leaves nothing, or what anyone can finish."""
+def test_a_commit_writes_its_objects_first_then_head_and_then_logs(peer: Peer) -> None:
+    """A crash between two of these steps leaves nothing, or a state that any client can finish."""
     txn = peer.appending("a", 7)
     peer.append(txn, "b", 7)
     peer.commit(txn)
@@ -40,7 +40,7 @@ def test_a_commit_without_writes_sends_no_request(peer: Peer) -> None:
     assert (result.versions, result.global_version) == ({}, None)
 
 
-def test_the_commit_of_a_reader_has_the_global_version_that_it_has_read(
+def test_the_result_of_a_read_only_commit_has_the_global_version_that_was_read(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.begin()
@@ -50,7 +50,9 @@ def test_the_commit_of_a_reader_has_the_global_version_that_it_has_read(
     assert lake.head == before
 
 
-def test_without_publishing_it_returns_once_it_is_decided(lake: MemoryLake, peer: Peer) -> None:
+def test_a_commit_without_publishing_returns_once_it_is_decided(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.appending("a", 7)
     result = peer.commit(txn, publish=False)
     assert result.versions is None
@@ -58,7 +60,7 @@ def test_without_publishing_it_returns_once_it_is_decided(lake: MemoryLake, peer
     assert 7 not in lake.rows("a")
 
 
-def test_a_commit_that_was_interrupted_after_its_commit_point_goes_on_from_there(
+def test_a_commit_interrupted_after_its_commit_point_continues_from_there(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)
@@ -73,7 +75,7 @@ def test_a_commit_that_was_interrupted_after_its_commit_point_goes_on_from_there
         peer.commit(txn)
 
 
-def test_interrupted_before_its_commit_point_it_may_be_committed_again(
+def test_a_commit_interrupted_before_its_commit_point_may_be_called_again(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)

@@ -1,4 +1,6 @@
-"""Step 2: what a transaction did, table by table, under a name that has the hash of its bytes."""
+"""Step 2, sealing: all that a transaction did to each table, under a name with the hash of its
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def test_sealing_a_commit_sends_no_request_and_lists_each_table_once(txn: Transa
     assert len(found.operations) == 3
 
 
-def test_a_commit_object_is_named_by_its_bytes_and_differs_at_each_sealing(
+def test_a_commit_object_is_named_by_its_hash_and_differs_at_each_sealing(
     txn: TransactionState,
 ) -> None:
     by_hand.appended(txn, data_file("x", 20, 29))
@@ -49,7 +51,9 @@ def test_a_commit_object_is_named_by_its_bytes_and_differs_at_each_sealing(
         read_commit(first.key, second.body)
 
 
-def test_a_table_that_only_grows_is_blind_unless_it_was_read(txn: TransactionState) -> None:
+def test_a_table_with_only_appends_is_marked_blind_unless_it_was_read(
+    txn: TransactionState,
+) -> None:
     by_hand.appended(txn, data_file("x", 20, 29))
     by_hand.appended(txn, data_file("y", 20, 29), "u")
     assert [part.blind for part in sealed(txn).commit.tables.values()] == [True, True]
@@ -69,7 +73,7 @@ def test_a_file_added_and_removed_again_is_not_in_the_commit_object(txn: Transac
     assert removal(first) is not None
 
 
-def test_a_table_is_dropped_by_its_last_operation_alone(txn: TransactionState) -> None:
+def test_tables_are_marked_as_dropped_or_created_by_their_operations(txn: TransactionState) -> None:
     by_hand.did(txn, Drop("t", "one"), Change())
     by_hand.did(txn, Create("u", Change()), Change())
     by_hand.appended(txn, data_file("y", 20, 29), "u")

@@ -1,4 +1,4 @@
-"""Steps 4 and 5: validated against HEAD, and put into it, or not."""
+"""Steps 4 and 5: a commit is validated against HEAD, and then put into HEAD, or not."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_commit_is_decided_once_head_names_its_commit_object(
     assert sealed.key in lake.store.objects
 
 
-def test_a_race_lost_to_what_does_not_matter_uploads_nothing_again(
+def test_a_race_lost_to_an_irrelevant_commit_uploads_nothing_again(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)
@@ -73,7 +73,7 @@ def test_an_update_of_changed_files_is_redone_on_the_newer_head(
     sealed = peer.uploaded(txn)
     other = lake.peer()
     theirs = other.begin()
-    other.add(theirs, "a", 1, number=1)  # in the same file
+    other.add(theirs, "a", 1, number=1)  # the changed row is in the same file
     other.commit(theirs)
     before = lake.head
     outcome = peer.run(decide(txn, sealed))
@@ -87,7 +87,9 @@ def test_an_update_of_changed_files_is_redone_on_the_newer_head(
     assert lake.rows("a") == {0: 105, 1: 101}
 
 
-def test_a_read_that_was_changed_meanwhile_is_a_conflict(lake: MemoryLake, peer: Peer) -> None:
+def test_a_commit_whose_reads_were_changed_meanwhile_raises_a_conflict(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.begin()
     peer.read(txn, "b")
     peer.append(txn, "a", 7)
@@ -104,7 +106,7 @@ def test_a_read_that_was_changed_meanwhile_is_a_conflict(lake: MemoryLake, peer:
     assert lake.head == before
 
 
-def test_an_acknowledgement_that_is_lost_is_settled_by_the_same_bytes(
+def test_a_head_replacement_without_a_response_is_sent_again_with_the_same_bytes(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)
@@ -120,7 +122,9 @@ def test_an_acknowledgement_that_is_lost_is_settled_by_the_same_bytes(
     assert txn.ending.head_tried is None
 
 
-def test_a_write_that_never_landed_is_sent_until_it_does(lake: MemoryLake, peer: Peer) -> None:
+def test_a_head_replacement_that_was_not_stored_is_sent_until_it_is(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.appending("a", 7)
     sealed = peer.uploaded(txn)
     peer.instead(HEAD, LOST, times=3)
@@ -148,7 +152,7 @@ def test_a_commit_is_found_in_head_below_that_of_another_client(
     assert txn.ending.retries == 0, "it has lost no race"
 
 
-def test_a_decision_without_an_answer_is_unknown_and_stays_in_doubt(
+def test_a_head_replacement_that_never_gets_a_response_is_unknown_and_stays_in_doubt(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)
@@ -160,7 +164,7 @@ def test_a_decision_without_an_answer_is_unknown_and_stays_in_doubt(
     assert txn.state is Status.OPEN, "it may be committed again"
 
 
-def test_a_refusal_of_the_store_leaves_nothing_in_doubt(lake: MemoryLake, peer: Peer) -> None:
+def test_a_rejected_head_replacement_leaves_nothing_in_doubt(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.appending("a", 7)
     sealed = peer.uploaded(txn)
     before = lake.head
@@ -182,7 +186,7 @@ def test_a_fenced_transaction_is_never_put_into_head(lake: MemoryLake, peer: Pee
     assert lake.head == before
 
 
-def test_a_commit_under_its_id_that_it_did_not_make_is_another_process_s(
+def test_a_transaction_that_another_process_has_resumed_and_committed_is_aborted(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)
@@ -197,7 +201,7 @@ def test_a_commit_under_its_id_that_it_did_not_make_is_another_process_s(
     assert lake.ids("a") == [0, 1, 8]
 
 
-def test_more_that_is_pending_than_head_should_carry_is_published_first() -> None:
+def test_too_many_pending_commits_of_a_table_are_published_before_the_next_is_decided() -> None:
     lake = MemoryLake(max_pending=2)
     peer = lake.peer()
     for number in (7, 8, 9):

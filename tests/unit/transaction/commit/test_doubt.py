@@ -1,4 +1,4 @@
-"""The meaning of an error at the commit point depends on the writes that may still be stored."""
+"""Errors at the commit point: their meaning depends on the writes that may still be stored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def raised(errors: Errors, txn: TransactionState, error: Exception) -> Exception
 
 
 @pytest.mark.parametrize("errors", [entry_errors, head_errors])
-def test_before_the_commit_point_a_store_error_ends_it_for_sure(
+def test_a_store_error_before_the_commit_point_fails_the_transaction_for_certain(
     txn: TransactionState, errors: Errors
 ) -> None:
     found = raised(errors, txn, lv.StoreError("no connection"))
@@ -47,7 +47,7 @@ def test_before_the_commit_point_a_store_error_ends_it_for_sure(
 
 
 @pytest.mark.parametrize("errors", [entry_errors, head_errors])
-def test_other_errors_are_raised_as_they_are(txn: TransactionState, errors: Errors) -> None:
+def test_other_errors_are_raised_unchanged(txn: TransactionState, errors: Errors) -> None:
     for error in (lv.ConflictError("c"), lv.CorruptObject("d"), ValueError("e")):
         assert raised(errors, txn, error) is error
 
@@ -56,7 +56,7 @@ def test_other_errors_are_raised_as_they_are(txn: TransactionState, errors: Erro
 @pytest.mark.parametrize(
     "error", [lv.StoreError("x"), lv.ConflictError("x"), lv.CorruptObject("x")]
 )
-def test_while_an_earlier_write_may_land_no_error_says_no(
+def test_an_error_while_an_earlier_write_may_still_be_stored_is_raised_as_unknown(
     txn: TransactionState, errors: Errors, error: lv.LakeVillaError
 ) -> None:
     txn.ending.entry_tried, txn.ending.head_tried = EntryTried(1, 0.0), 4
@@ -66,7 +66,7 @@ def test_while_an_earlier_write_may_land_no_error_says_no(
     assert found.txn_id == txn.id
 
 
-def test_an_outcome_is_unknown_where_another_process_may_have_committed_too(
+def test_an_error_is_raised_as_unknown_if_another_process_may_have_committed_the_transaction(
     txn: TransactionState,
 ) -> None:
     txn.ending.tried = txn.ending.shared = True
@@ -76,14 +76,16 @@ def test_an_outcome_is_unknown_where_another_process_may_have_committed_too(
     assert txn.state is Status.OPEN
 
 
-def test_a_failed_transaction_keeps_the_more_precise_error(txn: TransactionState) -> None:
+def test_a_failed_transaction_keeps_the_error_that_it_may_have_committed(
+    txn: TransactionState,
+) -> None:
     first = txn.fail(lv.ConflictError("lost"))
     found = doubtful(txn, first)
     assert txn.ending.failure is found
     assert not txn.ending.may_run_again, "it may have committed"
 
 
-def test_an_unknown_outcome_is_not_wrapped_again(txn: TransactionState) -> None:
+def test_an_unknown_outcome_is_raised_unwrapped(txn: TransactionState) -> None:
     error = lv.CommitOutcomeUnknown("who knows")
     assert doubtful(txn, error) is error
     assert txn.state is Status.OPEN

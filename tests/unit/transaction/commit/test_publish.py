@@ -1,4 +1,4 @@
-"""Steps 6 and 7: what was decided is written into logs; nothing that is found there undoes it."""
+"""Steps 6 and 7: a decided commit is written into logs; no error during that undoes it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def both(peer: Peer) -> TransactionState:
     return txn
 
 
-def test_each_table_is_published_and_its_version_is_known(lake: MemoryLake, peer: Peer) -> None:
+def test_each_table_is_published_and_its_new_version_returned(lake: MemoryLake, peer: Peer) -> None:
     txn = both(peer)
     result = peer.run(publish_decided(txn, decided(peer, txn)))
     assert result.versions == {"a": 2, "b": 2}
@@ -64,7 +64,9 @@ def test_a_table_that_can_not_be_published_now_is_left_to_the_next_client(
     assert 7 in lake.rows("b")
 
 
-def test_records_go_in_the_round_in_which_it_is_published(lake: MemoryLake, peer: Peer) -> None:
+def test_the_record_of_a_transaction_is_deleted_with_the_publishing(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = both(peer)
     peer.run(save(txn))
     assert lake.keys(TXNS_PREFIX) != []
@@ -83,7 +85,7 @@ def test_a_record_that_can_not_be_deleted_fails_no_transaction(peer: Peer) -> No
     assert peer.run(publish_decided(txn, found)).versions == {"a": 2, "b": 2}
 
 
-def test_rows_that_were_read_and_changed_by_other_clients_before_it_was_published_are_reported(
+def test_foreign_changes_to_rows_read_are_reported_if_they_come_before_publishing(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.begin()
@@ -100,7 +102,7 @@ def test_rows_that_were_read_and_changed_by_other_clients_before_it_was_publishe
     assert lake.rows("a") == {0: 1005, 1: 1000}
 
 
-def test_an_unclear_answer_of_the_log_is_no_reason_to_publish_twice(
+def test_a_log_entry_without_a_response_is_not_published_twice(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = both(peer)

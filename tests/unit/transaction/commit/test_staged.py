@@ -1,4 +1,4 @@
-"""Files that lay unnamed for long are looked for before anything names them."""
+"""Files that were stored long before the commit are checked before the commit names them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def files(lake: MemoryLake, txn: TransactionState, table: str) -> list[str]:
     return [key for key in lake.keys(f"{table}/") if txn.id in key]
 
 
-def test_a_young_transaction_checks_no_files(
+def test_a_young_transaction_commits_without_a_check_of_its_files(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     lake.pass_by(HOUR - 10)
@@ -46,7 +46,7 @@ def test_a_young_transaction_checks_no_files(
     assert peer.asked == []
 
 
-def test_an_old_one_whose_files_are_there_goes_on(
+def test_an_old_transaction_whose_files_all_exist_continues(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
     lake.pass_by(HOUR)
@@ -56,7 +56,7 @@ def test_an_old_one_whose_files_are_there_goes_on(
 
 
 @pytest.mark.parametrize("table", ["a", "b"])
-def test_one_file_that_was_removed_ends_it_whole(
+def test_an_old_transaction_is_aborted_if_one_of_its_files_was_removed(
     lake: MemoryLake, peer: Peer, txn: TransactionState, table: str
 ) -> None:
     lake.pass_by(HOUR)
@@ -67,7 +67,7 @@ def test_one_file_that_was_removed_ends_it_whole(
     assert txn.state is Status.FAILED
 
 
-def test_neither_commit_point_names_a_file_that_was_removed(lake: MemoryLake, peer: Peer) -> None:
+def test_neither_kind_of_commit_names_a_file_that_was_removed(lake: MemoryLake, peer: Peer) -> None:
     for features in (lv.Feature.R, lv.Feature.R | lv.Feature.I):
         txn = peer.appending("a", 7, features=features)
         for key, body in txn.work.bodies.items():

@@ -1,6 +1,4 @@
-"""Step 3: all that a commit names is stored, and all that may prevent it is requested, in one
-round.
-"""
+"""Step 3: a commit stores all that it names, and requests what may prevent it, in one round."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ def peer(lake: MemoryLake) -> Peer:
     return lake.peer()
 
 
-def test_a_warm_commit_uploads_in_one_round(peer: Peer) -> None:
+def test_a_commit_to_a_cached_table_uploads_in_one_round(peer: Peer) -> None:
     peer.commit(peer.appending("a", 6))
     txn = peer.appending("a", 7)
     sealed = peer.run(seal_commit(txn))
@@ -43,8 +41,8 @@ def test_a_warm_commit_uploads_in_one_round(peer: Peer) -> None:
     assert txn.work.bodies == {}
 
 
-def test_keys_are_noted_before_they_are_requested(lake: MemoryLake, peer: Peer) -> None:
-    """Interrupted in between, an abort finds whatever is stored by then."""
+def test_keys_are_noted_before_their_objects_are_sent(lake: MemoryLake, peer: Peer) -> None:
+    """If the client is interrupted in between, an abort finds all objects that may be stored."""
     txn = peer.appending("a", 7)
     made = set(txn.work.bodies)
     sealed = peer.run(seal_commit(txn))
@@ -53,7 +51,7 @@ def test_keys_are_noted_before_they_are_requested(lake: MemoryLake, peer: Peer) 
 
 
 @pytest.mark.parametrize("word", ["a/lv-h-", "_lakevilla/commits/"])
-def test_objects_that_may_not_be_stored_are_never_named_by_a_commit(peer: Peer, word: str) -> None:
+def test_a_commit_never_names_objects_that_may_not_be_stored(peer: Peer, word: str) -> None:
     txn = peer.appending("a", 7)
     sealed = peer.run(seal_commit(txn))
     peer.instead(word, Unknown("cut"))
@@ -61,7 +59,7 @@ def test_objects_that_may_not_be_stored_are_never_named_by_a_commit(peer: Peer, 
         peer.run(upload(txn, sealed))
 
 
-def test_a_table_that_enters_head_is_claimed_and_one_that_is_in_it_is_not() -> None:
+def test_a_table_that_is_new_to_head_is_claimed_and_other_tables_are_not() -> None:
     lake = MemoryLake(warm=False)
     first, second = lake.peer(), lake.peer()
     first.commit(first.appending("a", 6))
@@ -84,7 +82,7 @@ def test_a_table_of_another_lake_is_refused_before_anything_is_decided() -> None
     assert lake.head.sequence == 0
 
 
-def test_entries_of_other_clients_are_seen_during_the_upload(lake: MemoryLake, peer: Peer) -> None:
+def test_foreign_entries_are_noticed_during_the_upload(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.appending("a", 7)
     other = lake.peer()
     rows = [{"id": 8, "balance": 0, "items": ""}]
@@ -93,7 +91,7 @@ def test_entries_of_other_clients_are_seen_during_the_upload(lake: MemoryLake, p
     assert peer.context.tails["a"].tip == lake.version("a")
 
 
-def test_a_commit_of_the_lake_that_head_does_not_know_makes_the_upload_request_head(
+def test_an_unknown_commit_of_the_lake_in_a_log_makes_the_upload_request_head(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)

@@ -1,4 +1,6 @@
-"""Places are taken once, by transactions with Feature.CT, and all of them are given back."""
+"""Places in queues: each transaction with Feature.CT takes them once, and gives all of them
+back.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def answered(program: object, *, listed: tuple[ObjectInfo, ...] = ()) -> list[ob
 
 
 @pytest.mark.parametrize("features", [Feature.NONE, Feature.R, Feature.R | Feature.I])
-def test_a_transaction_without_queues_takes_no_place(context: Context, features: Feature) -> None:
+def test_a_transaction_without_feature_ct_takes_no_place(
+    context: Context, features: Feature
+) -> None:
     txn = by_hand.begun(context, features=features)
     outcome(enter(txn, {"t": "write"}))
     assert txn.claims.queue is None
@@ -78,7 +82,9 @@ def entered(context: Context, access: Access) -> TransactionState:
     return txn
 
 
-def test_a_place_is_a_list_a_marker_and_a_record_in_an_empty_queue(context: Context) -> None:
+def test_taking_a_place_in_an_empty_queue_costs_a_list_a_marker_and_a_record(
+    context: Context,
+) -> None:
     txn = by_hand.begun(context, features=QUEUED)
     asked = answered(enter(txn, {"t": "write"}))
     keys = {effect.key for effect in asked if isinstance(effect, Put)}
@@ -100,7 +106,7 @@ def test_a_place_is_a_list_a_marker_and_a_record_in_an_empty_queue(context: Cont
         ("read", "write", True),
     ],
 )
-def test_a_place_serves_for_weaker_access(
+def test_a_place_also_serves_for_weaker_accesses_of_its_transaction(
     context: Context, held: Access, wanted: Access, asks: bool
 ) -> None:
     txn = entered(context, held)
@@ -109,7 +115,7 @@ def test_a_place_serves_for_weaker_access(
     assert record_key(txn.id) not in [effect.key for effect in asked if isinstance(effect, Put)]
 
 
-def test_all_that_it_placed_goes_with_its_record(context: Context) -> None:
+def test_all_markers_of_a_transaction_are_deleted_with_its_record(context: Context) -> None:
     txn = entered(context, "read")
     answered(enter(txn, {"t": "write"}), listed=(ObjectInfo(marker_key("t", 1), 1, Token("a"), 0),))
     assert txn.claims.queue is not None

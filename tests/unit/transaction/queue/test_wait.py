@@ -1,4 +1,4 @@
-"""Waiting for one's turn: every doubt is settled in favour of going on."""
+"""Waiting in a queue: in every doubt, the transaction goes on."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def txn(context: Context) -> TransactionState:
     return txn
 
 
-def test_a_turn_without_queues_and_reservations_costs_no_request(context: Context) -> None:
+def test_waiting_without_queues_and_reservations_costs_no_request(context: Context) -> None:
     assert outcome(wait_for_turn(by_hand.begun(context, features=Feature.I), None)) is False
 
 
-def test_a_transaction_that_is_first_costs_one_list_and_does_not_wait(
+def test_a_transaction_that_is_first_sends_one_list_and_does_not_wait(
     txn: TransactionState,
 ) -> None:
     assert first_asked(wait_for_turn(txn, None)) == List("t/_lakevilla/markers")
     assert outcome(wait_for_turn(txn, None), [OWN]) is False
 
 
-def test_patience_begins_with_the_first_wait_and_is_one_for_all_of_them(
+def test_the_waiting_time_begins_with_the_first_wait_and_is_shared_by_all_waits(
     txn: TransactionState, clock: by_hand.StoppedClock
 ) -> None:
     outcome(wait_for_turn(txn, None), [OWN])
@@ -63,14 +63,14 @@ def test_patience_begins_with_the_first_wait_and_is_one_for_all_of_them(
     clock.seconds += 59
     outcome(wait_for_turn(txn, None), [OWN])
     clock.seconds += 1
-    # From here on it goes on whoever is ahead: nobody is looked for.
+    # From here on it goes on whatever is ahead: it lists no queue.
     told: list[Event] = []
     txn.context.notify = told.append
     assert outcome(wait_for_turn(txn, None)) is False
     assert told == [], "it has not waited, so it does not say that it stops"
 
 
-def test_a_transactions_own_patience_counts_before_the_settings(
+def test_a_wait_timeout_of_the_transaction_overrides_the_setting(
     txn: TransactionState, clock: by_hand.StoppedClock
 ) -> None:
     txn.options = replace(txn.options, wait_timeout_seconds=0.0)

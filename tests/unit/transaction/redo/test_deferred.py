@@ -1,4 +1,4 @@
-"""Operations that are deferred behind other transactions, and again after giving way."""
+"""Operations that are deferred because other transactions are ahead, or after giving way."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def context() -> Context:
 
 @pytest.fixture
 def txn(context: Context) -> TransactionState:
-    """Other transactions are ahead on ``t``, and none on ``u``."""
+    """A transaction behind others in the queue of ``t``, and first in that of ``u``."""
     txn = by_hand.begun(context, "t", "u", features=Feature.CT | Feature.I)
     txn.claims.queue = Queue(
         [
@@ -52,29 +52,31 @@ def put_off(txn: TransactionState, operation: Operation) -> bool:
     return outcome(is_deferred(txn, operation))
 
 
-def test_only_an_operation_behind_other_transactions_is_deferred(txn: TransactionState) -> None:
+def test_only_an_operation_on_a_table_with_transactions_ahead_is_deferred(
+    txn: TransactionState,
+) -> None:
     assert put_off(txn, delete("t"))
     assert not put_off(txn, delete("u"))
 
 
-def test_an_append_and_a_change_of_the_schema_are_done_at_once(txn: TransactionState) -> None:
+def test_an_append_and_a_schema_change_are_performed_at_once(txn: TransactionState) -> None:
     assert not put_off(txn, Append("t", (NEW,)))
     assert not put_off(txn, Alter("t", {"set_properties": {"a": "b"}}))
 
 
-def test_an_operation_on_a_table_with_deferred_ones_is_deferred_too(
+def test_an_operation_on_a_table_with_deferred_operations_is_deferred_too(
     txn: TransactionState,
 ) -> None:
     by_hand.did(txn, delete("u"), Change(), deferred=True)
     assert put_off(txn, delete("u", "id = 4"))
 
 
-def test_a_mistake_is_reported_at_once_and_not_after_the_wait(txn: TransactionState) -> None:
+def test_a_mistake_in_a_deferred_operation_is_reported_at_once(txn: TransactionState) -> None:
     with pytest.raises(lv.InvalidOperation, match="colour"):
         put_off(txn, delete("t", "colour = 3"))
 
 
-def test_an_operation_that_an_append_only_table_may_refuse_is_done_at_once(
+def test_an_operation_that_an_append_only_table_may_refuse_is_performed_at_once(
     context: Context,
 ) -> None:
     context.tails.clear()
@@ -94,7 +96,7 @@ def test_a_transaction_that_gives_way_defers_its_performed_operations(
     assert outcome(txn.work.tables["t"].snapshot.files())["path"].to_pylist() == ["old"]
 
 
-def test_operations_that_the_caller_has_read_stay_with_all_their_sources(
+def test_operations_whose_result_the_caller_has_read_are_not_deferred_with_their_sources(
     txn: TransactionState,
 ) -> None:
     made_from = by_hand.updated(txn, "id = 3", OLD, NEW)
@@ -107,7 +109,9 @@ def test_operations_that_the_caller_has_read_stay_with_all_their_sources(
     assert [done.deferred for done in (made_from, copied, after)] == [False, False, True]
 
 
-def test_an_operation_that_reads_a_deferred_one_is_deferred_with_it(txn: TransactionState) -> None:
+def test_an_operation_that_reads_the_result_of_a_deferred_one_is_deferred_too(
+    txn: TransactionState,
+) -> None:
     by_hand.updated(txn, "id = 3", OLD, NEW)
     source = QuerySource("select * from t", {"t": "t"})
     copied = by_hand.did(txn, Insert("u", ("id",), source), Change(adds=(data_file("c", 0, 9),)))
@@ -115,20 +119,20 @@ def test_an_operation_that_reads_a_deferred_one_is_deferred_with_it(txn: Transac
     assert copied.deferred
 
 
-def test_appends_keep_their_files_and_their_place(txn: TransactionState) -> None:
+def test_appends_keep_their_files_when_a_transaction_gives_way(txn: TransactionState) -> None:
     done = by_hand.appended(txn, NEW)
     defer(txn, ["t"])
     assert not done.deferred
     assert done.change.adds == (NEW,)
 
 
-def test_nothing_is_performed_for_tables_that_it_does_not_concern(txn: TransactionState) -> None:
+def test_deferred_operations_of_other_tables_stay_deferred(txn: TransactionState) -> None:
     by_hand.did(txn, delete("t"), Change(), deferred=True)
     txn.work.bodies["t/made-before"] = b"rows"
     txn.context.engine = RowEngine(txn.context.clock)
     outcome(perform_deferred(txn, ["u"]))
     assert txn.work.done[0].deferred
-    # Performed, its engine is about to read what was made so far: that is stored first.
+    # To perform it, the engine must read the files made so far: these are stored first.
     asked = first_asked(perform_deferred(txn, ["t"]))
     assert isinstance(asked, Put)
     assert asked.key == "t/made-before"

@@ -1,4 +1,4 @@
-"""All that a transaction does to a table is one log entry."""
+"""All operations of a transaction on one table become one log entry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def of(txn: TransactionState, table: str) -> list[Done]:
     return [done for done in txn.work.done if done.table == table]
 
 
-def test_a_file_that_came_and_went_within_it_is_no_ones_business() -> None:
+def test_a_file_that_a_transaction_adds_and_removes_is_not_in_its_log_entry() -> None:
     context = by_hand.make_context()
     for table in "tu":
         by_hand.make_tail(context, (OLD,), location=table)

@@ -1,4 +1,4 @@
-"""A transaction is moved to a newer state: whole, or it can never commit."""
+"""A transaction is moved to a newer state as a whole, or it can never commit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_rebased_transaction_has_its_own_changes_on_the_newer_state(context: C
 
 
 def conflicting(context: Context) -> tuple[TransactionState, Examination]:
-    """A transaction whose one update must be done again."""
+    """A transaction whose one update must be redone."""
     txn = by_hand.begun(context)
     by_hand.updated(txn, "id = 3", OLD, MINE)
     theirs(context, rewritten(OLD, data_file("theirs", 0, 9)))
@@ -62,7 +62,7 @@ def conflicting(context: Context) -> tuple[TransactionState, Examination]:
     return txn, found
 
 
-def test_a_transaction_redone_too_often_is_a_conflict(context: Context) -> None:
+def test_a_transaction_that_was_redone_too_often_raises_a_conflict(context: Context) -> None:
     txn, found = conflicting(context)
     txn.work.redos = 2
     with pytest.raises(lv.ConflictError, match="redone 2 times already"):
@@ -74,7 +74,7 @@ def test_a_transaction_redone_too_often_is_a_conflict(context: Context) -> None:
     ("error", "failure"),
     [(KeyboardInterrupt(), lv.TransactionAborted), (lv.StoreError("no"), lv.StoreError)],
 )
-def test_half_moved_it_can_never_commit(
+def test_a_transaction_interrupted_during_a_rebase_can_never_commit(
     context: Context, error: BaseException, failure: type[lv.LakeVillaError]
 ) -> None:
     txn, found = conflicting(context)
@@ -90,7 +90,7 @@ def test_half_moved_it_can_never_commit(
         txn.check_open("commit")
 
 
-def test_files_that_fit_no_longer_are_a_conflict_however_little_else_came(
+def test_files_that_no_longer_fit_the_table_raise_a_conflict_in_a_redo(
     context: Context,
 ) -> None:
     txn = by_hand.begun(context)
@@ -101,12 +101,12 @@ def test_files_that_fit_no_longer_are_a_conflict_however_little_else_came(
     theirs(context, change)
     found = outcome(examine(txn, None))
     assert found.conflict is not None
-    found.conflict, found.redo_from = None, 0  # even were it not seen there
+    found.conflict, found.redo_from = None, 0  # even if validation had not found it
     with pytest.raises(lv.ConflictError, match="schema or constraints were changed"):
         outcome(rebase(txn, None, found))
 
 
-def test_a_deferred_operation_counts_as_fitted_once_its_table_was_reshaped(
+def test_a_deferred_operation_counts_as_fitted_after_a_schema_change_of_its_table(
     context: Context,
 ) -> None:
     txn = by_hand.begun(context)
@@ -133,7 +133,7 @@ def test_a_deferred_operation_counts_as_fitted_once_its_table_was_reshaped(
         (Delete("t", parse_predicate("id = 3")), True, True),
     ],
 )
-def test_plain_appends_creates_and_deferred_operations_are_kept_in_a_redo_and_rewrites_not(
+def test_a_redo_keeps_plain_appends_creates_and_deferred_operations_and_no_rewrites(
     operation: Operation, deferred: bool, kept: bool
 ) -> None:
     done = Done(operation, Change(), lv.results.Counts(), {}, deferred=deferred)

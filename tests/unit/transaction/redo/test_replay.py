@@ -1,4 +1,4 @@
-"""Operations gone through again: in order, each on what those before it have left."""
+"""A replay of operations: in order, each on the result of the earlier ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def paths(txn: TransactionState) -> list[str]:
     return sorted(outcome(txn.work.tables["t"].snapshot.files())["path"].to_pylist())
 
 
-def test_each_operation_sees_those_before_it_and_no_others(txn: TransactionState) -> None:
+def test_each_operation_in_a_replay_sees_only_earlier_ones(txn: TransactionState) -> None:
     seen = []
 
     def step(index: int, done: Done) -> Program[None]:
@@ -68,7 +68,7 @@ def test_files_made_by_one_step_of_a_replay_are_seen_by_the_next(
 
 @pytest.mark.parametrize("failing", [0, 1])
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_all_operations_are_there_again_when_a_step_raises(
+def test_all_operations_are_restored_if_a_step_of_a_replay_raises(
     txn: TransactionState, failing: int, error: type[BaseException]
 ) -> None:
     def step(index: int, done: Done) -> Program[None]:
@@ -83,7 +83,7 @@ def test_all_operations_are_there_again_when_a_step_raises(
     assert paths(txn) == ["first", "old", "second"]
 
 
-def test_own_changes_are_laid_over_the_newer_state_of_a_table(
+def test_own_changes_of_a_transaction_are_laid_over_the_newer_state_of_a_table(
     context: Context, txn: TransactionState
 ) -> None:
     by_hand.with_entry(context, context.tails["t"], Change(adds=(data_file("theirs", 30, 39),)))

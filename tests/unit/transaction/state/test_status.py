@@ -1,4 +1,4 @@
-"""The life of a transaction: the table, its diagram, and what may be done where it stands."""
+"""The states of a transaction: their transitions, their diagram, and what is allowed in each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakevilla.transaction.state.values import Feature
 from tests.support import by_hand
 from tests.support.drawing import arrows_of, shown_in
 
-#: Written down a second time, by hand, from the design (design, section 12).
+#: Written a second time, by hand, from the design (design, section 12).
 EXPECTED = {
     ("open", "FAILS", "failed"),
     ("open", "COMMITS", "committed"),
@@ -33,7 +33,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize(("status", "event"), list(itertools.product(Status, StatusEvent)))
-def test_each_event_moves_each_state_as_the_design_says_or_raises(
+def test_each_event_leads_to_the_state_in_the_design_or_raises(
     status: Status, event: StatusEvent
 ) -> None:
     after = [target for source, name, target in EXPECTED if (source, name) == (status, event.name)]
@@ -51,7 +51,7 @@ def test_a_committed_or_aborted_transaction_never_changes_its_state() -> None:
         assert set(TRANSITIONS[status].values()) <= {status}
 
 
-def test_the_picture_on_the_page_on_guarantees_shows_the_table() -> None:
+def test_the_picture_on_the_page_on_guarantees_shows_all_transitions() -> None:
     assert shown_in("transaction-states.svg") == arrows_of(TRANSITIONS, Status.OPEN, TERMINAL)
 
 
@@ -67,14 +67,14 @@ def test_the_picture_on_the_page_on_guarantees_shows_the_table() -> None:
         (Ending(status=Status.FAILED, tried=True, head_tried=0), False, True),
     ],
 )
-def test_files_are_its_own_to_delete_until_its_commit_point_was_tried(
+def test_a_transaction_may_delete_its_files_until_its_commit_point_was_tried(
     ending: Ending, its_own: bool, in_doubt: bool
 ) -> None:
     assert ending.may_delete_its_files is its_own
     assert ending.is_in_doubt is in_doubt
 
 
-def test_only_a_transaction_that_lost_to_another_one_is_run_again() -> None:
+def test_only_a_transaction_that_lost_a_conflict_may_run_again() -> None:
     assert Ending(status=Status.FAILED, failure=ConflictError("others came first")).may_run_again
     assert not Ending(status=Status.FAILED, failure=TransactionAborted("by another")).may_run_again
     assert not Ending().may_run_again

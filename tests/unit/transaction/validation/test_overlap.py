@@ -1,4 +1,4 @@
-"""Commits that are cleared without reading the table's new state, and those that never are."""
+"""Commits that validation clears without reading the table's new state, and others."""
 
 from __future__ import annotations
 
@@ -55,19 +55,21 @@ def txn(context: Context, head: Head) -> TransactionState:
 
 
 def after(head: Head, change: Change, *, told: bool = True) -> Head:
-    """HEAD after another's commit, with a summary of it if there was room for one."""
+    """Return HEAD after a commit by another client, with a summary of the commit if ``told``."""
     summary = summarize([change], ["id"], 400) if told else None
     touch = Touch(0, adds=bool(change.adds), removes=bool(change.removes), summary=summary)
     return by_hand.with_commit(head, touch, state=STATE)
 
 
 def cleared(txn: TransactionState, head: Head) -> bool:
-    """The verdict as far as it is known without a request."""
+    """Return whether the commits in HEAD are cleared without a request."""
     return outcome(is_cleared(txn, head, "t", txn.context.tails["t"]))
 
 
 def looks_at(txn: TransactionState, head: Head, change: Change) -> bool:
-    """Return whether it is cleared once the newest commit was fetched, which it must be."""
+    """Return whether the newest commit is cleared after its object was read, which must be
+    requested.
+    """
     program = is_cleared(txn, head, "t", txn.context.tails["t"])
     asked = first_asked(program)
     newest = head.commits[-1].txn
@@ -88,7 +90,7 @@ def looks_at(txn: TransactionState, head: Head, change: Change) -> bool:
         (Insert("other", ("id",), QuerySource("select 1 as id", {})), True),
     ],
 )
-def test_an_append_relies_on_nothing_but_metadata(
+def test_a_blind_append_or_insert_relies_only_on_metadata(
     txn: TransactionState, operation: Operation, alone: bool
 ) -> None:
     txn.work.tables["other"] = txn.work.tables["t"]
@@ -107,7 +109,7 @@ def test_a_read_makes_an_append_rely_on_rows(txn: TransactionState) -> None:
     ("came", "passed"),
     [(data_file("far", 100, 109), True), (data_file("near", 0, 5), False)],
 )
-def test_added_rows_are_compared_with_the_predicate_of_a_read(
+def test_added_rows_are_cleared_if_they_can_not_match_the_predicate_of_a_read(
     txn: TransactionState, head: Head, came: DataFile, passed: bool
 ) -> None:
     by_hand.read(txn, "id < 10")
@@ -117,7 +119,7 @@ def test_added_rows_are_compared_with_the_predicate_of_a_read(
 
 
 @pytest.mark.parametrize(("gone", "passed"), [(HIGH, True), (LOW, False)])
-def test_removed_files_are_compared_with_files_that_could_match(
+def test_removed_files_are_cleared_if_no_file_that_could_match_was_removed(
     txn: TransactionState, head: Head, gone: DataFile, passed: bool
 ) -> None:
     by_hand.read(txn, "id < 10")
@@ -126,13 +128,15 @@ def test_removed_files_are_compared_with_files_that_could_match(
     assert cleared(txn, newer) if passed else not looks_at(txn, newer, change)
 
 
-def test_a_file_that_both_removed_is_never_cleared(txn: TransactionState, head: Head) -> None:
+def test_a_commit_that_removes_a_file_removed_by_the_transaction_is_never_cleared(
+    txn: TransactionState, head: Head
+) -> None:
     by_hand.updated(txn, "id = 3", LOW, data_file("mine", 0, 9))
     change = rewritten(LOW, data_file("theirs", 0, 9, data_change=False))
     assert not looks_at(txn, after(head, change), change)
 
 
-def test_files_that_both_have_moved_are_never_cleared_though_no_row_was_asked_for(
+def test_a_commit_that_moves_a_file_moved_by_the_transaction_is_never_cleared(
     txn: TransactionState, head: Head
 ) -> None:
     moved = data_file("mine", 0, 9, data_change=False)
@@ -143,7 +147,7 @@ def test_files_that_both_have_moved_are_never_cleared_though_no_row_was_asked_fo
     assert not looks_at(txn, after(head, theirs), theirs)
 
 
-def test_an_appends_table_is_cleared_whatever_rows_came(txn: TransactionState, head: Head) -> None:
+def test_added_rows_are_cleared_for_an_append(txn: TransactionState, head: Head) -> None:
     by_hand.appended(txn, data_file("mine", 0, 9))
     assert cleared(txn, after(head, Change(adds=(data_file("theirs", 0, 9),)), told=False))
 
@@ -151,7 +155,7 @@ def test_an_appends_table_is_cleared_whatever_rows_came(txn: TransactionState, h
 @pytest.mark.parametrize(
     "touch", [Touch(0, metadata=True), Touch(0, adds=True, metadata=True)], ids=["alone", "rows"]
 )
-def test_a_change_of_metadata_is_checked_even_by_an_append(
+def test_a_change_of_metadata_is_not_cleared_even_for_an_append(
     txn: TransactionState, head: Head, touch: Touch
 ) -> None:
     by_hand.appended(txn, data_file("mine", 0, 9))
@@ -159,7 +163,7 @@ def test_a_change_of_metadata_is_checked_even_by_an_append(
 
 
 @pytest.mark.parametrize(("low", "passed"), [(100, True), (0, False)])
-def test_a_commit_without_a_summary_is_checked(
+def test_the_commit_object_is_read_if_a_commit_has_no_summary(
     txn: TransactionState, head: Head, low: int, passed: bool
 ) -> None:
     by_hand.read(txn, "id < 10")
@@ -168,7 +172,7 @@ def test_a_commit_without_a_summary_is_checked(
 
 
 @pytest.mark.parametrize("how", ["reconcile", "dropped", "left", "paged"])
-def test_reads_are_not_cleared_where_head_does_not_show_the_change(
+def test_reads_are_not_cleared_if_head_does_not_show_the_change(
     txn: TransactionState, head: Head, how: str
 ) -> None:
     by_hand.read(txn, "id < 10")
@@ -187,7 +191,7 @@ def test_reads_are_not_cleared_where_head_does_not_show_the_change(
     assert not cleared(txn, newer)
 
 
-def test_another_clients_entry_is_read_where_only_the_log_has_it(
+def test_a_foreign_entry_that_only_the_log_has_is_compared(
     context: Context, txn: TransactionState, head: Head
 ) -> None:
     by_hand.read(txn, "id < 10")
@@ -197,7 +201,7 @@ def test_another_clients_entry_is_read_where_only_the_log_has_it(
     assert not cleared(txn, head)
 
 
-def test_a_deferred_operation_is_not_cleared_by_a_change_of_other_rows(
+def test_a_deferred_operation_is_not_cleared_even_by_changes_of_other_rows(
     txn: TransactionState, head: Head
 ) -> None:
     where = parse_predicate("id < 10")
@@ -206,7 +210,9 @@ def test_a_deferred_operation_is_not_cleared_by_a_change_of_other_rows(
 
 
 @pytest.mark.parametrize("count", [1, 20])
-def test_all_summaries_are_checked_at_once(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summaries_of_all_commits_are_compared_in_one_pass(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = MemoryLake()
     peer = lake.peer()
     txn = peer.begin()

@@ -1,4 +1,4 @@
-"""A log whose numbers another client takes away, while a transaction is at work on its table."""
+"""A log whose entries another client deletes, while a transaction is working on the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ LOG = "a/_delta_log"
 
 
 def tear_holes(lake: MemoryLake, known: int) -> None:
-    """Others change the table after version ``known``; what led to what HEAD knows is gone."""
+    """Change the table by another client after version ``known``, and delete the log entries up
+    to HEAD's.
+    """
     other = lake.peer()
     for number in (1, 0, 1):
         txn = other.begin()
@@ -27,14 +29,16 @@ def tear_holes(lake: MemoryLake, known: int) -> None:
 
 
 def hide(lake: MemoryLake, peer: Peer, known: int) -> None:
-    """Let the store list the log as it was at version ``known``, and read it as it is."""
+    """Make the store list the log as of version ``known``, but read it in its present state."""
     newest = f"{LOG}/{known:020}.json"
     lists = lake.store.apply(List(LOG))
     shown = [info for info in lists if info.key <= newest]  # type: ignore[attr-defined]
     peer.instead(LOG, shown, verb=List, times=100)
 
 
-def test_a_read_of_a_log_that_can_not_be_followed_is_a_conflict() -> None:
+def test_a_transaction_whose_reads_can_not_be_compared_for_missing_entries_raises_a_conflict() -> (
+    None
+):
     lake = MemoryLake()
     peer = lake.peer()
     txn = peer.begin()
@@ -46,7 +50,7 @@ def test_a_read_of_a_log_that_can_not_be_followed_is_a_conflict() -> None:
     assert lake.rows("b") == {0: 100, 1: 100}
 
 
-def test_a_change_is_redone_on_what_the_store_lists() -> None:
+def test_a_change_is_redone_on_the_newest_state_that_the_store_lists() -> None:
     lake = MemoryLake()
     peer = lake.peer()
     txn = peer.begin()
@@ -57,7 +61,7 @@ def test_a_change_is_redone_on_what_the_store_lists() -> None:
     assert versions == {"a": lake.version("a")}
 
 
-def test_a_write_to_a_log_that_is_being_removed_is_a_conflict_and_changes_nothing() -> None:
+def test_a_write_to_a_log_that_is_being_deleted_raises_a_conflict_and_changes_nothing() -> None:
     lake = MemoryLake()
     peer = lake.peer()
     txn = peer.begin()

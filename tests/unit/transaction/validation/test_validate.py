@@ -1,6 +1,4 @@
-"""Reads and operations of a transaction, compared with later commits: driven by hand, over
-values.
-"""
+"""Reads and operations of a transaction compared with later commits: by hand, on values."""
 
 from __future__ import annotations
 
@@ -26,14 +24,14 @@ LOW, HIGH = data_file("low", 0, 9), data_file("high", 10, 19)
 
 @pytest.fixture
 def context() -> Context:
-    # Rows are never looked at: what files tell decides.
+    # Rows are never read: the files decide.
     context = by_hand.make_context(row_check_limit_bytes=0)
     by_hand.make_tail(context, (LOW, HIGH))
     return context
 
 
 def others(context: Context, *changes: Change) -> None:
-    """Commits of clients without LakeVilla."""
+    """Add entries of clients without LakeVilla."""
     for change in changes:
         by_hand.with_entry(context, context.tails["t"], change)
 
@@ -42,7 +40,7 @@ def examined(txn: TransactionState, **options: bool) -> Examination:
     return outcome(examine(txn, None, **options))
 
 
-def test_nothing_is_built_where_nothing_came(context: Context) -> None:
+def test_no_view_is_built_if_nothing_was_committed_since(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.read(txn)
     found = examined(txn)
@@ -52,7 +50,7 @@ def test_nothing_is_built_where_nothing_came(context: Context) -> None:
 @pytest.mark.parametrize(
     ("where", "conflicts"), [("id = 25", True), ("id > 15", True), ("id < 5", False), (None, True)]
 )
-def test_a_read_is_in_conflict_with_rows_that_it_would_have_seen(
+def test_a_read_conflicts_with_new_rows_that_match_its_predicate(
     context: Context, where: str | None, conflicts: bool
 ) -> None:
     txn = by_hand.begun(context)
@@ -66,14 +64,14 @@ def test_a_read_is_in_conflict_with_rows_that_it_would_have_seen(
         assert "rows that the transaction has read were changed" in found.conflict.message
 
 
-def test_rows_that_were_only_moved_conflict_with_no_read(context: Context) -> None:
+def test_rows_that_were_only_moved_do_not_conflict_with_a_read(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.read(txn, "id = 3")
     others(context, rewritten(LOW, data_file("low2", 0, 9, data_change=False), data_change=False))
     assert examined(txn).conflict is None
 
 
-def test_the_first_operation_whose_file_went_is_where_a_redo_begins(context: Context) -> None:
+def test_a_redo_begins_with_the_first_operation_whose_file_was_removed(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.updated(txn, "id = 3", LOW, data_file("low2", 0, 9))
     by_hand.updated(txn, "id = 13", HIGH, data_file("high2", 10, 19))
@@ -82,7 +80,7 @@ def test_the_first_operation_whose_file_went_is_where_a_redo_begins(context: Con
     assert (found.conflict, found.redo_from) == (None, 1)
 
 
-def test_a_file_that_was_moved_is_written_again_though_its_rows_are_the_same(
+def test_an_update_is_redone_if_another_client_has_moved_its_file(
     context: Context,
 ) -> None:
     txn = by_hand.begun(context)
@@ -91,7 +89,7 @@ def test_a_file_that_was_moved_is_written_again_though_its_rows_are_the_same(
     assert examined(txn).redo_from == 0
 
 
-def test_a_read_of_its_own_rows_that_must_be_redone_is_a_conflict(context: Context) -> None:
+def test_a_read_of_rows_that_an_own_operation_must_redo_is_a_conflict(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.updated(txn, "id = 3", LOW, data_file("low2", 0, 9))
     by_hand.read(txn, "id = 13")
@@ -101,7 +99,7 @@ def test_a_read_of_its_own_rows_that_must_be_redone_is_a_conflict(context: Conte
     assert "has read rows of its own that must be redone" in found.conflict.message
 
 
-def test_a_deferred_operation_conflicts_with_nothing(context: Context) -> None:
+def test_a_deferred_operation_conflicts_with_no_change_of_rows(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.did(txn, Delete("t", parse_predicate("id = 3")), Change(), deferred=True)
     others(context, rewritten(LOW, data_file("low2", 0, 9)))
@@ -113,7 +111,7 @@ def altered(context: Context, **request: object) -> Change:
     return by_hand.DELTA.alter(context.tails["t"].snapshot, TableAlteration(**request))  # type: ignore[arg-type]
 
 
-def test_an_append_is_valid_with_a_new_column_and_not_with_a_new_constraint(
+def test_an_append_stays_valid_after_a_new_column_and_not_after_a_new_constraint(
     context: Context,
 ) -> None:
     txn = by_hand.begun(context)
@@ -126,7 +124,7 @@ def test_an_append_is_valid_with_a_new_column_and_not_with_a_new_constraint(
     assert "schema or constraints were changed meanwhile" in found.conflict.message
 
 
-def test_a_read_fails_because_the_schema_was_changed(context: Context) -> None:
+def test_a_read_conflicts_with_a_schema_change(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.read(txn, "id = 3")
     others(context, altered(context, add_columns=pa.schema([("note", pa.string())])))
@@ -135,7 +133,7 @@ def test_a_read_fails_because_the_schema_was_changed(context: Context) -> None:
     assert "its schema was changed meanwhile" in found.conflict.message
 
 
-def test_a_table_that_was_made_again_is_never_written_whatever_it_holds(context: Context) -> None:
+def test_a_table_that_was_created_again_is_a_conflict_whatever_it_has(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.appended(txn, data_file("mine", 50, 59))
     del context.tails["t"]
@@ -145,20 +143,20 @@ def test_a_table_that_was_made_again_is_never_written_whatever_it_holds(context:
     assert "created again" in found.conflict.message
 
 
-def test_a_table_that_head_means_another_by_is_reported_without_a_read_of_its_log(
+def test_a_table_that_head_has_under_another_id_is_a_conflict_without_a_read_of_its_log(
     context: Context,
 ) -> None:
     head = by_hand.make_head(context.tails["t"])
     txn = by_hand.begun(context, head=head, features=Feature.I)
     by_hand.appended(txn, data_file("mine", 50, 59))
     newer = by_hand.with_commit(head, Touch(0), state=TableState("two", 0))
-    del context.tails["t"]  # it would have to ask
+    del context.tails["t"]  # to read the log, it would have to send a request
     found = outcome(examine(txn, newer))
     assert found.conflict is not None
     assert "it was dropped or replaced, and created again" in found.conflict.message
 
 
-def test_an_update_is_redone_for_new_rows_under_snapshot_isolation_too(
+def test_an_update_is_redone_for_new_rows_also_under_snapshot_isolation(
     context: Context,
 ) -> None:
     txn = by_hand.begun(context, isolation="snapshot", features=Feature.I)
@@ -168,7 +166,7 @@ def test_an_update_is_redone_for_new_rows_under_snapshot_isolation_too(
     assert (found.conflict, found.redo_from) == (None, 0), "the new rows are to be updated too"
 
 
-def test_under_snapshot_isolation_reads_may_be_outdated_and_are_noted_to_be(
+def test_outdated_reads_under_snapshot_isolation_are_allowed_and_noted(
     context: Context,
 ) -> None:
     txn = by_hand.begun(context, isolation="snapshot", features=Feature.I)
@@ -177,12 +175,12 @@ def test_under_snapshot_isolation_reads_may_be_outdated_and_are_noted_to_be(
     others(context, Change(adds=(data_file("new", 20, 29),)))
     found = examined(txn)
     assert (found.conflict, found.redo_from) == (None, None)
-    # It stays on the state that it has read, so nothing of it is behind that.
+    # The table stays on the state that was read, so it does not count as behind.
     assert (found.lenient, found.behind) == ({"t": 0}, {})
     assert examined(txn, exact=True).behind == {"t": 0}
 
 
-def test_under_snapshot_isolation_rows_changed_by_both_are_a_lost_update(context: Context) -> None:
+def test_rows_changed_by_both_under_snapshot_isolation_are_a_lost_update(context: Context) -> None:
     txn = by_hand.begun(context, isolation="snapshot", features=Feature.I)
     by_hand.read(txn, "id = 3")
     by_hand.updated(txn, "id = 3", LOW, data_file("low2", 0, 9))
@@ -191,7 +189,7 @@ def test_under_snapshot_isolation_rows_changed_by_both_are_a_lost_update(context
     assert isinstance(found.conflict, lv.ConflictError)
 
 
-def test_an_insert_from_another_table_is_redone_when_that_has_changed() -> None:
+def test_an_insert_is_redone_if_its_source_table_has_changed() -> None:
     context = by_hand.make_context(row_check_limit_bytes=0)
     by_hand.make_tail(context, (LOW,), location="t")
     by_hand.make_tail(context, (HIGH,), location="source", table_id="two")

@@ -1,4 +1,4 @@
-"""A table's versions by the paper's count, and the rules that they set off."""
+"""A table's versions as the paper counts them, and the rules that fire."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def told(txn: TransactionState, head: Head | None) -> tuple[Versions, Rule | Non
     return outcome(firing(txn, head, new, tail))
 
 
-def test_without_head_each_entry_of_other_clients_is_a_version(context: Context) -> None:
+def test_each_foreign_entry_is_a_version_without_head(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.read(txn)
     assert told(txn, None) == (Versions(read=0, hidden=0, log=None, write=1, written=1), None)
@@ -63,14 +63,14 @@ def test_a_decided_commit_is_a_version_before_it_is_published(context: Context) 
     assert told(txn, newer) == (Versions(read=0, hidden=1, log=1, write=1, written=1), Rule.R1)
 
 
-def test_a_commit_that_left_the_table_as_it_was_takes_no_version(context: Context) -> None:
+def test_a_commit_that_did_not_change_the_table_is_no_version(context: Context) -> None:
     head = by_hand.make_head(context.tails["t"])
     txn = by_hand.begun(context, head=head, features=Feature.I)
     by_hand.read(txn)
     assert told(txn, by_hand.with_commit(head, Touch(published=0)))[1] is None
 
 
-def test_a_blind_append_is_in_neither_set(context: Context) -> None:
+def test_a_blind_append_is_neither_in_the_read_set_nor_in_the_write_set(context: Context) -> None:
     txn = by_hand.begun(context)
     by_hand.appended(txn, data_file("mine", 50, 59))
     change = Change(adds=(data_file("theirs", 20, 29),))
@@ -78,7 +78,9 @@ def test_a_blind_append_is_in_neither_set(context: Context) -> None:
     assert told(txn, None)[1] is None
 
 
-def test_an_update_takes_the_number_that_another_has_taken(context: Context) -> None:
+def test_an_update_whose_version_number_another_client_has_taken_breaks_rule_r2(
+    context: Context,
+) -> None:
     txn = by_hand.begun(context, isolation="snapshot")
     by_hand.updated(txn, "id = 3", FILE, data_file("mine", 0, 9))
     change = Change(adds=(data_file("theirs", 20, 29),))

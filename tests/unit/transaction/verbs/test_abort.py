@@ -1,4 +1,4 @@
-"""The end of a transaction that does not commit."""
+"""Abort: the end of a transaction that does not commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def peer(lake: MemoryLake) -> Peer:
     return lake.peer()
 
 
-def test_objects_of_an_aborted_transaction_are_deleted_where_it_can_not_have_committed(
+def test_abort_deletes_the_objects_of_a_transaction_that_can_not_have_committed(
     lake: MemoryLake, peer: Peer
 ) -> None:
     before = lake.keys("")
@@ -33,7 +33,9 @@ def test_objects_of_an_aborted_transaction_are_deleted_where_it_can_not_have_com
     assert txn.state is Status.ABORTED
 
 
-def test_files_of_one_that_may_have_committed_stay(lake: MemoryLake, peer: Peer) -> None:
+def test_abort_keeps_the_files_of_a_transaction_that_may_have_committed(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.appending("a", 7)
     peer.uploaded(txn)
     stored = lake.keys("")
@@ -42,7 +44,7 @@ def test_files_of_one_that_may_have_committed_stay(lake: MemoryLake, peer: Peer)
     assert lake.keys("") == stored
 
 
-def test_files_of_one_that_another_process_may_have_resumed_stay(
+def test_abort_keeps_the_files_of_a_transaction_that_another_process_may_have_resumed(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)
@@ -61,7 +63,7 @@ def test_abort_of_a_committed_transaction_changes_nothing(lake: MemoryLake, peer
     assert lake.keys("") == stored
 
 
-def test_nothing_is_done_with_one_that_was_aborted(peer: Peer) -> None:
+def test_verbs_of_an_aborted_transaction_are_refused(peer: Peer) -> None:
     txn = peer.appending("a", 7)
     peer.run(abort(txn))
     with pytest.raises(lv.InvalidOperation, match="begin a new one"):

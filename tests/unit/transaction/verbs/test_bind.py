@@ -1,4 +1,4 @@
-"""The HEAD to which a transaction is bound, and each table at its first use."""
+"""The HEAD to which a transaction is bound, and each table when it is first used."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_transaction_is_bound_at_its_first_use_and_keeps_that_state(
     assert bound == lake.head.sequence - 1
 
 
-def test_two_tables_are_of_one_state_of_the_lake(lake: MemoryLake, peer: Peer) -> None:
+def test_two_tables_are_read_in_one_state_of_the_lake(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.begin()
     assert peer.read(txn, "a") == {0: 100, 1: 100}
     other = lake.peer()
@@ -48,27 +48,29 @@ def test_two_tables_are_of_one_state_of_the_lake(lake: MemoryLake, peer: Peer) -
     assert peer.read(txn, "b") == {0: 100, 1: 100}
 
 
-def test_a_commit_that_is_decided_and_not_published_is_seen(lake: MemoryLake, peer: Peer) -> None:
+def test_a_commit_that_is_decided_and_not_published_is_seen_by_the_next_transaction(
+    lake: MemoryLake, peer: Peer
+) -> None:
     lake.peer().decide("a", 7)
     assert sorted(peer.read(peer.begin(), "a")) == [0, 1, 7]
     assert lake.ids("a") == [0, 1]
 
 
-def test_appends_of_other_clients_are_seen(lake: MemoryLake, peer: Peer) -> None:
+def test_foreign_appends_are_seen_by_the_next_transaction(lake: MemoryLake, peer: Peer) -> None:
     peer.read(peer.begin(), "a")
     other = lake.peer()
     other.run(delta_writer.append(other.client, "a", [{"id": 9, "balance": 0, "items": ""}]))
     assert sorted(peer.read(peer.begin(), "a")) == [0, 1, 9]
 
 
-def test_a_warm_table_is_probed_in_the_round_in_which_head_is_read(peer: Peer) -> None:
+def test_a_cached_table_is_probed_in_the_round_in_which_head_is_read(peer: Peer) -> None:
     peer.read(peer.begin(), "a")
     txn = peer.begin()
     effect = next(touch(txn, ["a"], probing=True))
     assert len(getattr(effect, "parts", ())) == 2
 
 
-def test_a_writer_makes_the_head_that_is_not_there_and_a_reader_does_not() -> None:
+def test_a_writer_creates_a_missing_head_and_a_reader_does_not() -> None:
     lake = MemoryLake(warm=False)
     peer = lake.peer()
     peer.read(peer.begin(read_only=True), "a")
@@ -77,7 +79,7 @@ def test_a_writer_makes_the_head_that_is_not_there_and_a_reader_does_not() -> No
     assert peer.asked_for(Put) == ["_lakevilla/HEAD.json"]
 
 
-def test_by_its_log_entry_it_reads_head_once_in_a_while_with_its_probe(
+def test_a_transaction_that_commits_by_log_entry_reads_head_only_now_and_then(
     lake: MemoryLake, peer: Peer
 ) -> None:
     def asked() -> int:
@@ -92,7 +94,7 @@ def test_by_its_log_entry_it_reads_head_once_in_a_while_with_its_probe(
     assert [asked(), asked()] == [1, 0]
 
 
-def test_a_head_that_was_set_back_is_refused(lake: MemoryLake) -> None:
+def test_a_head_that_was_replaced_by_an_older_one_is_refused(lake: MemoryLake) -> None:
     old = lake.store.objects["_lakevilla/HEAD.json"]
     other = lake.peer()
     other.commit(other.appending("a", 7))
@@ -102,7 +104,7 @@ def test_a_head_that_was_set_back_is_refused(lake: MemoryLake) -> None:
         peer.read(peer.begin(), "a")
 
 
-def test_a_table_that_was_dropped_is_not_there(lake: MemoryLake, peer: Peer) -> None:
+def test_a_table_that_was_dropped_is_not_found(lake: MemoryLake, peer: Peer) -> None:
     other = lake.peer()
     dropping = other.begin()
     other.run(drop(dropping, "a"))
@@ -111,7 +113,7 @@ def test_a_table_that_was_dropped_is_not_there(lake: MemoryLake, peer: Peer) -> 
         peer.read(peer.begin(), "a")
 
 
-def test_a_clock_that_is_behind_the_floor_gives_an_id_above_it(lake: MemoryLake) -> None:
+def test_a_client_whose_clock_is_behind_the_floor_gets_an_id_above_it(lake: MemoryLake) -> None:
     lake.pass_by(3 * 24 * 3600)
     cleaner = lake.peer()
     cleaner.run(gc(cleaner.context))

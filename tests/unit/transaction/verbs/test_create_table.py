@@ -1,4 +1,4 @@
-"""A table is made in a directory of its own, where none is and none was."""
+"""A table is created in its own directory, in which no table is or was."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_created_table_has_its_rows_in_its_first_entry(lake: MemoryLake, peer:
         ("foreign", "holds files that no table names"),
     ],
 )
-def test_a_place_that_is_not_its_own_is_refused(
+def test_creating_a_table_at_an_occupied_or_reserved_location_is_refused(
     lake: MemoryLake, peer: Peer, location: str, why: str
 ) -> None:
     lake.store.put("foreign/part-0.parquet", b"rows", ANY)
@@ -64,7 +64,7 @@ def test_the_second_of_two_creations_of_one_table_is_refused(lake: MemoryLake) -
     assert lake.version("c") == 0
 
 
-def test_of_two_one_within_the_other_the_second_to_be_decided_is_refused(lake: MemoryLake) -> None:
+def test_the_second_of_two_nested_tables_to_be_decided_is_refused(lake: MemoryLake) -> None:
     first, second = lake.peer(), lake.peer()
     one, other = creating(first, "c"), creating(second, "c/inner")
     first.commit(one)
@@ -73,13 +73,13 @@ def test_of_two_one_within_the_other_the_second_to_be_decided_is_refused(lake: M
     assert "c/inner" not in lake.head.tables
 
 
-def test_two_of_one_transaction_may_not_be_inside_each_other(peer: Peer) -> None:
+def test_one_transaction_may_not_create_two_nested_tables(peer: Peer) -> None:
     txn = creating(peer, "c")
     with pytest.raises(lv.InvalidOperation, match="be inside the other"):
         peer.run(create(txn, "c/inner", SCHEMA, (), {}))
 
 
-def test_creating_a_dropped_table_whose_log_exists_refers_to_register(
+def test_creating_a_dropped_table_whose_log_exists_is_refused_with_advice_to_register(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.begin()
@@ -89,7 +89,7 @@ def test_creating_a_dropped_table_whose_log_exists_refers_to_register(
         creating(lake.peer(), "a")
 
 
-def test_a_table_whose_rows_are_refused_is_not_made(lake: MemoryLake, peer: Peer) -> None:
+def test_a_table_is_not_created_if_its_rows_are_refused(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.appending("a", 7)
     with pytest.raises(ValueError, match="bad rows"), whole_or_not_at_all(txn, "c"):
         peer.run(create(txn, "c", SCHEMA, (), {}))

@@ -1,4 +1,4 @@
-"""A key commits once, however often its user is run again."""
+"""An idempotency key commits once, however often its user runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def committed(peer: Peer, number: int, version: int | None = None) -> Transactio
     return txn
 
 
-def test_a_second_run_learns_of_the_first_before_it_has_done_anything(lake: MemoryLake) -> None:
+def test_a_second_run_with_a_key_gets_the_first_ones_result_before_it_has_done_anything(
+    lake: MemoryLake,
+) -> None:
     first = committed(lake.peer(), 7)
     peer = lake.peer()
     with pytest.raises(lv.AlreadyCommitted) as caught:
@@ -45,7 +47,7 @@ def test_a_second_run_learns_of_the_first_before_it_has_done_anything(lake: Memo
 
 
 @pytest.mark.parametrize(("version", "is_done"), [(3, True), (4, True), (5, False)])
-def test_versions_of_an_application_only_rise(
+def test_an_application_version_that_is_not_higher_counts_as_committed(
     lake: MemoryLake, version: int, is_done: bool
 ) -> None:
     committed(lake.peer(), 7, version=4)
@@ -58,11 +60,13 @@ def test_versions_of_an_application_only_rise(
     assert lake.ids("a") == [0, 1, 7] + [8] * (not is_done)
 
 
-def test_one_under_way_is_waited_for_and_then_can_not_commit_any_more(lake: MemoryLake) -> None:
+def test_an_open_transaction_with_the_same_key_is_waited_for_and_then_fenced(
+    lake: MemoryLake,
+) -> None:
     slow, peer = lake.peer(), lake.peer()
     hanging = keyed(slow)
     slow.append(hanging, "a", 7)
-    slow.uploaded(hanging)  # at its commit point
+    slow.uploaded(hanging)  # it is at its commit point
     before = lake.world.now
     committed(peer, 8)
     assert lake.world.now - before >= peer.context.settings.lease_seconds
@@ -72,7 +76,7 @@ def test_one_under_way_is_waited_for_and_then_can_not_commit_any_more(lake: Memo
     assert lake.ids("a") == [0, 1, 8]
 
 
-def test_a_keyed_transaction_that_this_process_has_ended_is_not_waited_for(
+def test_a_transaction_with_the_same_key_that_this_process_has_ended_is_not_waited_for(
     lake: MemoryLake,
 ) -> None:
     peer = lake.peer()
@@ -86,7 +90,7 @@ def test_a_keyed_transaction_that_this_process_has_ended_is_not_waited_for(
     assert lake.world.now == before
 
 
-def test_one_of_two_transactions_that_bind_a_key_at_the_same_time_commits(lake: MemoryLake) -> None:
+def test_one_of_two_transactions_that_bind_a_key_concurrently_commits(lake: MemoryLake) -> None:
     first, second = lake.peer(), lake.peer()
     one, other = keyed(first), keyed(second)
     first.append(one, "a", 7)
@@ -99,7 +103,7 @@ def test_one_of_two_transactions_that_bind_a_key_at_the_same_time_commits(lake: 
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_a_plain_key_whose_history_is_not_kept_is_free_and_an_application_s_is_not(
+def test_a_plain_key_is_free_once_its_history_has_expired_and_an_applications_key_is_not(
     lake: MemoryLake,
 ) -> None:
     for key, version in (("plain", None), ("app", 1)):
@@ -112,7 +116,7 @@ def test_a_plain_key_whose_history_is_not_kept_is_free_and_an_application_s_is_n
     last = lake.peer()
     last.commit(last.appending("b", 7))  # the newest commit is always kept
     cleaner = lake.peer()
-    for _ in range(2):  # what is pending in HEAD is kept
+    for _ in range(2):  # HEAD keeps entries of pending commits
         cleaner.run(gc(cleaner.context))
     peer = lake.peer()
     peer.run(bind_to_head(keyed(peer, key="plain")))

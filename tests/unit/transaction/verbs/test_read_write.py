@@ -1,4 +1,4 @@
-"""Verbs of a transaction; one that raises has had no effect."""
+"""Verbs of a transaction; a verb that raises has no effect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def peer(lake: MemoryLake) -> Peer:
     return lake.peer()
 
 
-def test_a_transaction_reads_its_own_writes_and_another_does_not(
+def test_a_transaction_reads_its_own_writes_and_other_transactions_do_not(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)
@@ -33,7 +33,7 @@ def test_a_transaction_reads_its_own_writes_and_another_does_not(
     assert other.read(other.begin(), "a") == {0: 100, 1: 100}
 
 
-def test_a_repeated_read_is_noted_once_with_its_predicate(peer: Peer) -> None:
+def test_a_repeated_read_is_noted_once(peer: Peer) -> None:
     txn = peer.begin()
     peer.read(txn, "a", "id = 0")
     peer.append(txn, "a", 7)
@@ -42,7 +42,7 @@ def test_a_repeated_read_is_noted_once_with_its_predicate(peer: Peer) -> None:
     assert (record.table, record.after) == ("a", 1)
 
 
-def test_a_query_counts_as_having_seen_all_rows_of_its_tables(peer: Peer) -> None:
+def test_a_query_is_noted_as_a_read_of_all_rows_of_its_tables(peer: Peer) -> None:
     txn = peer.begin()
     sql = "SELECT sum(balance) AS total FROM x"
     rows = peer.run(query(txn, sql, {"x": "a"}, {}, {}, {}))
@@ -62,7 +62,7 @@ def test_an_update_that_fails_leaves_no_trace(lake: MemoryLake, peer: Peer) -> N
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_rows_that_their_own_predicate_would_not_replace_are_refused_with_their_files(
+def test_an_overwrite_with_rows_outside_of_its_predicate_is_refused_and_stores_no_file(
     peer: Peer,
 ) -> None:
     txn = peer.begin()
@@ -80,7 +80,7 @@ def test_an_overwrite_replaces_the_rows_of_its_predicate_alone(
     assert lake.rows("a") == {0: 0, 1: 100}
 
 
-def test_without_head_a_second_table_is_refused_before_anything_is_done(peer: Peer) -> None:
+def test_a_second_table_is_refused_in_a_transaction_without_feature_i(peer: Peer) -> None:
     txn = peer.appending("a", 7, features=BY_ENTRY)
     with pytest.raises(lv.InvalidOperation, match="needs Feature"):
         peer.append(txn, "b", 7)
@@ -98,7 +98,9 @@ def test_a_read_only_transaction_refuses_every_write(peer: Peer) -> None:
             peer.run(verb)
 
 
-def test_a_table_that_it_has_dropped_is_not_there_for_it(lake: MemoryLake, peer: Peer) -> None:
+def test_a_transaction_can_not_use_a_table_that_it_has_dropped(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.begin()
     peer.run(drop(txn, "a"))
     for verb in (lambda: peer.read(txn, "a"), lambda: peer.append(txn, "a", 7)):

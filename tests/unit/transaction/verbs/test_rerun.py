@@ -1,4 +1,4 @@
-"""Run again after a conflict: the same id, and nothing of the attempt before."""
+"""A rerun after a conflict: the same id, and nothing of the earlier attempt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def peer(lake: MemoryLake) -> Peer:
 def lost(
     lake: MemoryLake, peer: Peer, features: Feature = Feature.R | Feature.I
 ) -> TransactionState:
-    """One whose reads were changed before it could commit."""
+    """Return a transaction whose reads were changed before it could commit."""
     txn = peer.begin(features)
     peer.read(txn, "a")
     peer.append(txn, "a", 7)
@@ -52,7 +52,7 @@ def test_a_rerun_is_the_same_transaction_with_nothing_done(lake: MemoryLake, pee
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_escalated_it_reserves_what_the_attempts_before_have_used(
+def test_an_escalated_rerun_reserves_the_tables_that_earlier_attempts_have_used(
     lake: MemoryLake, peer: Peer
 ) -> None:
     old = lost(lake, peer)
@@ -64,7 +64,7 @@ def test_escalated_it_reserves_what_the_attempts_before_have_used(
     assert lake.head.reserved == ()
 
 
-def test_a_rerun_of_a_commit_by_log_entry_gets_an_id_that_head_settles(
+def test_a_rerun_of_a_commit_by_log_entry_gets_an_id_that_commits_through_head(
     lake: MemoryLake, peer: Peer
 ) -> None:
     old = lost(lake, peer, BY_ENTRY)
@@ -74,7 +74,7 @@ def test_a_rerun_of_a_commit_by_log_entry_gets_an_id_that_head_settles(
     assert new.id != old.id
 
 
-def test_a_transaction_resumed_by_another_process_is_not_run_again(
+def test_a_transaction_resumed_by_another_process_is_not_rerun(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)
@@ -86,7 +86,7 @@ def test_a_transaction_resumed_by_another_process_is_not_run_again(
         peer.run(rerun(txn))
 
 
-def test_a_rerun_has_no_queues_to_escalate_to_where_head_is_a_log(lake: MemoryLake) -> None:
+def test_a_rerun_is_not_escalated_on_a_store_that_can_not_replace_head(lake: MemoryLake) -> None:
     lake = MemoryLake(warm=False)
     lake.store.replaces = False
     peer = lake.peer()

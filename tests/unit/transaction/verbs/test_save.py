@@ -43,7 +43,7 @@ def resumed(peer: Peer, txn: TransactionState) -> TransactionState:
     return peer.run(resume(peer.context, txn.id, "somebody"))
 
 
-def test_operations_and_reads_of_a_saved_transaction_are_there_after_resuming(
+def test_a_resumed_transaction_has_the_operations_and_reads_that_were_saved(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = saved(peer)
@@ -107,7 +107,9 @@ def test_a_transaction_that_was_never_saved_is_not_found(lake: MemoryLake, peer:
         resumed(lake.peer(), peer.appending("a", 7))
 
 
-def test_two_heirs_are_one(lake: MemoryLake, peer: Peer) -> None:
+def test_only_one_of_two_processes_that_resume_concurrently_succeeds(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = saved(peer)
     first, second = lake.peer(), lake.peer()
     first.run(resume(first.context, txn.id, "first"))
@@ -117,10 +119,10 @@ def test_two_heirs_are_one(lake: MemoryLake, peer: Peer) -> None:
         steps.finish()
 
 
-def test_an_entry_that_may_yet_land_is_never_saved_to_commit_through_head(
+def test_a_transaction_whose_log_entry_may_still_be_stored_is_not_saved(
     lake: MemoryLake, peer: Peer
 ) -> None:
-    """With two commit points it could pass both."""
+    """Saved, it would commit through HEAD, and so could pass two commit points."""
     txn = peer.appending("a", 7, features=BY_ENTRY)
     peer.instead("_delta_log", Unknown("cut"), times=9)
     with pytest.raises(lv.CommitOutcomeUnknown):
@@ -130,7 +132,9 @@ def test_an_entry_that_may_yet_land_is_never_saved_to_commit_through_head(
     assert not txn.through_head
 
 
-def test_an_entry_that_has_landed_unheard_is_its_commit(lake: MemoryLake, peer: Peer) -> None:
+def test_saving_a_transaction_whose_log_entry_was_stored_raises_already_committed(
+    lake: MemoryLake, peer: Peer
+) -> None:
     txn = peer.appending("a", 7, features=BY_ENTRY)
     peer.instead("_delta_log", Unknown("cut"), times=9, landed=True)
     with pytest.raises(lv.CommitOutcomeUnknown):
@@ -161,7 +165,7 @@ def test_a_record_is_deleted_before_the_objects_that_only_it_names(
     assert lake.keys(TXNS_PREFIX) == []
 
 
-def test_one_becomes_due_by_its_age_or_by_the_files_that_it_holds(
+def test_a_save_becomes_due_by_the_age_of_a_transaction_or_the_size_of_its_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(due, "MOST_HELD_BYTES", 1)
@@ -183,7 +187,7 @@ def test_one_becomes_due_by_its_age_or_by_the_files_that_it_holds(
     assert peer.asked_for(Get) != []
 
 
-def test_many_small_operations_alone_save_nothing(lake: MemoryLake, peer: Peer) -> None:
+def test_many_small_operations_make_no_save_due(lake: MemoryLake, peer: Peer) -> None:
     txn = peer.appending("a", 7)
     for number in range(200):
         peer.append(txn, "a", number)
@@ -191,7 +195,7 @@ def test_many_small_operations_alone_save_nothing(lake: MemoryLake, peer: Peer) 
     assert not is_due_in_verb(txn)
 
 
-def test_one_whose_commit_was_tried_is_not_saved_concurrently_with_its_caller(
+def test_a_transaction_whose_commit_was_tried_is_not_saved_in_the_background(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = peer.appending("a", 7)

@@ -1,4 +1,4 @@
-"""The data source on a branch: rows, changes and versions, as tasks read them."""
+"""Spark's data source on a branch: its tasks read rows, changes and versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAKES = pickle.dumps({})
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """A branch of version 1, on which versions 2 and 3 were made."""
+    """A lake with a branch made at version 1; versions 2 and 3 are commits on the branch."""
     with lv.connect(tmp_path) as lake:
         lake.create_table("stock", [{"id": 1}])
         lake.branch("etl")
@@ -59,7 +59,7 @@ def test_changes_of_a_branch_are_read_and_streamed(root: str) -> None:
         changes.ranges(state, {"version": 0}, {"version": 3})
 
 
-def test_versions_of_a_branch_are_read(root: str) -> None:
+def test_a_query_for_the_versions_of_a_branch_lists_its_commits(root: str) -> None:
     held = versions.bound(LAKES, options(root, startingVersion=2))
     [part] = versions.ranges(held)
     rows = [row for batch in versions.rows(held, part) for row in batch.to_pylist()]
@@ -69,7 +69,7 @@ def test_versions_of_a_branch_are_read(root: str) -> None:
             versions.bound(LAKES, {**options(root, startingVersion=1), "ref": ref})
 
 
-def test_a_version_of_a_branch_is_a_ref(root: str) -> None:
+def test_a_version_of_a_branch_is_selected_by_a_ref_with_at(root: str) -> None:
     held = bound_to(LAKES, ReadOptions.of({**options(root, table="stock"), "ref": "etl@2"}))
     assert held.version == 2
     with pytest.raises(lv.InvalidOperation, match="a branch is option ref as 'etl@57'"):

@@ -1,4 +1,4 @@
-"""Spark's filters that the data source accepts, and the predicates that they become."""
+"""Spark filters that the data source accepts, and the predicates made of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NOON = datetime(2024, 1, 1, 12)
         (spark.EqualTo(("ok",), True), "ok = true"),
     ],
 )
-def test_a_filter_is_taken(one: Any, sql: str) -> None:
+def test_an_accepted_spark_filter_becomes_the_same_predicate(one: Any, sql: str) -> None:
     from lakevilla.sql.expressions.bind import bind
     from lakevilla.sql.expressions.parse import parse_predicate
 
@@ -71,11 +71,11 @@ def test_a_filter_is_taken(one: Any, sql: str) -> None:
         spark.Not(spark.EqualTo(("s",), 1)),
     ],
 )
-def test_a_filter_is_left_to_spark(one: Any) -> None:
+def test_an_unsupported_filter_is_left_to_spark(one: Any) -> None:
     assert pushed([one], SCHEMA) == (None, [one])
 
 
-def test_filters_that_are_taken_are_held_together() -> None:
+def test_accepted_filters_are_joined_by_and() -> None:
     one, other = spark.EqualTo(("id",), 1), spark.IsNotNull(("s",))
     mine = spark.EqualTo(("b",), b"x")
     where, left = pushed([one, mine, other], SCHEMA)

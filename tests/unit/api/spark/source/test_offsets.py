@@ -18,7 +18,7 @@ HEAD = Head(1, "ours", "/lake", "n", sequence=7, history_start=7)
 
 
 def result(program: Program[T]) -> T:
-    """Run a program that needs no request."""
+    """Run a program that sends no request."""
     try:
         next(program)
     except StopIteration as end:
@@ -26,13 +26,13 @@ def result(program: Program[T]) -> T:
     raise AssertionError("it makes a request")
 
 
-def test_an_offset_names_what_is_known_of_its_history() -> None:
+def test_an_offset_names_the_lake_and_the_version_that_are_known() -> None:
     assert result(in_history(HEAD, Offset(7))).as_dict() == {"version": 7, "lake": "ours"}
     assert result(in_history(None, Offset(0))).as_dict() == {"version": 0}
 
 
-def test_a_commit_that_is_not_kept_is_not_compared() -> None:
-    """A lake without new commits whose history has expired is the same lake."""
+def test_an_offset_whose_commit_has_expired_is_compared_by_the_lakes_id_alone() -> None:
+    """A lake without new commits whose history has expired is still the same lake."""
     kept_then = Offset(7, lake="ours", commit="01a2")
     assert Offset.of(kept_then.as_dict()) == kept_then
     assert result(refuse_other_history(HEAD, kept_then, "changes")) is None

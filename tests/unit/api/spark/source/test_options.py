@@ -13,7 +13,7 @@ from lakevilla.api.spark.source.tables import access_to
 GIVEN = {"lake": "s3://bucket/lake", "path": "sales/orders"}
 
 
-def test_options_are_read_in_any_case() -> None:
+def test_option_names_are_read_in_any_case() -> None:
     raised = {"startingversion": "3", "COLUMNS": "a, b", "Timestamp": "2024-01-01T01:00:00+01:00"}
     read = ReadOptions.of({**GIVEN, **raised, "where": "a > 1", "pushDown": "True"})
     assert (read.lake, read.table, read.starting_version) == ("s3://bucket/lake", "sales/orders", 3)
@@ -22,12 +22,12 @@ def test_options_are_read_in_any_case() -> None:
     assert (read.where, read.pushdown, read.version) == ("a > 1", True, None)
 
 
-def test_a_ref_is_named_and_main_is_the_lake_itself() -> None:
+def test_option_ref_names_a_ref_and_main_means_the_lake_itself() -> None:
     assert ReadOptions.of({**GIVEN, "REF": "closing"}).ref == "closing"
     assert ReadOptions.of({**GIVEN, "ref": "main", "version": "1"}).ref is None
 
 
-def test_a_table_may_be_an_option() -> None:
+def test_the_table_may_be_given_as_an_option() -> None:
     assert ReadOptions.of({"lake": "x", "table": "t"}).table == "t"
     assert ReadOptions.of({"lake": "x", "table": "t", "path": "t"}).table == "t"
 
@@ -61,24 +61,24 @@ def test_a_table_may_be_an_option() -> None:
         ({"startingVersion": "latest"}, "option startingVersion must be a whole number"),
     ],
 )
-def test_a_mistake_is_reported(options: dict[str, str], message: str) -> None:
+def test_a_wrong_read_option_is_reported(options: dict[str, str], message: str) -> None:
     with pytest.raises(lv.InvalidOperation, match=message):
         ReadOptions.of({**GIVEN, **options})
 
 
-def test_a_key_given_as_an_option_is_not_repeated() -> None:
+def test_an_error_does_not_repeat_a_credential_given_as_an_option() -> None:
     with pytest.raises(lv.InvalidOperation, match="credentials are given to") as raised:
         ReadOptions.of({**GIVEN, "aws_secret_access_key": "abc/def"})
     assert "abc" not in str(raised.value)
 
 
-def test_a_lake_in_the_memory_of_a_process_is_refused() -> None:
+def test_a_lake_in_the_memory_of_one_process_is_refused() -> None:
     with pytest.raises(lv.InvalidOperation, match="lives in the memory of one process"):
         access_to(b"", "memory://x")
 
 
-def test_a_root_with_half_a_scheme_is_no_directory_here() -> None:
-    """Spark itself writes ``file:/lake``; as a relative path it would be another lake."""
+def test_a_root_with_an_incomplete_scheme_is_refused_and_not_taken_as_a_local_directory() -> None:
+    """Spark itself writes ``file:/lake``; read as a relative path, it would name another lake."""
     with pytest.raises(lv.InvalidOperation, match="is half a URI: write file://"):
         access_to(b"", "file:/lake")
     with pytest.raises(lv.InvalidOperation, match="give the URI of the object store"):
@@ -86,15 +86,15 @@ def test_a_root_with_half_a_scheme_is_no_directory_here() -> None:
 
 
 @pytest.mark.parametrize("now", ["current_timestamp()", "CURRENT_TIMESTAMP", "now()"])
-def test_a_where_that_depends_on_the_time_is_refused(now: str) -> None:
-    """A batch of a stream that is read again would have other rows."""
+def test_a_where_option_that_depends_on_the_present_time_is_refused(now: str) -> None:
+    """A second read of the same stream batch would return other rows."""
     where = f"at < {now}"
     options = ReadOptions.of({**GIVEN, "where": where})
     with pytest.raises(lv.InvalidOperation, match="depends on the present time, and a batch"):
         options.predicate(where)
 
 
-def test_a_where_that_is_not_understood_is_refused_as_such() -> None:
+def test_an_error_for_an_invalid_where_option_does_not_blame_the_present_time() -> None:
     for where in ("at < to_timestmp('x')", "at <", "current_timestamp() < nothing_such(at)"):
         with pytest.raises(lv.InvalidOperation) as told:
             ReadOptions.of({**GIVEN, "where": where}).predicate(where)

@@ -13,7 +13,7 @@ from lakevilla.errors import InvalidOperation
 GIVEN = {"lake": "s3://b/lake", "path": "t"}
 
 
-def test_names_are_read_in_any_case_and_what_is_left_out_has_a_default() -> None:
+def test_write_options_are_read_in_any_case_and_missing_ones_have_defaults() -> None:
     asked = WriteOptions.of(
         {**GIVEN, "MERGEschema": "True", "PARTITIONBY": "a, b", "checkpointlocation": "/c"},
         overwrite=False,
@@ -23,7 +23,7 @@ def test_names_are_read_in_any_case_and_what_is_left_out_has_a_default() -> None
     assert (asked.if_exists, asked.where, asked.by_partition) == ("append", None, False)
 
 
-def test_objects_are_json() -> None:
+def test_write_options_with_structure_are_read_as_json() -> None:
     options = {"properties": '{"delta.appendOnly": true}', "metadata": '{"job": "nightly"}'}
     asked = WriteOptions.of({**GIVEN, **options}, overwrite=False)
     assert asked.properties == {"delta.appendOnly": True}
@@ -66,7 +66,7 @@ def test_objects_are_json() -> None:
         ({**GIVEN, "metadata": '{"a": 1}'}, False, "a string for each name"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_to_do(
+def test_a_wrong_write_option_is_reported_with_advice(
     options: dict[str, str], overwrite: bool, says: str
 ) -> None:
     with pytest.raises(InvalidOperation, match=says):
@@ -82,7 +82,7 @@ def test_a_wrong_option_is_named_with_what_to_do(
         ({"queryid": "q", "query_name": "x"}, "no option query_name"),
     ],
 )
-def test_a_stream_needs_a_name_and_takes_no_options_of_a_batch(
+def test_a_streaming_write_needs_a_query_name_and_refuses_options_of_batch_writes(
     options: dict[str, str], says: str
 ) -> None:
     with pytest.raises(InvalidOperation, match=says):
@@ -93,7 +93,9 @@ def test_a_stream_needs_a_name_and_takes_no_options_of_a_batch(
     "options",
     [{}, {"lake": "x", "option.lake": "x", "table": "t", "provider": "lakevilla", "owner": "me"}],
 )
-def test_a_table_of_sparks_catalog_is_read_by_a_view_instead(options: dict[str, str]) -> None:
+def test_reading_lakevilla_through_sparks_catalog_is_refused_with_advice_to_use_a_view(
+    options: dict[str, str],
+) -> None:
     with pytest.raises(InvalidOperation, match="CREATE TEMPORARY VIEW v USING lakevilla"):
         bound(pickle.dumps({}), options)
 

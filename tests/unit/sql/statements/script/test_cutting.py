@@ -1,4 +1,4 @@
-"""Texts cut into statements, and texts that are still being typed."""
+"""Scripts split into statements, and statements that are still being typed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DIALECTS: list[Dialect] = ["duckdb", "spark"]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_text_is_cut_at_semicolons_that_nothing_quotes(dialect: Dialect) -> None:
+def test_a_script_is_split_at_semicolons_outside_of_quotes_and_comments(dialect: Dialect) -> None:
     text = "SELECT 'a;b' ; -- no; cut\n\n/* nor; here */ SHOW TABLES;;\nEXPLAIN SELECT ';'"
     found = statements_of(text, dialect)
     assert [(one.text, one.line) for one in found] == [
@@ -22,7 +22,7 @@ def test_a_text_is_cut_at_semicolons_that_nothing_quotes(dialect: Dialect) -> No
     ]
 
 
-def test_texts_between_dollars_are_quoted_for_duckdb() -> None:
+def test_a_semicolon_in_a_dollar_quoted_text_does_not_split_a_script_for_duckdb() -> None:
     assert [one.text for one in statements_of("SELECT $$a;b$$; SELECT 2")] == [
         "SELECT $$a;b$$",
         "SELECT 2",
@@ -30,7 +30,7 @@ def test_texts_between_dollars_are_quoted_for_duckdb() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_block_is_one_statement_that_holds_others(dialect: Dialect) -> None:
+def test_a_begin_atomic_block_is_one_statement_with_inner_statements(dialect: Dialect) -> None:
     text = """SELECT 1;
     BEGIN ATOMIC
         UPDATE t SET a = CASE WHEN a > 1 THEN 1 ELSE 2 END;
@@ -61,24 +61,24 @@ def test_a_block_is_one_statement_that_holds_others(dialect: Dialect) -> None:
         ("BEGIN ATOMIC INSERT INTO t VALUES (1);", False),
         ("BEGIN ATOMIC INSERT INTO t VALUES (1); END", False),
         ("BEGIN ATOMIC INSERT INTO t VALUES (1); END;", True),
-        ("BEGIN ATOMIC END nonsense;", True),  # no further line mends it
+        ("BEGIN ATOMIC END nonsense;", True),  # no further line can complete it
     ],
 )
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_text_being_typed_is_complete_at_its_last_semicolon(
+def test_a_statement_being_typed_is_complete_after_its_last_semicolon(
     text: str, complete: bool, dialect: Dialect
 ) -> None:
     assert is_complete(text, dialect) is complete
 
 
 @pytest.mark.parametrize("text", ["BEGIN ATOMIC DELETE FROM t;", "SELECT 'a", "/* a"])
-def test_half_typed_statements_raise_invalid_operation(text: str) -> None:
+def test_incomplete_statements_raise_invalid_operation(text: str) -> None:
     with pytest.raises(InvalidOperation) as caught:
         script_tokens(text, "duckdb")
         statements_of(text)
     assert caught.type is InvalidOperation
 
 
-def test_a_block_without_its_end_is_refused_by_its_line() -> None:
+def test_a_block_without_end_is_refused_with_its_line() -> None:
     with pytest.raises(InvalidOperation, match="BEGIN ATOMIC on line 2 has no END"):
         statements_of("SELECT 1;\nBEGIN ATOMIC DELETE FROM t;")

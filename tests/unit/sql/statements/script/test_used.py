@@ -1,4 +1,4 @@
-"""Values and marks of a text that don't match."""
+"""Parameters of a script without a value, and values without a parameter."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def test_unmatched_parameters_are_reported_with_the_likely_mistake(
         refuse_unmatched(text, names, "duckdb")
 
 
-def test_a_mark_may_be_a_slice_where_all_values_are_used() -> None:
+def test_a_colon_may_be_part_of_a_slice_if_all_values_are_used() -> None:
     refuse_unmatched("SELECT [1, 2][1:x], :a", ["a"], "duckdb")

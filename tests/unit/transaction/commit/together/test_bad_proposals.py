@@ -1,7 +1,7 @@
-"""Proposals that are not what they should be: they are left, and stop neither leader nor owner.
+"""Invalid proposals: they are ignored, and stop neither leader nor owner.
 
-One process waits with a proposal, the test damages that, and another process leads. Then
-its owner goes on, and commits without it.
+One process waits with a proposal, the test damages that, and another process leads. Then the owner
+continues, and commits by itself.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def lake() -> MemoryLake:
 
 
 def proposing(peer: Peer, number: int, table: str = "a") -> Any:
-    """A commit that has proposed itself, and waits."""
+    """Run a commit until it has proposed itself, and waits."""
     process = peer.steps(commit(peer.appending(table, number)))
     process.until(INBOX_PREFIX).step()
     return process
@@ -57,7 +57,7 @@ def put(lake: MemoryLake, key: str, body: bytes) -> None:
 
 
 def spoil(lake: MemoryLake, change: Callable[[Proposal], Proposal]) -> str:
-    """Put another proposal in the place of the only one; its key."""
+    """Replace the only proposal by a changed one; return its key."""
     (key,) = lake.keys(INBOX_PREFIX)
     found = read_proposal(key, lake.store.objects.pop(key).body)
     spoilt, body = seal_proposal(change(found))
@@ -119,7 +119,7 @@ def of_no_commits(one: Proposal) -> Proposal:
         of_no_commits,
     ],
 )
-def test_an_invalid_proposal_is_left_and_its_owner_commits_without_it(
+def test_an_invalid_proposal_is_ignored_and_its_owner_commits_by_itself(
     lake: MemoryLake, change: Callable[[Proposal], Proposal]
 ) -> None:
     owner = proposing(lake.peer(), 7)
@@ -140,7 +140,7 @@ def test_an_invalid_proposal_is_left_and_its_owner_commits_without_it(
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, -1])
-def test_a_truncated_proposal_is_left(lake: MemoryLake, cut: int) -> None:
+def test_a_truncated_proposal_is_ignored(lake: MemoryLake, cut: int) -> None:
     owner = proposing(lake.peer(), 7)
     (key,) = lake.keys(INBOX_PREFIX)
     put(lake, key, lake.store.objects[key].body[:cut])
@@ -150,7 +150,7 @@ def test_a_truncated_proposal_is_left(lake: MemoryLake, cut: int) -> None:
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_a_proposal_that_is_too_large_is_not_read(lake: MemoryLake) -> None:
+def test_a_proposal_of_too_many_bytes_is_not_read(lake: MemoryLake) -> None:
     owner = proposing(lake.peer(), 7)
     (key,) = lake.keys(INBOX_PREFIX)
     put(lake, key, lake.store.objects[key].body + b" " * MOST_BYTES)
@@ -162,9 +162,9 @@ def test_a_proposal_that_is_too_large_is_not_read(lake: MemoryLake) -> None:
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_ten_thousand_empty_proposals_hide_another_and_stop_no_leader(lake: MemoryLake) -> None:
-    """As many as one replacement may take are read; a proposal behind them is committed by its
-    owner.
+def test_ten_thousand_empty_proposals_hide_a_valid_one_and_stop_no_leader(lake: MemoryLake) -> None:
+    """A leader reads as many as one replacement may include; the owner commits a proposal behind
+    them.
     """
     owner = proposing(lake.peer(), 7)
     number = lake.head.replacement
@@ -184,7 +184,7 @@ def test_ten_thousand_empty_proposals_hide_another_and_stop_no_leader(lake: Memo
     assert late.asked_for(Get, INBOX_PREFIX) == [], "HEAD has passed them"
 
 
-# ------------------------------------------------------- of what it names something is gone
+# ------------------------------------------------------- an object that a proposal names is gone
 
 
 def delete(lake: MemoryLake, prefix: str) -> None:
@@ -193,7 +193,7 @@ def delete(lake: MemoryLake, prefix: str) -> None:
 
 
 def commit_object_of(lake: MemoryLake) -> str:
-    """The key of the commit object that the only proposal names."""
+    """Return the key of the commit object that the only proposal names."""
     (key,) = lake.keys(INBOX_PREFIX)
     one = read_proposal(key, lake.store.objects[key].body).commits[0]
     return f"_lakevilla/commits/{one.txn}-{one.digest}.json"
@@ -209,7 +209,7 @@ def test_a_commit_whose_object_is_gone_is_published_by_a_client_that_has_read_it
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_a_commit_object_that_is_gone_is_void_where_its_leader_has_died(
+def test_a_commit_whose_object_is_gone_is_cancelled_if_its_leader_has_died(
     lake: MemoryLake,
 ) -> None:
     owner = proposing(lake.peer(), 7)

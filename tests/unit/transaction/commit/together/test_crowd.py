@@ -1,7 +1,6 @@
-"""Commits in a crowd: proposed, included by other clients, led by their owner, and never refused
-too early.
+"""Commits in a crowd of processes: proposed, included by others, or led by their owner.
 
-Here one process is a crowd, so each commit is proposed first.
+No commit is refused too early. Here one process is a crowd, so each commit is proposed first.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def lake() -> MemoryLake:
 
 
 def proposing(peer: Peer, *ids: int, table: str = "a") -> Any:
-    """The commit of a process, run until it has proposed."""
+    """Run the commit of a process until it has proposed."""
     return proposed(peer, peer.appending(table, *ids))
 
 
@@ -63,7 +62,7 @@ def proposed(peer: Peer, txn: TransactionState) -> Any:
 
 
 def leading(process: Any) -> Any:
-    """The same, run until it replaces HEAD for all."""
+    """Run such a commit until it replaces HEAD for all."""
     return process.until(HEAD)
 
 
@@ -87,7 +86,7 @@ def test_a_leader_commits_the_proposals_of_other_clients_with_its_own(lake: Memo
     assert proposals(lake) == [], "each deletes its own"
 
 
-def test_alone_in_the_crowd_it_is_one_no_more(lake: MemoryLake) -> None:
+def test_a_lake_in_which_one_process_commits_is_not_crowded_any_more(lake: MemoryLake) -> None:
     proposing(lake.peer(), 7).finish()
     assert lake.head.crowd == 1
     small = lake.peer()
@@ -108,7 +107,9 @@ def test_a_commit_is_proposed_once_all_that_it_names_is_stored(lake: MemoryLake)
         assert f"a/{file.path}" in lake.store.objects
 
 
-def test_the_answer_of_the_inbox_does_not_matter(lake: MemoryLake) -> None:
+def test_a_stored_proposal_is_committed_although_the_response_to_its_write_is_lost(
+    lake: MemoryLake,
+) -> None:
     peer = lake.peer()
     process = peer.steps(commit(peer.appending("a", 7)))
     process.until(INBOX_PREFIX)
@@ -119,7 +120,7 @@ def test_the_answer_of_the_inbox_does_not_matter(lake: MemoryLake) -> None:
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_two_that_lead_at_once_lose_nothing(lake: MemoryLake) -> None:
+def test_two_processes_that_lead_at_once_lose_no_commit(lake: MemoryLake) -> None:
     one, two = proposing(lake.peer(), 7), proposing(lake.peer(), 8)
     leading(one)
     leading(two)
@@ -128,7 +129,7 @@ def test_two_that_lead_at_once_lose_nothing(lake: MemoryLake) -> None:
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_interrupted_while_it_waits_it_may_be_committed_and_its_files_stay(
+def test_a_transaction_interrupted_while_it_waits_keeps_its_files_and_may_be_committed(
     lake: MemoryLake,
 ) -> None:
     peer = lake.peer()
@@ -143,7 +144,7 @@ def test_interrupted_while_it_waits_it_may_be_committed_and_its_files_stay(
     assert peer.commit(txn).versions == {"a": lake.version("a")}, "asked again, it has committed"
 
 
-def test_a_proposal_of_an_interrupted_owner_is_deleted_with_the_next_commit_of_the_process(
+def test_the_proposal_of_an_interrupted_commit_is_deleted_by_the_next_commit_of_the_process(
     lake: MemoryLake,
 ) -> None:
     peer = lake.peer()
@@ -157,7 +158,7 @@ def test_a_proposal_of_an_interrupted_owner_is_deleted_with_the_next_commit_of_t
     assert proposals(lake) == []
 
 
-def test_a_refused_transaction_leaves_its_proposal_to_be_deleted_by_the_next_commit(
+def test_the_proposal_of_a_transaction_with_a_conflict_is_deleted_by_the_next_commit(
     lake: MemoryLake,
 ) -> None:
     peer = lake.peer()
@@ -181,7 +182,7 @@ def test_a_proposal_with_a_commit_that_still_waits_is_not_deleted(lake: MemoryLa
     assert proposals(lake) == []
 
 
-def test_after_the_window_it_is_known_that_it_was_not_and_it_is_proposed_again(
+def test_a_commit_is_proposed_again_once_the_window_of_its_proposal_is_over(
     lake: MemoryLake,
 ) -> None:
     peer = lake.peer()
@@ -201,7 +202,7 @@ def test_after_the_window_it_is_known_that_it_was_not_and_it_is_proposed_again(
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_a_proposal_fenced_meanwhile_is_committed_by_no_client(lake: MemoryLake) -> None:
+def test_a_proposed_transaction_that_was_fenced_is_committed_by_no_client(lake: MemoryLake) -> None:
     peer = lake.peer()
     txn = peer.appending("a", 7)
     process = proposed(peer, txn)
@@ -214,7 +215,7 @@ def test_a_proposal_fenced_meanwhile_is_committed_by_no_client(lake: MemoryLake)
 
 
 @pytest.mark.parametrize("planted", [False, True])
-def test_an_error_of_the_store_is_no_answer_while_another_may_take_it(
+def test_a_store_error_is_raised_as_unknown_while_another_client_may_include_the_proposal(
     lake: MemoryLake, planted: bool
 ) -> None:
     peer = lake.peer()
@@ -232,7 +233,7 @@ def test_an_error_of_the_store_is_no_answer_while_another_may_take_it(
 
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Transactions of a library that clears less than others: it finds conflicts when it leads."""
+    """Make some transactions stricter than leaders: their owner finds a conflict when it leads."""
     found: set[str] = set()
 
     def add_candidates(context: Any, base: Any, candidates: Any) -> Program[Batch]:
@@ -249,19 +250,19 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def refusing(peer: Peer, strict: set[str]) -> Any:
-    """Its owner's commit, run until its own validation finds that it does not fit any more."""
+    """Run a commit until its owner's own validation finds that it does not fit any more."""
     txn = peer.appending("a", 7)
     strict.add(txn.id)
     process = proposed(peer, txn)
     while not isinstance(process.next, List):
         process.step()
     for _ in range(2):
-        process.step()  # the list of the inbox, and HEAD
+        process.step()  # the list of the inbox, and the read of HEAD
     return process
 
 
 @pytest.mark.parametrize("planted", [False, True])
-def test_another_may_take_what_by_its_owners_judgement_does_not_fit(
+def test_a_leader_may_include_a_commit_that_its_owner_finds_in_conflict(
     lake: MemoryLake, strict: set[str], planted: bool
 ) -> None:
     bug = PLANTED["no_while_it_lives"]
@@ -295,7 +296,7 @@ def test_a_proposal_that_its_owner_has_refused_is_included_by_no_client(
 
 
 @pytest.mark.parametrize("options", [{"validation": "rules"}, {"slack": 1}])
-def test_commits_that_can_not_be_proposed_race_as_before(lake: MemoryLake, options: Any) -> None:
+def test_commits_that_can_not_be_proposed_race_for_head(lake: MemoryLake, options: Any) -> None:
     peer = lake.peer()
     adding = peer.begin(**options)
     peer.add(adding, "a", 5)
@@ -304,8 +305,8 @@ def test_commits_that_can_not_be_proposed_race_as_before(lake: MemoryLake, optio
     assert lake.rows("a") == {0: 105, 1: 100}
 
 
-def test_a_commit_that_brings_back_files_is_not_proposed(lake: MemoryLake) -> None:
-    """Only its owner checks, at each HEAD that it replaces, whether these are kept."""
+def test_a_commit_that_restores_files_is_not_proposed(lake: MemoryLake) -> None:
+    """Only its owner checks, at each HEAD that it replaces, whether these files are kept."""
     peer = lake.peer()
     before = lake.head.sequence
     adding = peer.begin()
@@ -319,11 +320,11 @@ def test_a_commit_that_brings_back_files_is_not_proposed(lake: MemoryLake) -> No
     assert lake.rows("a") == {0: 100, 1: 100}
 
 
-# ------------------------------------------------------------- what reads or changes rows
+# ------------------------------------------------------------- commits that read or change rows
 
 
 def changing(peer: Peer, table: str, *, read: str = "") -> Any:
-    """An update that was proposed, by one that has read another table before."""
+    """Propose an update, of a transaction that has possibly read another table before."""
     txn = peer.begin()
     if read:
         peer.read(txn, read)
@@ -340,7 +341,9 @@ def test_changes_of_different_tables_are_included_in_one_replacement(lake: Memor
     assert lake.rows("a")[0] == lake.rows("b")[0] == 105
 
 
-def test_a_proposal_changing_the_same_row_is_left_and_committed_alone(lake: MemoryLake) -> None:
+def test_a_proposal_that_changes_the_same_row_is_left_out_and_its_owner_commits_it(
+    lake: MemoryLake,
+) -> None:
     one, two = changing(lake.peer(), "a"), changing(lake.peer(), "a")
     last = max(read_proposal(key, lake.store.objects[key].body).last_replaced
                for key in proposals(lake))  # fmt: skip
@@ -351,7 +354,9 @@ def test_a_proposal_changing_the_same_row_is_left_and_committed_alone(lake: Memo
     assert lake.head.replacement > last, "it was redone once nobody could take what it had proposed"
 
 
-def test_of_two_that_read_what_the_other_changes_one_conflicts(lake: MemoryLake) -> None:
+def test_one_of_two_proposals_that_read_what_the_other_changes_raises_a_conflict(
+    lake: MemoryLake,
+) -> None:
     one = changing(lake.peer(), "a", read="b")
     two = changing(lake.peer(), "b", read="a")
     two.finish()
@@ -384,14 +389,16 @@ def test_a_client_that_lost_a_row_conflict_proposes_no_updates_for_a_while(
     assert commit_update() == 1
 
 
-def test_a_leader_reads_nothing_from_the_store_for_what_proposals_rely_on(lake: MemoryLake) -> None:
+def test_a_leader_reads_only_the_inbox_and_head_to_check_what_proposals_rely_on(
+    lake: MemoryLake,
+) -> None:
     plain, relying = [proposing(lake.peer(), 7), changing(lake.peer(), "b", read="a")]
     leader = lake.peer()
     process = proposed(leader, leader.appending("b", 8))
     asked = []
     while not (isinstance(process.next, Put) and process.next.key == HEAD):
         asked.append(type(process.step()[0]).__name__)
-    # Its wait ends with looks at HEAD; then the list, and a look at each of two proposals.
+    # After its wait, the leader lists the inbox, and reads HEAD and the two proposals.
     assert [verb for verb in asked if verb != "Sleep"][-4:] == ["List", "Get", "Get", "Get"]
     process.finish()
     assert lake.head.crowd == 3
@@ -399,7 +406,7 @@ def test_a_leader_reads_nothing_from_the_store_for_what_proposals_rely_on(lake: 
     relying.finish()
 
 
-def test_two_threads_of_one_process_are_one_proposal(lake: MemoryLake) -> None:
+def test_two_waiting_threads_of_one_process_make_one_proposal(lake: MemoryLake) -> None:
     peer = lake.peer()
     first, *some = [peer.candidate(peer.appending("a", number)) for number in (6, 7, 8)]
     leader = leading(peer.steps(commit_together(first)))
@@ -412,7 +419,9 @@ def test_two_threads_of_one_process_are_one_proposal(lake: MemoryLake) -> None:
     assert isinstance(last.finish(), Settled)
 
 
-def test_a_thread_that_joins_a_waiting_one_commits_with_it_unproposed(lake: MemoryLake) -> None:
+def test_a_thread_that_joins_a_waiting_one_is_committed_with_it_without_a_proposal(
+    lake: MemoryLake,
+) -> None:
     peer = lake.peer()
     first, second = [peer.candidate(peer.appending("a", number)) for number in (7, 8)]
     leader = peer.steps(commit_together(first))
@@ -425,7 +434,9 @@ def test_a_thread_that_joins_a_waiting_one_commits_with_it_unproposed(lake: Memo
     assert len(peer.asked_for(Put, INBOX_PREFIX)) == 0
 
 
-def test_a_leader_that_fails_leaves_the_others_to_the_next(lake: MemoryLake) -> None:
+def test_proposals_of_a_leader_that_fails_are_committed_by_the_next_leader(
+    lake: MemoryLake,
+) -> None:
     one, two = proposing(lake.peer(), 7), proposing(lake.peer(), 8)
     leading(one)
     with pytest.raises(KeyboardInterrupt):
@@ -434,7 +445,7 @@ def test_a_leader_that_fails_leaves_the_others_to_the_next(lake: MemoryLake) -> 
     assert lake.ids("a") == [0, 1, 7, 8], "it had proposed, and the next took it along"
 
 
-def test_ten_thousand_dead_ones_are_no_request_and_gc_deletes_them(lake: MemoryLake) -> None:
+def test_ten_thousand_old_proposals_cost_no_request_and_are_deleted_by_gc(lake: MemoryLake) -> None:
     for number in range(10_000):
         body = b"{}"
         lake.store.apply(Put(f"{INBOX_PREFIX}/{0:020}-{number:032x}.json", body, ANY))
@@ -453,7 +464,7 @@ def test_ten_thousand_dead_ones_are_no_request_and_gc_deletes_them(lake: MemoryL
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"\xff" * 100, b'{"format": 99}'])
-def test_a_damaged_proposal_is_left_and_stops_no_commit(lake: MemoryLake, body: bytes) -> None:
+def test_a_damaged_proposal_is_ignored_and_stops_no_commit(lake: MemoryLake, body: bytes) -> None:
     number = lake.head.replacement
     lake.store.apply(Put(f"{INBOX_PREFIX}/{number:020}-{'ab' * 16}.json", body, ANY))
     peer = lake.peer()
@@ -463,7 +474,7 @@ def test_a_damaged_proposal_is_left_and_stops_no_commit(lake: MemoryLake, body: 
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_a_list_that_is_late_costs_a_round_and_no_row(lake: MemoryLake) -> None:
+def test_an_outdated_list_of_the_inbox_delays_a_commit_and_loses_no_row(lake: MemoryLake) -> None:
     one, two = proposing(lake.peer(), 7), proposing(lake.peer(), 8)
     while not (isinstance(two.next, List) and two.next.prefix == INBOX_PREFIX):
         two.step()
@@ -474,13 +485,13 @@ def test_a_list_that_is_late_costs_a_round_and_no_row(lake: MemoryLake) -> None:
     assert lake.ids("a") == [0, 1, 7, 8]
 
 
-def test_reads_of_head_are_conditional(lake: MemoryLake) -> None:
+def test_reads_of_head_while_waiting_are_conditional(lake: MemoryLake) -> None:
     process = proposing(lake.peer(), 7)
     process.until(HEAD, Get)
     assert process.next.known is not None
 
 
-def test_a_head_that_is_rebuilt_begins_with_an_empty_inbox(lake: MemoryLake) -> None:
+def test_a_rebuilt_head_begins_with_an_empty_inbox(lake: MemoryLake) -> None:
     proposing(lake.peer(), 7)
     assert proposals(lake)
     del lake.store.objects[HEAD]
@@ -490,10 +501,10 @@ def test_a_head_that_is_rebuilt_begins_with_an_empty_inbox(lake: MemoryLake) -> 
     assert lake.ids("a") == [0, 1]
 
 
-# ------------------------------------------------------------- found long after it was taken
+# ------------------------------------------------------------- found long after it was included
 
 
-def test_a_commit_that_is_found_behind_later_commits_gets_its_version(lake: MemoryLake) -> None:
+def test_a_commit_that_is_found_behind_later_commits_gets_its_own_version(lake: MemoryLake) -> None:
     one = proposing(lake.peer(), 7)
     leading(proposing(lake.peer(), 8)).finish()
     leading(proposing(lake.peer(), 9)).finish()
@@ -502,7 +513,9 @@ def test_a_commit_that_is_found_behind_later_commits_gets_its_version(lake: Memo
 
 
 @pytest.mark.parametrize("how", ["toggle_not_null", "toggle_constraint"])
-def test_included_and_made_void_it_gets_an_error(lake: MemoryLake, how: str) -> None:
+def test_a_commit_that_was_included_and_then_cancelled_raises_an_error(
+    lake: MemoryLake, how: str
+) -> None:
     one = proposing(lake.peer(), 7)
     leading(proposing(lake.peer(), 8, table="b")).step()
     foreign = lake.peer()
@@ -512,7 +525,9 @@ def test_included_and_made_void_it_gets_an_error(lake: MemoryLake, how: str) -> 
         one.finish()
 
 
-def test_a_proposal_that_a_clean_up_may_have_reached_is_not_taken(lake: MemoryLake) -> None:
+def test_a_proposal_so_old_that_gc_may_have_deleted_its_files_is_not_included(
+    lake: MemoryLake,
+) -> None:
     process = proposing(lake.peer(), 7)
     with pytest.raises(KeyboardInterrupt):
         process.interrupt()
@@ -522,7 +537,7 @@ def test_a_proposal_that_a_clean_up_may_have_reached_is_not_taken(lake: MemoryLa
     assert lake.ids("a") == [0, 1]
 
 
-def test_a_damaged_leaf_of_another_members_table_stops_no_leader() -> None:
+def test_a_damaged_leaf_of_a_proposals_table_does_not_stop_the_leader() -> None:
     with small_limits(True, crowded=True):
         lake = MemoryLake("a", "b", "c", "d", "e", "f")
         proposing(lake.peer(), 7, table="f")
@@ -549,7 +564,7 @@ def test_commit_called_again_waits_until_no_client_can_include_the_proposal(
     assert lake.ids("a") == [0, 1, 7]
 
 
-def test_interrupted_as_it_moves_it_gets_no_error_to_run_again(
+def test_a_proposed_transaction_interrupted_in_a_rebase_fails_as_unknown_and_not_as_retryable(
     lake: MemoryLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer = lake.peer()
@@ -571,7 +586,7 @@ def test_interrupted_as_it_moves_it_gets_no_error_to_run_again(
     assert txn.id not in peer.context.ended, "it may yet be in HEAD"
 
 
-# ------------------------------------------------------------- clocks and owners that sleep
+# ------------------------------------------------------------- skewed clocks and sleeping owners
 
 HOUR = 3600.0
 
@@ -579,7 +594,7 @@ HOUR = 3600.0
 @pytest.mark.parametrize("offset", [-HOUR, HOUR])
 @pytest.mark.parametrize("leads", ["it", "the other"])
 @pytest.mark.parametrize("dies", [False, True])
-def test_with_a_clock_an_hour_off_nothing_is_lost_or_there_twice(
+def test_a_clock_that_is_an_hour_off_loses_or_doubles_no_commit(
     lake: MemoryLake, offset: float, leads: str, dies: bool
 ) -> None:
     leader, *peers = lake.peer(), lake.peer(), lake.peer()
@@ -604,14 +619,14 @@ def test_with_a_clock_an_hour_off_nothing_is_lost_or_there_twice(
 
 @pytest.mark.parametrize("slept", [1.0, 2 * HOUR, 30 * HOUR])
 @pytest.mark.parametrize("taken", [False, True])
-def test_an_owner_that_slept_finds_out_what_became_of_it(
+def test_an_owner_that_has_slept_finds_out_whether_its_proposal_was_included(
     lake: MemoryLake, slept: float, taken: bool
 ) -> None:
     owners = [proposing(lake.peer(), 7), changing(lake.peer(), "b")]
     other = lake.peer()
-    other.context.proposes = lambda: taken  # else it races, and looks at no proposal
+    other.context.proposes = lambda: taken  # otherwise it races, and does not read proposals
     lake.pass_by(slept if taken and slept < HOUR else 0.0)
-    with small_limits(True, crowded=True):  # what was taken is in a page by then
+    with small_limits(True, crowded=True):  # the included commit has moved to a page by then
         for number in range(8):
             other.commit(other.appending("a", 20 + number))
     lake.pass_by(slept)
@@ -623,7 +638,7 @@ def test_an_owner_that_slept_finds_out_what_became_of_it(
     assert lake.recover().ok
 
 
-def test_an_owner_that_slept_until_gc_passed_learns_that_it_was_not_committed(
+def test_an_owner_that_has_slept_past_a_gc_learns_that_its_commit_is_aborted(
     lake: MemoryLake,
 ) -> None:
     process = proposing(lake.peer(), 7)
@@ -637,7 +652,7 @@ def test_an_owner_that_slept_until_gc_passed_learns_that_it_was_not_committed(
     assert lake.ids("a") == [0, 1, 8]
 
 
-def test_a_leader_that_slept_replaces_nothing_that_came_meanwhile(lake: MemoryLake) -> None:
+def test_a_leader_that_has_slept_does_not_replace_a_newer_head(lake: MemoryLake) -> None:
     owner = proposing(lake.peer(), 7)
     stale = leading(proposing(lake.peer(), 8))
     assert json.loads(stale.next.body)["crowd"] == 2

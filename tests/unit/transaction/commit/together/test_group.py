@@ -1,4 +1,4 @@
-"""Transactions of one process that wait for HEAD: the leader works for all, and each gets an
+"""Transactions of one process that wait for HEAD: the leader commits for all, and each gets an
 answer.
 """
 
@@ -29,11 +29,13 @@ def candidates(peer: Peer, *ids: int) -> list[Candidate]:
 
 
 def at_the_door(peer: Peer, some: list[Candidate]) -> list[Any]:
-    """Run the commits of these candidates: the first is about to replace HEAD, the others wait."""
+    """Start the commits of these candidates: the first is about to replace HEAD, the others
+    wait.
+    """
     return [peer.steps(commit_together(one)) for one in some]
 
 
-def test_transactions_that_arrive_while_one_leads_share_the_next_replacement(
+def test_transactions_that_arrive_while_another_leads_share_the_next_replacement(
     lake: MemoryLake, peer: Peer
 ) -> None:
     first, second, third = candidates(peer, 7, 8, 9)
@@ -52,7 +54,7 @@ def test_transactions_that_arrive_while_one_leads_share_the_next_replacement(
     ]
 
 
-def test_a_refusal_by_the_store_is_raised_to_each_transaction_as_its_own_error(
+def test_an_error_of_the_store_is_raised_to_each_transaction_of_a_group_as_a_separate_error(
     lake: MemoryLake, peer: Peer
 ) -> None:
     some = candidates(peer, 7, 8, 9)
@@ -68,7 +70,7 @@ def test_a_refusal_by_the_store_is_raised_to_each_transaction_as_its_own_error(
         assert f"nothing of transaction {candidate.txn.id} was committed" in str(error)
 
 
-def test_a_replacement_left_by_an_interrupted_leader_is_settled_by_its_follower(
+def test_a_replacement_of_an_interrupted_leader_is_settled_by_its_follower(
     lake: MemoryLake, peer: Peer
 ) -> None:
     some = candidates(peer, 7, 8, 9)
@@ -76,7 +78,7 @@ def test_a_replacement_left_by_an_interrupted_leader_is_settled_by_its_follower(
     leader.finish()
     sent = follower.until("HEAD")
     request = sent.next
-    lake.store.apply(request)  # it lands, and its sender never hears of it
+    lake.store.apply(request)  # it is stored, and its sender gets no response
     with pytest.raises(KeyboardInterrupt):
         sent.interrupt()
     stored = lake.replacements()
@@ -86,7 +88,7 @@ def test_a_replacement_left_by_an_interrupted_leader_is_settled_by_its_follower(
     assert {commit.txn for commit in lake.head.commits[-2:]} == {one.txn.id for one in some[1:]}
 
 
-def test_a_replacement_that_never_landed_is_sent_again_unchanged(
+def test_a_replacement_that_was_not_stored_is_sent_again_unchanged(
     lake: MemoryLake, peer: Peer
 ) -> None:
     some = candidates(peer, 7, 8, 9)
@@ -101,7 +103,7 @@ def test_a_replacement_that_never_landed_is_sent_again_unchanged(
     assert some[1].txn.id in {commit.txn for commit in lake.head.commits}
 
 
-def test_an_unsettled_replacement_without_waiting_members_is_not_settled(
+def test_an_unsettled_replacement_in_which_no_member_waits_is_dropped(
     lake: MemoryLake, peer: Peer
 ) -> None:
     first = peer.steps(commit_together(candidates(peer, 7)[0]))
@@ -115,7 +117,7 @@ def test_an_unsettled_replacement_without_waiting_members_is_not_settled(
     assert commits_of(peer.context).unsettled is None
 
 
-def test_a_race_that_is_lost_again_and_again_is_waited_out(lake: MemoryLake, peer: Peer) -> None:
+def test_a_leader_waits_after_each_lost_race_for_head(lake: MemoryLake, peer: Peer) -> None:
     candidate = candidates(peer, 7)[0]
     program = peer.steps(commit_together(candidate))
     waited = []

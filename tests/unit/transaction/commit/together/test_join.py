@@ -1,6 +1,4 @@
-"""The successor of a HEAD: each candidate is compared with those before it in the same
-replacement.
-"""
+"""The next HEAD: each candidate is compared with those before it in the same replacement."""
 
 from __future__ import annotations
 
@@ -58,15 +56,15 @@ def test_all_transactions_that_fit_commit_in_one_replacement_in_their_order(
     assert lake.head == base, "nothing is written here"
 
 
-def test_a_commit_that_does_not_fit_behind_another_gets_no_answer_yet(peer: Peer) -> None:
-    """Those before it are not decided: it may fit, should they fail."""
+def test_a_commit_that_conflicts_with_an_earlier_candidate_gets_no_answer_yet(peer: Peer) -> None:
+    """The earlier candidates are not decided: if they fail, the commit may still fit."""
     first, second = adding(peer, "a", 1), adding(peer, "a", 2)
     found = joined(peer, first, second)
     assert list(found.accepted) == [first]
     assert found.answers == {}
 
 
-def test_a_commit_that_does_not_fit_head_is_declined_with_what_was_found(
+def test_a_commit_that_conflicts_with_head_is_declined_with_the_findings(
     lake: MemoryLake, peer: Peer
 ) -> None:
     late = adding(peer, "a", 1)
@@ -82,7 +80,7 @@ def test_a_commit_that_does_not_fit_head_is_declined_with_what_was_found(
     assert len(found.accepted) == 1, "it stands in nobody's way"
 
 
-def test_a_fenced_commit_is_declined_without_a_check(lake: MemoryLake, peer: Peer) -> None:
+def test_a_fenced_commit_is_declined_without_validation(lake: MemoryLake, peer: Peer) -> None:
     candidate = peer.candidate(peer.appending("a", 7))
     other = lake.peer()
     other.run(fence(other.context, candidate.txn.id))
@@ -93,7 +91,7 @@ def test_a_fenced_commit_is_declined_without_a_check(lake: MemoryLake, peer: Pee
     assert answer.found is None
 
 
-def test_of_two_under_one_id_one_is_accepted(peer: Peer) -> None:
+def test_one_of_two_candidates_with_the_same_id_is_accepted(peer: Peer) -> None:
     first, second = [peer.candidate(peer.appending("a", n)) for n in (7, 8)]
     second.txn.id = first.txn.id
     found = joined(peer, first, second)
@@ -112,8 +110,10 @@ def test_an_error_in_examining_one_commit_fails_that_commit_alone(peer: Peer) ->
     assert answer.error is error
 
 
-def test_no_table_is_written_down_under_the_id_of_another(lake: MemoryLake, peer: Peer) -> None:
-    """Validation finds this too; with the other table's id in HEAD its rows would belong to no
+def test_a_commit_is_refused_if_head_has_another_id_for_its_table(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    """Validation finds this too; if HEAD had the other table's id, the rows would belong to no
     table.
     """
     txn = peer.candidate(peer.appending("a", 7)).txn
