@@ -14,6 +14,7 @@ from lakevilla.lake.applicability import first_unfit, unpublished
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.states import AtHead
 from lakevilla.lake.newer import report_newer
+from lakevilla.lake.table_log import in_passing
 from lakevilla.lake.tables.dropped import report_emptied
 from lakevilla.lake.view import pending_parts
 from lakevilla.maintenance.doctor_refs import look_at_refs, report_queues, without_idle_risks
@@ -63,7 +64,9 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
     findings += yield from report_newer(context)
     head = yield from _readable(head, findings)
     locations = [location for location, state in head.tables.items() if not state.dropped]
-    reports = yield from parallel([_table(context, head, location) for location in locations])
+    reports = yield from parallel(
+        [in_passing(context, place, _table(context, head, place)) for place in locations]
+    )
     findings.extend(finding for some in reports for finding in some)
     lost = {finding.table for finding in findings if finding.kind == "table_lost"}
     existing = [location for location in locations if location not in lost]
@@ -118,6 +121,8 @@ def _table(context: Context, head: Head, location: str) -> Program[list[Finding]
         findings = [] if waiting else (yield from report_behind(context, tail))
     except LakeVillaError as error:
         return [unreadable(location, error)]
+    if not waiting:
+        return findings
     times = {commit.sequence: commit.timestamp_ms for commit in head.commits}
     for index, ref in enumerate(waiting):
         decided_ms = times.get(ref.sequence)

@@ -36,7 +36,7 @@ from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.publishing import outcome
 from lakevilla.lake.publishing.outcome import void_lost
 from lakevilla.lake.publishing.publish import publish_table
-from lakevilla.lake.table_log import open_tail, probe, rebase, snapshot_at
+from lakevilla.lake.table_log import open_tail, probe, rebase, refresh, snapshot_at
 from lakevilla.lake.tables.claims import restore_claims
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.lake.view import build_view, is_another, place
@@ -482,8 +482,7 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
     checkpoint.
     """
     try:
-        tail = yield from open_tail(context, location, missing_ok=True)
-        tail = yield from probe(context, tail)
+        tail = yield from refresh(context, location)
         if (yield from is_lost(context, head, location, tail)):
             return Finding(
                 "error",
