@@ -73,7 +73,7 @@ def update_of(
 def delete_of(
     location: str, layout: Layout, texts: StatementExpressions, condition: Expr, alias: str | None
 ) -> Delete | OtherMeaning:
-    """Return a delete bound to a layout's columns, or the text that means something else in SQL."""
+    """Return a delete bound to a layout's columns, or the text that SQL understands otherwise."""
     exactly = exact(condition, layout.schema, alias=alias)
     return other_meaning(texts, layout.schema, alias) or Delete(location, exactly)
 
