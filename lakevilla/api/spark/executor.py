@@ -1,4 +1,4 @@
-"""Carry out verbs and reads by jobs of Spark."""
+"""Execute a transaction's verbs by jobs of Spark."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ from lakevilla.transaction.verbs.replaced_tables import read_again_if_replaced
 
 # -------------------- executor
 #
-# Transactions of a PySpark driver: DataFrames in, DataFrames out.
+# Transactions of a PySpark driver, which take and return DataFrames.
 
 
 if TYPE_CHECKING:
@@ -78,14 +78,15 @@ __all__ = ["SparkExecutor"]
 
 
 class SparkExecutor(Executor["DataFrame"]):
-    """An executor of a transaction's verbs by jobs of a Spark session; rows are DataFrames."""
+    """An executor that performs a transaction's verbs by Spark jobs; rows are DataFrames."""
 
     dialect: Dialect = "spark"
     client: SparkClient
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        #: The frames that were read, with their tables: columns may be taken from them.
+        #: The frames that the transaction has read, with their tables: callers may pass their
+        #: columns.
         self._read_frames: list[tuple[str, DataFrame]] = []
 
     def begin_write(self, name: str, verb: str) -> str:
