@@ -1,7 +1,7 @@
-"""The demo's checks: the view of clients without LakeVilla, by two readers that share no code.
+"""The demo's checks of what readers without LakeVilla see, by two readers that share no code.
 
-deltalake is delta-rs; DuckDB's ``delta_scan`` is delta-kernel-rs inside a DuckDB extension. Neither
-knows of LakeVilla.
+deltalake is delta-rs; DuckDB's ``delta_scan`` is delta-kernel-rs in a DuckDB extension. Neither
+knows LakeVilla.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ TABLES = ("orders", "lineitem", "customer", *BANKS)
 
 @contextmanager
 def deltalake_reader(root: str, options: Mapping[str, str]) -> Iterator[OtherReader]:
-    """Open the tables with deltalake; DuckDB only computes the sums over its Arrow."""
+    """Open the tables with deltalake; DuckDB only computes sums over the Arrow data."""
     with duckdb.connect() as connection:
         for table in TABLES:
             handle = deltalake.DeltaTable(f"{root}/{table}", storage_options=dict(options))
@@ -80,7 +80,7 @@ def duckdb_reader(root: str, options: Mapping[str, str]) -> Iterator[OtherReader
 
 
 def check_readable(root: str, options: Mapping[str, str]) -> None:
-    """Refuse, before anything is made, a place or an installation that can't be checked later."""
+    """Refuse, at the start, a place or an installation in which the checks could not run."""
     _extension("delta")
     if "://" in root:
         _extension("httpfs")
