@@ -1872,7 +1872,7 @@ class Lake(Hinted, Generic[Frame]):
     ) -> Report:
         """Do the upkeep of a lake that is due: call it every few minutes, from anywhere.
 
-        What is not due costs two requests. One maintainer at a time works on a task; two would do
+        A task that is not due costs two requests. One client at a time works on a task; two would do
         no harm. The report has one note for each task, and the errors.
 
         - ``recover``: as ``recover``.
