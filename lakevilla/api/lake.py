@@ -1872,8 +1872,8 @@ class Lake(Hinted, Generic[Frame]):
     ) -> Report:
         """Do the upkeep of a lake that is due: call it every few minutes, from anywhere.
 
-        A task that is not due costs two requests. One client at a time works on a task; two would do
-        no harm. The report has one note for each task, and the errors.
+        A task that is not due costs two requests. One client at a time works on a task; two would
+        do no harm. The report has one note for each task, and the errors.
 
         - ``recover``: as ``recover``.
         - ``keep``: as ``keep``, of tags that are older than three days, once a day.

@@ -232,8 +232,7 @@ def _objects(frame: pa.Table) -> list[dict[str, object]]:
 
 
 def _csv(frame: pa.Table) -> Iterator[str]:
-    """Yield CSV as of RFC 4180, with line feeds. NULL is empty, an empty text ``""``.
-    """
+    """Yield CSV as of RFC 4180, with line feeds. NULL is empty, an empty text ``""``."""
     for row in (frame.schema.names, *_rows(frame)):
         yield ",".join("" if value is None else _quoted(text_of(value)) for value in row)
 

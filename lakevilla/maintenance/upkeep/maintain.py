@@ -262,8 +262,7 @@ def _chosen(
 def _rests(
     context: Context, task: UpkeepTask, head: Head, last: TaskResult | None, done_ms: int
 ) -> str:
-    """Return why a task is not due, or "". A wrong clock makes it due too early or late.
-    """
+    """Return why a task is not due, or "". A wrong clock makes it due too early or late."""
     if last is None or last.lake_id != head.lake_id or last.after:
         return ""
     age = context.clock.now() - done_ms / 1000
