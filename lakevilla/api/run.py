@@ -105,15 +105,12 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                 return value
             except CommitOutcomeUnknown as unknown:
                 if unknown.idempotency_key is not None or executor.state.has_committed:
-                    # the outcome of its key can't be settled, or it has committed and the error is
-                    # another one's
-                    raise
-                # Only HEAD can be read for that; the caller must look for a log entry.
+                    raise  # its key can't be settled; or it has committed: another one's error
+                # Only HEAD can be read here; the caller must look for a log entry.
                 ended = _outcome(client, executor.id) if executor.state.through_head else "expired"
                 if ended not in ("committed", "aborted"):
                     raise
-                # the outcome is settled, so the transaction can't commit any more
-                executor.give_back()
+                executor.give_back()  # settled: it can't commit any more
                 if ended == "committed":
                     return value
                 error: LakeVillaError | None = None
@@ -127,8 +124,7 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                     losses += 1
                     kept = _unless_moved(client, executor.lost)
             except BaseException as caught:
-                # The function may itself raise ``AlreadyCommitted`` for the key of another
-                # transaction.
+                # The function may raise ``AlreadyCommitted`` for another transaction's key.
                 if isinstance(caught, AlreadyCommitted) and executor.was_committed:
                     return None
                 kept = executor.lost  # the function has turned a conflict into another error

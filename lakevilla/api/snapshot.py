@@ -34,7 +34,7 @@ from lakevilla.results import OperationResult
 
 __all__ = ["Snapshot", "TableVersion", "Verify", "once", "take_snapshot", "views", "views_of"]
 
-#: Whether data files are compared with their hashes before their rows are returned.
+#: A comparison of data files with their hashes before their rows are returned, on or off.
 Verify = Literal["off", "on"]
 
 #: Errors that concern one table: HEAD and the objects that belong to it were read before.

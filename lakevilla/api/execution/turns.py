@@ -119,7 +119,7 @@ class Lasting(Protocol):
 
 @dataclass(slots=True)
 class Watched:
-    """Whether the heartbeats watch a transaction, one to save it and one to place its reads."""
+    """Flags for the heartbeats that watch a transaction: to save it, and to place its reads."""
 
     saver: bool = False
     placer: bool = False

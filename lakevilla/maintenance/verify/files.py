@@ -60,9 +60,7 @@ _DAY_SECONDS = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How closely files are checked: the share whose content is compared, and that whose footer is
-    read.
-    """
+    """The depth of the check: the shares of files whose content is compared, and footer is read."""
 
     hashes: float
     footers: float

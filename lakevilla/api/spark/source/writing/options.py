@@ -32,8 +32,7 @@ _OF_BATCH = (
     "metadata",
 )
 _OF_STREAM = ("queryId",)
-#: How to write by SQL instead: Spark passes the options of a table in its catalog to no Python data
-#: source.
+#: Advice on writing by SQL: Spark passes the options of a table in its catalog to no Python source.
 NO_OPTIONS = (
     "for a table of its catalog Spark hands no options to a Python data source, so it knows "
     "neither lake nor table: use CREATE TEMPORARY VIEW v USING lakevilla OPTIONS "
