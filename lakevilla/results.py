@@ -133,9 +133,7 @@ class OperationResult:
         # A notebook, a log or a debugger may print a result that no user acts on: printing must not
         # make the counts part of the transaction.
         if not self._settled():
-            return (
-                "OperationResult(not counted yet: rows_updated and the other counts count the rows)"
-            )
+            return "OperationResult(not counted yet: reading rows_updated or another count does so)"
         counts = self._counts()
         return (
             f"OperationResult(rows_matched={counts.rows_matched}, "

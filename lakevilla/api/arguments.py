@@ -504,7 +504,7 @@ def _text(name: str, value: object) -> str:
         return format(found, "f")
     raise InvalidOperation(
         f"property {name!r} is {shown(value)} of type {type(value).__name__}, which has more than "
-        "one spelling as text: pass a str, bool, int, float or Decimal that says it"
+        "one spelling as text: pass a str, bool, int, float or Decimal instead"
     )
 
 

@@ -74,8 +74,8 @@ def bind_to_version(
     given: object = version
     if isinstance(given, str) and not given.isdigit():
         raise InvalidOperation(
-            f"version must be a whole number, not {shown(given)}: what a tag keeps, or a branch "
-            f"has, is read by lake.on({shown(given)})"
+            f"version must be a whole number, not {shown(given)}: the state of a tag or a branch "
+            f"is read by lake.on({shown(given)})"
         )
     if version is not None:
         version = check_number("version", version)

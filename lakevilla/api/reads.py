@@ -197,6 +197,6 @@ def _refuse_past(error: InvalidOperation, query: str, executor: Executor) -> Non
     if without_pasts(query, executor.dialect)[1]:
         raise InvalidOperation(
             f"{error.message.partition(';')[0]}: past states of tables (VERSION AS OF, TIMESTAMP "
-            "AS OF, AT) are known in a session alone, `lake.session().sql(...)`; here read a past "
+            "AS OF, AT) work only in a session, `lake.session().sql(...)`; here read a past "
             "state of the lake, `lake.snapshot(version).sql(...)`"
         ) from None

@@ -251,7 +251,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                 )
             if reuse_by is not None and not (partitions is None and where is None):
                 raise InvalidOperation(
-                    "reuse_by replaces all rows and keeps files by what they hold: leave where and "
+                    "reuse_by replaces all rows and keeps files without changes: leave where and "
                     "partitions out"
                 )
             location = executor.begin_write(table, "overwrite")

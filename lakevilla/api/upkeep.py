@@ -183,7 +183,7 @@ def _check_recovery(
     if is_reset and not (is_number and 0 <= reset_head < 10**20):  # type: ignore[operator]
         raise InvalidOperation(
             f"recover: reset_head must be the number of a HEAD, not {shown(reset_head)}: messages "
-            "name it as the replacement, and any number that is not kept is answered with those "
+            "call it the replacement, and the error for a number that is not kept lists those "
             "that are"
         )
 

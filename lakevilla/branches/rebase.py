@@ -345,7 +345,7 @@ def _following(txn: TransactionState, held: HeldHead, sealed: Sealed) -> Program
     assert isinstance(found, Declined), found
     if found.found is not None and found.found.conflict is not None:
         raise found.found.conflict
-    raise conflict(txn, "", "its state changed while it was rebased")
+    raise conflict(txn, "", "the state of the branch changed while it was rebased")
 
 
 def _epochs_named(commit: CommitObject) -> frozenset[str]:

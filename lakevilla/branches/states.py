@@ -240,7 +240,7 @@ def _kept_state(
     if is_emptied(state):
         raise not_kept(past, location, "its data was deleted")
     if state is not None and state.dropped and not (yield from rules_table(location, head)):
-        raise not_kept(past, location, "it was released")
+        raise not_kept(past, location, "it was released by `unregister`")
     view = yield from view_at(context, past, location)
     _refuse_replaced(head, past, view, later)
     yield from _refuse_vacuumed(context, past, view, None if state is None else state.vacuumed_ms)

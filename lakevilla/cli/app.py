@@ -422,7 +422,7 @@ def demo(
         from lakevilla.cli.demo import run as tour
     except ImportError as error:
         raise InvalidOperation(
-            f"the demo needs what is not installed here ({error.name or error}): install "
+            f"the demo needs a package that is not installed ({error.name or error}): install "
             "LakeVilla with its extra bench, `pip install 'lakevilla[bench]'`"
         ) from error
     if not tour.run(

@@ -318,7 +318,7 @@ def one_set(operation: str, given: object) -> Mapping[str, object] | None:
         return None
     if not isinstance(given, Mapping) and "sqlite_master" in operation:
         raise NotSupportedError(
-            "pandas writes by a connection of its own kind to SQLite alone: pass "
+            "through such a connection, pandas writes only to SQLite: pass "
             "sqlalchemy.create_engine('lakevilla:///path') to to_sql, or append the frame by "
             "lake.run(lambda txn: txn.append(table, frame))"
         )

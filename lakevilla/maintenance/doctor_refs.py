@@ -156,7 +156,7 @@ def _older_head(name: str, head: Head) -> Program[list[Finding]]:
         return []  # clients are committing on the branch during the check
     at = f"{key} (version {head.sequence} of branch {name!r})"
     if newer is not None:
-        message = f"{at} was set back: {newer} was stored after a newer one: restore the newest"
+        message = f"{at} was set back: {newer} belongs to a newer HEAD: restore the newest one"
         return [Finding("error", "corrupt_object", message, key=key)]
     message = (
         f"{at} does not contain {signs.in_doubt[0]}: its transaction has died or is still "

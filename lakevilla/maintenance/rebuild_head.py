@@ -106,8 +106,8 @@ def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
         raise _nothing_to_rebuild()
     if not (yield from context.replaces()) or (present is not None and present.as_log):
         raise CorruptObject(
-            f"{HEADS_PREFIX} has no HEAD any more, and this lake's is a log: a client that knows "
-            "one of them could continue from it concurrently with a new one; restore that "
+            f"{HEADS_PREFIX}, which has the HEADs of this lake, has none any more: a client that "
+            "has cached one could continue from it concurrently with a new one; restore that "
             "directory from a copy",
             key=HEADS_PREFIX,
         )
@@ -312,7 +312,7 @@ def _restored_log(context: Context, left: LeftBehind, condition: Condition) -> P
         )
     if condition != ABSENT:
         raise CorruptObject(
-            f"{HEAD_KEY} is damaged or not of the log in {HEADS_PREFIX}, and the present object "
+            f"{HEAD_KEY} is damaged, or belongs to another log than {HEADS_PREFIX}, and the object "
             "can't be replaced on this store: delete it, then rebuild again",
             key=HEAD_KEY,
         )
@@ -330,7 +330,7 @@ def _restored_log(context: Context, left: LeftBehind, condition: Condition) -> P
     context.held = yield from load_head()
     message = (
         f"{HEAD_KEY}, the first of the log of HEADs, was written again; the newest, {key} (global "
-        f"version {newest.sequence}), was there: nothing is lost"
+        f"version {newest.sequence}), exists: nothing is lost"
     )
     return _report([Finding("note", "head_restored", message, key=HEAD_KEY)])
 

@@ -426,7 +426,7 @@ def report_behind(context: Context, tail: Tail) -> Program[list[Finding]]:
             "warning",
             "unannounced",
             f"the hint of table {tail.location} does not name version {tail.tip}, the newest, and "
-            "some other clients believe it: `lakevilla recover` writes it",
+            "some clients without LakeVilla rely on it: `lakevilla recover` writes it",
             table=tail.location,
         )
     ]

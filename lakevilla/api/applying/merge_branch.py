@@ -200,7 +200,7 @@ def audited(
             with suppress(RefNotFound):  # the merge or another client has ended the branch
                 refs.delete(client, called)
         elif not isinstance(error, AuditFailed):
-            error.add_note(f"what was written is on branch {called!r}")
+            error.add_note(f"the writes of the block are on branch {called!r}")
         raise
 
 
@@ -211,8 +211,8 @@ def _refuse_some(what: str, tables: object) -> None:
     """
     if tables is not None:
         raise InvalidOperation(
-            f"{what} ends the branch, and tables= leaves other tables to be merged: leave tables= "
-            "out, or keep the branch"
+            f"{what} ends the branch, and with tables= the changes of other tables would be lost: "
+            "leave tables= out, or keep the branch"
         )
 
 
@@ -252,7 +252,7 @@ def _check_isolation(isolation: object, tables: object, on_conflict: str) -> Non
     if isolation == "serializable" and given:
         raise InvalidOperation(
             f"isolation='serializable' can't be combined with {given}: transactions on the branch "
-            "may have read what is left out"
+            f"may have read changes that {given} leaves out of the merge"
         )
 
 

@@ -177,7 +177,7 @@ class _Reader:
         self._path = path
         self._at = 0
         if not path.startswith("/"):
-            raise self._wrong("it begins with '/', as in '/sales/orders/files'")
+            raise self._wrong("it must begin with '/', as in '/sales/orders/files'")
 
     @property
     def ended(self) -> bool:
@@ -186,7 +186,7 @@ class _Reader:
     def step(self) -> tuple[PathStep, bool]:
         """Return the next step, and whether it is in quotes."""
         if self._path[self._at] != "/":
-            raise self._wrong("a step ends with '/' or the end of the path")
+            raise self._wrong("after a step, '/' or the end of the path must follow")
         self._at += 1
         text, is_quoted = self._text()
         filters: list[Expr | int] = []
@@ -200,7 +200,7 @@ class _Reader:
         if rest.startswith('"'):
             end = rest.find('"', 1)
             if end < 2:
-                raise self._wrong("a name in quotes is not empty, and its quote is closed")
+                raise self._wrong("a name in quotes must not be empty, and must end with a quote")
             self._at += end + 1
             return rest[1:end], True
         for text in ("**", "*"):
@@ -209,7 +209,7 @@ class _Reader:
                 return text, False
         found = _NAME.match(rest)
         if found is None:
-            raise self._wrong('a step is a name, * or **; other names are in quotes, "a b"')
+            raise self._wrong('a step must be a name, * or **; other names need quotes, "a b"')
         self._at += found.end()
         return found[0], False
 

@@ -78,7 +78,8 @@ def mount_catalogs(
         from lakevilla.formats.iceberg.catalog.store import CatalogStore
     except ImportError as error:
         raise InvalidOperation(
-            f"catalogs need what is not installed here ({error}): `pip install lakevilla[iceberg]`"
+            f"catalogs need a package that is not installed ({error}): "
+            "`pip install lakevilla[iceberg]`"
         ) from error
     seconds = settings.request_timeout_seconds
     store.mount(CatalogStore(catalogs, timeout_seconds=seconds, admit=admit))
@@ -118,8 +119,8 @@ def locate(context: Context, pointer: str, table: str) -> Program[str]:
     outcome = yield from get(pointer)
     if not isinstance(outcome, Found):
         raise TableNotFound(
-            f"there is no table {table} in its catalog: LakeVilla makes none there, so make it "
-            "with the catalog",
+            f"there is no table {table} in its catalog: LakeVilla creates no tables in catalogs, "
+            "so create it by the catalog",
             table=table,
         )
     uri = place_of(decode_pointer(outcome.body).location).uri

@@ -101,7 +101,7 @@ def tell_left(client: LakeClient, table: str, keys: Sequence[str]) -> None:
     if not keys:
         return
     shown = ", ".join(keys[:_SHOWN]) + (f" and {len(keys) - _SHOWN} more" * (len(keys) > _SHOWN))
-    message = f"table {table}: {shown} was left, which is none of what tables are made of"
+    message = f"table {table}: {shown} was left in its directory, as it belongs to no table"
     warnings.warn(message, LakeVillaWarning, stacklevel=_callers_level())
     client.notify(Event("left_out", None, message, {"table": table, "keys": list(keys)}))
 

@@ -114,7 +114,7 @@ def no_name(table: object) -> str:
     """Return the message for a value that can't be a table's name."""
     message = f"a table is named by a string, not {shown(table)}"
     if isinstance(table, os.PathLike):
-        message += "; a table under the root has its path there for a name, such as 'sales/orders'"
+        message += "; the name of a table under the root is its path there, such as 'sales/orders'"
     elif isinstance(name := getattr(table, "name", None), str):
         message += f": pass its name, {name!r}"
     elif isinstance(table, list | tuple | Mapping) or hasattr(table, "__arrow_c_stream__"):

@@ -91,8 +91,8 @@ def _refuse_twin(head: Head | None, use: CatalogUse) -> None:
     is_there = called is None and state is not None and not state.dropped
     if is_there or called not in (None, NOWHERE):
         raise InvalidOperation(
-            f"{use.name} is a catalog table of every lake, and this one has a table of that name: "
-            f"rename_table({name!r}, ...) gives it another",
+            f"{use.name} is a catalog table of every lake, and this lake has a table of that name: "
+            f"rename_table({name!r}, ...) gives this table another name",
             table=name,
         )
 

@@ -127,7 +127,7 @@ def identifier(layout: Layout) -> list[str]:
     """
     if not layout.identifier or any(len(path) > 1 for path in layout.identifier):
         spelled = ", ".join(".".join(path) for path in layout.identifier)
-        reason = f"has {spelled} for them, within a column" if spelled else "has none"
+        reason = f"has {spelled}, and a nested field can't be a key" if spelled else "has none"
         raise InvalidOperation(
             f"without keys, rows are identified by an Iceberg table's identifier fields, and "
             f"table {layout.table} {reason}: name the key columns, keys=[...]",
@@ -298,7 +298,7 @@ def frames_go_in_views(tables: Mapping[str, str]) -> Iterator[None]:
     except TableNotFound as error:
         named = [name for name, location in tables.items() if location == error.table]
         if named and named[0].isidentifier() and "did you mean" not in error.message:
-            advice = f"; a frame goes in as views={{{named[0]!r}: {named[0]}}}"
+            advice = f"; to query a frame, pass views={{{named[0]!r}: {named[0]}}}"
             error.message += advice
             error.args = (error.message,)
             setattr(error, _SAID, advice)

@@ -70,7 +70,7 @@ class Turns:
             # Check before taking ``_way_in``: a saver that holds it may wait for this very verb.
             raise InvalidOperation(
                 f"transaction {self._txn_id} is running another operation, whose data source "
-                "calls it: read first, and pass the result",
+                "calls this transaction: read first, and pass the result",
                 txn_id=self._txn_id,
             )
         with self._way_in:

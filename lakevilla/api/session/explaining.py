@@ -122,7 +122,7 @@ def _of_change(
     merge = _bound(executor, found, params, views)
     yield merge.verb, f"{statement.table}, as a merge on {_line(merge.on)}"
     if _path(statement.table) in merge.source.tables:
-        yield "reads", f"{statement.table} twice: by the query, and for the rows with its values"
+        yield "reads", f"{statement.table} twice: by the query, and to find the rows to change"
     return merge
 
 

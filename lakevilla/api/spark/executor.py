@@ -287,7 +287,7 @@ class SparkExecutor(Executor["DataFrame"]):
 
     def _source_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
         if is_frame(data):
-            raise InvalidOperation(f"{name} is a DataFrame, which is never brought to the driver")
+            raise InvalidOperation(f"{name} is a DataFrame, which is never collected on the driver")
         return super()._source_rows(data, name, like)
 
     def _stage(

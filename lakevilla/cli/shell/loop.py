@@ -157,7 +157,7 @@ def run_statement(desk: Desk, text: str, *, expanded: bool = False) -> None:
         if desk.choices.timing:
             desk.screen.line(f"time: {_time(seconds)}")
     except KeyboardInterrupt:
-        raise Interrupted("stopped: the statement is done, its answer is cut short") from None
+        raise Interrupted("stopped: the statement has ended, and its result is cut short") from None
 
 
 def _defines(text: str) -> bool:
@@ -205,7 +205,7 @@ def _converse(desk: Desk, run: Shell) -> None:
         from lakevilla.cli.shell.prompt import Prompt
     except ImportError as error:
         raise InvalidOperation(
-            f"the prompt needs what is not installed here ({error.name or error}): install "
+            f"the prompt needs a package that is not installed ({error.name or error}): install "
             "LakeVilla with its extra shell, `pip install 'lakevilla[shell]'`"
         ) from error
     desk.screen.line(f"{desk.lake.root}: \\? lists the commands, Ctrl-D leaves")

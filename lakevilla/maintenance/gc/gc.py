@@ -108,8 +108,8 @@ def _left_alone(listed: Listing, damaged: Mapping[str, LakeVillaError]) -> list[
         Finding(
             "warning",
             error.kind,
-            f"the ended branch with the directory {home_of(epoch)} was skipped, and the files of "
-            f"tables that were made on it: which these are is not known: {error.message}; or "
+            f"the ended branch with the directory {home_of(epoch)} was skipped, with the files of "
+            f"tables that were made on it, as these tables are not known: {error.message}; or "
             "delete its HEAD, and gc deletes the rest of the directory and leaves these files",
             key=getattr(error, "key", None) or key_at(epoch, HEAD_KEY),
         )

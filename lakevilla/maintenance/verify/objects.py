@@ -156,7 +156,7 @@ def _look(named: _Named) -> Program[Finding | None]:
         message = f"{named.key} is missing although HEAD, or one of its refs, names it: {_REMEDY}"
         return Finding("error", "missing_object", message, txn_id=named.txn, key=named.key)
     if named.txn is None and digest_of(outcome.body) != named.hash:
-        message = f"{named.key} does not hold the bytes that its name is the hash of: {_REMEDY}"
+        message = f"the content of {named.key} does not match the hash in its name: {_REMEDY}"
         return Finding("error", "corrupt_object", message, key=named.key)
     if named.txn is not None:
         try:

@@ -121,7 +121,7 @@ def refuse_other_history(head: Head | None, offset: Offset, what: str) -> Progra
     if head is None or not offset.lake:
         return
     reached = f"{what} were read up to global version {offset.reaches}"
-    advice = "begin with a new checkpoint, from a version whose rows are not there yet"
+    advice = "begin with a new checkpoint, from a version whose rows the target does not have yet"
     was_copied = offset.lake in head.former and offset.reaches <= head.adopted
     if offset.lake != head.lake_id and not was_copied:
         raise VersionNotFound(
@@ -130,15 +130,15 @@ def refuse_other_history(head: Head | None, offset: Offset, what: str) -> Progra
     if offset.epoch != head.home:
         history = "the lake itself" if head.epoch is None else f"branch {head.epoch.name!r}"
         raise VersionNotFound(
-            f"{reached} of another branch than {history}, which was created or rebased since, or "
-            f"of its state before: {advice}"
+            f"{reached} of another branch, or of an earlier state of {history}, which was created "
+            f"or rebased since: {advice}"
         )
     commit = yield from _commit_at(head, offset.reaches)
     if offset.commit and commit and commit != offset.commit:
         raise VersionNotFound(
             f"{reached}, commit {offset.commit}, and that version is commit {commit} now: lake "
-            f"{head.root} has gone back to an older state and on from there; restore the newer "
-            f"state, or {advice}"
+            f"{head.root} was set back to an older state, and has continued from there; restore "
+            f"the newer state, or {advice}"
         )
 
 

@@ -301,7 +301,7 @@ def register_data_source(spark: SparkSession) -> None:
         _register(spark, None)
     except Exception as error:
         raise InvalidOperation(
-            f"the data source is refused: {first_line(error)}; without it, "
+            f"Spark refuses the data source: {first_line(error)}; without it, "
             "lakevilla.connect(root, spark=spark) reads by transactions"
         ) from error
 

@@ -115,7 +115,7 @@ def commit_batch(messages: Sequence[bytes | None], batch: int) -> None:
         # Each task of a batch sends a message; tasks of a continuous query have not sent any yet.
         raise InvalidOperation(
             f"epoch {batch} has ended before its tasks have written their rows, as with a "
-            "continuous trigger: use .trigger(processingTime=...), or another one of batches"
+            "continuous trigger: use .trigger(processingTime=...), or another with batches"
         )
     found = _loaded(messages)
     first = _of_batch(found)
