@@ -1,4 +1,4 @@
-"""Clones: tables that the lake shows, and lets be written to, at a second place.
+"""Clones: tables that the lake shows at a second place, where they can be written.
 
 A clone takes constant time, because it copies no file.
 """

@@ -134,7 +134,7 @@ def new_columns(
 
 
 def _taken(value: Expr, source_alias: str) -> str:
-    """Return the source's column that a value is as a whole; empty if it is an expression."""
+    """Return the name of the source's column if a value is just that column, else ``""``."""
     if isinstance(value, Call) and value.name == FILL_FIELDS:
         value = value.args[0]
     if not isinstance(value, Column):

@@ -220,7 +220,7 @@ class KeptTables:
 def keep_tables(
     context: Context, base: Base, entry: RefEntry, also_shown: Base | None = None
 ) -> Program[KeptTables]:
-    """Keep those tables of a base separately from their logs that have changed since.
+    """Keep the tables of a base that have changed since, separately from their logs.
 
     ``also_shown``: a second state of these tables that the ref shows, whose files are copied, too.
     """

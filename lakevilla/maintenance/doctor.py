@@ -262,7 +262,7 @@ def _kept(head: Head) -> Program[list[CommitSummary]]:
     """Return the kept commits with commit objects; only HEAD's if a page is unreadable."""
     try:
         commits = yield from commits_since(head, head.history_start)
-    except (CorruptObject, UnsupportedFormat):  # the report on the history has this error
+    except (CorruptObject, UnsupportedFormat):  # the report on the history names this error
         commits = None
     if commits is None:
         commits = tuple(one for one in head.commits if one.sequence > head.history_start)

@@ -1,4 +1,4 @@
-"""Execute a path: read a catalog table for each step, only for what the step above has found."""
+"""Execute a path: for each step, read a catalog table, narrowed by the step above."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def update_of(
     condition: Expr,
     alias: str | None,
 ) -> Update | OtherMeaning:
-    """Return an update bound to a layout's columns, or the text that SQL understands otherwise."""
+    """Return an update bound to a layout's columns; ``OtherMeaning`` if SQL reads it otherwise."""
     assigned = exact_assignments(values, layout.schema, alias=alias)
     other = other_meaning(texts, layout.schema, alias)
     if other is not None:
@@ -73,7 +73,7 @@ def update_of(
 def delete_of(
     location: str, layout: Layout, texts: StatementExpressions, condition: Expr, alias: str | None
 ) -> Delete | OtherMeaning:
-    """Return a delete bound to a layout's columns, or the text that SQL understands otherwise."""
+    """Return a delete bound to a layout's columns; ``OtherMeaning`` if SQL reads it otherwise."""
     exactly = exact(condition, layout.schema, alias=alias)
     return other_meaning(texts, layout.schema, alias) or Delete(location, exactly)
 

@@ -207,9 +207,7 @@ class Executor(Generic[Frame]):
     # -- lifetime ----------------------------------------------------------------
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        """Warn of lost writes; without writes, raise a ResourceWarning, which Python hides by
-        default.
-        """
+        """Warn of lost writes; without writes, give a ResourceWarning, which Python mostly hides."""
         if globals()["ending"] is None:
             return  # Python is shutting down, and has emptied the modules
         # The constructor may have raised before it set these attributes.
@@ -397,7 +395,7 @@ class Executor(Generic[Frame]):
                 )
 
     def save_if_due(self) -> None:
-        """Save after a verb if that is due; see ``turns.save_if_due``."""
+        """Save the transaction after a verb if a save is due; see ``turns.save_if_due``."""
         if not self.is_midway:
             turns.save_if_due(self, every_verb=self._durability == "every_op")
 
@@ -553,7 +551,7 @@ class Executor(Generic[Frame]):
     def foreign_of_merge(
         self, location: str, source: object, rows: pa.Schema, aliases: tuple[str, str]
     ) -> Foreign | None:
-        """Return such a parser over both sides of a merge; ``rows``: the columns of ``source``."""
+        """Return ``foreign``'s parser for a merge's two sides; ``rows``: the source's columns."""
         return None
 
     # -- rows that callers give ----------------------------------------------------
@@ -600,7 +598,7 @@ class Executor(Generic[Frame]):
         return assigned_rows(columns, layout, found, literals=literals)
 
     def _source_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
-        """Return rows for a statement, ``name``d in messages; see ``sources.source_rows``."""
+        """Return a statement's rows, called ``name`` in messages; see ``sources.source_rows``."""
         return sources.source_rows(data, name, like)
 
     def _view_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:

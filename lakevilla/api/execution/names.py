@@ -124,7 +124,7 @@ def _by_head(
         path_of(table) is not None or _knows(names, table, location) or _is_new(client, location)
     )
     if not bound.is_bound and may_move:
-        # By now, such a name may mean another table, and such a path no table.
+        # By now, a registered or dotted name may mean another table, and a path no table.
         client.run(bind_to_head(state))
         head = state.head
         names = _names(client, state, head, table)

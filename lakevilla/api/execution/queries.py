@@ -239,11 +239,11 @@ class PastRows:
         self.executor, self._table = executor, table
 
     def schema(self) -> pa.Schema:
-        """Return the table's columns in that state."""
+        """Return the table's columns in the state to which the executor is bound."""
         return self._see(lambda state, location: layout_of(state, location, reading=True)).schema
 
     def files(self, within: Expr | None = None) -> TableInput:
-        """Return the table's files in that state whose rows may satisfy ``within``."""
+        """Return the table's files, in the executor's state, whose rows may satisfy ``within``."""
         return self._see(lambda state, location: see_files(state, location, None, within))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

@@ -138,7 +138,7 @@ class Follower(Generic[Frame]):
             read_at = clock.elapsed()
             if self.absorb_seconds is not None and read_at >= absorb_at:
                 absorb_at = read_at + self.absorb_seconds
-                client.run_safely(absorber.absorb())  # this has also read HEAD
+                client.run_safely(absorber.absorb())  # absorbing reads HEAD, too
                 held = client.context.held
             else:
                 held = client.run(client.context.head())

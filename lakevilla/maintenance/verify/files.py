@@ -190,7 +190,7 @@ def _opened(
         if len(states) > 1:
             chunks = names.chunks if seen is None else [*seen.chunks, *names.chunks]
             seen = pa.chunked_array(chunks, pa.string())
-        with suppress(CorruptObject):  # the report on the history has this error
+        with suppress(CorruptObject):  # the report on the history names this error
             files = yield from with_hashes(context, location, view.snapshot.format, files)
         found.append(_State(state, view, files))
     return found, wrong
