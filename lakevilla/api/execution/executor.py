@@ -207,7 +207,7 @@ class Executor(Generic[Frame]):
     # -- lifetime ----------------------------------------------------------------
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        """Warn of lost writes; without writes, give a ResourceWarning, which Python mostly hides."""
+        """Warn of lost writes; without any, give a ResourceWarning, which Python mostly hides."""
         if globals()["ending"] is None:
             return  # Python is shutting down, and has emptied the modules
         # The constructor may have raised before it set these attributes.
