@@ -1,7 +1,7 @@
 """LakeVilla: transactions over the Delta and Iceberg tables you have, with no server.
 
-``connect`` a lake, begin a ``transaction``, read and write its tables. All of it takes effect
-together, or not at all. Clients that do not know of LakeVilla go on reading and writing the same
+``connect`` to a lake, begin a ``transaction``, read and write the lake's tables: the transaction
+takes effect as a whole, or not at all. Clients without LakeVilla can still read and write the same
 tables.
 """
 
@@ -123,8 +123,9 @@ __all__ = [
     "register_data_source",
 ]
 
-#: Modules that load slowly (pyarrow, DuckDB, the store's client) are loaded with the first of these
-#: names that is used: importing the library, and the command line's help, take almost no time.
+#: The modules of the public names. They load slowly (pyarrow, DuckDB, the store's client), so each
+#: is imported when one of its names is first used: importing the library, and the command line's
+#: help, take almost no time.
 _HOMES = {
     "Capabilities": "lakevilla.api.table",
     "Diff": "lakevilla.api.applying.diff",
@@ -153,5 +154,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the names for completion: the names above, and none of the library's subpackages."""
+    """Return the public names for completion, without the library's subpackages."""
     return [*__all__, "__version__"]

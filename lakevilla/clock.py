@@ -1,4 +1,4 @@
-"""Injected time. Clocks are hints: they decide when a client checks, never what is true."""
+"""Injected clocks. They decide only when a client checks something, never what is true."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two readings: wall time to show people, boot time to measure intervals."""
+    """Two clocks: wall time for users, and boot time for intervals."""
 
     def now(self) -> float:
-        """Return seconds since the epoch, UTC. They may jump, and may be wrong."""
+        """Return seconds since the epoch, UTC, by a clock that may jump and may be wrong."""
 
     def elapsed(self) -> float:
-        """Return seconds on a clock that never goes back and counts through suspend."""
+        """Return seconds by a clock that never goes back, and that runs on while the machine is
+        suspended.
+        """
 
 
 class SystemClock:
@@ -23,8 +25,8 @@ class SystemClock:
         return time.time()
 
     def elapsed(self) -> float:
-        # CLOCK_MONOTONIC stops while a laptop or a virtual machine sleeps; a lease judged by it
-        # would look alive long after it has ended.
+        # CLOCK_MONOTONIC stops while a laptop or a virtual machine is suspended: by that clock, a
+        # lease would look valid long after its end.
         return time.clock_gettime(_BOOTTIME)
 
 

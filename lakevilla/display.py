@@ -1,6 +1,6 @@
-"""Values in shells and notebooks: as one line of text, and as a small HTML table.
+"""Show values in shells as one line of text, and in notebooks as a small HTML table.
 
-Only cached data is shown: nothing here sends a request to the store, and nothing counts as read.
+Only cached data is shown: no request is sent to the store, and nothing counts as read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ __all__ = ["HtmlList", "HtmlFields", "fields_html", "shown_text", "size_text", "
 
 T = TypeVar("T")
 
-#: Most rows that a notebook shows.
+#: The most rows that a notebook shows.
 MOST_ROWS = 100
 _MOST_CHARACTERS = 200
 
 
 def table_html(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return rows under column heads, with the caption above; rows beyond the limit are counted."""
+    """Return rows as an HTML table with a caption; rows beyond ``MOST_ROWS`` are only counted."""
     found = list(rows)
     body = "".join(
         "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>"
@@ -38,7 +38,7 @@ def table_html(caption: str, heads: Sequence[str], rows: Iterable[Sequence[objec
 
 
 def fields_html(value: Any, caption: str = "") -> str:
-    """Return the fields of a dataclass, one in a row."""
+    """Return the fields of a dataclass as an HTML table, one field in a row."""
     return table_html(
         caption or type(value).__name__,
         ("field", "value"),
@@ -72,7 +72,7 @@ class HtmlList(list[T]):
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes in a readable unit."""
     number = float(size)
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if number < 1024 or unit == "TiB":
@@ -81,12 +81,12 @@ def size_text(size: int) -> str:
     return f"{size} bytes" if unit == "bytes" else f"{number:.1f} {unit}"
 
 
-#: Characters that would move the cursor, colour the screen or change the direction of text.
+#: Characters that move a terminal's cursor, set colours, or change the direction of text.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def shown_text(text: str) -> str:
-    """Return a text on one line, its control characters as Python writes them."""
+    """Return a text on one line, with control characters escaped as in Python."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 

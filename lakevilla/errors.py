@@ -1,7 +1,7 @@
 """The errors of LakeVilla, grouped by what a handler does about them.
 
-Every error has a stable ``kind`` (a test holds the list), the transaction and the table it belongs
-to where there is one, and a message that ends with the next step.
+Every error has a stable ``kind`` (a test has the list), the transaction and the table that it
+concerns, if any, and a message that ends with the next step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class LakeVillaWarning(UserWarning):
-    """A problem that does not stop the operation, but that a person should see.
+    """A problem that does not stop the operation, but that users should see.
 
     Examples
     --------
@@ -89,8 +89,8 @@ class LakeVillaError(Exception):
         self.txn_id = txn_id
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders (multiprocessing, Spark); keyword-only attributes would be
-        # lost by the default reduction.
+        # Errors are pickled between processes (multiprocessing, Spark); the default ``__reduce__``
+        # would lose keyword-only attributes.
         return (_rebuild, (type(self), self.message, self.__dict__))
 
 
@@ -146,8 +146,9 @@ class CommitOutcomeUnknown(LakeVillaError):
     Attributes
     ----------
     idempotency_key : str or None
-        The key of which it is unknown whether it was committed before, if that is the question.
-        Then nothing was done, and running it again does not help: the message says what does.
+        The idempotency key, if it is unknown whether that key has committed before. Then the
+        transaction has done nothing, and running it again does not help: the message says what
+        does.
 
     Examples
     --------
@@ -196,7 +197,8 @@ class AlreadyCommitted(_WithResult):
     Attributes
     ----------
     result : CommitResult or None
-        The commit that was found; None for a key with a version, and where the commit is not kept.
+        The commit that was found; None for a key with a version, and if the commit is not kept any
+        more.
 
     Examples
     --------
@@ -282,7 +284,7 @@ class CorruptObject(_OfObject):
     Attributes
     ----------
     key : str or None
-        The object's key below the lake's root; None if it is about no single object.
+        The object's key below the lake's root; None if the error is about no single object.
 
     Examples
     --------
@@ -304,7 +306,7 @@ class UnsupportedFormat(_OfObject):
     Attributes
     ----------
     key : str or None
-        The object's key below the lake's root; None if it is about no single object.
+        The object's key below the lake's root; None if the error is about no single object.
 
     Examples
     --------
@@ -368,17 +370,17 @@ class VersionNotFound(LakeVillaError):
 
 
 class MergeConflict(LakeVillaError):
-    """The changes between two states do not fit the present tables: decide what counts.
+    """Changes to be applied conflict with other changes to the tables: decide which of them count.
 
-    Nothing was changed. Call it again with ``keys=`` for a table, so that single rows are compared,
-    or with ``on_conflict="ours"`` or ``"theirs"``.
+    Nothing was changed. Call the verb again with ``keys=`` for a table, so that single rows are
+    compared, or with ``on_conflict="ours"`` or ``"theirs"``.
 
     Attributes
     ----------
     tables : list of str
         The names of the tables in conflict, sorted.
     by_table : dict of str to (pyarrow.Table or None)
-        For each table in conflict, its rows in conflict as ``rows`` returns them; None if the table
+        For each table in conflict, the rows in conflict as ``rows`` returns them; None if the table
         is in conflict as a whole.
 
     Examples
@@ -407,13 +409,14 @@ class MergeConflict(LakeVillaError):
 
     @property
     def tables(self) -> list[str]:
-        """The tables in conflict."""
+        """The names of the tables in conflict."""
         return sorted(self.by_table)
 
     def rows(self, table: str) -> pa.Table:
         """Return the rows in conflict, with the columns ``key``, ``base``, ``ours`` and ``theirs``.
 
-        On a lake of Spark these are about the first thousand rows: the message states their number.
+        On a lake with ``spark=`` these are about the first thousand rows; the message has their
+        total number.
 
         Parameters
         ----------
@@ -423,7 +426,7 @@ class MergeConflict(LakeVillaError):
         Raises
         ------
         InvalidOperation
-            The conflict is not one of rows.
+            The table is in conflict as a whole, or not at all.
         """
         found = self.by_table.get(table)
         if found is None:
@@ -516,7 +519,7 @@ class TransactionNotFound(LakeVillaError):
     kind = "transaction_not_found"
 
 
-#: The cause of an ``InvalidOperation``, where a program may want to distinguish it.
+#: The cause of an ``InvalidOperation``, for programs that have to distinguish it.
 Reason = Literal["constraint", "value", "unsupported", "limit"]
 
 
@@ -526,10 +529,10 @@ class InvalidOperation(LakeVillaError):
     Attributes
     ----------
     reason : {"constraint", "value", "unsupported", "limit"} or None
-        ``constraint``: a row breaks a rule of the table, such as NOT NULL or CHECK. ``value``: a
-        value can't be computed, or does not fit its type. ``unsupported``: LakeVilla has no such
-        statement. ``limit``: it goes beyond a limit of its session, such as ``max_rows``. None:
-        anything else.
+        ``constraint``: a row violates a constraint of the table, such as NOT NULL or CHECK.
+        ``value``: a value can't be computed, or does not fit its type. ``unsupported``: LakeVilla
+        has no such statement. ``limit``: a statement goes beyond a limit of its session, such as
+        ``max_rows``. None: any other cause.
 
     Examples
     --------
@@ -556,7 +559,7 @@ class InvalidOperation(LakeVillaError):
 
 
 class StoreError(LakeVillaError):
-    """The store refused or failed a request; the message names it, without secrets.
+    """The store refused or failed a request; the message names the request, without secrets.
 
     Attributes
     ----------

@@ -1,9 +1,10 @@
-"""Locks and objects for forked children, which have none of their parent's threads.
+"""Locks and objects that stay usable in forked children, which lack their parent's threads.
 
-A lock that another thread held at the fork is held in the child for ever. To close an object that
-threads of the parent work for waits for these threads in the child. So locks that outlive a
-transaction are made here, and the child finds them free. The child keeps the objects that it must
-not close, unused, including those that were garbage already and would be collected there.
+In a forked child, a lock that another thread of the parent held at the fork is never released, and
+closing an object that waits for the parent's threads never ends. So locks that outlive a
+transaction are made by this module, which frees them in the child. It also keeps the objects that
+the child must not close alive there, unused, including garbage that the child's collector would
+close.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _kept: list[Any] = []
 def lock() -> threading.Lock:
     """Return a lock that is free in a forked child.
 
-    The data that it guards may be half changed there: use it only where that does no harm.
+    In the child, the data that the lock guards may be half changed: use it only if that does no
+    harm.
     """
     made = threading.Lock()
     _LOCKS.add(made)
@@ -31,7 +33,7 @@ def lock() -> threading.Lock:
 
 
 def not_closed_in_child(thing: T) -> T:
-    """Keep ``thing`` alive as long as any forked child is."""
+    """Keep ``thing`` alive in every forked child, for the child's whole life."""
     _NOT_CLOSED.add(thing)
     return thing
 
@@ -39,7 +41,7 @@ def not_closed_in_child(thing: T) -> T:
 def _after_fork() -> None:
     for one in list(_LOCKS):
         one._at_fork_reinit()
-    # Garbage that waits for the collector is still in the set: now it is never collected.
+    # The set also has garbage that the collector has not taken yet; from now on it never will.
     _kept.extend(_NOT_CLOSED)
 
 

@@ -1,7 +1,7 @@
-"""The progress of the running verb: rows, files, bytes, requests.
+"""Counts of the running verb's work: rows, files, bytes, requests.
 
-Code that does work adds to the meter of the running verb, if there is one, as to a log: no count
-influences what happens.
+Code that does work adds to the running verb's meter, if there is one. As with a log, no count
+influences what the code does.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The work done up to one time.
-
-    ``rows``, ``files`` and ``bytes`` are those read or written, ``deleted`` counts objects.
-    """
+    """The work that a verb has done up to a time."""
 
     rows: int = 0
     files: int = 0
@@ -58,12 +55,12 @@ _RUNNING: ContextVar[Meter | None] = ContextVar("lakevilla-meter", default=None)
 
 
 def running() -> Meter | None:
-    """Return the meter of the verb that this thread is in; None if none was requested."""
+    """Return the meter of the verb that runs in this thread; None if nobody measures it."""
     return _RUNNING.get()
 
 
 def note(*, rows: int = 0, files: int = 0, bytes: int = 0) -> None:
-    """Add to the meter of the running verb, if it has one."""
+    """Add counts to the running verb's meter, if there is one."""
     meter = _RUNNING.get()
     if meter is not None:
         meter.add(rows=rows, files=files, bytes=bytes)
@@ -71,7 +68,7 @@ def note(*, rows: int = 0, files: int = 0, bytes: int = 0) -> None:
 
 @contextmanager
 def measured(meter: Meter) -> Iterator[None]:
-    """Measure a block; blocks inside add to the same meter."""
+    """Enter a block whose work is added to ``meter``, also in blocks inside."""
     token = _RUNNING.set(meter)
     try:
         yield

@@ -1,7 +1,7 @@
 """OpenTelemetry: a lake's transactions as spans and metrics, through ``on_event``.
 
-Needs the extra ``opentelemetry``, which brings its API. The application decides where the data is
-sent, with the SDK that it sets up. Without an SDK everything here does nothing.
+This module needs the extra ``opentelemetry``, which installs OpenTelemetry's API. The application's
+SDK decides where the data is sent; without an SDK, no data is recorded.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ except ImportError as error:
 
 __all__ = ["listener"]
 
-#: Most transactions that are known at a time. The oldest are dropped: the end of a snapshot that
-#: is never closed is not reported.
+#: The most transactions that are remembered at a time. The oldest are dropped, because the end of a
+#: snapshot that is never closed is not reported.
 _MOST = 10_000
 _NANOSECONDS = 1_000_000_000
 
@@ -41,30 +41,31 @@ def listener(
 
     ``lakevilla.connect`` takes it as ``on_event``.
 
-    A transaction is a span ``lakevilla.transaction``, a child of the span that is current where it
-    begins its work. Each of its phases is a child of it, ``lakevilla.version`` to
-    ``lakevilla.free``, with the times of the phase; redos, waits and the like are its events.
+    A transaction is a span ``lakevilla.transaction``, a child of the span that is current when the
+    transaction begins its work. Each phase is a child span, ``lakevilla.version`` to
+    ``lakevilla.free``; redos, waits and the like are events of the transaction's span.
 
     The metrics are the counters ``lakevilla.commits``, ``lakevilla.aborts`` (with the attribute
     ``error``), ``lakevilla.redos`` and ``lakevilla.retries``, and the histograms
-    ``lakevilla.transaction.duration`` and ``lakevilla.phase.duration``, in seconds. A phase has its
-    own seconds there, so the sums of the phases are the time of the transactions.
+    ``lakevilla.transaction.duration`` and ``lakevilla.phase.duration``, in seconds. The duration of
+    a phase excludes phases inside it, so the durations of all phases add up to the time of the
+    transactions.
 
     One listener may serve several lakes and threads.
 
     Parameters
     ----------
     tracer_provider : opentelemetry.trace.TracerProvider, optional
-        The application's, if not given.
+        By default, the application's provider.
     meter_provider : opentelemetry.metrics.MeterProvider, optional
-        The application's, if not given.
+        By default, the application's provider.
     also : callable, optional
         A listener of your own, which gets each event first.
 
     Returns
     -------
     callable
-        For ``on_event``.
+        The listener, to be passed as ``on_event``.
 
     Raises
     ------
@@ -176,7 +177,7 @@ class _Listener:
         self._retries.add(retries)
 
     def _note(self, event: Event, txn_id: str) -> None:
-        """Record a notable event as an event of the transaction's span."""
+        """Record an event as an event of the transaction's span."""
         with self._lock:
             opened = self._known.get(txn_id)
         if opened is not None and not opened.has_ended:
@@ -186,7 +187,7 @@ class _Listener:
         """Return the transaction's span, which begins with the first event of the transaction."""
         with self._lock:
             opened = self._known.get(txn_id)
-            # A transaction that is run again keeps its id, and each attempt is a span.
+            # A transaction that runs again keeps its id, and each run is a span of its own.
             if opened is not None and opened.began == began:
                 return opened
             if opened is not None and not opened.has_ended:

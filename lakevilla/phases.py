@@ -1,8 +1,8 @@
-"""Phases: the steps that a transaction spends its time on, measured if there is a listener.
+"""The phases of a transaction, whose durations are measured if there is a listener.
 
-A block of code names its phase with ``during``. The thread determines the transaction: a verb runs
-inside ``of`` its transaction. Without a listener there is no ``Phases``, and ``during`` returns one
-shared object that does nothing: no clock is read and nothing is made.
+A block of code names its phase with ``during``. The thread determines the transaction, because a
+verb runs inside the block of ``of``. Without a listener there are no ``Phases``, and ``during``
+returns a shared object that does nothing, so no clock is read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 
 from lakevilla.clock import Clock
 
-#: The steps of a transaction, in the order in which most transactions take them (design note 24).
+#: The phases of a transaction, in the order in which most transactions have them (design note 24).
 Phase = Literal[
     "version", "metadata", "data", "marker", "wait", "validate", "decide", "publish", "free"
 ]
@@ -29,11 +29,11 @@ UNMEASURED: AbstractContextManager[None] = nullcontext()
 
 @dataclass(slots=True, eq=False)
 class Span:
-    """One stretch of one phase; a block may be entered again, and is reported once.
+    """One period of one phase; a block that is entered several times is reported as one span.
 
-    ``seconds`` is the time inside the block. ``own_seconds`` is the part of it in which no phase of
-    the transaction was open that began later. Own seconds never overlap: their sum is the time that
-    the transaction was in any phase.
+    ``seconds`` is the time inside the block. ``own_seconds`` is that time without the phases of the
+    transaction that began later. Own seconds never overlap: their sum is the time in which the
+    transaction was in any phase.
     """
 
     _phases: Phases
@@ -62,22 +62,22 @@ class Span:
 
 
 class Phases:
-    """The phases that one transaction is in.
+    """The phases of one transaction.
 
-    Threads may share it: the leader of a group commit validates for the transactions that wait for
-    it.
+    Threads may share this object: the leader of a commit group validates the transactions of the
+    threads that wait for it.
 
     Parameters
     ----------
     txn_id : str
     clock : Clock
     tell : callable
-        Gets each span when it is over.
+        Called with each span when it is over.
 
     Attributes
     ----------
     txn_id : str
-        The transaction; it may change as long as the transaction has done nothing.
+        The transaction's id, which may change as long as the transaction has done nothing.
     began : float
         The time when this object was made, by the clock.
     ended : bool
@@ -97,8 +97,8 @@ class Phases:
     def begin(self, span: Span) -> None:
         with self._lock:
             span.begin(self._charge())
-            # The freeing of places in the same round as a commit's last requests gets only the
-            # remaining time.
+            # Giving back places happens in the same round as the commit's last requests, so
+            # ``free`` gets only the time in which no other phase is open.
             self._open.insert(0 if span.phase == "free" else len(self._open), span)
 
     def end(self, span: Span) -> None:
@@ -110,7 +110,9 @@ class Phases:
         self._tell(self, span)
 
     def _charge(self) -> float:
-        """Give the time since the last change to the phase that began last; return the time."""
+        """Add the time since the last change to the own seconds of the phase that began last;
+        return the time.
+        """
         now = self._clock.elapsed()
         if self._open:
             self._open[-1].own_seconds += now - self._since
@@ -122,13 +124,13 @@ _RUNNING: ContextVar[Phases | None] = ContextVar("lakevilla-phases", default=Non
 
 
 def during(phase: Phase, table: str | None = None) -> AbstractContextManager[None]:
-    """Measure a block as a phase of this thread's transaction, if that is measured."""
+    """Enter a block that is a phase of this thread's transaction, if that is measured."""
     phases = _RUNNING.get()
     return UNMEASURED if phases is None else Span(phases, phase, table)
 
 
 def of(phases: Phases | None) -> AbstractContextManager[None]:
-    """Return a context in which this thread works for the transaction of these phases."""
+    """Enter a block in which this thread works for the transaction of these phases."""
     return UNMEASURED if phases is None else _of(phases)
 
 
@@ -144,7 +146,7 @@ def _of(phases: Phases) -> Iterator[None]:
 def streamed(
     phases: Phases | None, phase: Phase, table: str | None, items: Iterator[Item]
 ) -> Iterator[Item]:
-    """Yield ``items``; the time of making them is one span, without the time of their consumer."""
+    """Yield ``items``; their production is one span, without the time of the consumer."""
     if phases is None:
         yield from items
         return

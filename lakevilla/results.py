@@ -1,4 +1,4 @@
-"""Results, outcomes and reports for the caller, as values."""
+"""Results, outcomes and reports, as values for callers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import TypeVar
 
-    #: The caller's form of rows: those of a version of an embedded lake are a table.
+    #: The type of a caller's frames; for an embedded lake, an Arrow table.
     Rows = TypeVar("Rows", default=pa.Table)
 else:
     from typing import TypeVar
@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Rows and files of one operation."""
+    """The rows and files that one operation has changed."""
 
     rows_matched: int = 0
     rows_inserted: int = 0
@@ -55,7 +55,7 @@ class Counts:
 
     @property
     def rows(self) -> tuple[int, int, int, int]:
-        """The counts that a caller may act on; the counts of files are not among them."""
+        """The counts of rows, which a caller may act on; counts of files are left out."""
         return self.rows_matched, self.rows_inserted, self.rows_updated, self.rows_deleted
 
 
@@ -77,9 +77,9 @@ class OperationResult:
     rows_deleted : int
         Rows deleted, those that an overwrite replaces included.
     files_added : int
-        Data files added to the table. To read it makes nothing part of the transaction.
+        Data files added to the table. Reading this count makes nothing part of the transaction.
     files_removed : int
-        Data files removed from the table. To read it makes nothing part of the transaction.
+        Data files removed from the table. Reading this count makes nothing part of the transaction.
 
     Examples
     --------
@@ -130,12 +130,10 @@ class OperationResult:
         return self._counts().files_removed
 
     def __repr__(self) -> str:
-        # A notebook, a log or a debugger prints more than any user reads: printing alone must not
+        # A notebook, a log or a debugger may print a result that no user acts on: printing must not
         # make the counts part of the transaction.
         if not self._settled():
-            return (
-                "OperationResult(not counted yet: rows_updated and the other counts count the rows)"
-            )
+            return "OperationResult(not counted yet: reading rows_updated or another count does so)"
         counts = self._counts()
         return (
             f"OperationResult(rows_matched={counts.rows_matched}, "
@@ -163,14 +161,14 @@ class OptimizeResult(HtmlFields):
     bytes_added : int
         The size of the files that were written, in bytes.
     bytes_removed : int
-        The size of the files that they replace, in bytes, as the table's log has it.
+        The size of the files that they replace, in bytes, by the table's log.
     partitions : int
         The number of partitions in which files were replaced.
     files_considered : int
         The number of files in the chosen partitions.
     files_given_up : int
-        Files that another transaction changed after they had been rewritten: the rewritten ones
-        were discarded.
+        The number of files that another transaction changed after ``optimize`` had rewritten them:
+        the rewritten files were discarded.
     version : int or None
         The log version of the commit; None if there was nothing to do, or if it could not be
         published in time.
@@ -293,22 +291,22 @@ class HistoryEntry(HtmlFields):
     Attributes
     ----------
     version : int
-        The global version that it created.
+        The global version that the commit created.
     timestamp : datetime
         Aware, in UTC; grows with the version.
     txn_id : str or None
         None for ``foreign``.
     tables : tuple of str
-        The tables that it changed, with their present names.
+        The tables that the commit changed, by their present names.
     operations : tuple of LoggedOperation
         One for each written table; empty if only the table's log has them.
     metadata : Mapping
         As given to the transaction.
     kind : str
-        ``transaction``; ``foreign``: commits of another client, which get their place in the
-        lake's order here; ``reconcile``: the replay of a commit that did not fit another
-        client's change; ``register``: tables entered or left the lake; ``rebuilt``: a lost HEAD
-        was rebuilt with these tables, and older commits are not known.
+        ``transaction``; ``foreign``: commits of other clients, which have got their place in the
+        lake's order here; ``reconcile``: the replay of a commit that another client's change had
+        made unfit; ``register``: tables entered or left the lake; ``rebuilt``: a lost HEAD was
+        rebuilt with these tables, and older commits are not known.
 
     Examples
     --------
@@ -332,7 +330,7 @@ class TableHistoryEntry(HtmlFields):
     Attributes
     ----------
     version : int
-        The table's own, in its log.
+        The version of the table's own log.
     timestamp : datetime
         Aware, in UTC; by its writer's clock.
     operation : str
@@ -342,7 +340,7 @@ class TableHistoryEntry(HtmlFields):
     metrics : Mapping
         The counts of the operation (rows, files), as the writer recorded them.
     txn_ids : tuple of str
-        The LakeVilla transactions in it, in order; empty for other clients.
+        The LakeVilla transactions in the entry, in order; empty for entries of other clients.
     metadata : Mapping
         The metadata that the user gave with the commit.
 
@@ -369,12 +367,12 @@ class KeptVersion(HtmlFields):
     Attributes
     ----------
     version : int
-        The table's own: Delta's number of the log entry; for Iceberg the number of the metadata
-        file, counted from 0.
+        The version of the table's own log: for Delta the number of the log entry, for Iceberg that
+        of the metadata file, counted from 0.
     timestamp : datetime
-        Aware, in UTC; the time that ``Table.read(timestamp=...)`` uses. For Delta the table's
-        in-commit timestamp, else the time at which the store took the log entry, by the store's
-        clock, as deltalake and Spark have it; for Iceberg the time in the metadata file.
+        Aware, in UTC; the time that ``Table.read(timestamp=...)`` uses. For Delta the in-commit
+        timestamp, or, without one, the store's modification time of the log entry, as in deltalake
+        and Spark; for Iceberg the time in the metadata file.
     snapshot_id : int or None
         The Iceberg snapshot that was current; None for Delta, and before the first one.
 
@@ -398,11 +396,11 @@ class Finding(HtmlFields):
     severity : {"note", "warning", "error"}
         ``note``: nothing to repair.
     kind : str
-        A name for programs: the ``kind`` of an error, or another, such as ``empty``.
+        A name for programs: the ``kind`` of an error, or another name, such as ``empty``.
     message : str
         The finding in words.
     table : str or None
-        The table in question; None if it is about no single table.
+        The table in question; None if the finding is about no single table.
     txn_id : str or None
         The transaction in question.
     key : str or None
@@ -427,27 +425,28 @@ class Finding(HtmlFields):
 class TransactionInfo(HtmlFields):
     """A transaction that has a record, because it is or was in a queue, or was saved.
 
-    Other transactions have no record and are not listed. Times are hints: they are of different
-    clocks.
+    Other transactions have no record and are not listed. Times are hints, because they are by
+    different clocks.
 
     Attributes
     ----------
     id : str
         The id of the transaction, a UUIDv7.
     state : str
-        ``running``; ``waiting`` for other transactions; ``saved``, without a sign of life from its
-        owner for one lease: ``lake.resume`` continues it; ``committed``, but not cleaned up yet;
-        ``aborted``: it can't commit any more, but its owner may not know this yet.
+        ``running``; ``waiting`` for other transactions; ``saved``: its owner has not renewed the
+        record for one lease, and ``lake.resume`` can continue the transaction; ``committed``, but
+        not cleaned up yet; ``aborted``: the transaction can't commit any more, but its owner may
+        not know that yet.
     owner : str
         Host, process and a random part.
     started : datetime
-        Aware; from the id, by its maker's clock.
+        Aware; the time in the id, by the clock of the client that made it.
     last_seen : datetime
-        Aware; when its record was last renewed, by the store's clock.
+        Aware; the time at which the record was last renewed, by the store's clock.
     tables : tuple of str
-        As of its record, which each renewal updates.
+        The tables in the record, which each renewal updates.
     waits_for : tuple of str
-        The transactions for which it is waiting.
+        The transactions for which this one is waiting.
 
     Examples
     --------
@@ -476,19 +475,19 @@ class QueuePlace(HtmlFields):
     number : int
         The number of the ticket; lower numbers go first.
     state : str
-        The state of its transaction, as in ``TransactionInfo``; or ``void`` if the transaction has
-        no record any more (no transaction waits for it), or ``unreadable`` if the marker or the
-        record can't be read.
+        The state of the ticket's transaction, as in ``TransactionInfo``; or ``void`` if the
+        transaction has no record any more (then no other waits for it), or ``unreadable`` if the
+        marker or the record can't be read.
     key : str
         The key of the ticket's marker below the lake's root.
     txn_id : str or None
         The transaction that holds the ticket; None if the marker can't be read.
     access : {"read", "append", "write"} or None
-        The access that the ticket is for; None if the marker can't be read.
+        The access for which the ticket is held; None if the marker can't be read.
     owner : str or None
         The client of the transaction: host, process and a random part; None if it is not known.
     waits_for : tuple of str
-        The transactions for which it is waiting.
+        The transactions for which the ticket's transaction is waiting.
 
     Examples
     --------
@@ -520,7 +519,8 @@ class TableQueue(HtmlFields):
     places : tuple of QueuePlace
         The tickets, lowest number first.
     reserved_by : tuple of str
-        Transactions that have reserved the table after many conflicts: they go before all places.
+        Transactions that have reserved the table after many conflicts: they go before the
+        transactions in the queue.
 
     Examples
     --------
@@ -547,9 +547,9 @@ class Report(HtmlFields):
     findings : tuple of Finding
         What was found, and what was done.
     queues : tuple of TableQueue
-        Of ``doctor``: the tables' queues that are not empty.
+        In a report of ``doctor``: the tables' queues that are not empty.
     cycles : tuple of (tuple of str)
-        Of ``doctor``: sets of transactions that wait for each other.
+        In a report of ``doctor``: sets of transactions that wait for each other.
 
     Examples
     --------
@@ -584,17 +584,17 @@ class DiscoveredTable(HtmlFields):
     Attributes
     ----------
     name : str
-        Its path below the root.
+        The table's path below the root.
     uri : str
-        The location of its directory.
+        The location of the table's directory.
     format : {"delta", "iceberg"} or None
-        None where it can't be determined.
+        The format of the table; None if it can't be determined.
     version : int or None
-        The newest in its log; None for one that can't be opened.
+        The newest version in the table's log; None if the table can't be opened.
     state : {"new", "dropped", "refused"}
-        ``new``: ``register(discover=True)`` adds it. ``dropped``: it was in the lake once, and
-        only ``register`` with its name revives it. ``refused``: it can't be added; ``reason``
-        says why.
+        ``new``: ``register(discover=True)`` adds the table. ``dropped``: the table was in the lake
+        once, and only ``register`` with its name revives it. ``refused``: the table can't be added;
+        ``reason`` says why.
     reason : str
         The reason for which ``register(discover=True)`` leaves it out; empty if ``new``.
 
@@ -623,7 +623,7 @@ class MergeResult(HtmlFields):
     version : int or None
         The global version of the commit; None before the commit, and if there was nothing to do.
     merged : str
-        The applied changes.
+        A description of the applied changes, such as ``night@3`` for a branch at its version 3.
     tables : Mapping of str to str
         By name: ``physical`` (files were added and removed, no row was read), ``rows`` (rows were
         written), ``created``, ``dropped``, or ``kept`` (left unchanged).
@@ -642,29 +642,31 @@ class MergeResult(HtmlFields):
 
 @dataclass(frozen=True, slots=True)
 class Ref(HtmlFields):
-    """A state of the lake that has a name and is kept, or a branch that goes on from one.
+    """A named state of the lake, which is kept, or a branch that was made from such a state.
 
     Attributes
     ----------
     name : str
-        Its name, which ``lake.on`` takes.
+        The ref's name, which ``lake.on`` takes.
     kind : {"tag", "branch", "clone"}
-        A state that stays; a lake to be written; or a table that is shown at another place.
+        ``tag``: a state that does not change. ``branch``: a state of the lake that transactions
+        change. ``clone``: tables that are shown at another place.
     version : int
-        The global version of the state, or the one that a branch has reached.
+        The global version of the state; for a branch, its newest version.
     base_version : int
         The global version from which a branch was made, or onto which it was last rebased. For a
         tag or clone the same as ``version``.
     created : datetime
-        Aware, in UTC; the time at which it was made.
+        Aware, in UTC; the time at which the ref was made.
     created_by : str
-        The process that made it: host, process and a random part.
+        The process that made the ref: host, process and a random part.
     protected : bool
-        True if it can't be deleted before ``protect(name, on=False)``.
+        True if the ref can't be deleted before ``protect(name, on=False)``.
     metadata : Mapping of str to str
-        Notes about it, as given when it was made.
+        Notes about the ref, as given when it was made.
     merged : int or None
-        The version of a branch that the lake has; None before its first merge and after a rebase.
+        The version of a branch that was last merged; None before the first merge and after a
+        rebase.
 
     Examples
     --------
@@ -686,36 +688,37 @@ class Ref(HtmlFields):
 
 @dataclass(frozen=True, slots=True)
 class Version(HtmlFields, Generic[Rows]):
-    """One global version in the change feed: a commit, and its changes to all of its tables.
+    """One global version in the change feed: a commit, and its changes to all tables.
 
     Attributes
     ----------
     version : int
-        The global version; also the position from which ``lake.follow`` and ``lake.changes`` go on.
+        The global version; also the position from which ``lake.follow`` and ``lake.changes``
+        continue.
     since : int
-        The version before it. Versions between the two, as with ``reconcile``, are part of this
-        one.
+        The version before this one. Versions between the two, as with ``reconcile``, are part of
+        this one.
     timestamp : datetime
         Aware, in UTC.
     txn_id : str or None
         None for ``foreign`` and ``net``.
     kind : str
-        As in ``HistoryEntry``; ``net`` is the difference of a range.
+        As in ``HistoryEntry``; ``net`` for the net changes of a range.
     metadata : Mapping
         As given to the transaction.
     tables : Mapping of str to pyarrow.Table
-        The changed rows of each table that it touched, by name, as ``txn.changes`` returns them,
-        in the columns that the table had at this version. Rows are read when a table is looked
-        up. With ``spark=`` a DataFrame, whose rows are read by tasks when it is used.
+        By name, the changed rows of each table that the commit has changed, as ``txn.changes``
+        returns them, in the columns that the table had at this version. Rows are read when a table
+        is looked up. With ``spark=`` a DataFrame, whose rows are read by tasks when it is used.
     entered : tuple of str
         Tables that were added to the lake: ``tables`` has all their rows.
     left : tuple of str
-        Tables that were removed from it. One that was dropped and made again is in both: drop it
-        first.
+        Tables that were removed from the lake. A table that was dropped and created again is in
+        ``entered``, too: apply the removal first.
     uris : Mapping of str to str
         The location of each of these tables, which no rename changes.
     merged : str or None
-        The branch that it merged, and the version that the branch had reached (``etl@57``).
+        The branch that the commit has merged, and the branch's version (``etl@57``).
 
     Examples
     --------
@@ -739,7 +742,7 @@ class Version(HtmlFields, Generic[Rows]):
     merged: str | None = None
 
     def _repr_html_(self) -> str:
-        # The names of the tables alone: to show a table would read its rows.
+        # Show only the names of the tables: showing a table would read its rows.
         values = [(one.name, getattr(self, one.name)) for one in fields(self)]
         shown = [(name, repr(value) if name == "tables" else value) for name, value in values]
         return table_html("Version", ("field", "value"), shown)

@@ -1,4 +1,4 @@
-"""Tunables: numbers with units, switches and places, never components."""
+"""Settings: numbers with units, switches and places of stores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from lakevilla.errors import InvalidOperation
 
-#: These may be zero: at once, each time, not at all, or that nothing is kept, by the setting.
+#: Settings that may be zero, which means at once, each time, not at all, or that nothing is kept.
 _MAY_BE_ZERO = {
     "foreign_staleness_seconds",
     "in_memory_file_limit_bytes",
@@ -25,25 +25,25 @@ _MAY_BE_ZERO = {
     "cache_bytes",
 }
 
-#: Longer times are mistakes of units.
+#: The longest time of a setting; a longer one is probably in a wrong unit.
 MOST_SECONDS = 100 * 365 * 24 * 3600.0
 _MOST_WHOLE = 2**63 - 1
 
-#: Most characters of a value in a message.
+#: The most characters of a value that a message shows.
 _MOST_SHOWN = 120
 
-#: A lease is the time for which clients wait when a dead client has left something to clean up. A
-#: damaged record may claim any lease, so no client believes one that is longer than this.
+#: The longest lease that clients trust. A lease is the time for which clients wait before they
+#: clean up after a dead client, and a damaged record may claim any lease.
 MOST_LEASE_SECONDS = 3600.0
 
 
-#: Never probed again; waited for without limit.
+#: Settings of time that may be infinite: never check again, or wait without a limit.
 _MAY_BE_ENDLESS = {"foreign_staleness_seconds", "wait_timeout_seconds"}
 
 
 @dataclass(frozen=True, slots=True)
 class _StoreSettings:
-    """The settings of requests to the store: a part of ``Settings``."""
+    """The settings of requests to the store, which are a part of ``Settings``."""
 
     request_timeout_seconds: float = 30.0
     retry_limit: int = 8
@@ -64,16 +64,18 @@ class Settings(_StoreSettings):
         places in the queues. Its owner renews the record three times in this period. At most an
         hour.
     wait_timeout_seconds : float
-        The time that a transaction waits for the transactions before it, unless it has its own
-        value. After that it commits optimistically. ``lake.run`` waits this long in each attempt.
+        The time for which a transaction waits for the transactions ahead of it, unless it has its
+        own value. After that it goes on optimistically. ``lake.run`` waits this long in each
+        attempt.
     wait_poll_seconds, wait_poll_cap_seconds : float
-        The first and the longest pause between two checks of the transaction that it waits for.
+        The first and the longest pause between two checks of the transaction for which another one
+        waits.
     escalate_after : int
         After this many conflicts ``lake.run`` gives a transaction Feature.CT and reserves its
         tables in HEAD.
     max_age_seconds : float
-        ``gc`` may fence transactions older than this. Must be far below the retention of VACUUM
-        (7 days) and of Iceberg's orphan removal (3 days).
+        ``gc`` may fence transactions older than this. The value must be far below the retention of
+        VACUUM (7 days) and of Iceberg's orphan removal (3 days).
     outcome_retention_seconds : float
         The time for which ``outcome`` and idempotency keys remember a transaction.
     reuse_after_seconds : float
@@ -84,7 +86,7 @@ class Settings(_StoreSettings):
         old table could write it into the new one, and no client could read that any more. Use 0
         only if no other client writes.
     foreign_staleness_seconds : float
-        The maximum age of the last check for commits of other clients; 0 checks each time.
+        The maximum age of the last check for commits of other clients; with 0, each use checks.
     row_check_limit_bytes : int
         If the files in a conflict are smaller than this in total, they are compared row by row.
     max_redos : int
@@ -93,14 +95,14 @@ class Settings(_StoreSettings):
     max_pending : int
         If a table has more pending commits than this, a writer publishes them first.
     save_interval_seconds : float
-        A transaction with changes that were not saved for this long is saved to the store, by a
-        thread of the lake, between two of its verbs. One that holds 64 MiB of new files in memory
-        is saved by the verb that made them.
+        If a transaction has had unsaved changes for this long, a thread of the lake saves it to the
+        store, between two of its verbs. A transaction with 64 MiB of new files in memory is saved
+        by the verb that made them.
     request_timeout_seconds : float
         The time limit of one request to the store.
     retry_limit : int
-        The number of times that one request is tried before its outcome counts as unknown or
-        failed.
+        The number of times that one request is sent before it counts as failed, or its outcome as
+        unknown.
     retry_base_seconds, retry_cap_seconds : float
         The first and the longest pause between attempts, with random variation.
     check_reads : int
@@ -120,30 +122,30 @@ class Settings(_StoreSettings):
         The approximate maximum size of data files.
     memory_limit_bytes : int
         The memory limit of the DuckDB engine. SELECTs of ``sql`` have as much again, all of them
-        together. They keep there what they have read of files until another needs the memory or
-        the lake is closed.
+        together. They keep in it what they have read of files, until another SELECT needs the
+        memory or the lake is closed.
     in_memory_file_limit_bytes : int
         Data files up to this size stay in memory until the commit stores them together with the
-        commit object; larger ones are uploaded at once.
+        commit object; larger files are uploaded at once.
     durable_files : bool
-        Whether each file in a local directory is on the disk (``os.fsync``) before the next step
-        relies on it. False is faster and still safe if a process dies. After a power cut, or a
-        crash of the operating system, the last commits may be missing or unreadable. Stores
-        other than local directories have no such choice.
+        Whether each file in a local directory is flushed to the disk (``os.fsync``) before the next
+        step relies on it. False is faster and still safe if a process dies. After a power cut, or a
+        crash of the operating system, the last commits may be missing or unreadable. Stores other
+        than local directories have no such choice.
     hash_files : bool
         Whether the hash of each data file is stored with the commit that adds it. ``verify`` and
         reads with ``verify="on"`` compare files with it.
     cache_bytes : int
-        The most that a process keeps in memory of objects that never change (commit objects, pages,
-        leaves, bases), for all of its lakes together: the largest value of the open lakes counts. 0
-        keeps nothing.
+        The size of a process's cache of objects that never change (commit objects, pages, leaves,
+        bases), for all of its lakes together: the largest value of the open lakes counts. With 0,
+        nothing is cached.
     stores : tuple of str
-        Other stores that hold tables of the lake, such as ``("s3://archive",)``: buckets and
-        containers besides the root's. The lake's own objects open no store that is not
-        named here or by a call of this client (``register``, ``create_table``, ``table``).
+        Other stores with tables of the lake, such as ``("s3://archive",)``: buckets and containers
+        in addition to the root's. The lake's own objects open no store that is not named here or by
+        a call of this client (``register``, ``create_table``, ``table``).
     sql_uris : bool
         Whether SQL may name tables by URIs and absolute paths that are outside of the root and not
-        in the lake. Then any author of a statement reaches all that this process can.
+        in the lake. Then any author of a statement can read and write all that this process can.
     trusted_tip_seconds : float
         Read-only; the smaller of the two limits that ``checked_tip_seconds`` describes.
 
@@ -180,7 +182,9 @@ class Settings(_StoreSettings):
 
     @property
     def trusted_tip_seconds(self) -> float:
-        """The time that a cached tip counts: too short for a new table to be made in its place."""
+        """The time for which a cached tip is used; within it, no new table can be made in its
+        place.
+        """
         if not self.reuse_after_seconds:
             return self.checked_tip_seconds
         return min(self.checked_tip_seconds, self.reuse_after_seconds / 2)
@@ -228,9 +232,9 @@ def _most(name: str, *, whole: bool) -> float:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message, in short.
+    """Return a short form of a value, for messages.
 
-    Python does not print a number of thousands of digits.
+    Python refuses to print an integer with thousands of digits.
     """
     if isinstance(value, int) and value.bit_length() > 64:
         return "a number of more than 64 bits"
@@ -242,5 +246,5 @@ def shown(value: object) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text can be stored: half of a surrogate pair is no character."""
+    """Return whether a text can be stored: it must not have half of a surrogate pair."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,4 +1,4 @@
-"""The request of ``alter``: it is checked as a whole before a table is read."""
+"""Requests of ``alter``, each checked as a whole before a table is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["alteration"]
 
 
 def _type_names(name: str, given: object) -> dict[str, str]:
-    """Return new types by column, as the library names them."""
+    """Return the new types by column, in the library's spelling."""
     if given is None or given == {}:
         return {}
     columns = given_schema(given)
@@ -63,7 +63,7 @@ def alteration(
     Raises
     ------
     InvalidOperation
-        An argument is of the wrong kind, nothing is requested, or a change and its contrary are.
+        An argument is of the wrong kind, nothing is requested, or a change and its opposite are.
     """
     checked = {name: _CHECKS[name](name, value) for name, value in given.items()}
     request = {name: value for name, value in checked.items() if value}
@@ -78,20 +78,20 @@ def alteration(
             f"add_columns must be a pyarrow.Schema or a mapping of names to types with at least "
             f"one column, not {shown(add_columns)[:100]}"
         )
-    input.schema_of(columns, table=table)  # refuses what no table can store
+    input.schema_of(columns, table=table)  # raises for a type that no table can store
     return request, columns.serialize().to_pybytes()
 
 
 def given_schema(given: object) -> pa.Schema | None:
     """Return the columns that a caller has described; None if ``given`` is no description.
 
-    A description is a ``pyarrow.Schema``, an object that another library offers Arrow as a schema,
-    a schema of pyiceberg, or a mapping of names to types.
+    A description is a ``pyarrow.Schema``, an object of another library that exports an Arrow
+    schema, a schema of pyiceberg, or a mapping of names to types.
 
     Raises
     ------
     InvalidOperation
-        A type in it does not exist.
+        The description names a type that does not exist.
     """
     if isinstance(given, pa.Schema):
         return given

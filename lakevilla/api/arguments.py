@@ -42,7 +42,7 @@ __all__ = [
 
 # -------------------- arguments
 #
-# Arguments of callers, refused if they can mean nothing, before anything is read.
+# Arguments of callers. Those without a possible meaning are refused before anything is read.
 
 
 _MOST_HOURS = MOST_SECONDS / 3600
@@ -50,24 +50,24 @@ _MOST_WHOLE = 2**63 - 1
 
 
 class Hinted:
-    """An object that reports the right place for a method that it lacks.
+    """An object whose error for a missing method names the object that has it.
 
-    Example: ``lake.append`` is a transaction's verb.
+    Example: the error of ``lake.append`` says that ``append`` is a transaction's verb.
     """
 
     __slots__ = ()
-    #: Hints by the name of the requested attribute.
+    #: Hints by the name of the missing attribute.
     _elsewhere: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls) -> None:
-        """Have Python name a method by the class that users know, if a part of it defines it."""
+        """Have Python's errors name inherited methods by the class that users know."""
         super().__init_subclass__()
         for part in cls.__mro__[1:]:
             for name, method in list(vars(part).items()):
                 if isinstance(method, FunctionType) and name[0] != "_" and name not in vars(cls):
                     setattr(cls, name, _called(method, f"{cls.__name__}.{name}"))
 
-    if not TYPE_CHECKING:  # a type checker would take every name for an existing one
+    if not TYPE_CHECKING:  # otherwise a type checker would accept every name as an attribute
 
         def __getattr__(self, name: str) -> Never:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
@@ -76,7 +76,7 @@ class Hinted:
 
 
 def _called(method: FunctionType, name: str) -> FunctionType:
-    """Return the same method under another name: Python uses it in errors about arguments."""
+    """Return a copy of the method under another name, which Python's errors on arguments show."""
     same = FunctionType(
         method.__code__,
         method.__globals__,
@@ -87,13 +87,13 @@ def _called(method: FunctionType, name: str) -> FunctionType:
     same.__kwdefaults__ = method.__kwdefaults__
     functools.update_wrapper(same, method)
     del same.__wrapped__  # type: ignore[attr-defined]
-    vars(same).update(vars(method))  # if it is a wrapper itself
+    vars(same).update(vars(method))  # the attributes of a method that is itself a wrapper
     same.__qualname__ = name
     return same
 
 
 def verbs_elsewhere(why: str) -> dict[str, str]:
-    """Return the hint for each verb of a transaction, for calls of it on another object."""
+    """Return, for each verb of a transaction, the hint that another object's error gives."""
     verbs = ("alter", "append", "delete", "merge", "overwrite", "update", "upsert")
     return {verb: f"{why}: lake.run(lambda txn: txn.{verb}(...))" for verb in verbs}
 
@@ -114,8 +114,7 @@ def check_number(name: str, value: object) -> int:
 
 
 def check_flag(name: str, value: object) -> bool:
-    """Return True or False. A value that merely counts as one is refused: ``"false"`` would be
-    true.
+    """Return True or False; refuse values of other types, because ``bool("false")`` is true.
 
     Raises
     ------
@@ -129,7 +128,7 @@ def check_flag(name: str, value: object) -> bool:
 
 
 def check_text(name: str, value: object) -> str:
-    """Return a text that is not empty.
+    """Return the given text; refuse an empty one.
 
     Raises
     ------
@@ -143,14 +142,15 @@ def check_text(name: str, value: object) -> str:
 
 
 def check_place(name: str, value: object) -> str:
-    """Return a table's place: a name, a URI or a path; a ``Path`` is one of this machine.
+    """Return a table's place: a name, a URI or a path. A ``Path`` is a path of this machine.
 
     Raises
     ------
     InvalidOperation
     """
     if isinstance(value, os.PathLike):
-        # A path of an object store has a scheme in its text; as a file it would be downloaded.
+        # A path of an object store has a scheme in its text; as a local path its files would be
+        # downloaded.
         text = str(value)
         refuse_half_scheme(text)
         return text if "://" in text else os.path.abspath(value)
@@ -158,7 +158,7 @@ def check_place(name: str, value: object) -> str:
 
 
 def _whole(value: object) -> int | None:
-    """Return a whole number of Python's or NumPy's; None if the value is none."""
+    """Return a whole number of Python or NumPy as an int; None if the value is not one."""
     if isinstance(value, int) and not isinstance(value, bool):
         return int.__int__(value)
     is_numpy = type(value).__module__ == "numpy" and hasattr(value, "__index__")
@@ -172,7 +172,7 @@ def check_columns(columns: object) -> list[str] | None:
     Raises
     ------
     InvalidOperation
-        They are no names, or none: rows without columns have nothing but their number.
+        The value holds no names, or the list is empty: rows without columns have only a count.
     """
     if columns is None:
         return None
@@ -196,7 +196,8 @@ def check_names(argument: str, given: object) -> list[str]:
     Raises
     ------
     InvalidOperation
-        It is a single name, whose letters would be taken for names, or holds no names.
+        The value is a single string, whose letters would be taken for names, or holds other values
+        than non-empty strings.
     """
     if isinstance(given, str):
         raise InvalidOperation(
@@ -214,7 +215,7 @@ def check_texts(argument: str, given: object) -> dict[str, str]:
     Raises
     ------
     InvalidOperation
-        It is no mapping, or a mapping with anything else in it.
+        The value is no mapping of non-empty strings to such strings.
     """
     if given is None:
         return {}
@@ -228,7 +229,7 @@ def check_texts(argument: str, given: object) -> dict[str, str]:
 
 
 def check_views(given: object) -> dict[str, object]:
-    """Return frames by the names that a statement uses for them.
+    """Return the given frames, by the names that the statement uses for them.
 
     Raises
     ------
@@ -245,7 +246,7 @@ def check_views(given: object) -> dict[str, object]:
 
 
 def check_hours(table: str, hours: object) -> None:
-    """Refuse a retention that is no number, or that reaches further back than any file.
+    """Refuse a retention that is no number, or is longer than the age of any possible file.
 
     Raises
     ------
@@ -299,9 +300,9 @@ def check_z_order(table: str, columns: object) -> Sequence[str]:
 
 
 def _names(value: object) -> list[str] | None:
-    """Return names as a list, whatever holds them; None if they are no names.
+    """Return names as a list, from any iterable of strings; None if the value is not one.
 
-    The keys of a mapping are no names: its values would be ignored.
+    A mapping is not accepted: its values would be ignored.
     """
     if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         return None
@@ -310,7 +311,7 @@ def _names(value: object) -> list[str] | None:
 
 
 def check_choice(name: str, value: object, *choices: str) -> None:
-    """Refuse a value that is none of the words that an option takes.
+    """Refuse a value that an option does not accept.
 
     Raises
     ------
@@ -321,7 +322,7 @@ def check_choice(name: str, value: object, *choices: str) -> None:
 
 
 def check_mode(name: str, value: object, *choices: str) -> None:
-    """Refuse a value that is neither None nor one of the words that a mode takes.
+    """Refuse a value that a mode does not accept; None is accepted.
 
     Raises
     ------
@@ -410,7 +411,7 @@ def parameters(given: object, *, nested: bool = False) -> dict[str, object]:
     Raises
     ------
     InvalidOperation
-        They are given by position, a name is no name, or a value is of another type.
+        The values are given by position, a name is not valid, or a value is of another type.
     """
     if given is None:
         return {}
@@ -433,10 +434,10 @@ def parameters(given: object, *, nested: bool = False) -> dict[str, object]:
 
 # -------------------- properties
 #
-# Table properties as callers give them, in the one spelling that every client understands.
+# Table properties that callers give, as text in the one spelling that every client understands.
 #
-# A log keeps text alone, and each client reads it by rules of its own: ``True`` as Python prints it
-# is false to all of them (hazard 42). The format checks the meaning of a name.
+# A log stores properties as text, and each client parses it by its own rules: all of them read
+# ``True``, Python's spelling, as false (hazard 42). The format checks the meaning of a name.
 
 
 #: The types in which a property's value may be given.
@@ -456,7 +457,7 @@ def property_texts(argument: str, given: object) -> dict[str, str]:
     Raises
     ------
     InvalidOperation
-        It is no mapping, or a name or value has no meaning as text.
+        The argument is no mapping, or a name or value has no unique spelling as text.
     """
     if given is None:
         return {}
@@ -503,10 +504,10 @@ def _text(name: str, value: object) -> str:
         return format(found, "f")
     raise InvalidOperation(
         f"property {name!r} is {shown(value)} of type {type(value).__name__}, which has more than "
-        "one spelling as text: pass a str, bool, int, float or Decimal that says it"
+        "one spelling as text: pass a str, bool, int, float or Decimal instead"
     )
 
 
 def _may_be_one(value: object) -> bool:
-    """Return whether it is one value of another library, whose Python value must be checked."""
+    """Return whether a value may be another library's scalar: its Python value must be checked."""
     return hasattr(value, "dtype") or hasattr(value, "as_py") or isinstance(value, str | int)

@@ -1,4 +1,7 @@
-"""A lake's clones: tables shown at another place, to be written to there, in constant time."""
+"""Clones: tables that the lake shows at a second place, where they can be written.
+
+A clone takes constant time, because it copies no file.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ __all__ = ["clone"]
 def clone(
     client: LakeClient, source: str, to: str, at: int | datetime | str | None, *, copy: bool
 ) -> Ref:
-    """Show a table, or all tables below a directory, at another place; see ``Lake.clone``."""
+    """Show a table, or all tables below a directory, at a second place; see ``Lake.clone``."""
     client = client.main("clone")
     _check_place("source", source)
     _check_place("to", to)
@@ -48,7 +51,7 @@ def clone(
 
 
 def _make_whole(client: LakeClient, name: str, entry: RefEntry) -> None:
-    """Copy all files of a clone and delete the clone: its tables need it no more."""
+    """Copy all files of a clone into its tables, and delete the clone, which is not needed then."""
     client = client.main("clone")
     with client.measured("clone"):
         report = client.run(keep_clone(client.context, name, entry, all_tables=True))

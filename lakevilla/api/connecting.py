@@ -1,4 +1,4 @@
-"""Connections to a lake."""
+"""Connect to a lake."""
 
 from __future__ import annotations
 
@@ -109,19 +109,19 @@ def connect(
         With ``spark``, the reader of unchanged data: the session's connector for the format if
         there is one, only that connector, or LakeVilla's own tasks.
     on_event : callable, optional
-        Called for redos, retries, helping and reconciling. It gets each phase of a transaction,
-        with its seconds, and the transaction's end (``Event``); a transaction waits while it runs.
-        For an operation that takes more than two seconds it gets the rows, files and bytes that are
-        done (``progress``), twice a second and from another thread.
+        Called with an ``Event`` for each redo, retry, help and reconcile, for each phase of a
+        transaction with its seconds, and for the transaction's end; the transaction waits for the
+        call. For an operation that takes more than two seconds, it is called twice a second from
+        another thread with the rows, files and bytes done so far (``progress``).
     progress : bool
         Show the same numbers in a terminal or a notebook while the operation runs.
     catalogs : Mapping, optional
         pyiceberg catalogs by name, or properties for ``load_catalog``. Their tables are named
         ``name.namespace.table``. All clients of the lake must use the same names.
     files_outside : sequence of str or os.PathLike, optional
-        Directories elsewhere, by URI or absolute path, from which files are read that a table's log
-        or metadata names there. Without it, only files below the root, and in the directories of
-        the lake's tables, are read (see docs/security.md).
+        Directories elsewhere, by URI or absolute path. If a table's log or metadata names a file
+        there, the file may be read. Otherwise only files below the root and in the directories of
+        the lake's tables are read (see docs/security.md).
 
     Raises
     ------
@@ -178,9 +178,9 @@ def connect(
 
 @dataclass(frozen=True, slots=True)
 class SparkFrames:
-    """The session whose DataFrames are a lake's rows.
+    """The Spark session of a lake, whose DataFrames are the lake's frames.
 
-    It is None after a pickle, until a frame is passed.
+    After unpickling, the session is None until a caller passes a DataFrame.
     """
 
     session: SparkSession | None
@@ -198,7 +198,7 @@ def open_client(
     spark: SparkFrames | None = None,
     **given: Any,
 ) -> LakeClient:
-    """Return a client of a lake, by checked arguments; it makes no request to the store."""
+    """Return a client of a lake, from checked arguments; make no request to the store."""
     store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
     reach = Reach(root, files_outside, azure_account(storage_options))
     for outside in files_outside:
@@ -207,7 +207,7 @@ def open_client(
     options = None if storage_options is None else dict(storage_options)
 
     def current() -> Settings:
-        """Return the settings, with the stores that the caller has named since."""
+        """Return the settings, with the stores that the caller has named since ``connect``."""
         return replace(settings, stores=store.named)
 
     def reopen() -> tuple[Callable[..., LakeClient], tuple[()]]:
@@ -224,7 +224,7 @@ def open_client(
         return open_again, ()
 
     arguments = dict(given)
-    # Never include the session that gives credentials: they would be stored in the pickle.
+    # Never pickle the boto3 session: its credentials would be stored in the pickle.
     given |= {"settings": settings, "catalogs": catalogs, "reopen": reopen, "reach": reach}
     uri = root_location(root).uri
     if spark is None:
@@ -244,7 +244,7 @@ def open_client(
 
 
 def frozen(boto3_session: Any) -> dict[str, str]:
-    """Return a session's present credentials as storage options, which workers can be given."""
+    """Return a session's present credentials as storage options, to be passed to workers."""
     session = session_of(boto3_session)
     if session is None:
         return {}
@@ -261,7 +261,7 @@ def frozen(boto3_session: Any) -> dict[str, str]:
 
 
 def _checked_root(root: str | os.PathLike[str]) -> str:
-    """Return the root, if it is a place, and no file of this machine."""
+    """Return the root, if it can be a directory and is not a local file."""
     root = os.fspath(root) if isinstance(root, os.PathLike) else root
     if not _may_be_place(root):
         raise InvalidOperation(

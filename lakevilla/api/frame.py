@@ -1,4 +1,4 @@
-"""The type of rows for the caller of a lake: a ``pyarrow.Table``, or a DataFrame of Spark."""
+"""The type of a lake's frames: ``pyarrow.Table``, or a DataFrame of Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import TypeVar
 
-    # ``Lake`` and ``Transaction`` without a parameter are those of an embedded lake.
+    # By default, the parameter of ``Lake`` and ``Transaction`` is Arrow's table.
     Frame = TypeVar("Frame", default=pa.Table)
 else:
     from typing import TypeVar

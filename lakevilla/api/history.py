@@ -1,4 +1,4 @@
-"""The history of a lake and of its tables, as users request it."""
+"""The history of a lake and of its tables, for users."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Fields that writers put into ``commitInfo`` by themselves; the other fields are their users'.
+#: Fields of ``commitInfo`` that writers set themselves; all other fields are from users.
 _OWN = frozenset(
     (
         "timestamp",
@@ -63,7 +63,7 @@ _OWN = frozenset(
 def bind_to_version(
     client: LakeClient, state: TransactionState, version: int | None, timestamp: datetime | None
 ) -> None:
-    """Bind a transaction to the requested global version.
+    """Bind a transaction to the global version that its caller requests.
 
     Raises
     ------
@@ -74,8 +74,8 @@ def bind_to_version(
     given: object = version
     if isinstance(given, str) and not given.isdigit():
         raise InvalidOperation(
-            f"version must be a whole number, not {shown(given)}: what a tag keeps, or a branch "
-            f"has, is read by lake.on({shown(given)})"
+            f"version must be a whole number, not {shown(given)}: the state of a tag or a branch "
+            f"is read by lake.on({shown(given)})"
         )
     if version is not None:
         version = check_number("version", version)
@@ -113,12 +113,12 @@ def table_history(client: LakeClient, uri: str, limit: int | None) -> list[Table
 def own_version(
     table: str, version: object, timestamp: datetime | None, iceberg_ref: object
 ) -> OwnVersion | None:
-    """Return the requested state of a table's own past; None for its newest state.
+    """Return the state of a table that its caller requests by its own log; None for the newest.
 
     Raises
     ------
     InvalidOperation
-        More than one was given, or one is not understood.
+        More than one of the arguments is given, or one has a wrong value.
     """
     given = {"version": version, "timestamp": timestamp, "iceberg_ref": iceberg_ref}
     named = [name for name, value in given.items() if value is not None]
@@ -152,7 +152,7 @@ def table_versions(client: LakeClient, uri: str, limit: int | None) -> list[Kept
 
 
 def _until(client: LakeClient, location: str) -> View | None:
-    """Return a table's state at the ref that a client is bound to: nothing later is returned."""
+    """Return the table's state at the ref to which the client is bound; later states are hidden."""
     if client.at is None:
         return None
     return client.run(frozen_view(client.context, client.at.base, location))
@@ -179,7 +179,7 @@ def utc_datetime(stamp_ms: int) -> datetime:
 
 
 def _entry(one: Recorded, names: Mapping[str, str], rebuilt: int) -> HistoryEntry:
-    """Return one entry; ``rebuilt`` is the version that rebuilt a lost HEAD, 0 for none."""
+    """Return a history entry; ``rebuilt`` is the version that rebuilt a lost HEAD, or 0."""
     summary, commit = one.summary, one.commit
     parts = {} if commit is None else commit.tables
     return HistoryEntry(

@@ -116,7 +116,7 @@ class Lake(Hinted, Generic[Frame]):
 
     @property
     def settings(self) -> Settings:
-        """The settings with which it was connected."""
+        """The settings that ``connect`` was given."""
         return self._client.settings
 
     def __repr__(self) -> str:
@@ -205,8 +205,8 @@ class Lake(Hinted, Generic[Frame]):
         ------
         TableNotFound
         InvalidOperation
-            Its data must not be deleted: a ref keeps it, or it is stored outside of the root and
-            its ``lake.json`` does not name this lake and this table.
+            The table's data must not be deleted: a ref keeps it, or it is stored outside of the
+            root and its ``lake.json`` does not name this lake and this table.
         """
         drop_table(self._client, self._executor, name, delete_data=delete_data)
 
@@ -401,7 +401,7 @@ class Lake(Hinted, Generic[Frame]):
         return has_table(self._client, name)
 
     def guard(self, table: str) -> None:
-        """Make other clients refuse to write the table; all of them can still read it.
+        """Make clients without LakeVilla refuse to write the table; they can still read it.
 
         Parameters
         ----------
@@ -417,7 +417,7 @@ class Lake(Hinted, Generic[Frame]):
         set_guard(self._client, self._executor, table, True)
 
     def unguard(self, table: str) -> None:
-        """Remove the guard: other clients may write the table again.
+        """Remove the guard of a table: clients without LakeVilla may write it again.
 
         Parameters
         ----------
@@ -463,24 +463,25 @@ class Lake(Hinted, Generic[Frame]):
         metadata: Mapping[str, str] | None = None,
         **unknown: Never,
     ) -> Transaction[Frame]:
-        """Begin a transaction, which reads one state of the lake: that of its first use or later.
+        """Begin a transaction, which reads the lake in one state: that of its first use or a newer
+        one.
 
         Parameters
         ----------
         features : Feature
             The guarantees; see ``Feature``.
         isolation : {"serializable", "snapshot", "write-serializable"}
-            ``snapshot``: data that was read may have changed by the commit, which admits write
-            skew and no other anomaly. ``write-serializable``: like ``serializable``, but a
-            transaction that only reads is never checked.
+            ``snapshot``: data that the transaction has read may change before its commit, which
+            admits write skew and no other anomaly. ``write-serializable``: like ``serializable``,
+            but a transaction that only reads is never checked.
         validation : {"precise", "rules"}
-            The check of commits in between: by predicates, files and rows, or only by version
-            numbers, as in the paper (rules R1 to R3).
+            The check of other commits since the transaction's reads: by predicates, files and rows,
+            or only by version numbers, as in the paper (rules R1 to R3).
         slack : int
-            The number of versions that a table that was read may be behind at the commit. Above 0
-            the isolation is really ``snapshot``.
+            The number of versions by which a table may have changed since the transaction has read
+            it. Above 0 the isolation is really ``snapshot``.
         durability : {"lazy", "every_op"}
-            Save its work to the store from time to time, or after each operation.
+            Save the transaction's work to the store from time to time, or after each operation.
         wait : {"published", "decided"}
             Let ``commit`` return when every table's log has the commit, or as soon as the commit is
             decided.
@@ -489,8 +490,8 @@ class Lake(Hinted, Generic[Frame]):
         read_only : bool
             Refuse write operations, and write nothing.
         wait_timeout_seconds : float, optional
-            The longest time that it waits for transactions before it (with Feature.CT, or for a
-            reservation). After that it commits optimistically. Default: the setting of that name.
+            The longest time that the commit waits for transactions ahead (with Feature.CT, or for a
+            reservation). After that it goes on optimistically. Default: the setting of that name.
         idle_timeout_seconds : float, optional
             The longest time without a call. After that the transaction is undone, its places in
             queues are given back, and its next call raises ``TransactionAborted``. Default, and 0:
@@ -537,8 +538,9 @@ class Lake(Hinted, Generic[Frame]):
     ) -> T | None:
         """Call ``fn(txn, *args)`` in a transaction, again after a conflict; return its result.
 
-        ``fn`` must have no other side effects. Unknown outcomes are settled. If the idempotency
-        key has committed already, ``fn`` is not called and the result is None.
+        ``fn`` must have no other side effects. If the outcome of a commit is unknown, ``run``
+        settles it. If the idempotency key has committed already, ``fn`` is not called and the
+        result is None.
 
         Parameters
         ----------
@@ -564,13 +566,13 @@ class Lake(Hinted, Generic[Frame]):
         return run(self._client, begin, partial(_call, fn, args), attempts)
 
     def _begin(self, options: Mapping[str, Any]) -> Begin:
-        """Return the function that begins a transaction with ``options``, or the lost one again."""
+        """Return the function that begins a transaction with ``options``, or reruns a lost one."""
         return partial(begin_or_rerun, self._client, self._executor, options)
 
     def transactional(
         self, *, attempts: int = ATTEMPTS, **transaction_options: Any
     ) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
-        """Decorator: each call of the function runs it as ``run`` does.
+        """Decorate a function: each call runs it in a transaction, as ``run`` does.
 
         Parameters
         ----------
@@ -592,16 +594,16 @@ class Lake(Hinted, Generic[Frame]):
         """Return the function for Spark's ``writeStream.foreachBatch``: each batch takes effect
         once.
 
-        ``fn(txn, batch_df)`` may write many tables, which commit together under the idempotency
-        key ``(query_id, batch_id)``. If Spark delivers a batch again, after a restart or a
-        kill, a committed batch is skipped, and any other runs again. A ``query_id`` belongs to
-        one streaming query and its checkpoint, for ever: a new checkpoint counts its batches
-        from 0 and needs a new ``query_id``. ``InvalidOperation`` is raised where skipping a batch
-        would lose rows: for a batch of another checkpoint that the lake seems to have, for a batch
-        from before the last, and for a batch that an older copy of the checkpoint has planned
-        again. It is also raised if the lake was set back and lacks batches before this one. That
-        is noticed only if Spark itself calls the returned function, and no function
-        around it that may leave out batches.
+        ``fn(txn, batch_df)`` may write many tables, which commit together under the idempotency key
+        ``(query_id, batch_id)``. If Spark delivers a batch again, after a restart or a kill, a
+        committed batch is skipped, and any other runs again. A ``query_id`` belongs to one
+        streaming query and its checkpoint, for ever: a new checkpoint counts its batches from 0 and
+        needs a new ``query_id``. ``InvalidOperation`` is raised where skipping a batch would lose
+        rows: for a batch of another checkpoint under a number that the lake already has, for a
+        batch from before the last, and for a batch that an older copy of the checkpoint has planned
+        again. It is also raised if the lake was set back and lacks batches before this one.
+        LakeVilla notices that only if Spark itself calls the returned function, and not a function
+        of yours around it, which may leave out batches.
 
         Parameters
         ----------
@@ -627,7 +629,7 @@ class Lake(Hinted, Generic[Frame]):
     def _run_batch(
         self, fn: Callable[[Transaction[Frame]], object], options: dict[str, Any]
     ) -> None:
-        """Run a function as ``run`` does, with the options of a batch of a stream."""
+        """Run a function as ``run`` does, with the options of a stream's batch."""
         run(self._client, self._begin(options), partial(_call, fn, ()), ATTEMPTS)
 
     def transactions(self) -> list[TransactionInfo]:
@@ -643,8 +645,8 @@ class Lake(Hinted, Generic[Frame]):
     ) -> Outcome:
         """Return how a transaction ended; if it is undecided, this call ends it.
 
-        The lake answers also for the transactions of its branches, and a branch for those of the
-        lake and of other branches.
+        This works for transactions of the lake itself and of all branches, on the lake and on any
+        branch.
 
         Parameters
         ----------
@@ -664,7 +666,8 @@ class Lake(Hinted, Generic[Frame]):
     def resume(self, txn_id: str) -> Transaction[Frame]:
         """Continue a saved transaction of another process, in its last saved state.
 
-        It goes on where it was begun: on the lake, or on the branch, of which this may be another.
+        The transaction continues where it began, on the lake or on a branch, wherever this is
+        called.
 
         Parameters
         ----------
@@ -690,8 +693,9 @@ class Lake(Hinted, Generic[Frame]):
         Raises
         ------
         InvalidOperation
-            It has committed or may have: it ended before the kept history begins, it commits
-            by its table's own log entry, which can't be fenced, or its branch does not exist.
+            The transaction has committed or may have: it ended before the kept history begins, it
+            commits by its table's own log entry, which can't be fenced, or its branch does not
+            exist.
         """
         abort_transaction(self._client, txn_id)
 
@@ -751,7 +755,7 @@ class Lake(Hinted, Generic[Frame]):
         timestamp: datetime | None = None,
         verify: Verify = "off",
     ) -> pa.RecordBatchReader:
-        """Return rows as ``read``, streamed in bounded memory; all show the state of this call.
+        """Stream the rows that ``read`` returns, in bounded memory, in the state at this call.
 
         Parameters
         ----------
@@ -799,10 +803,10 @@ class Lake(Hinted, Generic[Frame]):
             Aware. Gives the newest global version that is not later; a time in the future means
             now.
         verify : {"off", "on"}
-            With ``"on"`` each data file whose hash is known is fetched whole and compared with
-            it before a row of it is returned; a file that is not what was written raises
-            ``CorruptObject``. Files that other clients have written are read as always: see
-            ``docs/integrity.md``.
+            With ``"on"`` each data file whose hash is known is fetched whole and compared with it
+            before a row of it is returned; a file that is not what was written raises
+            ``CorruptObject``. Files without a known hash, such as those of other clients, are read
+            without a comparison: see ``docs/integrity.md``.
 
         Raises
         ------
@@ -991,10 +995,10 @@ class Lake(Hinted, Generic[Frame]):
         isolation, features : optional
             Of its transactions, as for ``transaction``; SET and BEGIN change them.
         max_rows, max_bytes : int, optional
-            The most rows that a query may find, and the most bytes that they take as Arrow. It
-            stops there with an error, and has read little more. SET changes them.
+            The most rows that a query may find, and the most bytes that they take as Arrow. The
+            query stops there with an error, and has read little more. SET changes them.
         timeout_seconds : float, optional
-            The longest time that a statement may run; its commit is never cut off.
+            The longest time that a statement may run; a commit is never interrupted.
         **transaction_options
             As for ``transaction``, except ``idempotency_key``.
 
@@ -1031,7 +1035,7 @@ class Lake(Hinted, Generic[Frame]):
     def diff(
         self, a: StateLike, b: StateLike = "main", *, tables: Sequence[str] | None = None
     ) -> Diff[Frame]:
-        """Return the differences of state ``b`` of the lake from state ``a``.
+        """Return what differs between the lake's states ``a`` and ``b``.
 
         Only tables that a commit in between has touched are read, and no row is read before
         ``rows`` is called.
@@ -1072,15 +1076,15 @@ class Lake(Hinted, Generic[Frame]):
         protected: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> Ref:
-        """Give a state of the lake a name, and keep it until ``delete_ref``.
+        """Give a name to a state of the lake, and keep that state until ``delete_ref``.
 
-        It takes two writes, whatever the lake holds, and a read of the log of each table that other
-        clients can write. With more than 256 tables no log is read, unless ``absorb`` names them,
-        and ``on_event`` gets ``left_out``: then a commit of another client to a table is in the tag
-        if a transaction has written the table since.
+        A tag takes two writes, however large the lake is, and a read of the log of each table that
+        other clients can write. With more than 256 tables no log is read, unless ``absorb`` names
+        them, and ``on_event`` gets ``left_out``: then a commit of another client to a table is in
+        the tag if a transaction has written the table since.
 
-        ``gc`` and ``vacuum`` keep all that the state needs. Other clients' clean-up does not know
-        of it, and leaves it for the table's retention.
+        ``gc`` and ``vacuum`` keep all that the state needs. The clean-up of other clients does not
+        know the tag: it keeps files only for the table's retention.
 
         Parameters
         ----------
@@ -1096,9 +1100,9 @@ class Lake(Hinted, Generic[Frame]):
             Names or patterns of the tables whose logs are read for commits of other clients; ``[]``
             for none. Not together with ``at``.
         protected : bool
-            It is not deleted before ``protect(name, on=False)``.
+            The tag can't be deleted before ``protect(name, on=False)``.
         metadata : Mapping of str to str, optional
-            Notes about it, at most 4 KiB.
+            Notes about the tag, at most 4 KiB.
 
         Raises
         ------
@@ -1140,12 +1144,12 @@ class Lake(Hinted, Generic[Frame]):
         protected: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> Ref:
-        """Begin a branch of the lake: its tables, to be written where no other client sees it.
+        """Begin a branch of the lake, on which its tables can be changed unseen by other clients.
 
         ``on(name)`` returns the lake there, with transactions over all its tables. No file is
-        copied, whatever the lake holds: it takes three writes, and a read of the log of each table
-        as ``tag`` does. A commit on the branch is in no table's log, so no other client sees it. A
-        commit of other clients to the lake is not on the branch.
+        copied: a branch takes three writes, however large the lake is, and a read of the log of
+        each table as ``tag`` does. A commit on the branch is in no table's log, so no other client
+        sees it. A commit of other clients to the lake is not on the branch.
 
         Parameters
         ----------
@@ -1160,9 +1164,9 @@ class Lake(Hinted, Generic[Frame]):
         absorb : sequence of str, optional
             As for ``tag``.
         protected : bool
-            It is not deleted before ``protect(name, on=False)``.
+            The branch can't be deleted before ``protect(name, on=False)``.
         metadata : Mapping of str to str, optional
-            Notes about it, at most 4 KiB.
+            Notes about the branch, at most 4 KiB.
 
         Raises
         ------
@@ -1196,15 +1200,15 @@ class Lake(Hinted, Generic[Frame]):
     def on(self, name: str) -> Self:
         """Return the lake on a branch, or in the state that a tag keeps.
 
-        On a branch transactions write as on the lake itself. At a tag it is only read: ``read``,
-        ``scan``, ``sql``, ``snapshot``, ``tables`` and ``lake[name]`` show that state, and no
-        other version of the lake. A table's own past goes as far as the tag's state.
+        On a branch transactions write as on the lake itself. At a tag the lake is only read:
+        ``read``, ``scan``, ``sql``, ``snapshot``, ``tables`` and ``lake[name]`` show that state,
+        and no other version of the lake. A table's own history ends at the tag's state.
 
         Parameters
         ----------
         name : str
-            A branch, a tag, or ``main`` for the lake itself. ``"etl@57"`` is a branch at a version
-            of its own: that is only read.
+            A branch, a tag, or ``main`` for the lake itself. ``"etl@57"`` is a branch at one of its
+            own versions, which is only read.
 
         Raises
         ------
@@ -1212,7 +1216,7 @@ class Lake(Hinted, Generic[Frame]):
         VersionNotFound
             The branch has no such version.
         InvalidOperation
-            It is not a name.
+            The value is not a name.
         """
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__)
@@ -1232,7 +1236,7 @@ class Lake(Hinted, Generic[Frame]):
     def delete_ref(self, name: str) -> None:
         """Release a tag, or end a branch with all that was committed on it.
 
-        Objects that it alone has kept are deleted by the next ``vacuum`` and ``gc``.
+        The next ``vacuum`` and ``gc`` delete the objects that only this ref has kept.
 
         Parameters
         ----------
@@ -1243,12 +1247,12 @@ class Lake(Hinted, Generic[Frame]):
         ------
         RefNotFound
         InvalidOperation
-            It is protected, or ``main``.
+            The ref is protected, or ``main``.
         """
         refs.delete(self._client, name)
 
     def protect(self, name: str, on: bool = True) -> None:
-        """Refuse to delete a ref from now on, or no longer. It binds LakeVilla's clients.
+        """Protect a ref from deletion by LakeVilla's clients, or lift its protection.
 
         Parameters
         ----------
@@ -1264,7 +1268,7 @@ class Lake(Hinted, Generic[Frame]):
         refs.protect(self._client, name, on)
 
     def protect_main(self, on: bool = True) -> None:
-        """Let the lake itself take only merges and upkeep from now on, or everything again.
+        """Allow only merges and upkeep on the lake itself from now on, or allow everything again.
 
         Transactions that write rows or definitions raise ``InvalidOperation``; one that is open
         raises ``ConflictError`` when it commits. Still allowed are ``merge``, ``rollback``,
@@ -1272,9 +1276,10 @@ class Lake(Hinted, Generic[Frame]):
         ``vacuum``, ``gc``, ``recover``, and the verbs that no branch has: ``register``,
         ``unregister``, ``rename_table`` and ``guard``.
 
-        It binds LakeVilla's clients. Commits of other clients to a table are absorbed as before:
-        ``guard`` refuses them. A process that writes only without ``Feature.I``, and has opened its
-        table before, learns of it when it next reads HEAD; ``guard`` binds that process too.
+        The protection binds LakeVilla's clients. Commits of other clients to a table are absorbed
+        as before; only ``guard`` makes these clients refuse the table. A process that writes only
+        without ``Feature.I``, and has opened its table before, learns of the protection when it
+        next reads HEAD; ``guard`` binds that process too.
 
         Parameters
         ----------
@@ -1295,7 +1300,9 @@ class Lake(Hinted, Generic[Frame]):
         refs.protect_main(self._client, on)
 
     def is_main_protected(self) -> bool:
-        """Return whether the lake itself takes only merges and upkeep: see ``protect_main``."""
+        """Return whether only merges and upkeep are allowed on the lake itself: see
+        ``protect_main``.
+        """
         return refs.is_main_protected(self._client)
 
     # -- applying and merging ----------------------------------------------------
@@ -1331,41 +1338,42 @@ class Lake(Hinted, Generic[Frame]):
             By table, the columns that identify its rows. Then only rows that both sides have
             changed are in conflict.
         on_conflict : {"error", "ours", "theirs"}
-            ``"ours"`` leaves a table in conflict as it is on the lake, ``"theirs"`` gives it its
-            state on the branch. For a table in ``keys`` only the rows in conflict.
+            ``"ours"`` leaves a table in conflict unchanged, ``"theirs"`` gives it its state on the
+            branch. For a table in ``keys``, that holds only for the rows in conflict.
         on_equal : {"conflict", "keep"}
             A row that both sides have changed to the same, by a value computed from the row itself
-            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
-            one.
+            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes them
+            for one change.
         fast_forward_only : bool
-            Refuse tables that were changed on the lake since.
+            Refuse tables that were changed on the lake since the branch was made, or last merged.
         isolation : {"snapshot", "serializable"}
             ``"snapshot"`` compares the writes. ``"serializable"`` also compares the reads of
             transactions on the branch: if other transactions have changed that data on the lake
             since the branch was made, the merge is refused. Not together with ``tables`` and
-            ``on_conflict``, which leave out what these transactions may have seen.
+            ``on_conflict``, which leave out data that these transactions may have read.
         checks : sequence of callable or str, optional
             Conditions on the merged tables: functions of the transaction (False, or an exception,
             fails), and SELECTs of one boolean. If another transaction changes meanwhile what they
             have read, they run again.
         delete : bool
-            End the branch after that, unless more was committed on it, or it was protected,
-            meanwhile. Not with ``tables``: what the others have would be lost.
+            End the branch after the merge, unless other clients have committed on it or protected
+            it meanwhile. Not with ``tables``: changes of the other tables would be lost.
         metadata : Mapping of str to str, optional
-            Notes about it in the history.
+            Notes about the merge in the history.
 
         Raises
         ------
         MergeConflict
-            Both sides have changed the same, or, with ``isolation="serializable"``, the lake has
-            changed what was read on the branch. Nothing was merged.
+            Both sides have changed the same data, or, with ``isolation="serializable"``, data that
+            was read on the branch has changed on the lake. Nothing was merged.
         AuditFailed
             A check failed. Nothing was merged.
         RefNotFound
         ConflictError
             Other transactions wrote the tables at each attempt.
         InvalidOperation
-            It is a tag, a pattern fits no table, or ``keys`` names a column that its table lacks.
+            The ref is a tag, a pattern fits no table, or ``keys`` names a column that its table
+            lacks.
 
         Examples
         --------
@@ -1401,7 +1409,8 @@ class Lake(Hinted, Generic[Frame]):
         keep: Literal["failed", "always", "never"] = "failed",
         **merge_options: Any,
     ) -> Iterator[Self]:
-        """Enter a block that writes on a branch of its own, merged at its end if all checks hold.
+        """Enter a block that writes on its own branch, merged at the block's end if all checks
+        hold.
 
         Until then no other client sees what it writes. A batch that fails stays on its branch,
         where it can be inspected.
@@ -1409,7 +1418,7 @@ class Lake(Hinted, Generic[Frame]):
         Parameters
         ----------
         name : str, optional
-            The branch to make; one with a generated name if not given.
+            The name of the new branch; a generated name if not given.
         checks : sequence of callable or str
             As for ``merge``: they see the tables as they would be on the lake.
         keep : {"failed", "always", "never"}
@@ -1423,7 +1432,7 @@ class Lake(Hinted, Generic[Frame]):
         AuditFailed
             The lake is unchanged.
         MergeConflict, ConflictError
-            It could not be merged; the branch stays as if a check had failed.
+            The branch could not be merged, and stays as if a check had failed.
 
         Examples
         --------
@@ -1446,16 +1455,16 @@ class Lake(Hinted, Generic[Frame]):
         on_conflict: Literal["error", "ours", "theirs"] = "error",
         on_equal: Literal["conflict", "keep"] = "conflict",
     ) -> Ref:
-        """Let a branch go on from the present lake, with the changes made on the branch on top.
+        """Base a branch on the present lake, and apply the changes made on the branch on top.
 
         The lake is not changed. The branch then has all that was committed to the lake since the
         branch was made, including tables that were made since, and, as one commit, the changes made
         on the branch since it was made, or last merged. No data is copied, and no row is read,
         where the lake still has the files that the branch has replaced. Else rows are compared.
 
-        Lakes that ``on`` has returned go on there. A transaction that is open on the branch raises
-        ``ConflictError``, as if other transactions had written its tables; ``run`` calls its
-        function again.
+        ``Lake`` objects that ``on`` has returned for the branch continue on the rebased branch. A
+        transaction that is open on the branch raises ``ConflictError``, as if other transactions
+        had written its tables; ``run`` calls its function again.
 
         Parameters
         ----------
@@ -1466,19 +1475,19 @@ class Lake(Hinted, Generic[Frame]):
             changed are in conflict.
         on_conflict : {"error", "ours", "theirs"}
             ``"ours"`` gives a table in conflict its state on the lake, ``"theirs"`` leaves it as it
-            is on the branch. For a table in ``keys`` only the rows in conflict.
+            is on the branch. For a table in ``keys``, that holds only for the rows in conflict.
         on_equal : {"conflict", "keep"}
             A row that both sides have changed to the same, by a value computed from the row itself
-            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
-            one.
+            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes them
+            for one change.
 
         Raises
         ------
         MergeConflict
-            Both sides have changed the same. The branch is unchanged.
+            Both sides have changed the same data. The branch is unchanged.
         RefNotFound
         InvalidOperation
-            It is a tag, or protected, or ``keys`` names a column that its table lacks.
+            The ref is a tag, or protected, or ``keys`` names a column that its table lacks.
 
         Examples
         --------
@@ -1514,7 +1523,7 @@ class Lake(Hinted, Generic[Frame]):
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything. All tables if not given.
         metadata : Mapping of str to str, optional
-            Notes about it in the history.
+            Notes about the rollback in the history.
 
         Raises
         ------
@@ -1546,7 +1555,7 @@ class Lake(Hinted, Generic[Frame]):
         on_equal: Literal["conflict", "keep"] = "conflict",
         metadata: Mapping[str, str] | None = None,
     ) -> MergeResult:
-        """Take back the changes of one commit, and leave later changes.
+        """Undo the changes of one commit, by a new commit, and keep later changes.
 
         Parameters
         ----------
@@ -1555,12 +1564,12 @@ class Lake(Hinted, Generic[Frame]):
         tables, keys, on_conflict, on_equal
             As for ``Transaction.apply``.
         metadata : Mapping of str to str, optional
-            Notes about it in the history.
+            Notes about the new commit in the history.
 
         Raises
         ------
         MergeConflict
-            The commit's changes were changed since. Nothing was changed.
+            Later commits changed the same data. Nothing was reverted.
         VersionNotFound, InvalidOperation
 
         Examples
@@ -1605,12 +1614,12 @@ class Lake(Hinted, Generic[Frame]):
         tables, keys, on_conflict, on_equal
             As for ``Transaction.apply``.
         metadata : Mapping of str to str, optional
-            Notes about it in the history.
+            Notes about the new commit in the history.
 
         Raises
         ------
         MergeConflict
-            Data that the commit changed was changed otherwise. Nothing was changed.
+            Other commits changed the same data. Nothing was applied.
         VersionNotFound, InvalidOperation
 
         Examples
@@ -1641,13 +1650,14 @@ class Lake(Hinted, Generic[Frame]):
         *,
         copy: bool = False,
     ) -> Ref:
-        """Show a table, or all tables below a directory, at another place, to be written to there.
+        """Show a table, or all tables below a directory, at another place, where they can be
+        written.
 
-        It takes two writes, whatever the tables hold: no file is copied, and no log is made. The
-        tables at ``to`` have the state of those at ``source``, are read by their paths there, and
-        are tables of their own: a write on one side is not seen on the other. The first write to a
-        table makes its log, with the files where they are; from then on Spark and readers of
-        Iceberg see the table.
+        A clone takes two writes, however large the tables are: no file is copied, and no log is
+        made. The tables at ``to`` have the state of those at ``source``, are read by their paths
+        there, and are tables of their own: a write on one side is not seen on the other. The first
+        write to a table makes its log, with the files where they are; from then on Spark and
+        readers of Iceberg see the table.
 
         The state is kept for as long as the clone exists, as a tag keeps it.
 
@@ -1664,8 +1674,8 @@ class Lake(Hinted, Generic[Frame]):
         copy : bool
             Have the store copy the files, into ordinary tables that need nothing of their source:
             deltalake and DuckDB read them too. This takes one copy per file and one transaction per
-            table, and there is no clone in the end. If it is interrupted, it leaves a clone with
-            some tables copied: call ``keep`` and ``delete_ref`` of it.
+            table, and there is no clone in the end. An interrupted copy leaves a clone with some
+            tables copied: call ``keep`` and ``delete_ref`` with its name.
 
         Raises
         ------
@@ -1698,10 +1708,10 @@ class Lake(Hinted, Generic[Frame]):
         columns: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
         net: bool = False,
     ) -> Iterator[Version[Frame]]:
-        """The versions after ``since``, up to ``until``: each once, in order, with all its tables.
+        """Return the versions after ``since``, up to ``until``, in order, each with all its tables.
 
-        It is bound to the lake's state at the time of the call. If the rows of the tables at
-        ``since`` are known, and each version's ``left`` and ``tables`` are applied, they become
+        The result is bound to the lake's state at the time of the call. If the rows of the tables
+        at ``since`` are known, and each version's ``left`` and ``tables`` are applied, they become
         those at ``until``. For the changes of one table alone, use ``txn.changes``.
 
         Parameters
@@ -1717,7 +1727,8 @@ class Lake(Hinted, Generic[Frame]):
         columns : sequence of str, or Mapping of str to sequence of str, optional
             For all tables alike, or by table. All columns if not given.
         net : bool
-            Return one version for the whole range, of kind ``net``: the differences at its end.
+            Return one version for the whole range, of kind ``net``: the differences between its two
+            ends.
 
         Raises
         ------
@@ -1728,7 +1739,7 @@ class Lake(Hinted, Generic[Frame]):
         TableNotFound
             A name in ``tables`` or ``columns`` means no table.
         InvalidOperation
-            The range is no range, or the lake is that of a tag, which is a single state.
+            ``until`` is before ``since``, or the lake is that of a tag, which is a single state.
 
         Examples
         --------
@@ -1751,12 +1762,12 @@ class Lake(Hinted, Generic[Frame]):
         )
 
     def absorb(self, tables: Sequence[str] | None = None) -> list[str]:
-        """Give the commits of other clients their places in the lake's order, by tables.
+        """Give foreign commits to the tables their places in the lake's order.
 
-        Every transaction does this for the tables that it writes. Until then readers of these
-        tables see the commits, and reports on the lake as a whole do not: ``changes``, ``history``,
-        and the catalog tables of SQL. It costs a read of HEAD and of each log, and for each 256
-        tables one replacement of HEAD if a log has grown.
+        Every transaction does this for the tables that it writes. Before it is done, readers of a
+        table see its foreign commits, but reports on the lake as a whole do not show them:
+        ``changes``, ``history``, and the catalog tables of SQL. It costs a read of HEAD and of each
+        log, and for each 256 tables one replacement of HEAD if a log has grown.
 
         Parameters
         ----------
@@ -1801,9 +1812,9 @@ class Lake(Hinted, Generic[Frame]):
     ) -> Iterator[Version[Frame]]:
         """Wait for new versions and yield them: as ``changes``, without an end.
 
-        Keep the ``version`` of the last version that was processed, where its effects are kept: it
-        is ``start`` after a restart, and no version is missed or yielded twice. While nothing
-        happens a poll is one request.
+        Store the ``version`` of the last processed version together with the effects of processing
+        it, and pass it as ``start`` after a restart: then no version is missed or yielded twice. A
+        poll that finds nothing new is one request.
 
         Commits of other clients are yielded when the next transaction that writes their table, or
         ``absorb_seconds``, has given them a place in the lake's order.
@@ -1816,18 +1827,18 @@ class Lake(Hinted, Generic[Frame]):
         tables, columns : optional
             As for ``changes``. A pattern also stands for future tables.
         poll_seconds : float
-            The interval of its checks for new versions.
+            The interval of the checks for new versions.
         absorb_seconds : float, optional
-            The interval at which it absorbs the commits of other clients to the tables that it
-            follows: a read of the log of each (at most 256 at a time), and one write if there are
-            any. If not given, it never absorbs commits: then it writes nothing.
+            The interval at which foreign commits to the followed tables are absorbed: a read of the
+            log of each table (at most 256 at a time), and one write if there are such commits. If
+            not given, none are absorbed, and nothing is written.
         stop : threading.Event, optional
             Ends the iteration once it is set.
 
         Raises
         ------
         VersionNotFound, TableNotFound, InvalidOperation
-            As ``changes``; also while it runs, if it has fallen behind what is kept.
+            As ``changes``; also during the iteration, if the next version is not kept any more.
 
         Examples
         --------
@@ -1861,8 +1872,8 @@ class Lake(Hinted, Generic[Frame]):
     ) -> Report:
         """Do the upkeep of a lake that is due: call it every few minutes, from anywhere.
 
-        What is not due costs two requests. One maintainer at a time works on a task; two would do
-        no harm. The report has one note for each task, and the errors.
+        A task that is not due costs two requests. One client at a time works on a task; two would
+        do no harm. The report has one note for each task, and the errors.
 
         - ``recover``: as ``recover``.
         - ``keep``: as ``keep``, of tags that are older than three days, once a day.
@@ -1902,21 +1913,21 @@ class Lake(Hinted, Generic[Frame]):
         return upkeep.maintain(self._client, tasks, budget_seconds, stops)
 
     def keep(self, name: str) -> Report:
-        """Keep a tag or a branch from the clean-up of other clients; make a clone's tables whole.
+        """Protect the files of a tag or branch from other clients' clean-up; copy those of a clone.
 
-        Other clients know of neither tags nor branches. A clone whose tables are whole may end.
+        Other clients know neither tags nor branches, and delete files that a table has removed.
 
-        The files that its tables have removed since are copied by the store, and the state of these
-        tables is stored separately from their logs. The ref reads as before, after VACUUM with any
-        retention and after clean-up of the logs. Files that the tables remove later are not copied
-        yet: call it again, or let ``maintain`` do it, which keeps refs that are older than three
-        days.
+        The store copies the files that the tables have removed since the ref was made, and the
+        state of these tables is stored separately from their logs. The ref can then still be read
+        after VACUUM with any retention and after clean-up of the logs. Files that the tables remove
+        later are not copied yet: call ``keep`` again, or let ``maintain`` do it, which keeps refs
+        that are older than three days.
 
         A branch goes on as after a ``rebase`` onto the state on which it is already based: its
         earlier versions can't be read any more, and transactions that are open on it conflict.
 
-        In a clone, each table that was written to gets files of its own, copied by the store: then
-        nothing of it needs what the clone keeps, and ``delete_ref`` ends the clone.
+        In a clone, each table that was written to gets copies of its files, made by the store: then
+        no table needs the state that the clone keeps, and ``delete_ref`` may end the clone.
 
         Parameters
         ----------
@@ -1927,7 +1938,7 @@ class Lake(Hinted, Generic[Frame]):
         ------
         RefNotFound
         InvalidOperation
-            Idempotency keys wait on the branch to be merged.
+            Idempotency keys were committed on the branch and are not merged yet.
 
         Examples
         --------
@@ -1948,7 +1959,7 @@ class Lake(Hinted, Generic[Frame]):
     ) -> Report:
         """Finish the work of dead clients: publish what is decided, and give up their places.
 
-        It waits only if the owners of places in a queue may be dead, and at most
+        It waits only if owners of places in a queue may be dead, and then at most
         ``lease_seconds``.
 
         Parameters
@@ -2030,7 +2041,8 @@ class Lake(Hinted, Generic[Frame]):
         at: StateLike | None = None,
         sample: float = 1.0,
     ) -> Report:
-        """Compare the lake's objects and data files with what is known of them. Changes nothing.
+        """Compare the lake's objects and data files with their known hashes and sizes. Changes
+        nothing.
 
         Leaves, pages, bases and commit objects are compared with the hashes in their names. A data
         file whose hash is known is fetched whole and compared; of other files the size, the footer
@@ -2047,7 +2059,7 @@ class Lake(Hinted, Generic[Frame]):
             checked.
         sample : float
             The share of data files whose content is checked, above 0 and up to 1. They are drawn
-            again each day. The size of each file is requested in any case.
+            again each day. The size of every data file is checked in any case.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Merging: deltalake's builder, ending in a verb of the transaction."""
+"""Merges in a transaction, described by deltalake's builder."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ __all__ = [
     "set_from",
 ]
 
-#: Returns whether a column is set to a value that the source has computed from the table's rows.
+#: A test whether a column is set to a value that the source has computed from the table's rows.
 OfOwnRow = Callable[[str], bool]
 
 
 def of_no_row(_: str) -> bool:
-    """Return False: rows that the caller gives are the caller's own values."""
+    """Return False for all columns: the source's rows are the caller's own, of no table."""
     return False
 
 
@@ -47,8 +47,8 @@ def of_no_row(_: str) -> bool:
 class Described:
     """A merge into a table that a caller is describing.
 
-    ``ended``: it was executed, or given up with an error that the caller has seen. ``verb``: the
-    caller's name for it.
+    ``ended``: the merge was executed, or has raised an error to the caller. ``verb``: the verb that
+    the caller has used.
     """
 
     table: str
@@ -58,23 +58,23 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMerge:
-    """A merge into a table, complete but for its clauses.
+    """A merge into a table, complete except for its clauses.
 
     Attributes
     ----------
     location : str
-        Of the table.
+        The table's location.
     rows : pyarrow.Schema
         The columns of the source.
     stored : callable
-        Stores the rows of the source, and returns them as an operation has them.
+        Stores the rows of the source, and returns them as the source of an operation.
     on : Expr
     aliases : tuple of str
-        Of the source, and of the table.
+        The alias of the source, and that of the table.
     widens : bool
-        Whether columns of the source that the clauses set, and the table lacks, are added to it.
+        Whether the table gets new columns for the source's columns that clauses set and it lacks.
     within : Expr, optional
-        As in the operation.
+        As in the operation ``Merge``.
     of_own_row : callable
         The test whether the source has computed a column's value from the table's own rows.
     """
@@ -89,12 +89,12 @@ class PlannedMerge:
     of_own_row: OfOwnRow = of_no_row
 
     def schemas(self, target: pa.Schema) -> dict[str, pa.Schema]:
-        """Return the columns that the texts of the merge may name, by the two aliases."""
+        """Return the columns that expressions of the merge may name, by the two aliases."""
         return dict(zip(self.aliases, (self.rows, target), strict=True))
 
 
 class Merging(Protocol):
-    """The executor of the transaction that merges."""
+    """The part of an executor that performs a described merge."""
 
     def verb_scope(self, verb: str, table: str | None) -> AbstractContextManager[None]: ...
     def naming_errors(self, verb: str, table: str | None) -> AbstractContextManager[None]: ...
@@ -109,7 +109,8 @@ def new_columns(
     source_alias: str,
     table: str,
 ) -> pa.Schema | None:
-    """Return the source's columns that clauses set and the target lacks, wholly or in fields.
+    """Return the source's columns that clauses set, and that, or some fields of which, the target
+    lacks.
 
     Return None if there are none.
     """
@@ -120,7 +121,7 @@ def new_columns(
         for name, value in clause.assignments.items():
             key = name.lower()
             if key not in known and key not in own:
-                key = ".".join(path_in(key) or ())  # in quotes
+                key = ".".join(path_in(key) or ())  # the name is written in quotes
             taken = own.get(_taken(value, source_alias).lower())
             if key not in known and key in own:
                 found[key] = own[key].with_nullable(True)
@@ -133,7 +134,7 @@ def new_columns(
 
 
 def _taken(value: Expr, source_alias: str) -> str:
-    """Return the source's column that a value is, as a whole; empty if it is none."""
+    """Return the name of the source's column if a value is just that column, else ``""``."""
     if isinstance(value, Call) and value.name == FILL_FIELDS:
         value = value.args[0]
     if not isinstance(value, Column):
@@ -143,7 +144,7 @@ def _taken(value: Expr, source_alias: str) -> str:
 
 
 class MergeBuilder:
-    """A merge being described; ``execute()`` performs it.
+    """A builder that describes a merge; ``execute()`` performs it.
 
     The clauses and their arguments are those of ``deltalake.table.TableMerger``:
     for each row the first clause of its kind whose predicate is true applies.
@@ -293,16 +294,17 @@ class MergeBuilder:
         return self
 
     def _read(self, updates: Mapping[str, object]) -> dict[str, Expr]:
-        if isinstance(updates, Mapping):  # any other type is refused where it is read
+        if isinstance(updates, Mapping):  # a value of any other type is refused by ``assignments``
             self._written.update(updates)
         with naming_quotes(self._written):
             return self._texts.assignments(updates)
 
     @contextmanager
     def _giving_up(self) -> Generator[None]:
-        """Mark the merge as ended if the block raises.
+        """Mark the merge as ended if the block raises an error.
 
-        A verb that raises has had no effect, so the commit need not wait for this merge.
+        A verb that raises has had no effect, so the commit need not refuse this merge as
+        unfinished.
         """
         try:
             with self._executor.naming_errors(self._described.verb, self._described.table):
@@ -316,7 +318,9 @@ class MergeBuilder:
         return [] if except_cols is None else check_names("except_cols", except_cols)
 
     def _updated(self, except_cols: Sequence[str] | None) -> dict[str, Expr]:
-        """Return all columns; a struct keeps the fields that the source's struct lacks."""
+        """Return the assignments to all columns; structs keep fields that the source's structs
+        lack.
+        """
         return {
             spelled((name,)): set_from(one, name, self._target, self._merge.aliases)
             for name, one in self._all(except_cols).items()
@@ -329,7 +333,7 @@ class MergeBuilder:
         }
 
     def _all(self, except_cols: Sequence[str] | None) -> dict[str, pa.Field]:
-        """Return columns of the source by their names in the target."""
+        """Return the source's columns by their names in the target, without the excepted ones."""
         left_out = {name.lower() for name in self._except(except_cols)}
         columns = {name.lower(): name for name in self._target.names}
         source = self._merge.rows
@@ -351,9 +355,9 @@ class MergeBuilder:
 
 
 def meaning_of(builder: MergeBuilder) -> OtherMeaning | None:
-    """Return why a described merge of ``sql`` can't be performed by its own texts.
+    """Return the expression of a merge that has another meaning in a SELECT; None if none has.
 
-    That is so if one of them has another meaning in a SELECT. Return None if none has.
+    LakeVilla's own expressions can't perform such a statement of ``sql``.
     """
     with builder._giving_up():
         builder._refuse_incomplete()
@@ -363,7 +367,7 @@ def meaning_of(builder: MergeBuilder) -> OtherMeaning | None:
 
 
 def set_from(source: pa.Field, name: str, target: pa.Schema, aliases: tuple[str, str]) -> Expr:
-    """Return a column's value from a source; fields that the source lacks stay unchanged."""
+    """Return the value that sets a column from the source; a struct keeps fields that it lacks."""
     value = Column((source.name,), aliases[0])
     index = target.get_field_index(name)
     if index < 0 or not pa.types.is_struct(target.field(index).type):
@@ -372,7 +376,7 @@ def set_from(source: pa.Field, name: str, target: pa.Schema, aliases: tuple[str,
 
 
 def refuse_unreached(clauses: Iterable[MergeClause]) -> None:
-    """Refuse a clause that follows one which takes every row of its sort.
+    """Refuse a clause that no row reaches, because a clause of its kind before it takes all rows.
 
     Raises
     ------

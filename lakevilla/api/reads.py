@@ -1,4 +1,4 @@
-"""Reads of transactions and snapshots: rows of a table, its changes, and SQL."""
+"""The reads of transactions and snapshots: rows of a table, its changes, and SQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Reads"]
 
 
 class Reads(Generic[Frame]):
-    """A state of a lake that can be read."""
+    """The methods that read a state of a lake."""
 
     def __init__(self, executor: Executor[Frame]) -> None:
         self._executor = executor
@@ -37,7 +37,7 @@ class Reads(Generic[Frame]):
     ) -> Frame:
         """Return rows of a table, a transaction's own changes included.
 
-        The rows that a transaction reads are part of it.
+        At the commit of a transaction, the rows that it has read are validated.
 
         On a lake with ``spark=`` the result is a DataFrame, which Spark evaluates when you use
         it, always in the state of this call. The rows count as read now, with this ``where``:
@@ -72,7 +72,7 @@ class Reads(Generic[Frame]):
         *,
         params: Mapping[str, object] | None = None,
     ) -> pa.RecordBatchReader:
-        """Like ``read``, but streamed in bounded memory; valid until the transaction ends.
+        """Stream the rows that ``read`` returns, in bounded memory, until the transaction ends.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class Reads(Generic[Frame]):
         views: Mapping[str, object] | None,
         statement: Statement | None = None,
     ) -> Frame | OperationResult:
-        """Run a query; ``statement`` is the parsed query, where that is known."""
+        """Run a query; ``statement`` is the query as parsed before, or None."""
         executor = self._executor
         with executor.kept(), executor.client.measured("sql", None, executor.state.id):
             with self._executor.verb_scope():
@@ -191,12 +191,12 @@ class Reads(Generic[Frame]):
 
 
 def _refuse_past(error: InvalidOperation, query: str, executor: Executor) -> None:
-    """Say how to ask for a past state, if that is what the engine did not understand."""
-    from lakevilla.sql.statements.script.refs import without_pasts  # loads the parser
+    """Add, to the error of a query with a past table, how to read a past state."""
+    from lakevilla.sql.statements.script.refs import without_pasts  # imports the parser
 
     if without_pasts(query, executor.dialect)[1]:
         raise InvalidOperation(
             f"{error.message.partition(';')[0]}: past states of tables (VERSION AS OF, TIMESTAMP "
-            "AS OF, AT) are known in a session alone, `lake.session().sql(...)`; here read a past "
+            "AS OF, AT) work only in a session, `lake.session().sql(...)`; here read a past "
             "state of the lake, `lake.snapshot(version).sql(...)`"
         ) from None

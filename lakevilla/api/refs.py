@@ -1,4 +1,4 @@
-"""Refs of a lake: states of all tables that have a name, and are kept."""
+"""The refs of a lake: kept states of all tables, under names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 
 _METADATA_BYTES = 4096
-#: Other names of the verbs here.
+#: Names under which users may look for the verbs here, with the hints.
 REFS_ELSEWHERE = {
     "branches": "lake.refs() lists the branches and tags",
     "checkout": "lake.on(name) is the lake at a tag, or on a branch",
@@ -89,7 +89,7 @@ def create(
 
 
 def client_on(client: LakeClient, name: str) -> LakeClient:
-    """Return a client of the lake on a branch, or in the state of a tag; see ``Lake.on``."""
+    """Return a client bound to a branch or to the state of a tag; see ``Lake.on``."""
     _check_text("on", name)
     return client.on(None if name == MAIN else name)
 
@@ -116,7 +116,7 @@ def delete(client: LakeClient, name: str) -> None:
 
 
 def protect(client: LakeClient, name: str, on: bool) -> None:
-    """Refuse to delete a ref from now on, or no longer; see ``Lake.protect``."""
+    """Protect a ref from deletion, or lift its protection; see ``Lake.protect``."""
     client = client.main("protect")
     if name == MAIN:
         raise InvalidOperation(
@@ -128,13 +128,13 @@ def protect(client: LakeClient, name: str, on: bool) -> None:
 
 
 def protect_main(client: LakeClient, on: bool) -> None:
-    """Let the lake itself take only merges and upkeep, or everything; see ``Lake.protect_main``."""
+    """Allow only merges and upkeep on the lake itself, or everything; see ``Lake.protect_main``."""
     client = client.main("protect_main")
     client.run_safely(change.protect_main(client.context, on=check_flag("on", on)))
 
 
 def is_main_protected(client: LakeClient) -> bool:
-    """Return whether the lake itself takes only merges and upkeep."""
+    """Return whether only merges and upkeep are allowed on the lake itself."""
     head = client.main("is_main_protected").head()
     return head is not None and head.is_protected
 
@@ -147,14 +147,14 @@ def _check_text(verb: str, name: object) -> None:
 
 
 def check_ref(verb: str, name: object) -> None:
-    """Refuse a value that no ref in HEAD can have as its name."""
+    """Refuse a value that can't be the name of a ref in HEAD."""
     _check_text(verb, name)
     if name == MAIN:
         raise InvalidOperation(f"{verb}: {MAIN!r} is the lake itself, which is no ref")
 
 
 def _metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """Return a ref's metadata, checked: it is stored in HEAD, which each commit replaces."""
+    """Return a ref's metadata, of limited size: it is stored in HEAD, which each commit writes."""
     entries = check_metadata(metadata)
     size = sum(len(text.encode()) for pair in entries.items() for text in pair)
     if size > _METADATA_BYTES:
@@ -166,7 +166,7 @@ def _metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def at_of(at: object) -> At:
-    """Return the state that a caller means. Raises ``InvalidOperation``."""
+    """Return the state that a caller's ``at`` names. Raises ``InvalidOperation``."""
     match at:
         case None:
             return None
@@ -186,7 +186,7 @@ def at_of(at: object) -> At:
 
 
 def ref_of(name: str, entry: RefEntry, version: int) -> Ref:
-    """Return a ref as it is reported."""
+    """Return the ``Ref`` for a caller, of an entry in HEAD."""
     return Ref(
         name,
         entry.kind,

@@ -1,4 +1,4 @@
-"""Begin transactions, run a function in one until it commits, and settle them by their ids."""
+"""Begin transactions, run a function in them until one commits, and settle them by their ids."""
 
 from __future__ import annotations
 
@@ -69,20 +69,20 @@ __all__ = [
 
 # -------------------- run
 #
-# Runs of a function in a transaction until it has committed, for ``lake.run``.
+# Run a function in a transaction until that has committed, for ``lake.run``.
 #
-# A transaction that lost is run again under its id, with its record and its places in the queues,
-# so the transaction that has waited longest stays first. A transaction that was aborted, or taken
-# over by another process, is settled in HEAD before the function is called in a new one: its work
-# must not be done twice.
+# A transaction that ended with a conflict is rerun under its id, with its record and its places in
+# the queues, so the transaction that has waited longest stays first. If a transaction was aborted,
+# or resumed by another process, its outcome is settled in HEAD before the function is called in a
+# new transaction: its work must not be done twice.
 
 
 T = TypeVar("T")
 
-#: The number of calls of a function before its conflict is raised.
+#: The number of calls of a function after which its conflict is raised.
 ATTEMPTS = 10
 
-#: Begins a new transaction, or reruns the lost one that it is given, in its places.
+#: A function that begins a new transaction, or reruns a given lost one in its places.
 Begin = Callable[[TransactionState | None], Executor]
 
 
@@ -96,7 +96,7 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
             executor = _attempt(client, begin, kept, losses)
             kept = None
             if executor is None:
-                return None  # another process has resumed it, and committed; or its key is done
+                return None  # another process has resumed and committed it, or its key is committed
             client = executor.client
             value: T | None = None
             try:
@@ -105,12 +105,12 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                 return value
             except CommitOutcomeUnknown as unknown:
                 if unknown.idempotency_key is not None or executor.state.has_committed:
-                    raise  # no process can settle the outcome of its key; or it is of another one
-                # Only HEAD can be read for that; the caller must look for a log entry.
+                    raise  # its key can't be settled; or it has committed: another one's error
+                # Only HEAD can be read here; the caller must look for a log entry.
                 ended = _outcome(client, executor.id) if executor.state.through_head else "expired"
                 if ended not in ("committed", "aborted"):
                     raise
-                executor.give_back()  # settled, so it can't commit any more
+                executor.give_back()  # settled: it can't commit any more
                 if ended == "committed":
                     return value
                 error: LakeVillaError | None = None
@@ -124,7 +124,7 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                     losses += 1
                     kept = _unless_moved(client, executor.lost)
             except BaseException as caught:
-                # The key of another transaction, which the function has met, is its own error.
+                # The function may raise ``AlreadyCommitted`` for another transaction's key.
                 if isinstance(caught, AlreadyCommitted) and executor.was_committed:
                     return None
                 kept = executor.lost  # the function has turned a conflict into another error
@@ -156,7 +156,7 @@ def _never_committed(txn_id: str, attempts: int) -> TransactionAborted:
 def run_each_call(
     run: Callable[..., Any], attempts: int, options: Mapping[str, Any]
 ) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
-    """Return the decorator for functions that ``run`` calls in transactions.
+    """Return the decorator of functions each call of which is run by ``run``.
 
     ``run``: ``Lake.run``. See ``Lake.transactional``.
     """
@@ -186,7 +186,7 @@ def batch_function(
     checkpoint_location: str | None,
     options: dict[str, Any],
 ) -> BatchFunction:
-    """Return the function that Spark calls with each batch; see ``Lake.foreach_batch``."""
+    """Return the function that Spark calls for each batch; see ``Lake.foreach_batch``."""
     check_options(options)
     check_callable(fn)
     if type(query_id) is not str or not query_id:
@@ -207,23 +207,24 @@ def batch_function(
 
 @dataclass(frozen=True)
 class BatchFunction:
-    """The function that Spark calls with each batch of a query and its number.
+    """The function that Spark calls with each batch of a streaming query and the batch's number.
 
-    On Spark Connect it is pickled and called next to the server. The lake and the client whose
-    methods it holds are opened again there, by their arguments.
+    On Spark Connect the function is pickled and called in a process of the server. There the lake
+    and the client whose methods it has are opened again from their arguments.
 
     Attributes
     ----------
     run, beside : callable
-        Run a function with a key and a checkpoint; return the block in which frames come from the
-        session of the batch.
+        ``run`` runs a function with a key and a checkpoint; ``beside`` returns the block in which
+        frames come from the session of the batch.
     known : dict
-        The checkpoint, once Spark Connect has reported it. A pickle has none: the unpickled
-        function is called for one start of one query.
+        The checkpoint, once Spark Connect has reported it. It is not pickled: an unpickled function
+        serves one run of one query.
     started_in : SparkSession
-        The session of Spark Connect in which a pickle was read: that of the query.
+        The session of Spark Connect in which the function was unpickled, which is the query's.
     reader : callable or None
-        Reads the checkpoint where Spark can't be queried for it, if the way to do that is known.
+        Reads the checkpoint's files if Spark can't report them and the caller has named their
+        place.
     """
 
     run: Callable[..., object]
@@ -256,11 +257,12 @@ class BatchFunction:
             self.fn(txn, batch)
             states.append(txn.state)
 
-        # The batch's session may be another than the lake's: a stream clones its own session.
+        # The batch may have another session than the lake: a stream clones its session.
         with self.beside(batch):
             self.run(call, options)
             if gapless and states[-1:] == ["aborted"]:
-                # The function itself aborted. Spark takes the batch for done, so it must be noted.
+                # The function has aborted its transaction. Spark takes the batch for done, so its
+                # key must be committed.
                 self.run(lambda txn: None, options)
 
     def _planned(self, batch: Any, number: int, checkpoint: str) -> str:
@@ -277,7 +279,7 @@ class BatchFunction:
 
 
 def check_location(location: object) -> None:
-    """Refuse a value that is no location of a checkpoint."""
+    """Refuse a value that can't be the location of a checkpoint."""
     if not isinstance(location, str) or not location:
         raise InvalidOperation(
             f"checkpoint_location must be a path or a URI, as Spark has it, not {shown(location)}"
@@ -285,13 +287,13 @@ def check_location(location: object) -> None:
 
 
 def check_attempts(attempts: object) -> None:
-    """Refuse a value that is no number of attempts."""
+    """Refuse a value that is not a number of attempts."""
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
         raise InvalidOperation(f"attempts must be a whole number from 1 on, not {shown(attempts)}")
 
 
 def check_callable(fn: object) -> None:
-    """Refuse an object that can't be run in a transaction."""
+    """Refuse a value that can't be called in a transaction."""
     if not callable(fn):
         raise InvalidOperation(
             f"run takes a function of the transaction, not {shown(fn)}: "
@@ -306,9 +308,10 @@ def check_callable(fn: object) -> None:
 def _attempt(
     client: LakeClient, begin: Begin, kept: TransactionState | None, losses: int
 ) -> Executor | None:
-    """Return the transaction that lost, under its id and in its places, or a new one.
+    """Return the executor of the next attempt: the lost transaction in its places, or a new one.
 
-    Return None if another process has resumed and committed the one that lost.
+    Return None if the work is done: another process has resumed and committed the lost transaction,
+    or the idempotency key is committed.
     """
     kept = _unless_moved(client, kept)
     if kept is not None:
@@ -316,7 +319,7 @@ def _attempt(
         try:
             state = client.run(rerun(kept, escalate=escalate))
         except TransactionAborted:
-            _end_kept(client, kept)  # another process has resumed it
+            _end_kept(client, kept)  # another process has resumed the lost transaction
             if _has_committed(client, kept.id):
                 return None
         else:
@@ -326,13 +329,13 @@ def _attempt(
     try:
         executor = begin(None)
     except AlreadyCommitted:
-        return None  # on a branch a transaction is bound when it begins
+        return None  # on a branch, beginning a transaction already looks up its key
     executor.keeps_place = True
     return executor
 
 
 def _unless_moved(client: LakeClient, lost: TransactionState | None) -> TransactionState | None:
-    """Return the transaction that lost; None if its branch is in another epoch: begin a new one."""
+    """Return the lost transaction; None if its branch was rebased, so a new one must begin."""
     if lost is None or not client.follow():
         return lost
     _end_kept(client, lost)
@@ -345,19 +348,19 @@ def _outcome(client: LakeClient, txn_id: str) -> str:
 
 
 def _has_committed_itself(client: LakeClient, executor: Executor[Any]) -> bool:
-    """Return whether the function has committed its transaction before it raised, or may have."""
+    """Return whether the function has, or may have, committed its transaction before it raised."""
     state = executor.state
     if not state.ending.is_in_doubt:
         return state.has_committed
-    # The function has kept it to itself that the outcome is unknown.
+    # The function has suppressed a ``CommitOutcomeUnknown``.
     return not state.through_head or _outcome(client, executor.id) != "aborted"
 
 
 def _has_committed(client: LakeClient, txn_id: str) -> bool:
     """Return whether a transaction that another process may have resumed has committed.
 
-    If not, it never will. This is checked before its work is done again under another id, or it
-    would be done twice.
+    If not, it never will. This is checked before the work is done again under another id, so that
+    it is not done twice.
     """
     # Saved transactions commit through HEAD alone, so a fence settles the outcome.
     if client.run(outcome.fence(client.context, txn_id)) is not None:
@@ -369,7 +372,7 @@ def _has_committed(client: LakeClient, txn_id: str) -> bool:
             "is not known any more: check the tables for its rows",
             txn_id=txn_id,
         )
-    # No transaction must wait in a queue for the process that has resumed this one.
+    # No transaction in a queue shall wait for the process that has resumed this one.
     client.run(delete(record_key(txn_id)))
     return False
 
@@ -377,7 +380,7 @@ def _has_committed(client: LakeClient, txn_id: str) -> bool:
 def _end_kept(client: LakeClient, kept: TransactionState) -> None:
     """End a transaction that was kept for another attempt.
 
-    Its own errors are only logged: an error that matters more may be raised meanwhile.
+    Errors of ending it are only logged, because another error may be on its way to the caller.
     """
 
     def end() -> Program[None]:
@@ -398,7 +401,7 @@ def _pause(context: Context, attempt: int) -> Program[None]:
 
 # -------------------- begin
 #
-# Beginning of transactions: the arguments of ``lake.transaction``, checked and written down.
+# Begin transactions, from the checked arguments of ``lake.transaction``.
 
 
 def begin_transaction(
@@ -422,9 +425,9 @@ def begin_transaction(
 ) -> Executor[Frame]:
     """Begin a transaction and return its executor; see ``Lake.transaction``.
 
-    ``verify``: it only reads, and compares data files with their hashes. ``batch``: the key is a
-    batch of a stream: its checkpoint (note 46), a digest of its plan (note 48), and whether each
-    batch of the stream is passed here (note 49).
+    ``verify``: compare the data files that the transaction reads with their hashes. ``batch``, for
+    the key of a stream's batch: the checkpoint (note 46), a digest of the batch's plan (note 48),
+    and whether Spark passes every batch of the stream to LakeVilla (note 49).
 
     Raises
     ------
@@ -441,7 +444,7 @@ def begin_transaction(
     through_head = bool(features & in_head) or idempotency_key is not None
     if client.branch is not None:
         _refuse_on_branch(client.branch, features, idempotency_key)
-        through_head = True  # no log entry is made there
+        through_head = True  # on a branch, no log entry is created
     use = None if idempotency_key is None else _use_of(idempotency_key, *batch)
     options = Options(
         features,
@@ -467,7 +470,7 @@ def begin_transaction(
             if not options.read_only:
                 raise client.only_reads()
             bind_to_ref(state, client.at)
-        idle = idle_timeout_seconds or math.inf  # 0 is none, as with other databases
+        idle = idle_timeout_seconds or math.inf  # 0 means no limit, as in other databases
         return executor(client, state, wait=wait, durability=durability, idle_timeout_seconds=idle)
 
     return begun(client) if client.branch is None else _on_branch(client, begun, use)
@@ -478,7 +481,7 @@ _OPTIONS = tuple(inspect.signature(begin_transaction).parameters)[2:-2]
 
 
 def check_options(options: Mapping[str, object]) -> None:
-    """Refuse a misspelt option where it is written, not at the first transaction."""
+    """Refuse a misspelt option in the call that has it, not at the first transaction."""
     unknown = sorted(options.keys() - set(_OPTIONS))
     if unknown:
         raise InvalidOperation(
@@ -492,7 +495,7 @@ def begin_or_rerun(
     options: Mapping[str, Any],
     lost: TransactionState | None = None,
 ) -> Executor[Frame]:
-    """Begin a new transaction with ``options``, or the lost one again, in its place."""
+    """Begin a new transaction with ``options``, or rerun the lost one in its places."""
     if lost is None:
         return begin_transaction(client, executor, **options)
     given = {name: options[name] for name in ("wait", "durability") if name in options}
@@ -508,8 +511,8 @@ def _on_branch(
 ) -> Executor[Frame]:
     """Begin a transaction in the present epoch of a branch.
 
-    It is bound at once, with the read of HEAD that it needs anyhow: in an epoch that was closed
-    since, nothing can be done. So a key that is done is reported here.
+    The transaction is bound to HEAD at once, by a read that it needs anyway: if its epoch was
+    closed by a rebase, it begins in the next one. So a committed idempotency key is reported here.
     """
     while True:
         made = begun(client)
@@ -564,7 +567,7 @@ def check_timeout(name: str, seconds: object) -> None:
 
 # -------------------- by their ids
 #
-# Transactions that this or another process has begun: listed, settled, resumed and aborted.
+# List, settle, resume and abort transactions that this or another process has begun.
 
 
 def list_transactions(client: LakeClient) -> list[TransactionInfo]:
@@ -576,7 +579,7 @@ def list_transactions(client: LakeClient) -> list[TransactionInfo]:
 def outcome_of(
     client: LakeClient, txn_id: str | None, idempotency_key: str | tuple[str, int] | None
 ) -> Outcome:
-    """Return how a transaction ended; if it is undecided, end it. See ``Lake.outcome``."""
+    """Return how a transaction ended; end it if it is undecided. See ``Lake.outcome``."""
     if (txn_id is None) == (idempotency_key is None):
         raise InvalidOperation("outcome takes a transaction id or an idempotency key")
     client = client.current()
@@ -598,14 +601,14 @@ def outcome_of(
 
 
 def _where_it_began(client: LakeClient, txn_id: str) -> LakeClient:
-    """Return the client of the branch, or of the lake itself, whose HEAD knows of a transaction.
+    """Return the client of the branch, or of the lake itself, on which a transaction was begun.
 
-    Any other HEAD has never heard of it, and would take it for one that was not committed.
+    No other HEAD has its commit: there it would look like a transaction that has not committed.
 
     Raises
     ------
     CommitOutcomeUnknown
-        No branch that exists has begun it.
+        The transaction was begun on a branch that does not exist any more.
     """
     mark = mark_in(txn_id)
     if mark == mark_of(client.context.branch_id):
@@ -620,9 +623,10 @@ def _where_it_began(client: LakeClient, txn_id: str) -> LakeClient:
         refs = held.head.refs.items()
         names = [name for name, one in refs if one.kind == "branch" and mark_of(one.id) == mark]
     if len(names) == 1:
-        with suppress(RefNotFound):  # its end was under way
+        with suppress(RefNotFound):  # the branch may be deleted at this time
             found = lake.on(names[0]).current()
-            if mark_of(found.context.branch_id) == mark:  # and it was not made again meanwhile
+            # it was not deleted and created again meanwhile
+            if mark_of(found.context.branch_id) == mark:
                 return found
     raise CommitOutcomeUnknown(
         f"transaction {txn_id} was begun neither on this lake itself nor on any of its branches: "
@@ -634,18 +638,19 @@ def _where_it_began(client: LakeClient, txn_id: str) -> LakeClient:
 def resume_transaction(
     client: LakeClient, executor: type[Executor[Frame]], txn_id: str
 ) -> Executor[Frame]:
-    """Continue a saved transaction of another process; see ``Lake.resume``."""
+    """Resume a saved transaction of another process; see ``Lake.resume``."""
     client = client.writing("resume")
     client.ensure_safe_store()
     outcome.check_id(txn_id)
-    with suppress(CommitOutcomeUnknown):  # then it was saved nowhere, or its branch has ended
+    # if raised, it was never saved, or its branch has ended: ``save.resume`` reports that
+    with suppress(CommitOutcomeUnknown):
         client = _where_it_began(client, txn_id)
     client.refuse_begun_before(txn_id)
     return executor(client, client.run(save.resume(client.context, txn_id, client.owner)))
 
 
 def abort_transaction(client: LakeClient, txn_id: str) -> None:
-    """Abort a transaction, also of another client; see ``Lake.abort``."""
+    """Abort a transaction of this or another client; see ``Lake.abort``."""
     client = client.writing("abort")
     outcome.check_id(txn_id)
     try:

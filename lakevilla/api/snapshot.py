@@ -34,23 +34,23 @@ from lakevilla.results import OperationResult
 
 __all__ = ["Snapshot", "TableVersion", "Verify", "once", "take_snapshot", "views", "views_of"]
 
-#: The comparison of data files with their hashes before they are read.
+#: A comparison of data files with their hashes before their rows are returned, on or off.
 Verify = Literal["off", "on"]
 
-#: Errors of one table: HEAD, and the objects in which it is stored, were read before.
+#: Errors that concern one table: HEAD and the objects that belong to it were read before.
 _WRONG_WITH_ONE = (
     TableNotFound,
     VersionNotFound,
     UnsupportedTableFeature,
     UnsupportedFormat,
     CorruptObject,
-    InvalidOperation,  # it was moved, or its catalog is not known here
+    InvalidOperation,  # the table was moved away, or this client does not know its catalog
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TableVersion(HtmlFields):
-    """A table's version in a snapshot, for use with any other reader.
+    """A table's version in a snapshot, for readers without LakeVilla.
 
     Attributes
     ----------
@@ -79,9 +79,9 @@ class TableVersion(HtmlFields):
 class Snapshot(Reads[Frame], Hinted):
     """The lake at one global version; a context manager or a plain object.
 
-    Without a version or time it shows the lake at the time of its first use, with everything
-    that other clients have committed by then. A snapshot of a given version has only those of
-    their commits that already had a place in the lake's order.
+    Without a version or time the snapshot shows the lake at the time of its first use, with all
+    foreign commits that are in the tables' logs by then. A snapshot of a given version has only
+    those foreign commits that had a place in the lake's order.
 
     Examples
     --------
@@ -131,7 +131,7 @@ class Snapshot(Reads[Frame], Hinted):
 
     @property
     def versions(self) -> dict[str, TableVersion]:
-        """For each table, the log version that shows the same state to any other reader.
+        """For each table, the log version that shows the same state to readers without LakeVilla.
 
         Tables that can't be opened or are not kept so far back are left out; reading one
         raises an error that says why.
@@ -213,7 +213,7 @@ class Snapshot(Reads[Frame], Hinted):
         >>> connection.sql("SELECT sku FROM goods WHERE qty > 1").fetchall()
         [('tea',)]
         """
-        from lakevilla.api.reading.attached import attach  # loads modules that few need
+        from lakevilla.api.reading.attached import attach  # imports modules that few callers need
 
         attach(self._executor, connection, tables, [] if tables else list(views(self._executor)))
 
@@ -236,23 +236,24 @@ def take_snapshot(
 
 @contextmanager
 def once(state: Snapshot[Frame]) -> Iterator[Snapshot[Frame]]:
-    """Enter a snapshot for one query, whose end is reported."""
+    """Enter a snapshot for one query, and report its end to the listener."""
     with state._executor.client.ending(state._executor.state):
         yield state
 
 
 def views(executor: Executor) -> dict[str, View]:
-    """Return all tables at a transaction's state of the lake, by the names that are shown.
+    """Return all tables in the state that a transaction reads, by their names in a listing.
 
-    An error of one table does not hide the other tables: that table is left out, and reported. But
-    an error of the store is raised, so that no caller takes an outage for a lake without the table.
+    A table with an error of its own is left out and reported, so that it does not hide the other
+    tables. But an error of the store is raised, so that callers don't take an outage for a missing
+    table.
     """
     state = executor.state_of_lake(whole=True)
     return {} if state is None else views_of(executor, executor.run(all_shown(state)))
 
 
 def views_of(executor: Executor, tables: Mapping[str, str]) -> dict[str, View]:
-    """Return these tables, given by name with their locations; see ``views``."""
+    """Return some tables, by name, given with their locations; errors are as in ``views``."""
     found = {}
     for name, view in executor.look_at_each(tables).items():
         if not isinstance(view, LakeVillaError):

@@ -1,4 +1,4 @@
-"""Tables as the lake describes them."""
+"""Tables of a lake, for users."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = ["Capabilities", "Table", "capabilities_of", "table_of"]
 
 @dataclass(frozen=True, slots=True)
 class Table(LiveRows, Hinted, Generic[Frame]):
-    """A table at one time; operations work on the table's state at the time of the call.
+    """A table's description at one time; verbs use the table's state at the time of their call.
 
     Attributes
     ----------
@@ -59,8 +59,8 @@ class Table(LiveRows, Hinted, Generic[Frame]):
     format : {"delta", "iceberg"}
         The format of the table.
     version : int or None
-        The log version with which any other reader sees the same state; None if no log version
-        equals it (a commit is not published yet).
+        The log version that shows this state to readers without LakeVilla; None if there is none
+        yet (a commit is not published).
     snapshot_id : int or None
         The Iceberg snapshot of this state; None for Delta, and before the first snapshot.
     schema : pyarrow.Schema
@@ -141,7 +141,7 @@ class Table(LiveRows, Hinted, Generic[Frame]):
 
     @property
     def _called(self) -> str:
-        """The table's name, and the ref at which it is seen."""
+        """The table's name, and the ref at which it is read."""
         return self.name + ("" if self._client is None else ref_of(self._client))
 
     def read(
@@ -156,9 +156,10 @@ class Table(LiveRows, Hinted, Generic[Frame]):
     ) -> Frame:
         """Return the table's present or past rows; a DataFrame on a lake with ``spark=``.
 
-        A past state is one of the table's own log, from before it was in the lake, too: its rows
-        and columns are those that any other reader gets at that version. For all tables of the lake
-        at one time, use ``lake.snapshot(version=...)``, whose versions are the lake's.
+        A past state is a version of the table's own log, also from before the table joined the
+        lake: its rows and columns are those that readers without LakeVilla get at that version. For
+        all tables of the lake at one time, use ``lake.snapshot(version=...)``, whose versions are
+        the lake's.
 
         Parameters
         ----------
@@ -204,7 +205,7 @@ class Table(LiveRows, Hinted, Generic[Frame]):
         timestamp: datetime | None,
         iceberg_ref: int | str | None = None,
     ) -> Executor[Frame]:
-        """Return an executor that reads the table's present state, or a past state of its own."""
+        """Return an executor that reads the table's present state, or a state of its own log."""
         own = own_version(self.name, version, timestamp, iceberg_ref)
         executor = self._reading("read")
         if own is not None:
@@ -220,8 +221,8 @@ class Table(LiveRows, Hinted, Generic[Frame]):
     ) -> pd.DataFrame:
         """Return the table's present rows as a DataFrame of pandas.
 
-        This works on a lake with ``spark=`` too: the rows are brought to the driver, and must fit
-        there.
+        This works on a lake with ``spark=`` too: the rows are read into the driver's memory, and
+        must fit there.
 
         Parameters
         ----------
@@ -285,8 +286,8 @@ class Table(LiveRows, Hinted, Generic[Frame]):
         constants or columns, by operators or by polars' is_in, is_between, is_null, is_nan and
         str.starts_with, also under AND, OR and NOT. Other filters see all rows.
 
-        This works on a lake with ``spark=`` too: the rows are brought to the driver, and must fit
-        there.
+        This works on a lake with ``spark=`` too: the rows are read into the driver's memory, and
+        must fit there.
 
         Parameters
         ----------
@@ -330,7 +331,7 @@ class Table(LiveRows, Hinted, Generic[Frame]):
         batches. It shows the state of this call, as long as the files are kept. ``Lake.attach``
         makes views of all tables.
 
-        This works on a lake with ``spark=`` too: the rows are brought to the driver, in batches.
+        This works on a lake with ``spark=`` too: the rows are read by the driver, in batches.
 
         Parameters
         ----------
@@ -352,7 +353,8 @@ class Table(LiveRows, Hinted, Generic[Frame]):
         >>> lake.table("stock").to_duckdb().filter("qty > 1").project("sku").fetchall()
         [('tea',)]
         """
-        from lakevilla.api.reading.attached import relation_of  # loads modules that few need
+        # imports modules that few callers need
+        from lakevilla.api.reading.attached import relation_of
 
         executor = self._reading("to_duckdb")
         return relation_of(executor, self.name, columns, where, params, connection)
@@ -370,7 +372,7 @@ class Table(LiveRows, Hinted, Generic[Frame]):
     def history(self, limit: int | None = None) -> list[TableHistoryEntry]:
         """Return the entries of the table's log, newest first, as far back as the log is kept.
 
-        Commits that are decided but not published yet are not included; ``lake.history()`` has
+        Commits that are decided but not published yet are not in the log; ``lake.history()`` has
         them.
 
         Parameters
@@ -384,9 +386,9 @@ class Table(LiveRows, Hinted, Generic[Frame]):
         """Return the versions of the table's own log that can still be read, newest first.
 
         Versions from before the table was in the lake are included. Commits that are decided and
-        not published yet are not. A Delta table takes one LIST; its old data files may be vacuumed
-        all the same, which only reading shows. An Iceberg table takes one GET per version, and
-        versions whose snapshots were expired are left out.
+        not published yet are not. A Delta table takes one LIST; data files of the versions may be
+        vacuumed, which only a read shows. An Iceberg table takes one GET per version, and versions
+        whose snapshots were expired are left out.
 
         Parameters
         ----------
@@ -442,15 +444,16 @@ class Table(LiveRows, Hinted, Generic[Frame]):
     ) -> OptimizeResult:
         """Combine small files, and rewrite those that have a deletion vector.
 
-        It gives way to every other transaction: reads don't conflict with it, writes are redone on
-        the new files, and files that other transactions change meanwhile stay unchanged.
+        Every other transaction has priority: reads don't conflict with this one, writes are redone
+        on the new files, and ``optimize`` leaves files alone that other transactions change
+        meanwhile.
 
         Parameters
         ----------
         where : str, optional
-            A predicate on partition columns; other partitions are left alone. For an Iceberg table,
+            A predicate on partition columns; other partitions stay unchanged. For an Iceberg table,
             a predicate on the columns that its partitions are made of: files that can have no such
-            row are left alone.
+            row stay unchanged.
         target_file_size_bytes : int, optional
             Default: the table's ``delta.targetFileSize``, else the setting.
         z_order_by : str or sequence of str
@@ -531,9 +534,9 @@ class Table(LiveRows, Hinted, Generic[Frame]):
             return client.run(program)
 
     def _reading(self, verb: str) -> Executor[Frame]:
-        """Begin a read of the lake's present state; its rows may be used when it is gone."""
+        """Begin a read of the lake's present state; its rows may outlive this object."""
         client = self._acting(verb)
-        assert self._executor is not None  # known with its lake
+        assert self._executor is not None  # ``table_of`` has set it
         return begin_transaction(client, self._executor, read_only=True)
 
     def _acting(self, verb: str) -> LakeClient:
@@ -547,7 +550,7 @@ class Table(LiveRows, Hinted, Generic[Frame]):
 
 
 def table_of(executor: Executor[Frame], name: str, view: View) -> Table[Frame]:
-    """Return the description of a table's state."""
+    """Return the description of a table in the state of a view."""
     client = executor.client
     layout = view.snapshot.layout
     return Table(

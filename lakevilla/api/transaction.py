@@ -1,4 +1,4 @@
-"""Transactions as their users see them."""
+"""Transactions, for users."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
 
     @property
     def result(self) -> CommitResult | None:
-        """The commit; None if there is none."""
+        """The result of the commit; None before the commit, or if nothing was committed."""
         return self._executor.result
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """The write operations so far."""
+        """The number of write operations so far."""
         return tuple(done.operation for done in self._executor.state.work.done)
 
     @property
@@ -130,14 +130,14 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         """Wait until it is this transaction's turn to write ``tables``; with Feature.CT.
 
         Call it before you read the data that you will write. Other transactions with Feature.CT
-        then can't change that data until the commit, so reading, computing and writing needs
-        one attempt. It places one ticket per table, all in one round. It does nothing without
-        Feature.CT, and does not hold up clients that don't queue.
+        then can't change that data until the commit, so reading, computing and writing needs one
+        attempt. It stores one ticket per table, all in one round. Without Feature.CT it does
+        nothing. Clients that don't queue are not delayed.
 
         Parameters
         ----------
         *tables : str
-            All tables that it is going to write.
+            All tables that the transaction is going to write.
 
         Raises
         ------
@@ -251,7 +251,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                 )
             if reuse_by is not None and not (partitions is None and where is None):
                 raise InvalidOperation(
-                    "reuse_by replaces all rows and keeps files by what they hold: leave where and "
+                    "reuse_by replaces all rows and keeps files without changes: leave where and "
                     "partitions out"
                 )
             location = executor.begin_write(table, "overwrite")
@@ -301,10 +301,10 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         table : str
             Its path below the root, a registered name, or its name in a catalog.
         assignments : Mapping
-            For each column, or field of a struct, SQL text or a value. A column with a dot in its
-            name is written in double quotes or backticks, if the name could be such a field, too.
+            For each column, or field of a struct, SQL text or a value. A column name with a dot is
+            written in double quotes or backticks if it could also mean such a field.
         where : str
-            A predicate; with ``spark=`` also a ``Column``, as in ``assignments``.
+            A predicate; with ``spark=`` also a ``Column`` of Spark, as in ``assignments``.
         params : Mapping, optional
             Values of ``:name`` in the SQL.
 
@@ -329,7 +329,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         table : str
             Its path below the root, a registered name, or its name in a catalog.
         where : str
-            A predicate; with ``spark=`` also a ``Column``, as in ``assignments``.
+            A predicate; with ``spark=`` also a ``Column`` of Spark.
         params : Mapping, optional
             Values of ``:name`` in the SQL.
 
@@ -423,14 +423,14 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         source : data
             Any data that ``append`` takes.
         on : str
-            A predicate over columns of both: ``"target.id = source.id"``.
+            A predicate over columns of the table and the source: ``"target.id = source.id"``.
         source_alias, target_alias : str
-            The names of the two in SQL.
+            The names of the source and of the table in SQL.
         params : Mapping, optional
             Values of ``:name`` in the SQL.
         schema_mode : {None, "merge"}
             ``"merge"`` adds columns that the clauses set and the table does not have, and fields
-            of the source's structs within those that they set.
+            that the source's structs have in addition, in columns that the clauses set.
 
         Raises
         ------
@@ -550,9 +550,9 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
     def rename_table(self, old: str, new: str) -> None:
         """Give a table another name in this lake; its directory and all files in it stay unchanged.
 
-        Other clients find the table where it is. From then on the old name leads nowhere, and no
-        table can be created under it while its path holds data. All versions of the table, older
-        ones too, are read by the new name. Other transactions on the table continue.
+        Clients without LakeVilla find the table at its path. From then on the old name names no
+        table, and no table can be created under it while its path has data. All versions of the
+        table, older ones too, are read by the new name. Other transactions on the table continue.
 
         Parameters
         ----------
@@ -590,21 +590,21 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         set_properties: Mapping[str, PropertyValue] | None = None,
         unset_properties: Sequence[str] = (),
     ) -> None:
-        """Change a table's schema, constraints or properties; later operations see this.
+        """Change a table's schema, constraints or properties; later operations see the change.
 
         Parameters
         ----------
         table : str
             Its path below the root, a registered name, or its name in a catalog.
         add_columns : pyarrow.Schema or Mapping, optional
-            A mapping is of names to types: pyarrow's, or text such as ``"decimal(18,2)"``,
+            A mapping has types by column name: pyarrow's, or text such as ``"decimal(18,2)"``,
             ``"timestamp_ntz"``, ``"array<int>"``, ``"struct<a:int,b:string>"``.
         drop_columns : sequence of str
             Columns to remove, by name.
         rename_columns : Mapping, optional
             New names by the old ones.
         change_types : pyarrow.Schema or Mapping, optional
-            Wider types by column, or by the dotted path of a field of a struct. Existing files
+            Wider types by column name, or by the dotted path of a field of a struct. Existing files
             stay, and are read as the wider type. Delta needs the property
             ``delta.enableTypeWidening``, and then readers that know the feature typeWidening.
         drop_not_null : sequence of str
@@ -645,7 +645,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
     # -- ending ------------------------------------------------------------------
 
     def save(self) -> None:
-        """Store the transaction as it is now, so that ``lake.resume`` can continue it elsewhere."""
+        """Store the transaction's present state, so that any client can ``lake.resume`` it."""
         self._executor.save()
 
     def commit(self) -> CommitResult:
@@ -660,5 +660,5 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         return self._executor.commit()
 
     def abort(self) -> None:
-        """Undo everything; does nothing after the end."""
+        """Undo everything; do nothing if the transaction has ended."""
         self._executor.abort()

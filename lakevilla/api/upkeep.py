@@ -1,4 +1,4 @@
-"""The upkeep of a lake, and the checks of what it holds."""
+"""The upkeep of a lake, and checks of its objects and files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 #: All tasks, in the order in which they are done.
 ALL_TASKS = tuple(TASKS)
 
-#: Other names of the verb here.
+#: Names under which users may look for ``maintain``.
 UPKEEP_ELSEWHERE = dict.fromkeys(
     ("maintenance", "compact", "housekeeping"), "lake.maintain() keeps the lake in shape"
 )
@@ -55,9 +55,9 @@ def maintain(
     budget_seconds: float | None,
     stops: Callable[[], bool],
 ) -> Report:
-    """Maintain the lake; ``stops`` is called between two pieces of work.
+    """Maintain the lake until ``stops`` returns True; it is called between two pieces of work.
 
-    None stands for all tasks. See ``Lake.maintain``.
+    If ``tasks`` is None, do all tasks. See ``Lake.maintain``.
     """
     client = client.main("maintain")
     chosen = _tasks(ALL_TASKS if tasks is None else tasks)
@@ -73,7 +73,7 @@ def maintain(
 
 
 def keep_ref(client: LakeClient, name: str) -> Report:
-    """Keep a ref from the clean-up of other clients, or make a clone whole; see ``Lake.keep``."""
+    """Protect a ref's files from other clients' clean-up; see ``Lake.keep``."""
     client = client.main("keep")
     check_ref("keep", name)
     with client.measured("keep"):
@@ -89,7 +89,7 @@ def recover(
     reset_head: int | None,
     force: bool,
 ) -> Report:
-    """Finish the work of dead clients, or put another HEAD in place; see ``Lake.recover``."""
+    """Finish the work of dead clients, or replace HEAD by another one; see ``Lake.recover``."""
     _check_recovery(rebuild_head, confirm_head, reset_head, force)
     client.main("recover")
     if rebuild_head or reset_head is not None:
@@ -141,7 +141,7 @@ def diagnose(client: LakeClient, *, adopt: bool, files: bool) -> Report:
 def verify_lake(
     client: LakeClient, tables: Sequence[str] | None, *, at: StateLike | None, sample: float
 ) -> Report:
-    """Compare the lake's objects with what is known of them; see ``Lake.verify``."""
+    """Compare the lake's objects with their known hashes and sizes; see ``Lake.verify``."""
     client.main("verify")
     patterns = check_patterns("tables", tables)
     share = _share(sample)
@@ -153,7 +153,7 @@ def verify_lake(
 
 
 def _no_lake(client: LakeClient) -> Report:
-    """Return the report on an empty root. Nothing is written there: it may be misspelt."""
+    """Return the report on an empty root; write nothing there, as the root may be misspelt."""
     message = f"{client.root} has no lake yet: the first transaction that writes makes one"
     return Report(True, (Finding("note", "empty", message),))
 
@@ -183,7 +183,7 @@ def _check_recovery(
     if is_reset and not (is_number and 0 <= reset_head < 10**20):  # type: ignore[operator]
         raise InvalidOperation(
             f"recover: reset_head must be the number of a HEAD, not {shown(reset_head)}: messages "
-            "name it as the replacement, and any number that is not kept is answered with those "
+            "call it the replacement, and the error for a number that is not kept lists those "
             "that are"
         )
 

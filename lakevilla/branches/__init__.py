@@ -1,1 +1,1 @@
-"""Refs: states of the lake that have a name and are kept (docs/design/0030-refs.md)."""
+"""Refs: named states of the lake, which are kept (docs/design/0030-refs.md)."""

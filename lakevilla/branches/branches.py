@@ -33,7 +33,7 @@ from lakevilla.sublogs.record import record_key
 
 # -------------------- branches
 #
-# Branches: the beginning, opening and end of one (docs/design/0031-branches.md).
+# The HEADs with which branches begin and end (docs/design/0031-branches.md).
 
 
 _MAX_RACES = 200
@@ -42,10 +42,10 @@ _MAX_RACES = 200
 def store_first_head(
     context: Context, now: Head, base: Base, ref: BaseRef, entry_id: str
 ) -> Program[None]:
-    """Store the HEAD with which a branch begins, before the lake's HEAD names the branch.
+    """Store the first HEAD of a branch, before the lake's HEAD names the branch.
 
-    If the first commit made it, a commit that stalls until the branch is deleted and swept would be
-    acknowledged, and lost.
+    If instead the first commit created it, a commit that stalls until the branch is deleted and gc
+    has swept its objects would create it again: the commit would be acknowledged, and lost.
     """
     epoch = BranchEpoch(base.epoch, base.name, entry_id, ref, separate_bases=bool(base.kept))
     first = first_head(now, epoch, base.tables, base.names, context.ids.nonce(), clones=base.clones)
@@ -53,9 +53,9 @@ def store_first_head(
 
 
 def store_again(context: Context, closed: Head, epoch: str) -> Program[None]:
-    """Store the HEAD with which a branch goes on in another epoch, unchanged since it was closed.
+    """Store the first HEAD of a branch's next epoch, with the state of the closed epoch unchanged.
 
-    The objects of earlier epochs that it names stay where they are.
+    The objects of earlier epochs that this HEAD names stay where they are.
     """
     before = closed.epoch
     assert before is not None, "the HEAD of a branch"
@@ -74,7 +74,7 @@ def store_again(context: Context, closed: Head, epoch: str) -> Program[None]:
 
 
 def put_first(epoch: str, first: Head) -> Program[None]:
-    """Store the HEAD of an epoch that no client knows yet. Raises ``StoreError``."""
+    """Store the first HEAD of an epoch, which no client knows yet. Raises ``StoreError``."""
     yield from store_leaves(first)
     stored = yield from at_home(epoch, put(HEAD_KEY, encode(first), ABSENT))
     if isinstance(stored, Unknown):
@@ -85,11 +85,11 @@ def put_first(epoch: str, first: Head) -> Program[None]:
 def close_as(
     context: Context, entry: RefEntry, held: HeldHead, why: Literal["deleted", "moved"]
 ) -> Program[bool]:
-    """Try once to close the HEAD of a branch, if it is still the one that was read.
+    """Try once to close the HEAD of a branch; False if that is not the HEAD that was read any more.
 
-    This is the first step of its end: nothing is committed there any more. If the branch was
-    removed from the lake's HEAD before, a commit could be acknowledged of which no client would
-    know that it must be kept.
+    This is the first step of the end of a branch or an epoch: after it, no transaction can commit
+    there. If the branch were removed from the lake's HEAD first, a commit could be acknowledged on
+    a branch that no client knows any more.
     """
     following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
     assert following.epoch is not None, "the HEAD of a branch"
@@ -99,10 +99,11 @@ def close_as(
 
 
 def was_made(entry: RefEntry) -> Program[bool]:
-    """Return whether a branch that its maker has no answer about was made, and is ended by now.
+    """Return whether a branch was created, and has ended, after its creator got no answer from the
+    store.
 
-    It is checked when the lake's HEAD has no such entry: only a client that saw the entry there
-    closes a branch.
+    The creator calls this if the lake's HEAD lacks the entry. If the branch's own HEAD is closed, a
+    client has seen the entry, because no other client closes a branch.
     """
     held = yield from at_home(entry.epoch, load_head())
     return held is not None and is_closed(held)
@@ -110,18 +111,18 @@ def was_made(entry: RefEntry) -> Program[bool]:
 
 # -------------------- entries
 #
-# The entry of a ref in HEAD: found, replaced, and finished where other clients were cut off.
+# The entry of a ref in HEAD: find it, replace it, and finish what interrupted clients have begun.
 
 
 T = TypeVar("T")
 
 
-#: The most epochs of a branch that stay in HEAD though the branch needs them for no file.
+#: The most epochs of a branch that HEAD keeps only for the outcomes of their transactions.
 MOST_RECENT = 256
 
 
 def replace(context: Context, held: HeldHead, new: Head) -> Program[bool]:
-    """Try once to replace HEAD; False, after a pause, if the race was lost, or may be."""
+    """Try once to replace HEAD; after a lost race, or without an answer, pause and return False."""
     outcome = yield from replace_head(held, new)
     if isinstance(outcome, Stored):
         context.remember(HeldHead(new, outcome.token))
@@ -132,29 +133,30 @@ def replace(context: Context, held: HeldHead, new: Head) -> Program[bool]:
 
 @dataclass(frozen=True, slots=True)
 class LeftAsIs(Generic[T]):
-    """The result of a step that leaves nothing to be replaced."""
+    """The result of a step that does not change HEAD."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Next(Generic[T]):
-    """The HEAD that must be stored, and the result once it is."""
+    """The HEAD that a step wants to store, and the step's result once it is stored."""
 
     head: Head
     value: T
 
 
-#: A step decides from a HEAD, and the ref's entry in it, what to do: nothing, or to store the HEAD
-#: that may follow.
+#: A step decides, from a HEAD and the ref's entry in it, whether to leave HEAD unchanged, or which
+#: HEAD to store next.
 Step = Callable[[HeldHead | None, RefEntry | None], Program[LeftAsIs[T] | Next[T]]]
 
 
 def until_replaced(context: Context, name: str, step: Step[T]) -> Program[T]:
-    """Change HEAD's entry of a ref: again on each newer HEAD until it is stored, or not needed.
+    """Run a step on the newest HEAD until the HEAD that it returns is stored, or it changes
+    nothing.
 
-    This is the one loop for all changes of an entry. After a lost answer the step runs again, and
-    finds out from the present entry whether its own replacement has made it.
+    All changes of refs' entries use this loop. If an answer of the store was lost, the step runs
+    again, and sees from the present entry whether its own replacement was stored.
     """
     for _ in range(_MAX_RACES):
         held = yield from context.head()
@@ -171,12 +173,12 @@ def until_replaced(context: Context, name: str, step: Step[T]) -> Program[T]:
 
 
 def following(context: Context, held: HeldHead) -> Head:
-    """Return the HEAD that comes after one, as yet without any change."""
+    """Return the HEAD that follows one, without changes so far."""
     return successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
 
 
 def find_ref(context: Context, name: str) -> Program[tuple[Head, RefEntry]]:
-    """Return a ref by its name, with the HEAD that has it. Raises ``RefNotFound``."""
+    """Return the entry of a ref, and the HEAD that has it. Raises ``RefNotFound``."""
     held = yield from context.head()
     head = None if held is None else held.head
     yield from load_refs(head, [name])
@@ -187,12 +189,14 @@ def find_ref(context: Context, name: str) -> Program[tuple[Head, RefEntry]]:
 
 
 def finish(context: Context, name: str, entry: RefEntry) -> Program[bool]:
-    """Finish with a branch that is closed and still named: the client that closed it may be dead.
+    """Finish the end, or the rebase, of a closed branch that HEAD still names: its client may be
+    dead.
 
-    Return False if HEAD was not replaced: another client has done it, or was faster.
+    Return False if HEAD was not replaced: another client has finished it, or won the race.
 
-    A branch that was deleted is removed from HEAD. A branch that is moved gets another epoch, with
-    all that it had: a rebase may find afterwards that it can't go on, and this always can.
+    A branch that was closed to be deleted is removed from HEAD. A branch that was closed to be
+    rebased gets a new epoch with its state unchanged: a rebase may fail because of conflicts, but
+    this always succeeds.
     """
     held = yield from context.head()
     context.refuse_foreign_root()
@@ -215,11 +219,12 @@ def finish(context: Context, name: str, entry: RefEntry) -> Program[bool]:
 def with_epoch(
     context: Context, entry: RefEntry, epoch: str, *, kept: Collection[str] = ()
 ) -> RefEntry:
-    """Return the entry of a branch that has another epoch from now on.
+    """Return the entry of a branch with a new epoch added.
 
-    Of the epochs before it has ``kept``, and those in which a client may yet search for a commit
-    whose answer was lost. If these are very many, only the newest: they are in HEAD, which each
-    commit of the lake replaces. Then such a client gets the answer that the outcome is not known.
+    Of the earlier epochs, the entry keeps ``kept``, and those in which a client may still search
+    for the outcome of its commit. Of the latter it keeps at most ``MOST_RECENT``, because the entry
+    is in HEAD, which each commit of the lake writes. For an older epoch, such a client gets
+    ``CommitOutcomeUnknown``.
     """
     now_ms = context.now_ms()
     closed_ms: Mapping[str, int] = {**entry.closed_ms, entry.epoch: now_ms}
@@ -236,16 +241,16 @@ def with_epoch(
 
 # -------------------- epochs before
 #
-# The outcome of a transaction that was begun in an epoch of a branch before its present one.
+# The outcome of a transaction that was begun in an earlier epoch of a branch.
 #
-# Nothing is committed there any more, so what such a HEAD and its pages show is final.
+# No transaction can commit in such an epoch, so its HEAD and its pages are final.
 
 
 def committed_before(context: Context, name: str, txn_id: str) -> Program[CommitResult | None]:
-    """Return the commit of a transaction in an older epoch of a branch. ``context`` is the lake's.
+    """Return the commit of a transaction in an earlier epoch of a branch; None if it has none.
 
-    It is searched for before the present epoch is, which would fence it, and say that it never
-    committed.
+    ``context`` is the lake's. Search the earlier epochs before the present one: there the id would
+    be fenced and reported as not committed.
     """
     _, entry = yield from find_ref(context, name)
     for epoch in reversed(entry.epochs[:-1]):
@@ -284,7 +289,7 @@ def _committed(context: Context, txn_id: str) -> Program[CommitResult | None]:
     try:
         held = yield from load_head()
     except CorruptObject:
-        return None  # as far as is known
+        return None  # not found, as far as this damaged HEAD shows
     if held is None:
         return None
     try:

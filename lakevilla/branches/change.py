@@ -1,4 +1,4 @@
-"""Ending a ref, and protecting one from that."""
+"""End a ref, and protect a ref from deletion."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from lakevilla.store.location import at_home
 from lakevilla.transaction.commit.together.join import with_merged
 from lakevilla.transaction.state.values import Merging
 
-#: The number of attempts to replace HEAD while other clients do so.
+#: The number of attempts to finish a branch while other clients replace HEAD.
 _MAX_RACES = 10
 
-#: The number of attempts to replace a branch's own HEAD while other clients do so.
+#: The number of attempts with a branch's own HEAD while other clients replace that.
 _MOST_CLOSED = 200
 
 
 def delete_ref(context: Context, name: str) -> Program[None]:
-    """Remove a ref from HEAD. From then on gc and vacuum may delete what it alone has held.
+    """Remove a ref from HEAD; gc and vacuum may then delete what only this ref has kept.
 
     Raises
     ------
     RefNotFound
     InvalidOperation
-        It is protected, or a clone of which a table names files that it keeps.
+        The ref is protected, or it is a clone that keeps files which one of its tables needs.
     """
     _, first = yield from find_ref(context, name)
     yield from refuse_older_head(context, f"delete_ref({name!r})", waits=False)
@@ -73,9 +73,9 @@ def _protected(name: str, entry: RefEntry) -> InvalidOperation:
 
 
 def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
-    """Finish branches that are closed: the client that deleted, or rebased, them was cut off.
+    """Finish the end or the rebase of closed branches, whose clients were interrupted.
 
-    The refs of the HEAD are cached as far as they are sound.
+    The refs in HEAD must be cached, except those in damaged leaves.
     """
     findings = []
     for name, entry in sorted(head.refs.cached().items()):
@@ -86,7 +86,8 @@ def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
             if (yield from finish(context, name, entry)):
                 break
         else:
-            continue  # other clients were faster; whoever opens the branch finishes it too
+            # other clients have won each race; the next client that opens the branch finishes it
+            continue
         if has_ended(held):
             message = f"branch {name!r} was deleted, and is removed from HEAD"
             findings.append(Finding("note", "ref_ended", message))
@@ -97,7 +98,8 @@ def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
 
 
 def delete_merged(context: Context, name: str, merged: Base) -> Program[bool]:
-    """End a branch as it was merged. One that has moved on, was rebased, or is protected stays.
+    """End a branch if it is still in its merged state; return False if it has new commits, was
+    rebased, or is protected.
 
     Raises ``RefNotFound``.
     """
@@ -107,9 +109,9 @@ def delete_merged(context: Context, name: str, merged: Base) -> Program[bool]:
 
 
 def note_merged(context: Context, merging: Merging) -> Program[None]:
-    """Note that a branch is merged, where the merge has changed no table.
+    """Record in HEAD that a branch is merged, after a merge that has changed no table.
 
-    It is not noted if its entry has changed since: then another client has merged it, or ended it.
+    Do nothing if the branch's entry has changed since: then another client has merged or ended it.
     """
 
     def noted(
@@ -123,7 +125,7 @@ def note_merged(context: Context, merging: Merging) -> Program[None]:
 
 
 def protect(context: Context, name: str, *, on: bool) -> Program[None]:
-    """Set whether a ref may be deleted. Raises ``RefNotFound``."""
+    """Set whether a ref is protected from deletion. Raises ``RefNotFound``."""
     _, first = yield from find_ref(context, name)
     entry = yield from _change(
         context, name, first, lambda entry: msgspec.structs.replace(entry, protected=on)
@@ -135,8 +137,8 @@ def protect(context: Context, name: str, *, on: bool) -> Program[None]:
 def protect_main(context: Context, *, on: bool) -> Program[None]:
     """Set whether the lake itself accepts only merges and upkeep.
 
-    It counts from the replacement of HEAD on that says so: a transaction that is open then fails at
-    its commit.
+    The replacement of HEAD that has the new policy decides: a transaction that is open then fails
+    at its commit.
     """
     policy = Policy("refuse" if on else "allow")
     held = yield from context.head()
@@ -157,7 +159,7 @@ def protect_main(context: Context, *, on: bool) -> Program[None]:
 
 
 def all_refs(context: Context) -> Program[dict[str, tuple[RefEntry, int]]]:
-    """Return the refs in HEAD, by name, and the global version that each has come to."""
+    """Return the refs in HEAD by name, each with the newest global version that it shows."""
     held = yield from context.head()
     if held is None:
         return {}
@@ -172,9 +174,10 @@ def all_refs(context: Context) -> Program[dict[str, tuple[RefEntry, int]]]:
 
 
 def _version_of(entry: RefEntry) -> Program[int | None]:
-    """Return the version that a ref shows; None for a deleted branch, which will leave HEAD.
+    """Return the newest version that a ref shows; None for a closed branch, which HEAD will lose.
 
-    A branch whose own HEAD is lost or damaged is listed, at its base: it can be deleted.
+    A branch whose own HEAD is lost or damaged is listed with its base's version, so that users can
+    delete it.
     """
     if entry.kind != "branch":
         return entry.base.sequence
@@ -185,7 +188,7 @@ def _version_of(entry: RefEntry) -> Program[int | None]:
 
 
 def _head_of(entry: RefEntry) -> Program[HeldHead | None]:
-    """Return the HEAD of a branch, closed or not; None where it is lost or damaged."""
+    """Return the HEAD of a branch, closed or not; None if it is lost or damaged."""
     try:
         return (yield from at_home(entry.epoch, load_head()))
     except CorruptObject:
@@ -198,11 +201,10 @@ def _change(
     first: RefEntry,
     changed: Callable[[RefEntry], RefEntry | None],
 ) -> Program[RefEntry | None]:
-    """Replace a ref's entry in HEAD, or remove it, again on each newer HEAD until it is stored.
+    """Replace a ref's entry in HEAD, or remove it; return the new entry.
 
-    This is done only while it is the very entry that was found ``first``: one that was made again
-    under its name is not the caller's, and after a lost answer it shows that the ref was removed.
-    The new entry is returned.
+    Only the ref with the id of ``first`` is changed. If HEAD has another ref, or none, under the
+    name, the caller's ref was deleted: after a lost answer of the store, perhaps by this very call.
     """
     is_again = False
 
@@ -225,8 +227,9 @@ def _change(
 
 # -------------------- the end of a branch
 #
-# A branch ends in two HEADs: its own is closed, then the lake's names it no more. A client that
-# protects it writes to the same two, in the other order (docs/design/0031-branches.md).
+# A branch ends in two HEADs: its own HEAD is closed, then the lake's HEAD loses its entry. A client
+# that protects the branch writes to both HEADs in the opposite order
+# (docs/design/0031-branches.md).
 
 _End = Literal["ended", "protected", "moved"]
 
@@ -234,18 +237,19 @@ _End = Literal["ended", "protected", "moved"]
 def _end_branch(
     context: Context, name: str, first: RefEntry, merged: Base | None = None
 ) -> Program[_End]:
-    """Close a branch, and remove its entry; return why it stays, if it does.
+    """Close a branch and remove its entry; return ``ended``, or the reason why it stays.
 
-    It stays if it is protected. With ``merged``, it also stays if that is not all of it: it has
-    moved on, or was rebased, since.
+    The branch stays if it is protected. With ``merged``, the state that was merged, it also stays
+    if it has new commits or was rebased since.
     """
     entry = first
     for _ in range(_MOST_CLOSED):
-        # Its own HEAD is read before its entry, and closed only as it was read: a client that
-        # protects the branch after the entry was read has to find it closed.
+        # Read the branch's own HEAD before its entry, and close that HEAD only if it is unchanged.
+        # A client that protects the branch changes the entry first and that HEAD afterwards, so it
+        # finds the HEAD closed, or its change makes the closing fail.
         held = yield from _head_of(entry)
         if held is not None and held.head.epoch is None:
-            held = None  # no client can commit on what is no branch's HEAD
+            held = None  # it is not a branch's HEAD, so no client can commit on it
         if merged is not None and _is_beyond(entry, held, merged):
             return "moved"
         found = yield from _removed(context, name, entry, held)
@@ -257,21 +261,22 @@ def _end_branch(
 
 
 def _is_beyond(entry: RefEntry, held: HeldHead | None, merged: Base) -> bool:
-    """Return whether a branch has more than what was merged of it."""
+    """Return whether a branch has changes that are not in its merged state."""
     if entry.epoch != merged.epoch:
-        return True  # its versions may be numbered as those of the epoch before
+        return True  # versions of different epochs can't be compared by number
     return held is not None and held.head.sequence != merged.sequence
 
 
 def _removed(
     context: Context, name: str, known: RefEntry, held: HeldHead | None
 ) -> Program[RefEntry | _End]:
-    """Try to close a branch's own HEAD as it was read, and to remove its entry.
+    """Try to close a branch's own HEAD, if it is unchanged, and to remove its entry.
 
-    The present entry is returned where that HEAD, or the epoch, is another one by now. A branch
-    that is closed is removed though its entry says that it is protected: the client that protects
-    it has not been told so yet, and finds it closed. Where a rebase was cut off, its HEAD takes no
-    commit either, and the entry alone decides: a client that finishes the rebase replaces it.
+    Return the present entry if that HEAD or the epoch has changed. A closed branch is removed even
+    if its entry says that it is protected: the client that protects it has not returned yet, and
+    will find the HEAD closed. If an interrupted rebase has closed that HEAD, no transaction can
+    commit there either, so it is enough to remove the entry: a client that finishes the rebase
+    would replace the entry, too.
     """
     is_closed = held is not None and has_ended(held)
     is_again = is_closed
@@ -282,7 +287,7 @@ def _removed(
         nonlocal is_closed, is_again
         if now is None or entry is None or entry.id != known.id:
             if is_again:
-                return LeftAsIs("ended")  # any client that finds a closed branch removes it
+                return LeftAsIs("ended")  # another client may remove a closed branch
             raise (yield from not_found(None if now is None else now.head, name))
         if entry.epoch != known.epoch:
             return LeftAsIs(entry)
@@ -292,30 +297,30 @@ def _removed(
             if not (yield from close_as(context, known, held, "deleted")):
                 return LeftAsIs(entry)
             is_closed = True
-        is_again = True  # of a HEAD that is lost the entry alone decides
+        is_again = True  # from here on, a missing entry means that the branch has ended
         return Next(with_refs(following(context, now), {name: None}), "ended")
 
     return (yield from until_replaced(context, name, step))
 
 
 def _replace_own_head(context: Context, name: str, first: RefEntry) -> Program[None]:
-    """Replace the HEAD of a branch that was protected by an equal one.
+    """Replace a protected branch's own HEAD by an equal one.
 
-    A client that has read the branch as not protected then can't close it any more.
+    A client that read the branch before it was protected can't close it any more then.
 
     Raises
     ------
     RefNotFound
-        A client has closed it.
+        Another client has closed the branch.
     CorruptObject
-        It was set back: to replace it would hide that. The entry says all the same that the branch
-        is protected.
+        The branch's HEAD was set back to an older one; replacing it would hide that. The branch's
+        entry is protected all the same.
     """
     entry = first
     for _ in range(_MOST_CLOSED):
         held = yield from _head_of(entry)
         if held is None or held.head.epoch is None:
-            return  # the entry alone decides of its end
+            return  # without a readable HEAD, the entry alone protects the branch
         if has_ended(held):
             yield from finish(context, name, entry)
             raise ended(name)
@@ -331,5 +336,5 @@ def _replace_own_head(context: Context, name: str, first: RefEntry) -> Program[N
         if entry.id != first.id:
             raise ended(name)
         if not entry.protected:
-            return  # another client has lifted it meanwhile
+            return  # another client has lifted the protection meanwhile
     raise StoreError(f"branch {name!r} was changed {_MOST_CLOSED} times in a row: try again")

@@ -52,28 +52,28 @@ from lakevilla.transaction.verbs.bring_in import bring_in
 
 # -------------------- copies
 #
-# Copies of what a state needs and its table has removed, in a directory that a ref owns.
+# Copies of the files that a state needs and its table has removed, in a directory of a ref.
 #
 # See docs/design/0037-upkeep.md.
 
 
-#: The length of the name that follows the prefix in Delta's path of a vector's file.
+#: The length of the encoded name that ends the path of a deletion vector's file in Delta's log.
 _VECTOR_NAME = 20
 
 
 def unsafe_objects(
     context: Context, location: str, snapshot: TableSnapshot
 ) -> Program[dict[str, int]]:
-    """Return what a state needs and the table has no longer: keys of objects, with their sizes.
+    """Return the objects that a state needs and its table has removed: their sizes, by key.
 
-    It is found in the log as it is known here, as a client that cleans up finds it. Such a client
-    leaves alone what is stored in a directory of branches.
+    The log decides, as for another client that cleans up. Objects in a branch's directory are not
+    returned, because such clients don't delete them.
     """
     return (yield from removed_since((yield from open_tail(context, location)), snapshot))
 
 
 def removed_since(tail: Tail, snapshot: TableSnapshot) -> Program[dict[str, int]]:
-    """Do the same as ``unsafe_objects``, by a log that was read."""
+    """Return the same as ``unsafe_objects``, by a log that was already read."""
     location = tail.location
     files = yield from snapshot.files()
     live: set[str] = set()
@@ -104,9 +104,9 @@ def _that_may_share(now: pa.Table, files: pa.Table) -> pa.Table:
 
 @dataclass
 class Copies:
-    """The places of a state's objects from now on: copies of what is ``unsafe``.
+    """The new places of a state's objects: those that are ``unsafe`` get copies.
 
-    Their names show the source, so a client that begins again finds what was copied before.
+    A copy's name is derived from its source, so a client that begins again finds earlier copies.
     """
 
     location: str
@@ -139,7 +139,7 @@ class Copies:
         return branch_directory(self.location, self.entry.epoch)[len(self.location) + 1 :]
 
     def _name(self, key: str) -> str:
-        """Name it as a writer on a branch would: gc knows it by that once the tag is deleted."""
+        """Name a copy like a new file of a branch: gc deletes it once the ref is deleted."""
         digest = blake3(key.encode()).digest(length=24)
         txn = uuid7(max(self.entry.created_ms, 0), int.from_bytes(digest[:10]) % 2**74)
         own = file_path("", txn, True, digest[16:].hex())
@@ -164,9 +164,9 @@ class Copies:
 
 
 def _naming(delete: DeleteFile, path: str) -> DeleteFile:
-    """Note the path by which an Iceberg file of positions names its data file.
+    """Note the path by which an Iceberg position delete file names its data file.
 
-    The copy of the data file has another path.
+    The delete file keeps naming that path, although the data file's copy has another one.
     """
     if delete.kind != "position":
         return delete
@@ -174,7 +174,7 @@ def _naming(delete: DeleteFile, path: str) -> DeleteFile:
 
 
 def store_copies(moved: Copies) -> Program[int]:
-    """Have the store copy what is not there yet. Raises ``VersionNotFound``."""
+    """Have the store copy the objects that have no copy yet. Raises ``VersionNotFound``."""
     if not moved.copies:
         return 0
     listed = yield from list_objects(branch_directory(moved.location, moved.entry.epoch))
@@ -187,7 +187,7 @@ def store_copies(moved: Copies) -> Program[int]:
 
 
 def _objects(location: str, files: list[DataFile]) -> dict[str, int]:
-    """Return the keys of all objects of which files consist."""
+    """Return the keys of all objects that belong to some files, with their sizes."""
     found: dict[str, int] = {}
     for file in files:
         found[file_key(location, file.path)] = file.size
@@ -208,24 +208,24 @@ def _is_owned(location: str, key: str) -> bool:
 
 # -------------------- ending
 #
-# Ending a clone, unless a table still needs what it keeps (docs/design/0039-clones.md).
+# End a clone, unless one of its tables needs files that it keeps (docs/design/0039-clones.md).
 
 
-#: The most tables that are named in the error of a clone that can't be ended.
+#: The most tables that the error for a clone that can't be ended names.
 _NAMED = 5
 
 
 def end_clone(context: Context, name: str, first: RefEntry) -> Program[None]:
     """Remove a clone from HEAD, and the entries of mounts that were dropped before any write.
 
-    This is safe because the very HEAD that is replaced shows which tables of it were written to:
-    a client that writes to one later finds no clone, and is in conflict.
+    This is safe because the HEAD that is replaced shows which of the clone's tables were written
+    to: a client that writes to another one later finds no clone, and has a conflict.
 
     Raises
     ------
     RefNotFound
     InvalidOperation
-        It is protected, or a table that was written to names files that it keeps.
+        The clone is protected, or one of its tables that was written to names files that it keeps.
     """
     is_again = False
 
@@ -233,7 +233,8 @@ def end_clone(context: Context, name: str, first: RefEntry) -> Program[None]:
         nonlocal is_again
         if held is None or entry is None or entry.id != first.id:
             if is_again:
-                return LeftAsIs(None)  # an answer was lost, or another client has ended it
+                # the store's answer was lost, or another client has ended the clone
+                return LeftAsIs(None)
             raise (yield from not_found(None if held is None else held.head, name))
         is_again = True
         if entry.protected:
@@ -252,7 +253,7 @@ def end_clone(context: Context, name: str, first: RefEntry) -> Program[None]:
 
 
 def tables_of(head: Head, name: str) -> Program[dict[str, TableState]]:
-    """Return the tables of HEAD itself at and below the place of a clone, dropped ones too."""
+    """Return HEAD's own tables at and below the place of a clone, dropped ones included."""
     yield from load_tables(head, [name])
     yield from load_tables_below(head, f"{name}/")
     return {
@@ -261,7 +262,7 @@ def tables_of(head: Head, name: str) -> Program[dict[str, TableState]]:
 
 
 def files_elsewhere(context: Context, head: Head, location: str) -> Program[set[str]]:
-    """Return the objects outside of its directory that a table needs, by HEAD and its log."""
+    """Return the objects outside of a table's directory that it needs, by HEAD and its log."""
     tail = yield from refresh(context, location)
     view = yield from build_view(context, head, location, tail)
     needed = yield from context.formats.of(view.snapshot).objects_of(view.snapshot)
@@ -271,7 +272,7 @@ def files_elsewhere(context: Context, head: Head, location: str) -> Program[set[
 def _refuse_needed(
     context: Context, head: Head, name: str, states: dict[str, TableState]
 ) -> Program[None]:
-    """Refuse to end a clone of which tables name files that it keeps."""
+    """Refuse to end a clone while one of its tables names files that the clone keeps."""
     live = sorted(location for location, state in states.items() if not state.dropped)
     found = yield from parallel([_needs_it(context, head, location) for location in live])
     needing = [location for location, needs in zip(live, found, strict=True) if needs]
@@ -290,36 +291,35 @@ def _needs_it(context: Context, head: Head, location: str) -> Program[bool]:
         return False
     if not head.tables[location].pending:
         return True
-    # Its log may name what was removed by a commit that is not published: then other
-    # readers of the log still need it.
+    # Pending commits may have removed these files, but the log still names them for readers of the
+    # log: publish first.
     yield from publish_table(context, head, location)
     return bool((yield from files_elsewhere(context, head, location)))
 
 
 def _was_never_made(state: TableState) -> bool:
-    """Return whether it only marks a table as not shown: there is no log, and none will be."""
+    """Return whether the entry only hides a clone's table that was dropped before any write."""
     return state.dropped and state.published < 0 and not state.pending
 
 
 # -------------------- keeping
 #
-# Giving the tables of a clone files of their own (docs/design/0039-clones.md).
+# Give the tables of a clone copies of the files that they name (docs/design/0039-clones.md).
 #
-# Each table gets them in a transaction of its own, which moves rows: a client that is cut off
-# begins again where it was.
+# Each table gets its copies in a separate transaction, which changes no rows: an interrupted client
+# goes on with the next table.
 
 
-#: The most tries with a table that other clients write.
+#: The most attempts with one table while other clients write it.
 _TRIES = 20
 
 
 def keep_clone(
     context: Context, name: str, first: RefEntry, *, all_tables: bool = False
 ) -> Program[Report]:
-    """Copy the files of the source that tables of a clone name, so that it may end.
+    """Copy the source's files that tables of a clone name, so that the clone may end.
 
-    These are the tables that were written to; with ``all_tables`` also those that it only shows
-    yet.
+    This is done for the tables that were written to; with ``all_tables``, also for the others.
 
     Raises
     ------
@@ -332,7 +332,7 @@ def keep_clone(
         except StoreError:
             raise
         except TableNotFound:
-            continue  # it was dropped meanwhile
+            continue  # the table was dropped meanwhile
         except LakeVillaError as error:
             message = f"table {location} can't be kept: {error.message}"
             findings.append(Finding("warning", "ref_lost", message, table=location))
@@ -364,7 +364,7 @@ def _head_with(context: Context, name: str, first: RefEntry) -> Program[Head]:
 
 
 def _own(context: Context, location: str) -> Program[int]:
-    """Copy the files of one table into it; return how many."""
+    """Copy all files that one table names elsewhere into its directory; return their number."""
     for attempt in range(_TRIES):
         options = Options(Feature.R | Feature.I)
         state = TransactionState(context, context.new_txn_id(), options, through_head=True)

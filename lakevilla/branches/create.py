@@ -1,4 +1,4 @@
-"""Making a ref: its base is stored, and the next replacement of HEAD names it."""
+"""Make a ref: store its base, and replace HEAD by one that names the ref."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ from lakevilla.store.location import at_home
 
 _MAX_RACES = 200
 
-#: The state of which a ref is made: the lake now, a version, a time (milliseconds), or another
-#: ref's name.
+#: The state of which a ref is made, as a kind and its value: a version, a time (milliseconds), or a
+#: ref's name; None for the lake now.
 At = tuple[str, int | str] | None
 
 
@@ -67,10 +67,11 @@ def create_ref(
     created_by: str,
     source: str = "",
 ) -> Program[RefEntry]:
-    """Make a ref of a state of the lake; a clone is of what is at ``source`` and below it.
+    """Make a ref of a state of the lake; a clone shows the tables at and below ``source``.
 
-    Its base names only what the HEAD that is replaced holds, or what no vacuum may delete
-    (``refs.states``); so a client that deletes has seen the ref, or moved HEAD before it was made.
+    The ref's base names only files that are live in the HEAD that is replaced, or that no vacuum
+    may delete (``branches.states``). So a client that deletes files has seen the ref, or has
+    replaced HEAD before the ref was made.
 
     Raises
     ------
@@ -95,14 +96,14 @@ def create_ref(
             held = yield from context.make_head()
         context.refuse_foreign_root()
         head = held.head
-        # Load all of them: the base has the clones among them, as the lake shows them.
+        # Load all refs, because the base records the lake's clones.
         yield from load_refs(head)
         known = head.refs.get(name)
         if known is not None and known.id in tried:
-            return known  # an answer was lost
+            return known  # the ref was made, and the store's answer lost
         for entry in tried.values():
             if kind == "branch" and (yield from was_made(entry)):
-                return entry  # and it has been deleted since
+                return entry  # the branch was made, and another client has deleted it since
         if known is not None and known.kind == "branch" and (yield from _is_over(known)):
             yield from finish(context, name, known)
             continue
@@ -130,7 +131,7 @@ def create_ref(
 
 
 def _refuse_mount(head: Head, source: str, to: str, *, is_first: bool) -> Program[None]:
-    """Refuse a place for a clone, by HEAD, and once by what is stored there."""
+    """Refuse a place for a clone, by HEAD, and at the first attempt by the objects stored there."""
     yield from refuse_place(head, source, to)
     reason = (yield from found_there(to, head)) if is_first else None
     if reason is not None:
@@ -138,7 +139,7 @@ def _refuse_mount(head: Head, source: str, to: str, *, is_first: bool) -> Progra
 
 
 def _check_asked(name: str, at: At, absorb: Sequence[str] | None, source: str) -> None:
-    """Refuse a request that no lake can fulfil. Raises ``InvalidOperation``."""
+    """Refuse a request that is invalid for every lake. Raises ``InvalidOperation``."""
     if source:
         refuse_outside(name)
     check_name(name)
@@ -152,7 +153,7 @@ def _check_asked(name: str, at: At, absorb: Sequence[str] | None, source: str) -
 def _narrowed(
     context: Context, head: Head, base: Base, tables: Sequence[str] | None, source: str
 ) -> Program[Base]:
-    """Return the part of a state that a ref shows."""
+    """Return the part of a base that the ref shows."""
     if source:
         return (yield from below_source(head, base, source))
     if tables is not None:
@@ -163,7 +164,7 @@ def _narrowed(
 
 
 def _stored(context: Context, head: Head, base: Base, made: int) -> Program[RefEntry]:
-    """Store the base of a ref, and with it a branch's first HEAD; return the entry of the ref."""
+    """Store the base of a ref, and for a branch its first HEAD; return the ref's entry."""
     entry_id = f"{made}-{context.ids.nonce()[:16]}"
     epoch = new_epoch(made, context.ids.nonce()) if base.kind == "branch" else ""
     base = msgspec.structs.replace(base, epoch=epoch)
@@ -178,14 +179,14 @@ def _stored(context: Context, head: Head, base: Base, made: int) -> Program[RefE
 
 
 def open_ref(context: Context, name: str) -> Program[Frozen | Branch]:
-    """Return the lake as a tag keeps it, a branch as it is, or as it was (``etl@57``).
+    """Return the state that a ref keeps, a branch, or an older version of a branch (``etl@57``).
 
     Raises
     ------
     RefNotFound
     VersionNotFound
     CorruptObject
-        An object by which it is kept is damaged, or missing.
+        An object that keeps the state is damaged, or missing.
     """
     plain, version = parsed(name)
     for _ in range(_MAX_RACES):
@@ -211,7 +212,7 @@ def _is_over(entry: RefEntry) -> Program[bool]:
 
 
 def _tell_empty(context: Context, kind: RefKind, name: str) -> None:
-    """Report a ref without any table: mostly its maker has thought that the lake had some."""
+    """Report a ref without any table: its user has probably expected the lake to have some."""
     context.notify(
         Event(
             "left_out",
@@ -233,11 +234,11 @@ def _next(
     absorb: Sequence[str] | None,
     source: str,
 ) -> Program[Head]:
-    """Return the HEAD that follows, as far as its tables go."""
+    """Return the HEAD that is to follow, without the ref's entry yet."""
     if at is not None:
         return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
     new = yield from with_logs(context, head, tables, absorb, below=source or None)
-    # The base names the leaves of this HEAD, and is stored before it.
+    # The base names the new HEAD's leaves, so they are stored before it.
     yield from store_leaves(new)
     return new
 
@@ -245,14 +246,14 @@ def _next(
 def _shown(
     head: Head, new: Head, at: At, tables: Sequence[str] | None, source: str
 ) -> Program[dict[str, Any]]:
-    """Return the fields of a ref's entry that say what it has of its base."""
+    """Return the fields of a ref's entry that say which part of its base it shows."""
     if source:
         return {"source": source, "since": new.sequence}
     return {"only": (yield from _only(head, at)) if tables is None else tuple(tables)}
 
 
 def _only(head: Head, at: At) -> Program[tuple[str, ...]]:
-    """Return the patterns of the tables of a ref that is made of another one."""
+    """Return the patterns of tables that a new ref inherits from the ref of which it is made."""
     match at:
         case ("ref", str(other)):
             plain, _ = parsed(other)

@@ -1,4 +1,4 @@
-"""Keep the states of which tags and branches are made."""
+"""Protect the files of tags and branches from the clean-up of other clients."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from lakevilla.store.effects import Program
 
 # -------------------- keep
 #
-# Keeping a ref from the clean-up of other clients (docs/design/0037-upkeep.md).
+# Protect a ref's files from the clean-up of other clients (docs/design/0037-upkeep.md).
 #
-# The store copies what the table itself has removed since from its state into a
-# directory that the ref owns, and the state is stored separate from the table's log. Files that the
-# table still has stay where they are: no client deletes those.
+# The store copies the files that a table has removed since the ref's state into a directory that
+# the ref owns, and the state is stored separately from the table's log. Files that the table still
+# has stay where they are, because no client deletes them.
 
 
 _MAX_RACES = 200
 
 
 def keep(context: Context, name: str, owner: str = "") -> Program[Report]:
-    """Make sure that a ref can be read, no matter what other clients clean up from now on.
+    """Make sure that a ref can be read whatever other clients clean up.
 
-    For a clone, make sure that the tables which were written to need nothing of their source.
+    For a clone, make sure that the tables that were written to need no file of their source.
 
-    What its tables remove later is not known here: then it must be called again.
+    Files that the tables remove later are not protected: then it must be called again.
 
     Raises
     ------
     RefNotFound
     InvalidOperation
-        It is a branch on which idempotency keys wait to be merged.
+        The ref is a branch with committed idempotency keys that are not merged yet.
     """
     _, first = yield from find_ref(context, name)
     yield from refuse_in_doubt(context, f"keep({name!r})")
@@ -71,14 +71,15 @@ def keep(context: Context, name: str, owner: str = "") -> Program[Report]:
         )
         if new is None:
             return found.report
-        entry = new  # another client has kept it meanwhile: little is left
+        # another client has changed the base meanwhile, so most files are copied already
+        entry = new
     raise StoreError(f"keep: tag {name!r} was changed by other clients {_MAX_RACES} times in a row")
 
 
 def _with_epoch(context: Context, name: str, first: RefEntry) -> Program[RefEntry]:
-    """Return the entry with a directory of its own: HEAD names the owner before anything is stored.
+    """Give a ref a directory of its own in HEAD, before anything is stored there; return its entry.
 
-    If files were stored there first, gc might consider them the remains of a dead client.
+    If files were stored first, gc might take them for the remains of a dead client.
     """
 
     def owned(
@@ -98,7 +99,7 @@ def _with_epoch(context: Context, name: str, first: RefEntry) -> Program[RefEntr
 def _the_same(
     name: str, first: RefEntry, held: HeldHead | None, entry: RefEntry | None
 ) -> Program[tuple[HeldHead, RefEntry]]:
-    """Return the very ref that was found first, as it is now. Raises ``RefNotFound``."""
+    """Return the present entry of a ref that was found before. Raises ``RefNotFound``."""
     if held is None or entry is None:
         raise (yield from not_found(None if held is None else held.head, name))
     if entry.id != first.id:
@@ -107,9 +108,10 @@ def _the_same(
 
 
 def _stored(context: Context, name: str, known: RefEntry, base: Base) -> Program[RefEntry | None]:
-    """Have HEAD name the new base in the place of the one from which it was made.
+    """Replace the base of a ref in HEAD by a new one that was made from it.
 
-    None once it does; the present entry if another client has changed the base meanwhile.
+    Return None if that is done, or the present entry if another client has changed the base
+    meanwhile.
     """
     tried: set[str] = set()
 
@@ -118,7 +120,7 @@ def _stored(context: Context, name: str, known: RefEntry, base: Base) -> Program
     ) -> Program[LeftAsIs[RefEntry | None] | Next[RefEntry | None]]:
         held, entry = yield from _the_same(name, known, held, entry)
         if entry.base.hash in tried:
-            return LeftAsIs(None)  # it was stored, and the answer lost
+            return LeftAsIs(None)  # the base was stored in HEAD, and the store's answer lost
         if entry.base != known.base:
             return LeftAsIs(entry)
         new = following(context, held)
@@ -133,19 +135,19 @@ def _stored(context: Context, name: str, known: RefEntry, base: Base) -> Program
 
 # -------------------- keep branch
 #
-# Keeping a branch: its next epoch is based on copies (docs/design/0037-upkeep.md).
+# Keep a branch: its next epoch is based on copies (docs/design/0037-upkeep.md).
 #
-# A branch has commits that name the files of its base. So its next epoch has both again: its base,
-# kept separate, and what was done on the branch, with the copies in the place of what was
-# copied.
+# Commits of a branch name files of its base. So the next epoch gets a base that is kept separately
+# from the tables' logs, and one commit with the changes made on the branch; both name the copies
+# instead of the copied files.
 
 
-#: The parts of a branch on which its copies depend.
+#: The branch's bases and its epoch: copies are valid for these only.
 _Mark = tuple[tuple[BaseRef, ...], str]
 
 
 def keep_branch(context: Context, name: str, first: RefEntry, owner: str) -> Program[Report]:
-    """Keep a branch as ``refs.keep.keep`` does; its older versions can't be read afterwards."""
+    """Keep a branch as ``branches.keep.keep`` does; its older versions can't be read afterwards."""
     ready: dict[_Mark, KeptTables] = {}
 
     def attempt(held: HeldHead, branch: Branch, tried: set[str]) -> Program[Came | None]:
@@ -159,7 +161,8 @@ def keep_branch(context: Context, name: str, first: RefEntry, owner: str) -> Pro
             ready[mark] = yield from keep_tables(context, since, entry, present)
             if ready[mark].kept == since.kept:
                 return entry, branch.held.head.sequence
-            # Copies take long: a client closes the branch only if it has read both just before.
+            # Copying takes long. Read HEAD and the branch again, because the branch must be closed
+            # soon after both are read.
             return None
         found = ready[mark]
         base = yield from parted(msgspec.structs.replace(since, kept=found.kept))
@@ -180,7 +183,7 @@ def _refuse_other(name: str, entry: RefEntry) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Copied(SeenBase):
-    """The state that a branch shows, with copies in the place of the files that were copied."""
+    """The present state of a branch, with the copies in place of the copied files."""
 
     copies: Mapping[str, Copies]
 
@@ -198,12 +201,12 @@ class _Copied(SeenBase):
 
 # -------------------- kept tables
 #
-# The tables of a ref that are kept separate: files are copied, and states stored.
+# The tables of a ref that are kept separately from their logs: files are copied, states stored.
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTables:
-    """All that a base keeps separate, the copies just made, and the findings to report."""
+    """The tables that a base keeps separately, the copies just made, and the findings to report."""
 
     kept: dict[str, KeptTable]
     copies: Mapping[str, Copies]
@@ -217,9 +220,9 @@ class KeptTables:
 def keep_tables(
     context: Context, base: Base, entry: RefEntry, also_shown: Base | None = None
 ) -> Program[KeptTables]:
-    """Keep each table of a base separate that must be.
+    """Keep the tables of a base that have changed since, separately from their logs.
 
-    ``also_shown``: a further state of these tables that the ref shows. Its files are copied, too.
+    ``also_shown``: a second state of these tables that the ref shows, whose files are copied, too.
     """
     yield from load_base_tables(base)
     kept = dict(base.kept)
@@ -253,7 +256,7 @@ def keep_tables(
 def _kept_table(
     context: Context, base: Base, entry: RefEntry, location: str, also_shown: Base | None
 ) -> Program[tuple[KeptTable, Copies, int] | None]:
-    """Keep one table, if it must be kept separate, or has lost more files since; else None."""
+    """Keep one table separately if it has changed since, or has removed more files; else None."""
     view = yield from frozen_view(context, base, location)
     snapshots = [view.snapshot]
     if also_shown is not None:

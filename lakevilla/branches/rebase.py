@@ -1,4 +1,4 @@
-"""Rebase a branch: find tables that moved, and begin its next epoch."""
+"""Rebase a branch: begin its next epoch on another base."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ from lakevilla.transaction.verbs.idempotency import keys_waiting
 
 # -------------------- rebase
 #
-# Rebasing a branch: it goes on from the lake as it is now (docs/design/0034-rebase.md).
+# Rebase a branch onto the present state of the lake (docs/design/0034-rebase.md).
 #
-# The branch gets another epoch. Its new HEAD has the lake's tables, with what was done on the
-# branch since it was made, or last merged, applied to them. The epoch before is closed first; the
-# replacement of the lake's HEAD that names the new epoch decides it.
+# The branch gets a new epoch. The HEAD of the epoch has the lake's tables, and on top of them the
+# changes made on the branch since it was made, or last merged. The old epoch is closed first; the
+# replacement of the lake's HEAD that names the new epoch decides the rebase.
 
 
 def rebase_branch(context: Context, name: str, wanted: Wanted) -> Program[tuple[RefEntry, int]]:
-    """Let a branch go on from the lake as it is now; return its entry and its new version.
+    """Rebase a branch onto the present state of the lake; return its entry and its new version.
 
     Raises
     ------
     MergeConflict
-        The lake has changed the same since. The branch is unchanged.
+        The lake and the branch have changed the same data. The branch is unchanged.
     RefNotFound
     InvalidOperation
-        It is a tag, or protected.
+        The ref is a tag, or protected.
     """
 
     def attempt(held: HeldHead, branch: Branch, tried: set[str]) -> Program[Came | None]:
@@ -88,7 +88,7 @@ def _refuse_protected(name: str, entry: RefEntry) -> None:
 def _attempt(
     context: Context, held: HeldHead, branch: Branch, wanted: Wanted, tried: set[str]
 ) -> Program[Came | None]:
-    """Try once, on one HEAD of the lake and one of the branch; None if either has moved on."""
+    """Try once, on one HEAD of the lake and one of the branch; None if either was replaced."""
     name, entry = branch.name, branch.entry
     bases = yield from parallel([load_base(ref) for ref in entry.bases])
     before, since = bases[0], bases[-1]
@@ -96,37 +96,37 @@ def _attempt(
     yield from load_refs(held.head)
     only = yield from those_that_fit(held.head, entry.only)
     following = yield from with_logs(context, held.head, only)
-    # The base names the leaves of this HEAD, and is stored before it.
+    # The base names the new HEAD's leaves, so they are stored before it.
     yield from store_leaves(following)
     base = now(following, name, "branch")
     if only is not None:
         base = yield from chosen(base, only)
     if not _has_to(context, branch) and (yield from same_tables(before, base)):
-        return entry, branch.held.head.sequence  # it is based on that state already
+        return entry, branch.held.head.sequence  # the branch is already based on that state
     present = yield from frozen_now(branch)
     states = SeenBase(since, context), SeenBase(present, context)
     return (yield from go_on(context, held, branch, following, base, states, wanted, tried))
 
 
 def _has_to(context: Context, branch: Branch) -> bool:
-    """Return whether it needs another epoch, though it may be based on the lake's newest state."""
+    """Return whether the branch needs another epoch even if its base is the newest state."""
     was_merged = branch.entry.synced is not None
     return has_moved(branch.held) or was_merged or branch.held.head.root != context.root
 
 
 # -------------------- next epoch
 #
-# A branch's next epoch: it is based on another base, with what was done on the branch.
+# The next epoch of a branch: another base, and on top of it the changes made on the branch.
 #
-# The epoch before is closed first; the replacement of the lake's HEAD that names the new epoch
-# decides it (docs/design/0034-rebase.md).
+# The old epoch is closed first; the replacement of the lake's HEAD that names the new epoch decides
+# (docs/design/0034-rebase.md).
 
 
 _MAX_RACES = 200
 
-#: The entry of a branch, and the version that it has come to.
+#: The entry of a branch, and the branch's newest version.
 Came = tuple[RefEntry, int]
-#: One try, on one HEAD of the lake and one of the branch; None to read both again.
+#: An attempt, on one HEAD of the lake and one of the branch; None if both must be read again.
 Attempt = Callable[[HeldHead, Branch, set[str]], Program[Came | None]]
 
 
@@ -138,10 +138,11 @@ def until_it_has(
     refuse_other: Callable[[str, RefEntry], None],
     first: str | None = None,
 ) -> Program[Came]:
-    """Try to give a branch another epoch until one try has ended.
+    """Repeat ``attempt`` until it gives the branch another epoch, or finds that none is needed.
 
-    ``first``: the id of the branch that is meant; the first that is found if not given. An attempt
-    notes the epochs that it makes, so that one whose answer was lost is known again.
+    ``first``: the branch's id; if not given, the id that the first try finds. An attempt adds the
+    epochs that it makes to its third argument, so that the next try recognises an epoch whose
+    replacement of HEAD was stored although the answer was lost.
 
     Raises
     ------
@@ -163,7 +164,8 @@ def until_it_has(
         refuse_other(name, entry)
         branch = Branch(name, entry, (yield from load_branch(name, entry)))
         if tried.intersection(entry.epochs):
-            return entry, branch.held.head.sequence  # an answer was lost
+            # an earlier try was stored, and the store's answer lost
+            return entry, branch.held.head.sequence
         if has_ended(branch.held):
             yield from finish(context, name, entry)
             raise ended(name)
@@ -172,7 +174,8 @@ def until_it_has(
         except RefNotFound:
             raise
         except LakeVillaError:
-            # It was closed already, by an attempt that has lost its race, or by another client.
+            # An earlier try that lost a race, or another client, has closed the branch before:
+            # finish that.
             if has_moved(branch.held):
                 yield from finish(context, name, entry)
             raise
@@ -192,9 +195,10 @@ def go_on(
     wanted: Wanted,
     tried: set[str],
 ) -> Program[Came | None]:
-    """Try once to make the epoch based on ``base``, with what was done between the two states.
+    """Try once to begin an epoch based on ``base``, with the changes between the two ``states``.
 
-    ``following`` is the HEAD that must name it. None if the branch, or the lake, has moved on.
+    ``following`` is the lake's HEAD that shall name the epoch. None if the HEAD of the branch or of
+    the lake was replaced meanwhile.
     """
     name, entry = branch.name, branch.entry
     made = following.replacement
@@ -202,7 +206,7 @@ def go_on(
     yield from store_leaves_of([base.tables, base.names], made)
     ref, body = seal_base(base, made)
     if base.kept:
-        yield from store_base(ref, body)  # it shows clients where the tables are stored
+        yield from store_base(ref, body)  # clients find the places of the tables in it
     moved = yield from moved_to(context, entry, base, ref, *states, wanted)
     stores = [put_first(base.epoch, moved.head), *moved.uploads]
     yield from parallel(stores if base.kept else [store_base(ref, body), *stores])
@@ -217,9 +221,10 @@ def go_on(
 
 
 def refuse_keys(branch: Branch, since: Base, verb: str) -> Program[None]:
-    """Refuse while idempotency keys wait to be merged: a merge finds those of one epoch alone.
+    """Refuse a branch with idempotency keys that are not merged: a merge finds only one epoch's
+    keys.
 
-    None is added meanwhile: the epoch is closed under ``Match``.
+    No key is added meanwhile, because the epoch's HEAD is closed only if it is unchanged.
     """
     waiting = yield from keys_waiting(branch, since)
     if waiting:
@@ -230,10 +235,10 @@ def refuse_keys(branch: Branch, since: Base, verb: str) -> Program[None]:
 
 
 def _is_closed(context: Context, branch: Branch) -> Program[bool]:
-    """Close the epoch that must end; return whether nothing was committed in it since.
+    """Close the old epoch; return False if its HEAD was replaced since it was read.
 
-    This is done before the next epoch counts: else a commit could be acknowledged that is not in
-    it.
+    This is done before HEAD names the next epoch: otherwise a commit could be acknowledged in the
+    old epoch that the next one lacks.
     """
     if has_moved(branch.held):
         return True
@@ -242,18 +247,18 @@ def _is_closed(context: Context, branch: Branch) -> Program[bool]:
 
 # -------------------- moved
 #
-# The HEAD of a branch's next epoch: a state of the lake, and what was done on the branch.
+# The HEAD of a branch's next epoch: a state of the lake, and the changes made on the branch.
 
 
-#: The token of a HEAD that is not stored yet: nothing is ever replaced by it.
+#: The token of a HEAD that is not stored yet, so it can't replace anything.
 _NONE = Token(None)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The request for a rebase: ``keys`` by location, and the choice in a conflict.
+    """The request for a rebase: ``keys`` by location, and the rule for conflicts.
 
-    ``verb``: its name in the history of a table.
+    ``verb``: the operation's name in the history of a table.
     """
 
     keys: Mapping[str, tuple[str, ...]]
@@ -264,9 +269,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A HEAD that must be stored, and with it what ``uploads`` store.
+    """A HEAD that must be stored, and the programs that store the objects which it names.
 
-    ``epochs``: the epochs before whose files it names.
+    ``epochs``: the earlier epochs whose files it names.
     """
 
     head: Head
@@ -283,15 +288,16 @@ def moved_to(
     until: AtBase,
     wanted: Wanted,
 ) -> Program[Moved]:
-    """Apply what was done on a branch from ``since`` to ``until`` to the state that ``base`` has.
+    """Apply to ``base`` the changes made on a branch from ``since`` to ``until``.
 
-    A transaction of the new epoch does it, on a HEAD that is not stored: it is stored with its
-    commit, if there is anything to do. Errors as ``apply``.
+    A transaction on the new epoch's HEAD does that before this HEAD is stored; the HEAD that will
+    be stored has its commit, if there is any change. Errors are those of ``apply``.
     """
     assert context.held is not None, "a branch is found by the lake's HEAD"
     epoch = BranchEpoch(base.epoch, base.name, entry.id, ref, separate_bases=bool(base.kept))
     nonce = context.ids.nonce()
-    # Its versions follow the earlier ones, so that each names one state of the branch.
+    # Versions of the new epoch continue the earlier ones, so each number names one state of the
+    # branch.
     first = first_head(
         context.held.head,
         epoch,
@@ -317,7 +323,7 @@ def moved_to(
 
 
 def _begun(own: Context, held: HeldHead, owner: str) -> TransactionState:
-    """Return a transaction on an epoch that has no stored HEAD yet: it is bound without a read."""
+    """Return a transaction bound, without a read, to the HEAD of an epoch not stored yet."""
     options = Options(Feature.R | Feature.I, owner=owner)
     txn = begin(TransactionState(own, own.new_txn_id(), options, through_head=True))
     txn.bound.held = held
@@ -329,7 +335,7 @@ def _begun(own: Context, held: HeldHead, owner: str) -> TransactionState:
 
 
 def _following(txn: TransactionState, held: HeldHead, sealed: Sealed) -> Program[Head]:
-    """Return the HEAD with the transaction's commit, as a commit on a branch makes it."""
+    """Return the HEAD with the transaction's commit added, as by a commit on a branch."""
     candidate = Candidate(txn, sealed.commit, sealed.digest, held, body=sealed.body)
     found = yield from add_candidate(held, held.head, candidate)
     if isinstance(found, Head):
@@ -339,11 +345,11 @@ def _following(txn: TransactionState, held: HeldHead, sealed: Sealed) -> Program
     assert isinstance(found, Declined), found
     if found.found is not None and found.found.conflict is not None:
         raise found.found.conflict
-    raise conflict(txn, "", "its state changed while it was rebased")
+    raise conflict(txn, "", "the state of the branch changed while it was rebased")
 
 
 def _epochs_named(commit: CommitObject) -> frozenset[str]:
-    """Return the epochs in whose directories the files are stored that a commit adds."""
+    """Return the epochs in whose directories the files that a commit adds are stored."""
     found = {
         branch_of(path)
         for location, part in commit.tables.items()

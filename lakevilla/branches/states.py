@@ -1,4 +1,4 @@
-"""States of branches, and the commits that a merge includes."""
+"""The states of which refs are made, and checks that these are still kept."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ from lakevilla.store.effects import Program, Stat, parallel
 #
 # The state of which a ref is made, and whether all of it is still kept.
 #
-# The state of the HEAD that is replaced is kept, and so is that of a ref in it. An older version
-# of the lake is kept where no vacuum that HEAD knows may delete its files, and all of them
-# exist.
+# The state of the HEAD that is replaced is kept, and so are the states of its refs. An older
+# version of the lake counts as kept if all its files exist, and no vacuum that HEAD knows may
+# delete them.
 
 
 def now(head: Head, name: str, kind: RefKind) -> Base:
-    """Return the state of a HEAD, as the base of a ref. No object of a table is read.
+    """Return the state of a HEAD as the base of a ref, without reading any object of a table.
 
-    All refs of the HEAD are cached.
+    All refs of the HEAD must be cached.
     """
     return Base(
         FORMAT,
@@ -74,7 +74,7 @@ def now(head: Head, name: str, kind: RefKind) -> Base:
 
 
 def at_time(context: Context, head: Head, base: Base, timestamp_ms: int) -> Program[Base]:
-    """Return the newest version that is not later. Errors as ``at_version``."""
+    """Return the newest version up to a time; errors are those of ``at_version``."""
     version = yield from Timeline.of(head).by(timestamp_ms)
     return (yield from at_version(context, head, base, version))
 
@@ -82,13 +82,13 @@ def at_time(context: Context, head: Head, base: Base, timestamp_ms: int) -> Prog
 def at_version(context: Context, head: Head, base: Base, version: int) -> Program[Base]:
     """Return the state of an older version of the lake.
 
-    A table that no commit since has touched is as HEAD has it. Each other one is read in its
-    log, and its files are checked.
+    A table that no later commit has changed has its entry in HEAD. The state of any other table is
+    read from its log, and its files are checked.
 
     Raises
     ------
     VersionNotFound
-        It is not kept any more, or a vacuum may be deleting files of it.
+        The version is not kept any more, or a vacuum may be deleting files of it.
     """
     if version == head.sequence:
         return base
@@ -114,14 +114,15 @@ def at_version(context: Context, head: Head, base: Base, version: int) -> Progra
 
 
 def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
-    """Return the tables of a base that one of the patterns fits, by their names or their paths.
+    """Return a base with only the tables whose name or path matches one of the patterns.
 
-    Raises ``InvalidOperation`` if a pattern fits none.
+    Raises ``InvalidOperation`` if a pattern matches no table.
     """
     mounted = yield from mounted_in_base(base)
     kept = yield from fitting(base.tables, base.names, "tables", patterns, mounted)
     own = {location: base.tables[location] for location in sorted(kept) if location not in mounted}
-    # A table that a clone shows must not be found if it was not requested, or was dropped there.
+    # Mark as dropped the tables that clones show and that were not requested, or were dropped
+    # there.
     hidden = {location: one for location, one in mounted.items() if location not in kept}
     hidden |= {
         location: one for location, one in base.tables.items() if one.dropped and base.clones
@@ -140,12 +141,12 @@ def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
 
 
 def below_source(head: Head, base: Base, source: str) -> Program[Base]:
-    """Return what a clone shows of a base: it keeps nothing next to the source.
+    """Return the part of a base that a clone of ``source`` shows; it keeps no other tables.
 
     Raises
     ------
     TableNotFound
-        No table is there.
+        There is no table at ``source`` or below it.
     """
     clones = {
         name: one for name, one in base.clones.items() if is_at(name, source) or is_at(source, name)
@@ -179,10 +180,10 @@ def below_source(head: Head, base: Base, source: str) -> Program[Base]:
 
 
 def parted(base: Base) -> Program[Base]:
-    """Return a base on which a branch may commit, though it keeps tables separate from their logs.
+    """Return, of a base that keeps tables separately from their logs, one for a branch's commits.
 
-    Of these tables the branch's HEAD has what is pending beyond the state that is kept, and no
-    more: its programs apply all of it over that state.
+    For such a table, the branch's HEAD must have as pending only the commits after the kept state,
+    because a branch's programs apply all pending commits to that state.
     """
     yield from load_base_tables(base, base.kept)
     states: dict[str, TableState] = {}
@@ -199,7 +200,7 @@ def parted(base: Base) -> Program[Base]:
 
 
 def those_that_fit(head: Head, patterns: Sequence[str]) -> Program[tuple[str, ...] | None]:
-    """Return those of the patterns that fit a table of a HEAD; None if none are given."""
+    """Return the patterns that match a table of a HEAD; None if no patterns are given."""
     if not patterns:
         return None
     yield from load_all(head)
@@ -216,9 +217,9 @@ def fitting(
     patterns: Sequence[str],
     mounted: Iterable[str] = (),
 ) -> Program[set[str]]:
-    """Return the locations of the tables that one of the patterns fits; as ``chosen``.
+    """Return the locations of the tables that match one of the patterns; errors as of ``chosen``.
 
-    ``mounted`` are those that clones show.
+    ``mounted`` are the locations of tables that clones show.
     """
     yield from fetch_leaves(tables, tables.missing())
     yield from fetch_leaves(names, names.missing())
@@ -234,12 +235,12 @@ def _kept_state(
     later: Sequence[CommitSummary],
     clones: Mapping[str, RefEntry],
 ) -> Program[TableState]:
-    """Return HEAD's state of a table at that version, if all of it is kept, and will be."""
+    """Return the entry for HEAD of a table's older state; refuse one that may not be kept."""
     state = head.tables.get(location)
     if is_emptied(state):
         raise not_kept(past, location, "its data was deleted")
     if state is not None and state.dropped and not (yield from rules_table(location, head)):
-        raise not_kept(past, location, "it was released")
+        raise not_kept(past, location, "it was released by `unregister`")
     view = yield from view_at(context, past, location)
     _refuse_replaced(head, past, view, later)
     yield from _refuse_vacuumed(context, past, view, None if state is None else state.vacuumed_ms)
@@ -257,7 +258,7 @@ def _kept_state(
 
 
 def _refuse_replaced(head: Head, past: Past, view: View, later: Sequence[CommitSummary]) -> None:
-    """Refuse pending commits that were replaced since and are fenced: gc may delete their files."""
+    """Refuse a state with replaced pending commits: gc may delete a fenced one's files."""
     replaced = {sequence for commit in later for sequence in commit.replaces}
     for ref in view.placement.overlay:
         if ref.sequence in replaced and head.is_fenced(ref.txn):
@@ -267,9 +268,9 @@ def _refuse_replaced(head: Head, past: Past, view: View, later: Sequence[CommitS
 def _refuse_unkept_files(
     context: Context, clones: Mapping[str, RefEntry], past: Past, view: View
 ) -> Program[None]:
-    """Refuse a state with files of another table that none of the clones in the base keeps.
+    """Refuse a state with files of other tables, unless clones in the base keep all of them.
 
-    These are all that the base itself holds: another ref that holds the files may be deleted.
+    Only these clones are part of the base: any other ref that keeps the files may be deleted.
     """
     needed = yield from context.formats.of(view.snapshot).objects_of(view.snapshot)
     foreign = outside(context, needed)
@@ -284,11 +285,11 @@ def _refuse_unkept_files(
 def _refuse_vacuumed(
     context: Context, past: Past, view: View, vacuumed_ms: int | None
 ) -> Program[None]:
-    """Refuse a state of which files are gone, or may be deleted by a vacuum that HEAD knows.
+    """Refuse a state if files of it are missing, or a vacuum that HEAD knows may delete them.
 
-    The newest log shows what that vacuum leaves as it shows it to the vacuum itself. No clock of
-    this client counts: ``vacuumed_ms`` and the times in the log are the same for both, and age
-    limits of Iceberg's refs, which the vacuum took by its own time, keep nothing here.
+    This client derives from the newest log which files that vacuum keeps, as the vacuum does. It
+    uses no clock: ``vacuumed_ms`` and the times in the log are the same for both. Age limits of
+    Iceberg's refs, which the vacuum compares with its own clock, keep no file here.
     """
     location = view.location
     table_format = context.formats.of(view.snapshot)
@@ -315,14 +316,14 @@ def _refuse_vacuumed(
 
 # -------------------- included
 #
-# The contents of the logs beyond HEAD, included by the replacement that makes a ref.
+# Foreign commits in the logs, absorbed by the replacement of HEAD that makes a ref.
 #
-# So the ref shows what any reader sees now, and its tables are stored as the log has them: nothing
-# of an older version of the log is needed for them, which other clients may clean up.
+# So the ref shows what readers of the logs see now, and its tables' states are the newest log
+# versions: it needs no older version of a log, which other clients may clean up.
 
 
-#: With more tables the lake is used as HEAD has it: a read of each log would cost more than the
-#: ref.
+#: With more tables, the ref is made from HEAD alone: reading each log would cost more than the ref
+#: itself.
 MOST_TABLES = 256
 
 
@@ -333,20 +334,20 @@ def with_logs(
     absorb: Sequence[str] | None = None,
     below: str | None = None,
 ) -> Program[Head]:
-    """Return the HEAD that follows ``head``, with what the logs of its tables hold.
+    """Return the HEAD that follows ``head``, with the foreign commits in its tables' logs absorbed.
 
-    The logs are read after that HEAD was: a file that is live there now is so in a state which a
-    vacuum that has moved HEAD before keeps, and a vacuum that moves it later sees the ref.
+    The logs are read after ``head``. So a vacuum that replaced HEAD before keeps the files that are
+    live in them, and a vacuum that replaces HEAD later sees the ref.
 
     Parameters
     ----------
     tables : sequence of str, optional
         Patterns of the tables that the ref must have.
     absorb : sequence of str, optional
-        Patterns of the tables whose logs are read. If not given, those that the ref must
-        have and other clients can write, unless they are more than ``MOST_TABLES``.
+        Patterns of the tables whose logs are read. If not given, the logs of those tables that the
+        ref must have and other clients can write, unless there are more than ``MOST_TABLES``.
     below : str, optional
-        The ref must have what is at this place or below it.
+        The ref must have the tables at this place and below it.
     """
     if below is None:
         looked_at = yield from _looked_at(context, head, tables, absorb)
@@ -379,7 +380,7 @@ def _looked_at(
     """Return the tables whose logs are read."""
     if absorb is not None:
         if not absorb:
-            return []  # however many tables there are
+            return []  # an empty list excludes all logs
         return sorted((yield from fitting(head.tables, head.names, "absorb", absorb)))
     if tables is not None:
         shown = yield from mounted(head)
@@ -418,7 +419,7 @@ def _none(context: Context) -> list[str]:
 
 
 def _log(context: Context, location: str) -> Program[Tail | None]:
-    """Return a table's present log; None if it can't be read, which must not stop the rest."""
+    """Return a table's present log; None, and an event, if it can't be read."""
     try:
         return (yield from refresh(context, location))
     except StoreError:

@@ -1,7 +1,7 @@
-"""The command line: ``lakevilla``, over the public API alone.
+"""The command line ``lakevilla``, which uses only the public API.
 
-``app`` has the commands, ``output`` their tables and JSON, ``demo`` the tour. No module imports
-this package.
+``app`` and the modules next to it have the commands, ``output`` their tables and JSON, ``demo`` the
+tour. No other package imports this one.
 """
 
 from lakevilla.cli.app import main

@@ -1,4 +1,4 @@
-"""``python -m lakevilla.cli``: the command line without its installed script."""
+"""``python -m lakevilla.cli``: run the command line without its installed script."""
 
 from lakevilla.cli import main
 

@@ -1,6 +1,6 @@
-"""The oldest commands, and the entry point; all other commands are in files next to this one.
+"""The entry point, and the oldest commands; the other commands are in files next to this one.
 
-Exit status: 0 well, 1 findings, 2 error.
+Exit status: 0 success, 1 findings, 2 error.
 """
 
 from __future__ import annotations
@@ -75,22 +75,23 @@ def about(
 def main() -> None:
     """Run the ``lakevilla`` script."""
     for stream in (sys.stdout, sys.stderr):
-        # A character that the terminal's encoding lacks is shown escaped.
+        # Show characters that the terminal's encoding lacks as escapes.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    # Typer makes the parameters of each command that is registered. One is needed where the first
-    # word names it, and to make all fifty takes longer than most of them run.
+    # Typer builds the parameters of every registered command, which takes longer for all fifty than
+    # most commands run. If the first word names a command, register only that one.
     if named := [one for one in app.registered_commands if [one.name] == sys.argv[1:2]]:
         app.registered_commands = named
     try:
         app()
-    except OSError as error:  # of this machine: the disk of the output is full
+    except OSError as error:  # an error of the local machine: the output's disk is full
         print(f"the command ended: {error}", file=sys.stderr)
-        # The rest of the buffer would fail again when Python ends, with another status.
+        # Python flushes the rest of the buffer at its end, which would fail again, with another
+        # status.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ERROR)
     except Exception:
-        # Python's own status for an exception is 1, which means findings here.
+        # Python's status for an exception would be 1, which means findings here.
         traceback.print_exc()
         sys.exit(ERROR)
 
@@ -421,7 +422,7 @@ def demo(
         from lakevilla.cli.demo import run as tour
     except ImportError as error:
         raise InvalidOperation(
-            f"the demo needs what is not installed here ({error.name or error}): install "
+            f"the demo needs a package that is not installed ({error.name or error}): install "
             "LakeVilla with its extra bench, `pip install 'lakevilla[bench]'`"
         ) from error
     if not tour.run(

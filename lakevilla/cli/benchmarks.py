@@ -1,4 +1,4 @@
-"""The command that runs the benchmarks, which a checkout has and a wheel has not."""
+"""The command that runs the benchmarks, which only a source checkout has."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from lakevilla.cli.output import Output
 from lakevilla.cli.upkeep import ending
 from lakevilla.errors import InvalidOperation
 
-#: Commits that may be added between reading the lake and reading its history.
+#: The number of commits that may be added between reading the lake and reading its history.
 _MEANWHILE = 64
 
 
@@ -71,7 +71,7 @@ def changes(
             return
         start = lake.snapshot().version if since is None else since
         with ending() as end:
-            # By an event: an exception that is raised within a destructor would be lost.
+            # Stop by an event: an exception raised while a destructor runs would be lost.
             versions = lake.follow(
                 start,
                 tables=table,
@@ -88,7 +88,7 @@ def _refuse_together(
     version: int | None,
     absorb_seconds: float | None,
 ) -> None:
-    """Refuse options that mean nothing with the others."""
+    """Refuse options that have no meaning together."""
     if since is None and not follow:
         raise InvalidOperation(
             "changes needs --since N, the global version after which it begins (0: all that is "
@@ -109,7 +109,7 @@ def _show_versions(
             output.version(version, limit)
             position = version.version
     except KeyboardInterrupt:
-        pass  # interrupted twice
+        pass  # the user has interrupted twice
     output.aside(f"up to global version {position}: continue with --since {position}")
 
 
@@ -146,7 +146,7 @@ def _show_by_table(
 
 
 def _like(requested: list[str], touched: list[str]) -> list[str]:
-    """Return the named tables, and the touched ones that fit a pattern."""
+    """Return the named tables, and the changed tables that match a pattern."""
     names: dict[str, None] = {}
     for text in requested:
         names |= dict.fromkeys(
@@ -162,10 +162,10 @@ def _is_pattern(text: str) -> bool:
 
 
 def _touched(lake: lv.Lake[Any], state: lv.Snapshot[Any], since: int, last: int) -> list[str]:
-    """Return the tables of a state that commits after ``since`` have touched, by name."""
+    """Return the tables of a state, by name, that commits after ``since`` have changed."""
     found = lake.history(last - since + _MEANWHILE)
     if len(found) == last - since + _MEANWHILE and found[-1].version > since + 1:
-        found = lake.history()  # more was committed since the state was bound
+        found = lake.history()  # more commits were made after the state was bound
     entries = [entry for entry in found if since < entry.version <= last]
     touched = {name for entry in entries for name in entry.tables}
     return sorted(touched & state.versions.keys())

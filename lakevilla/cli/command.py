@@ -24,22 +24,22 @@ from lakevilla.store.location import root_location
 
 # -------------------- command
 #
-# The common parts of all commands: their shared options, registration and exit status.
+# The parts that all commands share: options, registration and exit status.
 #
-# Exit status: 0 well, 1 findings, 2 error. A module that loads slowly is loaded by the command
-# that needs it, so that help appears at once.
+# Exit status: 0 success, 1 findings, 2 error. Modules that load slowly are imported by the commands
+# that need them, so that help appears at once.
 
 
 FINDINGS = 1
 ERROR = 2
-#: Status after Ctrl-C, as in shells.
+#: The exit status after Ctrl-C, as in shells.
 INTERRUPTED = 130
 
 P = ParamSpec("P")
 
-#: The ref that every lake has, named as in ``global_log.refs``, which loads slowly.
+#: The ref that every lake has. It is defined again here, because ``global_log.refs`` loads slowly.
 MAIN = "main"
-#: Names that other tools use for a command, and the equivalent here.
+#: Command names of other tools, and what to use here instead.
 _ELSEWHERE = {
     "branches": "`lakevilla refs` lists the branches and tags",
     "checkout": "--on NAME is taken by each command about tables",
@@ -56,7 +56,7 @@ _ELSEWHERE = {
 
 
 class _Sorted(TyperGroup):
-    """The commands in the order of their names, whichever file is loaded first."""
+    """A group that lists its commands by name, in whatever order files register them."""
 
     def list_commands(self, ctx: object) -> list[str]:
         return sorted(self.commands)
@@ -132,15 +132,16 @@ Timeout = Annotated[
 
 
 def limits_of(max_rows: int | None, max_bytes: int | None, timeout: float | None) -> dict[str, Any]:
-    """Return these three as arguments of sessions."""
+    """Return the three limits as arguments of ``Lake.session``."""
     return {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout}
 
 
 def command(function: Callable[P, Report | None], *, hidden: bool = False) -> Callable[P, None]:
-    """Register a command; it returns a report, raises our errors, or prints its result.
+    """Register a function as a command, which prints its result, returns a report, or raises
+    errors.
 
-    A command for a lake that does not take ``--on`` refuses it with the reason, instead of as
-    unknown.
+    If a command for a lake does not take ``--on``, its error gives the reason, and not "no such
+    option".
     """
     signature = inspect.signature(function, eval_str=True)
     takes_ref = "on" in signature.parameters
@@ -162,7 +163,7 @@ def command(function: Callable[P, Report | None], *, hidden: bool = False) -> Ca
 
     if "root" in signature.parameters and not takes_ref:
         _add_option(run, signature, "on", _RefusedOn)
-    # Typer calls a command by the names of its parameters.
+    # Typer calls a function by parameter names.
     extra = {"allow_extra_args": hidden, "ignore_unknown_options": hidden}
     called = function.__name__.rstrip("_").replace("_", "-")
     app.command(called, hidden=hidden, context_settings=extra)(run)
@@ -179,7 +180,7 @@ def _refuse_ref(name: str, ref: object) -> None:
 def _add_option(
     run: Callable[..., None], signature: inspect.Signature, name: str, kind: object
 ) -> None:
-    """Let a command take one more option than its function."""
+    """Give a command an option that its function does not have."""
     option = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
     parameters = [*signature.parameters.values(), option]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -187,7 +188,7 @@ def _add_option(
 
 
 def _tell_where(name: str, where: str) -> None:
-    """Register another tool's command name, which reports the equivalent here; no help lists it."""
+    """Register another tool's command name, hidden, with an error that names the command to use."""
 
     def tell() -> None:
         raise InvalidOperation(f"there is no command {name}: {where}")
@@ -197,7 +198,7 @@ def _tell_where(name: str, where: str) -> None:
 
 
 def parse_time(text: str | None, name: str = "--timestamp") -> datetime | None:
-    """Return a time in the form that ``--timestamp`` takes."""
+    """Parse a time in the form that ``--timestamp`` takes."""
     if text is None:
         return None
     try:
@@ -215,7 +216,7 @@ def parse_time(text: str | None, name: str = "--timestamp") -> datetime | None:
 
 
 def pair(text: str, what: str, mark: str) -> tuple[str, str]:
-    """Return the two sides of an argument, as KEY=VALUE."""
+    """Split an argument such as KEY=VALUE into its two sides."""
     name, found, value = text.partition(mark)
     if not (name and found and (value or mark == "=")):
         wanted = "NAME:TYPE, such as id:bigint" if mark == ":" else "KEY=VALUE"
@@ -236,26 +237,26 @@ if TYPE_CHECKING:
     import boto3
 
 _CATALOG = "catalog."
-#: Names of options that set ``Settings.stores`` and other arguments of ``connect``.
+#: The options that set ``Settings.stores`` and other arguments of ``connect``.
 _STORES = "stores"
 _OUTSIDE = "files_outside"
 _SQL_URIS = "sql_uris"
 
 
 def storage_options(pairs: list[str] | None) -> dict[str, str]:
-    """Return ``KEY=VALUE`` pairs as a dict."""
+    """Parse ``KEY=VALUE`` pairs into a dict."""
     options = {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            # The value may be a secret: it is not repeated.
+            # Don't repeat the value in the message: it may be a secret.
             raise InvalidOperation(f"--option {key!r} has no value: write KEY=VALUE")
         options[key] = value
     return options
 
 
 def session_of(profile: str | None) -> boto3.Session | None:
-    """Return the session of boto3 that a profile names."""
+    """Return a boto3 session for a named profile."""
     if profile is None:
         return None
     try:
@@ -286,11 +287,11 @@ def open_lake(
     new: bool = False,
     on: str | None = None,
 ) -> Iterator[lv.Lake[Any]]:
-    """Open the lake of a command, at the ref named ``on``, and close it when the block ends.
+    """Open a command's lake, at the ref named ``on``, and close it when the block ends.
 
-    Only a ``new`` lake may have no directory yet.
+    Unless the lake is ``new``, its directory must exist.
 
-    The parts that an answer omits are added to ``left_out``.
+    Messages on parts that the result omits are added to ``left_out``.
     """
     options = storage_options(pairs)
     stores = tuple(_listed(options.pop(_STORES, "")))
@@ -306,7 +307,7 @@ def open_lake(
     sql_uris = _flag(_SQL_URIS, options.pop(_SQL_URIS, "false"))
 
     def tell(event: lv.Event) -> None:
-        """Print on stderr what a command leaves out, so that no user takes the rest for all."""
+        """Print on stderr what the result omits, so that users don't take it for complete."""
         if event.kind == "left_out":
             print(shown_text(event.message), file=sys.stderr)
             if left_out is not None:
@@ -327,7 +328,7 @@ def open_lake(
     _check_directory(lake.root, new)
     for warning in noted:
         print(shown_text(str(warning.message)), file=sys.stderr)
-    warnings.simplefilter("ignore", LakeVillaWarning)  # ``tell`` prints these
+    warnings.simplefilter("ignore", LakeVillaWarning)  # ``tell`` prints these warnings
     with lake:
         yield lake if on is None else lake.on(on)
 
@@ -343,7 +344,7 @@ def _flag(name: str, text: str) -> bool:
 
 
 def _check_directory(root: str, new: bool) -> None:
-    """Refuse a root of this machine that is no directory."""
+    """Refuse a local root that is not a directory."""
     place = root_location(root)
     path = Path(f"/{place.path}")
     if place.scheme != "file" or path.is_dir():

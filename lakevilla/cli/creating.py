@@ -28,7 +28,7 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
 )
 
-#: The formats that pyarrow reads, by the ending of a file's name.
+#: The file formats that pyarrow reads, by the suffix of the file's name.
 _FILE_FORMATS = {".parquet": "parquet", ".csv": "csv", ".arrow": "ipc", ".orc": "orc"}
 
 
@@ -128,11 +128,11 @@ def rename(
 
 def _confirm(lake: lv.Lake[Any], table: str) -> None:
     with contextlib.suppress(CorruptObject, UnsupportedFormat, UnsupportedTableFeature):
-        lake.table(table)  # no question for a table that does not exist
+        lake.table(table)  # raise an error before the question if the table does not exist
     question = f"Delete all files of {table} in {lake.root} for good?"
     try:
         agreed = typer.confirm(question, err=True)
-    except typer.Abort:  # no user is there to answer
+    except typer.Abort:  # there is no terminal on which to answer
         agreed = False
     if not agreed:
         raise InvalidOperation(
@@ -151,7 +151,7 @@ def _columns(texts: list[str]) -> dict[str, str]:
 
 
 def _rows_of(file: Path) -> Any:
-    """Return the rows of a file, to be read while they are written."""
+    """Return a reader of a file's rows, which are read while they are written."""
     import pyarrow as pa
     from pyarrow import dataset
 

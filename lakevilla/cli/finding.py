@@ -55,7 +55,7 @@ def tables(
             }
             for table in lake.tables()
         ]
-        # Tables that were not added to the lake yet are in none of its refs.
+        # Tables that are not in the lake are in none of its refs.
         alone = registered or on not in (None, MAIN)
         others = [] if alone else [one for one in lake.discover() if one.state != "dropped"]
     rows += [_not_in_lake(table) for table in others]

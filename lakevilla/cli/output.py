@@ -1,4 +1,4 @@
-"""Printing of results: tables for people, JSON for programs, errors on stderr."""
+"""Print results: tables for users, JSON for programs, errors on stderr."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SEVERITY_STYLE = {"note": "dim", "warning": "yellow", "error": "red"}
-#: Fields of a version of the change feed that are printed besides its rows.
+#: Fields of a version of the change feed that are printed in addition to its rows.
 _VERSION_FIELDS = (
     *("version", "since", "timestamp", "txn_id", "kind", "metadata", "entered", "left", "uris"),
 )
-#: Rows of a table in conflict that are printed for people.
+#: The most rows in conflict that are printed for users, of each table.
 _ROWS_IN_CONFLICT = 20
-#: Characters in a line that is not cut.
+#: A width of lines at which nothing is cut.
 _NO_LIMIT = 100_000
 _GIVE = "give it by --param NAME=VALUE, in the shell by \\set NAME VALUE"
-#: Arguments and calls of programs, and their equivalents on the command line.
+#: Python's names of arguments and calls in messages, and what to write on the command line.
 _FOR_COMMANDS = {
     "in storage_options": "by --option",
     "storage_options": "--option",
@@ -70,7 +70,7 @@ _FOR_COMMANDS = {
     "on_conflict='ours'": "--on-conflict ours",
     "on_equal='keep'": "--on-equal keep",
 }
-#: The same for calls that name their subject.
+#: Patterns of calls in messages that name a ref or table, and the equivalent commands.
 _CALLS_FOR_COMMANDS = {
     r"(branch '[^']*'.*)delete_ref\('([^']*)'\)": r"\1`lakevilla branch ROOT \2 --delete`",
     r"(clone '[^']*'.*)delete_ref\('([^']*)'\)": r"\1`lakevilla clone ROOT \2 --delete`",
@@ -91,15 +91,7 @@ _STATE_STYLE = {"running": "green", "waiting": "yellow", "unreadable": "red"}
 
 
 class Output:
-    """A printer of results in one of two forms.
-
-    Parameters
-    ----------
-    as_json : bool
-        One JSON value on stdout and nothing else.
-    form : Format
-        The form of the rows of a query.
-    """
+    """A printer of results, for users or for programs."""
 
     def __init__(self, as_json: bool, form: Format = "table") -> None:
         self.as_json = as_json
@@ -108,27 +100,27 @@ class Output:
         self.errors = Console(stderr=True, emoji=False)
 
     def value(self, value: object, text: str) -> None:
-        """Print one result: ``value`` as JSON, ``text`` for people."""
+        """Print one result: ``value`` as JSON, or ``text`` for users."""
         if self.as_json:
             _print_json(value)
         else:
             self.line(text)
 
     def line(self, text: str) -> None:
-        """Print one line for people, unchanged: the terminal may break it."""
+        """Print one line for users, without wrapping: the terminal may break the line."""
         self.console.print(shown_text(text), soft_wrap=True, markup=False, highlight=False)
 
     def aside(self, text: str) -> None:
-        """Print a remark on a result, on stderr in either form."""
+        """Print a remark on a result, on stderr, for users and programs."""
         self.errors.print(shown_text(text), soft_wrap=True, markup=False, highlight=False)
 
     def rows(self, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
-        """Print rows under column heads; as JSON a list of objects."""
+        """Print rows below column heads; as JSON, a list of objects."""
         rows = list(rows)
         if self.as_json:
             _print_json(rows)
             return
-        # A name or a place that is cut is of no use: it continues on the next line.
+        # A name or path must not be cut, so it continues on the next line.
         cells = ([_cell(row.get(column)) for column in columns] for row in rows)
         self.table(columns, cells, overflow="fold")
 
@@ -138,7 +130,7 @@ class Output:
         rows: Iterable[Sequence[str]],
         overflow: Literal["fold", "ellipsis"] = "ellipsis",
     ) -> None:
-        """Print ready-made cells under column heads; whole lines in a pipe."""
+        """Print ready-made cells below column heads; in a pipe, lines are not cut."""
         table = Table(box=box.SIMPLE_HEAD)
         for column in columns:
             table.add_column(_safe(column), overflow=overflow)
@@ -148,11 +140,11 @@ class Output:
 
     @property
     def is_narrow(self) -> bool:
-        """True if lines are cut: in a terminal, or where the user has set their width."""
+        """True if lines are cut: in a terminal, or if the user has set a width."""
         return self.console.is_terminal or "COLUMNS" in os.environ
 
     def look(self) -> Look:
-        """Return the capabilities of the place that results go to."""
+        """Return the capabilities of the output: width, colours, characters."""
         return Look(
             width=self.console.width if self.is_narrow else None,
             colour=self.console.is_terminal and not self.console.no_color,
@@ -160,7 +152,7 @@ class Output:
         )
 
     def frame(self, frame: pa.Table, limit: int | None = None) -> None:
-        """Print the rows of a query; rows beyond ``limit`` are counted, on stderr."""
+        """Print the rows of a query; count those beyond ``limit`` on stderr."""
         from lakevilla.cli.rendering import grid, lines_of
 
         shown = frame if limit is None else frame.slice(0, limit)
@@ -180,7 +172,7 @@ class Output:
         self.left_out(frame.num_rows - shown.num_rows, "row")
 
     def version(self, version: Version, limit: int | None) -> None:
-        """Print one version of the change feed: a line of JSON, or its rows by table."""
+        """Print one version of the change feed: as one line of JSON, or as its rows by table."""
         tables = dict(version.tables)
         if self.as_json:
             fields = {name: getattr(version, name) for name in _VERSION_FIELDS}
@@ -205,7 +197,7 @@ class Output:
         sys.stdout.flush()
 
     def left_out(self, count: int, what: str, most: bool = False) -> None:
-        """Print how many are not shown; ``most``: there may be fewer."""
+        """Print the number of rows that are not shown; ``most``: it is only an upper limit."""
         if count > 0:
             self.aside(
                 f"{'up to ' if most else ''}{count} more {what}{'' if count == 1 else 's'} "
@@ -213,7 +205,7 @@ class Output:
             )
 
     def report(self, report: Report) -> None:
-        """Print what recover, gc or doctor found and did."""
+        """Print the findings and actions of ``recover``, ``gc`` or ``doctor``."""
         found = [replace(one, message=_for_commands(one.message)) for one in report.findings]
         report = replace(report, findings=tuple(found))
         if self.as_json:
@@ -222,7 +214,7 @@ class Output:
         for finding in report.findings:
             style = _SEVERITY_STYLE[finding.severity]
             of = (finding.table, finding.txn_id, finding.key)
-            # Text that the message contains is not repeated.
+            # Don't print a table or key that the message already names.
             about = "  ".join(text for text in of if text and text not in finding.message)
             self.console.print(
                 f"[{style}]{finding.severity:8}[/]{_safe(finding.kind)}: "
@@ -237,7 +229,9 @@ class Output:
         )
 
     def transactions(self, infos: Sequence[TransactionInfo]) -> None:
-        """Print running and saved transactions; an id is shown whole, for ``lakevilla abort``."""
+        """Print running and saved transactions; ids are not cut, since ``lakevilla abort`` needs
+        them.
+        """
         if self.as_json:
             _print_json(infos)
             return
@@ -259,7 +253,7 @@ class Output:
         self._tree(tree)
 
     def history(self, entries: Sequence[HistoryEntry]) -> None:
-        """Print the lake's commits; an id is shown whole, for ``Lake.outcome``."""
+        """Print the lake's commits; ids are not cut, since ``Lake.outcome`` needs them."""
         if self.as_json:
             _print_json(entries)
             return
@@ -298,11 +292,11 @@ class Output:
         self._tree(tree)
 
     def _tree(self, tree: Tree) -> None:
-        """Print a tree in whole lines: a terminal may break them, a pipe gets them unchanged."""
+        """Print a tree without wrapping: a terminal may break the lines."""
         _endless().print(tree)
 
     def error(self, error: LakeVillaError) -> None:
-        """Print an error, on stderr in either form: stdout holds results only."""
+        """Print an error on stderr, for users and programs: stdout has only results."""
         from lakevilla.api.execution.sources import without_frames
 
         if self.as_json:
@@ -323,7 +317,7 @@ class Output:
 
 
 def _rows_in_conflict(error: LakeVillaError) -> dict[str, list[dict[str, Any]]]:
-    """Return by table the rows that both sides have changed: no command queries them later."""
+    """Return, by table, the rows in conflict: no later command could query them."""
     if not isinstance(error, MergeConflict):
         return {}
     compared = {name: rows for name, rows in error.by_table.items() if rows is not None}
@@ -331,7 +325,7 @@ def _rows_in_conflict(error: LakeVillaError) -> dict[str, list[dict[str, Any]]]:
 
 
 def _for_commands(message: str) -> str:
-    """Return a message of the library, with the command line's names for the next steps."""
+    """Return the library's message with commands in place of calls in Python."""
     for ours, theirs in _FOR_COMMANDS.items():
         message = message.replace(ours, theirs)
     for pattern, theirs in _CALLS_FOR_COMMANDS.items():
@@ -349,7 +343,7 @@ def _operation(
 
 
 def _queues(report: Report) -> Tree:
-    """Return the queues with their transactions in order, and the ones that each waits for."""
+    """Return the queues' transactions in order, each with those for which it waits."""
     tree = Tree("queues")
     for queue in report.queues:
         branch = tree.add(f"[bold]{_safe(queue.table)}[/]")
@@ -384,5 +378,5 @@ def _print_json(value: object) -> None:
 
 
 def _cell(value: object) -> str:
-    """Return the text of a field; nothing for None."""
+    """Return a field as text; empty for None."""
     return "" if value is None else escape(cell(value))

@@ -28,7 +28,7 @@ from lakevilla.errors import InvalidOperation, RefNotFound
 
 # -------------------- reading
 #
-# Commands that read a table's columns and versions, and the outcome of a transaction.
+# Commands that read a table's columns and versions, or the outcome of a transaction.
 
 
 @command
@@ -138,7 +138,7 @@ def outcome(
     if result is not None and result.global_version is not None:
         text += f" as global version {result.global_version}"
     if result is not None and result.versions:
-        # A version of the table's own log is cached only where that was requested already.
+        # The log versions of the tables are known only if the outcome's result has them.
         text += ": " + ", ".join(
             name if one is None else f"{name} {one}"
             for name, one in sorted(result.versions.items())
@@ -154,9 +154,9 @@ def outcome(
 
 
 def state(text: str, argument: str) -> int | datetime | str:
-    """Return the state that a text names.
+    """Parse the name of a state: a version, a time or a ref.
 
-    The name of a ref is no number, and has no colon.
+    A text with a colon is a time, because no ref's name has one; nor is a ref's name a number.
     """
     if text.isascii() and text.isdigit():
         return int(text)
@@ -166,7 +166,7 @@ def state(text: str, argument: str) -> int | datetime | str:
 
 @contextlib.contextmanager
 def time_hint(*given: str | None) -> Iterator[None]:
-    """Add the form of a time to the error where a day was taken for the name of a ref."""
+    """Add, to the error for a missing ref, the form of a time, if the text looks like a date."""
     try:
         yield
     except RefNotFound as error:

@@ -186,7 +186,7 @@ def refs(
         output.rows(_COLUMNS, map(shown_ref, found))
         return
     lines = list(map(_line, found))
-    # A column without any value would take the place of one with values.
+    # Leave out columns without any value, to have more room for the others.
     filled = [name for name in lines[0] if any(line[name] not in (None, "") for line in lines)]
     output.rows(filled, lines)
 
@@ -230,7 +230,7 @@ def unprotect(
 
 @dataclass(frozen=True)
 class _Given:
-    """The arguments for a new ref."""
+    """The given arguments for a new ref."""
 
     at: str | None
     tables: list[str] | None
@@ -244,7 +244,7 @@ class _Given:
         return self.at is not None or any(others)
 
     def make(self, verb: Callable[..., lv.Ref], name: str) -> lv.Ref:
-        """Make the ref by ``lake.tag`` or ``lake.branch``."""
+        """Make the ref, by ``lake.tag`` or ``lake.branch``."""
         metadata = dict(pair(text, "--metadata", "=") for text in self.metadata or ())
         with time_hint(self.at):
             return verb(
@@ -258,7 +258,7 @@ class _Given:
 
 
 def _delete(lake: lv.Lake[Any], kind: str, name: str, given: _Given) -> None:
-    """Delete a ref, if it is of that kind."""
+    """Delete a ref; refuse one of another kind."""
     if given.is_anything:
         raise InvalidOperation(f"{kind} --delete takes the name of the {kind}, and nothing else")
     for ref in lake.refs():
@@ -271,12 +271,12 @@ def _delete(lake: lv.Lake[Any], kind: str, name: str, given: _Given) -> None:
 
 
 def shown_ref(ref: lv.Ref) -> dict[str, object]:
-    """Return a ref in the form that the commands show."""
+    """Return a ref as the commands show it."""
     return {column: getattr(ref, column) for column in _COLUMNS}
 
 
 def _line(ref: lv.Ref) -> dict[str, object]:
-    """Return a ref in the width of a terminal; JSON has the rest."""
+    """Return a ref's most important fields, which fit on a line of a terminal."""
     return {
         "name": ref.name,
         "kind": ref.kind,

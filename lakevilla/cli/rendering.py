@@ -1,4 +1,4 @@
-"""Render rows for people and programs: grids, and the formats of files."""
+"""Render rows: as grids for users, and in file formats for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakevilla.display import shown_text
 
 # -------------------- grid
 #
-# Rows for people: columns below their names, cut to the width of a terminal if there is one.
+# Rows for users: columns below their names, cut to the width of a terminal if there is one.
 
 
 _GAP = 2
@@ -25,7 +25,7 @@ _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Lines to print, at most ``width`` wide; there was no room for the columns in ``hidden``."""
+    """Lines to print, at most ``width`` wide, and the columns that did not fit."""
 
     lines: Iterable[str]
     hidden: tuple[str, ...]
@@ -33,7 +33,7 @@ class Grid:
 
 
 def grid(frame: pa.Table, style: Look) -> Grid:
-    """Return the rows of a table under the names of its columns."""
+    """Return the rows of a table as lines below the names of the columns."""
     names = [shown_text(name) for name in frame.schema.names]
     cells = [
         [None if value is None else cell(value) for value in values_of(column)]
@@ -48,7 +48,7 @@ def grid(frame: pa.Table, style: Look) -> Grid:
     right = [is_number(field.type) for field in frame.schema]
     final = [_Column(widths[index] or 0, right[index]) for index in shown]
     rows = zip(*(cells[index] for index in shown), strict=True) if shown else iter(())
-    # Only columns in the middle are left out: the later columns follow the mark.
+    # Only columns in the middle are left out, so the mark stands between the first and last ones.
     mark = next((at for at, index in enumerate(shown) if index != at), len(shown))
     layout = _Layout(final, mark if hidden else None, style)
     return Grid(layout.lines([names[index] for index in shown], rows), hidden, layout.width)
@@ -62,7 +62,7 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The place of each column in a line, and the mark for the columns that are left out."""
+    """The width of each column in a line, and the mark for columns that are left out."""
 
     columns: Sequence[_Column]
     mark: int | None
@@ -104,7 +104,7 @@ class _Layout:
 
 
 def _widest(texts: Iterable[str | None], most: int | None) -> int:
-    """Return the width of a column; only as much of a text is read as can be shown."""
+    """Return the width of a column; read no more of each text than can be shown."""
     found = max(
         cell_len(_NULL if text is None else text if most is None else text[: most + 1])
         for text in texts
@@ -114,11 +114,11 @@ def _widest(texts: Iterable[str | None], most: int | None) -> int:
 
 # -------------------- columns
 #
-# A column of Arrow, as the values that are written.
+# The values of an Arrow column, in the form in which they are written.
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column; as text where Python has no such value: the year 10000."""
+    """Return a column's values, as text if Python can't represent one, such as the year 10000."""
     try:
         return _plain_values(column)
     except (ValueError, OverflowError, pa.ArrowException):
@@ -126,7 +126,7 @@ def values_of(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _plain_values(column: pa.ChunkedArray) -> list[Any]:
-    """Return values with maps as mappings, if their keys are unique and hashable in Python."""
+    """Return a column's values, maps as dicts if their keys are unique and hashable."""
     try:
         return list(column.to_pylist(maps_as_pydicts="strict"))
     except (KeyError, TypeError):
@@ -141,20 +141,20 @@ def is_number(kind: pa.DataType) -> bool:
 
 # -------------------- widths
 #
-# The choice of the columns that fit on a line, and their widths.
+# Choose the columns that fit on a line, and their widths.
 
 
-#: Width down to which a column is cut before others are left out.
+#: The width to which columns are cut before some of them are left out.
 _NARROWEST = 8
 
 
 def fitted(widths: Sequence[int], room: int, gap: int) -> list[int | None]:
-    """Return the width of each column so that all fit into ``room``; None for one left out.
+    """Return widths at which the columns fit into ``room``; None for columns that are left out.
 
-    The widest are cut first, all to the same width, so that a short column stays whole. Where even
-    narrow ones do not fit, those in the middle are left out: the first ones distinguish rows, and
-    the last ones are what a query has computed. One more place of the ``gap`` and one character is
-    kept for the mark that replaces the columns left out.
+    The widest columns are cut first, to the same width, so that narrow columns stay whole. If the
+    columns don't fit at the smallest width, columns in the middle are left out: the first ones
+    distinguish rows, and the last ones are often computed by the query. Room for one more ``gap``
+    and one character is reserved for the mark in place of the columns left out.
     """
     if _total(widths, gap) <= room:
         return list(widths)
@@ -170,10 +170,10 @@ def _total(widths: Sequence[int], gap: int) -> int:
 
 
 def _those_that_fit(narrowest: list[int], room: int, gap: int) -> list[int]:
-    """Return the places of the columns that stay: from both ends in turn, at least the first."""
+    """Return the indexes of the columns to keep, from both ends in turn, and at least the first."""
     if _total(narrowest, gap) <= room:
         return list(range(len(narrowest)))
-    left = room - (gap + 1)  # the mark
+    left = room - (gap + 1)  # room for the mark
     front, back = 0, len(narrowest) - 1
     kept: list[int] = []
     at_front = True
@@ -189,7 +189,7 @@ def _those_that_fit(narrowest: list[int], room: int, gap: int) -> list[int]:
 
 
 def _cut(widths: dict[int, int], room: int) -> dict[int, int]:
-    """Cut the widest until the sum fits: each gets its own width, or an equal share of the rest."""
+    """Cut the widest columns until all fit: each gets its width, or an equal share of the rest."""
     found: dict[int, int] = {}
     ascending = sorted(widths, key=lambda index: widths[index])
     for number, index in enumerate(ascending):
@@ -201,11 +201,11 @@ def _cut(widths: dict[int, int], room: int) -> dict[int, int]:
 
 # -------------------- formats
 #
-# The forms in which rows can be requested.
+# The formats in which rows can be requested.
 
 
 def lines_of(frame: pa.Table, form: Format, style: Look | None = None) -> Iterator[str]:
-    """Return the lines of a table in one of the forms, for a terminal of these capabilities."""
+    """Return the lines of a table in one of the formats, for an output with these capabilities."""
     style = style or Look()
     match form:
         case "table":
@@ -223,7 +223,7 @@ def lines_of(frame: pa.Table, form: Format, style: Look | None = None) -> Iterat
 
 
 def _rows(frame: pa.Table) -> Iterator[tuple[object, ...]]:
-    """Return the rows by place: two columns of a query may have one name."""
+    """Return rows as lists of values: two columns of a query may have the same name."""
     return zip(*map(values_of, frame.columns), strict=True)
 
 
@@ -232,7 +232,7 @@ def _objects(frame: pa.Table) -> list[dict[str, object]]:
 
 
 def _csv(frame: pa.Table) -> Iterator[str]:
-    """Yield RFC 4180 with line feeds. NULL is nothing, and an empty text is two quotes."""
+    """Yield CSV as of RFC 4180, with line feeds. NULL is empty, an empty text ``""``."""
     for row in (frame.schema.names, *_rows(frame)):
         yield ",".join("" if value is None else _quoted(text_of(value)) for value in row)
 
@@ -244,7 +244,7 @@ def _quoted(text: str) -> str:
 
 
 def _markdown(frame: pa.Table) -> Iterator[str]:
-    """Yield a table in GitHub's form."""
+    """Yield a table in GitHub's Markdown."""
     numbers = [is_number(field.type) for field in frame.schema]
     yield _markdown_row(frame.schema.names)
     yield "|" + "|".join(" ---: " if number else " --- " for number in numbers) + "|"
@@ -257,7 +257,7 @@ def _markdown_row(cells: list[str]) -> str:
 
 
 def _vertical(frame: pa.Table, style: Look) -> Iterator[str]:
-    """Yield a block for each row, a line for each value: for rows that are wider than a line."""
+    """Yield a block for each row with a line for each value, for rows wider than the terminal."""
     names = [shown_text(name) for name in frame.schema.names]
     widest = max(map(len, names), default=0)
     dash, dot = ("-", "|") if style.ascii else ("─", "│")

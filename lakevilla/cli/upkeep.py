@@ -1,4 +1,4 @@
-"""The command for a scheduler: once, or every few minutes until it is stopped."""
+"""Commands for upkeep, which a scheduler calls, or which run until they are stopped."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def absorb(
 def _again(
     work: Callable[[], Report], end: EndRequest, pause: float, output: Output
 ) -> Report | None:
-    """Work round after round; the result of the last one is the status of the command."""
+    """Do rounds of work until the end is requested; the last round's result is the exit status."""
     while True:
         output.aside(datetime.now(UTC).isoformat(sep=" ", timespec="seconds"))
         report = None
         try:
             report = work()
         except InvalidOperation:
-            raise  # the next round would be refused as well
+            raise  # every later round would be refused as well
         except LakeVillaError as error:
             output.error(error)
         if not end.is_set():
@@ -115,15 +115,15 @@ def _again(
 class EndRequest:
     """The request to end the process.
 
-    A handler of signals may make the request at any time. It may not set a ``threading.Event``:
-    that takes a lock, which the very thread that it interrupts may hold at the end of a wait.
+    A signal handler may make the request at any time. It must not set a ``threading.Event``, whose
+    lock the interrupted thread itself may hold at the end of a wait.
     """
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[None] = SimpleQueue()
 
     def ask(self) -> None:
-        self._asked.put(None)  # safe within a handler, as Python's documentation promises
+        self._asked.put(None)  # safe in a signal handler, by Python's documentation
 
     def is_set(self) -> bool:
         return not self._asked.empty()
@@ -133,13 +133,13 @@ class EndRequest:
             self._asked.get(timeout=timeout)
         except Empty:
             return False
-        self.ask()  # for the next caller
+        self.ask()  # repeat the request for the next caller
         return True
 
 
 @contextmanager
 def ending() -> Iterator[EndRequest]:
-    """Set the request at the first SIGTERM or Ctrl-C; a second one ends the process as usual."""
+    """Request the end at the first SIGTERM or Ctrl-C; the second one ends the process as usual."""
     end = EndRequest()
     if threading.current_thread() is not threading.main_thread():
         yield end

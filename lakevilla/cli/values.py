@@ -1,4 +1,4 @@
-"""Values as text, and the look of the output."""
+"""Values as text, and the capabilities of the output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakevilla.display import shown_text
 
 # -------------------- values
 #
-# One value, in JSON and in a cell.
+# One value, in JSON and in a table's cell.
 
 
 def plain(value: Any) -> Any:
@@ -48,17 +48,17 @@ def plain(value: Any) -> Any:
 
 
 def _key(key: object) -> str:
-    """Return the key of a map as text, in the form that its values have."""
+    """Return a map's key as text, in the same form as values."""
     return key if isinstance(key, str) else text_of(key)
 
 
 def _is_interval(value: tuple[Any, ...]) -> bool:
-    """Return whether a value is Arrow's interval; Arrow is not loaded for this check."""
+    """Return whether a value is Arrow's interval, without importing Arrow."""
     return type(value).__name__ == "MonthDayNano"
 
 
 def _interval(months: int, days: int, nanoseconds: int) -> str:
-    """Return an interval in the form that SQL reads: ``2 months 1 day 04:05:06.5``."""
+    """Return an interval in SQL's form: ``2 months 1 day 04:05:06.5``."""
     parts = [
         f"{count} {unit}{'' if abs(count) == 1 else 's'}"
         for count, unit in ((months, "month"), (days, "day"))
@@ -74,12 +74,12 @@ def _interval(months: int, days: int, nanoseconds: int) -> str:
 
 
 def json_text(value: object) -> str:
-    """Return a value as JSON, on one line."""
+    """Return a value as one line of JSON."""
     return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
 
 
 def text_of(value: object) -> str:
-    """Return a value that is not NULL as text, in the form that SQL writes where SQL has one."""
+    """Return a value that is not NULL as text, in SQL's form if SQL has one."""
     match value:
         case str():
             return value
@@ -96,13 +96,13 @@ def text_of(value: object) -> str:
 
 
 def cell(value: object) -> str:
-    """Return the text on one line, for a terminal: nothing in it moves the cursor."""
+    """Return a text on one line, without characters that would move a terminal's cursor."""
     return shown_text(text_of(value))
 
 
 # -------------------- look
 #
-# The form in which rows are requested, and the capabilities of the place that they go to.
+# The format in which rows are requested, and the capabilities of the output.
 
 
 Format = Literal["table", "vertical", "csv", "json", "ndjson", "markdown"]
@@ -111,10 +111,10 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The capabilities of a terminal.
+    """The capabilities of an output.
 
-    ``width`` None is one without an end, where ``widest`` may still cut single cells. ``ascii`` is
-    for an encoding without lines and dots.
+    If ``width`` is None, lines have no limit, but ``widest`` may still cut cells. ``ascii`` is True
+    for encodings without box characters.
     """
 
     width: int | None = None

@@ -1,4 +1,4 @@
-"""Lakes in the form of PEP 249: ``connect``, connections, cursors.
+"""PEP 249 (DB-API) for lakes: ``connect``, connections, cursors.
 
 This package uses ``lakevilla.api`` and adds nothing to a session but PEP 249's names, states and
 errors. ``lakevilla.dbapi.sqlalchemy`` is the dialect on top of it.
@@ -71,7 +71,7 @@ __all__ = [
 ]
 
 apilevel = "2.0"
-#: Threads may share a connection. They then share its transaction, and wait for each other.
+#: Threads may share a connection. They share its transaction, and wait for each other.
 threadsafety = 2
 #: Values are written ``:name``, as everywhere in LakeVilla.
 paramstyle = "named"

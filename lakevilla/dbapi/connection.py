@@ -1,4 +1,4 @@
-"""Connections: one transaction after the other, over a session of a lake."""
+"""Connections: transactions one after the other, in a session on a lake."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def connect(
     timeout_seconds: float | None = None,
     **options: Any,
 ) -> Connection:
-    """Connect to a lake, in the form of PEP 249.
+    """Connect to a lake, as PEP 249 defines.
 
     Parameters
     ----------
     lake : str, os.PathLike or Lake
-        A root, as for ``lakevilla.connect``; or a lake that is open, which ``close`` leaves open.
+        A root, as for ``lakevilla.connect``; or an open ``Lake``, which ``close`` leaves open.
     storage_options : Mapping, optional
         As for ``lakevilla.connect``.
     isolation : {"serializable", "snapshot", "write-serializable"}, optional
-        Of its transactions; see ``Lake.transaction``.
+        The isolation of the connection's transactions; see ``Lake.transaction``.
     autocommit : bool
         True if each statement outside of BEGIN and COMMIT is a transaction by itself. If
         not, the first statement begins one, and ``commit`` or ``rollback`` ends it.
     fail_on_error : bool
-        True if a statement that raises fails the whole transaction, as in PostgreSQL. If not, it
-        has changed nothing, and the transaction goes on. SQLAlchemy's engines set it, since tools
-        that use them (pandas) commit after an error.
+        True if a statement that raises fails the whole transaction, as in PostgreSQL. If False,
+        such a statement has no effect, and the transaction goes on. SQLAlchemy's engines set it to
+        True, since tools that use them (pandas) commit after an error.
     max_rows, max_bytes, timeout_seconds : optional
-        Limits of its statements, as of ``Lake.session``: a statement that goes beyond raises an
-        ``OperationalError``.
+        Limits of the connection's statements, as of ``Lake.session``: a statement that goes beyond
+        a limit raises an ``OperationalError``.
     **options
-        Of ``lakevilla.connect``: ``settings``, ``boto3_session``, ``catalogs`` and so on.
+        Options of ``lakevilla.connect``: ``settings``, ``boto3_session``, ``catalogs`` and so on.
 
     Raises
     ------
@@ -109,7 +109,7 @@ class Connection:
     >>> connection.close()
     """
 
-    # PEP 249 has them here too, for code that has the connection and not its module.
+    # PEP 249 defines the errors here, too, for code that has a connection, but not its module.
     Warning = errors.Warning
     Error = errors.Error
     InterfaceError = errors.InterfaceError
@@ -138,7 +138,7 @@ class Connection:
 
     @property
     def lake(self) -> Lake[Any]:
-        """The lake that it is connected to."""
+        """The lake to which the connection is bound."""
         return self._state.lake
 
     @property
@@ -200,17 +200,18 @@ class Connection:
         return self.cursor().execute(operation, parameters)
 
     def commit(self) -> None:
-        """Commit the current transaction, if there is one. It is over also if this raises.
+        """Commit the current transaction, if there is one. The transaction ends even if this
+        raises.
 
         Raises
         ------
         TransactionConflict
-            Nothing of it was stored: run it again from its beginning.
+            Nothing of the transaction was stored: run it again from its beginning.
         OperationalError
             The outcome is not known, or a client without LakeVilla has interfered: ``kind`` says
             which, and ``lake.outcome(error.txn_id)`` settles it.
         InternalError
-            It had failed before: ``rollback()``.
+            The transaction had failed before: ``rollback()``.
         """
         self._state.commit()
 
@@ -219,7 +220,7 @@ class Connection:
         self._state.rollback()
 
     def close(self) -> None:
-        """Roll back what was not committed; the connection can't be used afterwards."""
+        """Roll back the open transaction, and close the connection for good."""
         self._state.close()
         if self._owns_lake:
             with translated():

@@ -1,4 +1,4 @@
-"""Cursors: they run a statement, and fetch its rows as tuples or as Arrow."""
+"""Cursors, which run statements and fetch their rows as tuples or as Arrow."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def rows_written(operations: Sequence[OperationResult]) -> int:
 
 
 class Cursor:
-    """A cursor that runs statements in its connection's transaction and keeps the last one's rows.
+    """A cursor, which runs statements in its connection's transaction and has the last one's rows.
 
-    Rows stay unchanged from when the statement ran, whatever the transaction does afterwards.
+    The rows are those at the time of the statement, whatever the transaction does afterwards.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Cursor:
 
     @property
     def rowcount(self) -> int:
-        """The number of rows that a query has found, or a write has inserted, updated and deleted.
+        """The number of rows that a query has returned, or a write inserted, updated and deleted.
 
         -1 if that is not known. Reading the count of a write makes it part of the transaction: if
         another client's commit would change it, the commit conflicts.
@@ -79,7 +79,7 @@ class Cursor:
 
     @property
     def operations(self) -> tuple[OperationResult, ...]:
-        """The writes of the last statement; to get them reads no count."""
+        """The writes of the last statement; getting them reads no count."""
         return tuple(self._written)
 
     # -- statements --------------------------------------------------------------
@@ -87,7 +87,7 @@ class Cursor:
     def execute(
         self, operation: str, parameters: Mapping[str, object] | Sequence[object] | None = None
     ) -> Self:
-        """Run a statement, or several; the rows are those of the last.
+        """Run one or several statements; the cursor then has the rows of the last one.
 
         Parameters
         ----------
@@ -112,23 +112,23 @@ class Cursor:
     def executemany(
         self, operation: str, seq_of_parameters: Iterable[Mapping[str, object]]
     ) -> Self:
-        """Run a statement for each set of parameters, in one transaction; it gives no rows.
+        """Run a statement for each set of parameters, in one transaction; rows are not kept.
 
-        INSERT with one row of VALUES takes all sets together, and makes few files of them. So do
-        UPDATE and DELETE by a key (``WHERE id = :id``), of an UPDATE if no two sets have the same
-        key. Any other statement is run once for each.
+        An INSERT with one row of VALUES is run once for all sets, and writes few files. So is an
+        UPDATE or DELETE by a key (``WHERE id = :id``), an UPDATE only if no two sets have the same
+        key. Any other statement is run once for each set.
 
         Parameters
         ----------
         operation : str
             SQL. Values are written ``:name``.
         seq_of_parameters : iterable of Mapping, or Arrow data
-            Mappings of the same names; or an Arrow table whose columns have these names.
+            Mappings with the same names; or an Arrow table whose columns have these names.
 
         Raises
         ------
         ProgrammingError, DataError, IntegrityError, NotSupportedError, TransactionConflict
-            As for ``execute``. Outside of a transaction nothing is written then.
+            As for ``execute``. Outside of a transaction, an error means that nothing was written.
         """
         self._begin(operation)
         with self._state.together():
@@ -181,7 +181,7 @@ class Cursor:
         return self._fetching().take(self.arraysize if size is None else max(size, 0))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Return all rows that are left."""
+        """Return all remaining rows."""
         return self._fetching().take(None)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
@@ -194,11 +194,11 @@ class Cursor:
         return found
 
     def fetch_arrow_table(self) -> pa.Table:
-        """Return all rows that are left, as Arrow."""
+        """Return all remaining rows as an Arrow table."""
         return self._fetching().rest()
 
     def fetch_record_batch(self, rows_per_batch: int = 65_536) -> pa.RecordBatchReader:
-        """Return all rows that are left, as batches of Arrow.
+        """Return all remaining rows as a reader of Arrow batches.
 
         Parameters
         ----------
@@ -212,11 +212,11 @@ class Cursor:
         return self._fetching().rest().to_reader(max_chunksize=rows_per_batch)
 
     def fetch_df(self) -> Any:
-        """Return all rows that are left, as a pandas DataFrame."""
+        """Return all remaining rows as a pandas DataFrame."""
         return self._fetching().rest().to_pandas()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return all rows that are left, for any Arrow consumer: ``pyarrow.table(cursor)``."""
+        """Return all remaining rows for any Arrow consumer: ``pyarrow.table(cursor)``."""
         return self._fetching().rest().__arrow_c_stream__(requested_schema)
 
     # -- closing ------------------------------------------------------------------

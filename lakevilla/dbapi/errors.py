@@ -1,4 +1,4 @@
-"""PEP 249's errors, each made of one of LakeVilla's: a handler of either kind can decide by it."""
+"""PEP 249's errors, each made from one of LakeVilla's, with the same attributes for handlers."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Error(Exception):
     message : str
         The text of the error.
     kind : str
-        The ``kind`` of LakeVilla's error, which is its cause; ``error`` if there is none.
+        The ``kind`` of LakeVilla's error that is this error's cause; ``error`` without a cause.
     table : str or None
         The table in question.
     txn_id : str or None
         The id of the transaction in question.
     retryable : bool
-        True if nothing of the transaction was stored, and running it again from its beginning is
-        right.
+        True if nothing of the transaction was stored, so that it can be run again from its
+        beginning.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Error(Exception):
 
 
 class InterfaceError(Error):
-    """A mistake in how the connection or cursor is used, such as after it was closed."""
+    """The connection or cursor was used in a wrong way, such as after it was closed."""
 
 
 class DatabaseError(Error):
@@ -86,7 +86,7 @@ class DataError(DatabaseError):
 
 
 class OperationalError(DatabaseError):
-    """An effect of the store or other clients: not the program's mistake."""
+    """A failure of the store, or an effect of other clients: not the program's mistake."""
 
 
 class TransactionConflict(OperationalError):
@@ -96,7 +96,7 @@ class TransactionConflict(OperationalError):
 
 
 class IntegrityError(DatabaseError):
-    """A row breaks a rule of its table, such as NOT NULL or CHECK."""
+    """A row violates a constraint of its table, such as NOT NULL or CHECK."""
 
 
 class InternalError(DatabaseError):
@@ -108,7 +108,7 @@ class ProgrammingError(DatabaseError):
 
 
 class NotSupportedError(DatabaseError):
-    """LakeVilla, the table or the store does not have the requested feature."""
+    """LakeVilla, the table or the store lacks the requested feature."""
 
 
 _BY_REASON: dict[str, type[Error]] = {
@@ -117,7 +117,7 @@ _BY_REASON: dict[str, type[Error]] = {
     "unsupported": NotSupportedError,
     "limit": OperationalError,
 }
-#: All other errors of LakeVilla, also of a later release, become an ``OperationalError``.
+#: PEP 249's error for each of LakeVilla's; all others become an ``OperationalError``.
 _BY_TYPE: dict[type[errors.LakeVillaError], type[Error]] = {
     errors.AlreadyCommitted: OperationalError,
     errors.AuditFailed: IntegrityError,
@@ -142,16 +142,17 @@ _BY_TYPE: dict[type[errors.LakeVillaError], type[Error]] = {
 
 
 def error_of(error: errors.LakeVillaError) -> Error:
-    """Return PEP 249's error for one of ours."""
+    """Return PEP 249's error for an error of LakeVilla."""
     reason: Any = getattr(error, "reason", None)
     kind = _BY_REASON.get(reason) or _BY_TYPE.get(type(error), OperationalError)
-    message = without_frames(error)  # no statement of a connection takes any
+    # no statement of a connection takes frames, so drop the hint on them
+    message = without_frames(error)
     return kind(message, kind=error.kind, table=error.table, txn_id=error.txn_id)
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise LakeVilla's errors of a block as PEP 249's."""
+    """Convert LakeVilla's errors raised in the block to PEP 249's."""
     try:
         yield
     except errors.LakeVillaError as error:

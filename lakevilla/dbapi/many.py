@@ -1,4 +1,4 @@
-"""``executemany``: inserts and changes of many rows in one transaction."""
+"""``executemany``: many sets of parameters in one transaction."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ from lakevilla.sql.statements.statement import parse_statement
 
 # -------------------- many
 #
-# One statement with many sets of parameters, as few statements with the same meaning.
+# Replace one statement with many sets of parameters by few statements with the same effect.
 #
-# ``INSERT ... VALUES (:a, :b)`` becomes ``INSERT ... SELECT`` from a table of the parameters;
-# UPDATE and DELETE by a key are joined with it (the second part). Each value keeps the type that
-# it would have had alone, so rows with values of unlike types are put into different tables.
+# ``INSERT ... VALUES (:a, :b)`` becomes ``INSERT ... SELECT`` from a table of the parameters; an
+# UPDATE or DELETE by a key becomes a join with that table ("many changes" below). Each value has
+# the type that it would have in a single run, so sets of parameters with values of different types
+# go to different tables.
 
 
 #: The most sets of parameters that one statement takes.
@@ -42,22 +43,22 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class Run(NamedTuple):
-    """A statement to run, with its parameters and the rows that it reads."""
+    """A statement to run, its parameters, and the tables of parameters that it reads."""
 
     text: str
     params: Values | None
     views: Mapping[str, pa.Table] | None
-    #: The sets to run one after the other, if this run is refused.
+    #: The sets of parameters to run one after the other if this run is refused.
     instead: Sequence[Values] = ()
 
 
 def many(operation: str, given: object) -> Iterator[Run]:
-    """Yield the statements that do what ``operation`` does with each set of parameters.
+    """Yield statements that together have the effect of ``operation`` with each set of parameters.
 
     Raises
     ------
     ProgrammingError
-        The sets are no mappings, or have different names.
+        A set of parameters is no mapping, or has other names than the first.
     """
     change = bulk_change(operation)
     if change is not None:
@@ -79,14 +80,14 @@ def many(operation: str, given: object) -> Iterator[Run]:
             try:
                 table = as_table(group)
             except (pa.ArrowException, OverflowError, ValueError):
-                # Arrow has no type for these values, and an engine may have one.
+                # Arrow has no type for these values, but the engine may have one.
                 yield from (Run(operation, row, None) for row in group)
             else:
                 yield bulk.run(table)
 
 
 def _changes(operation: str, change: BulkChange, given: object) -> Iterator[Run]:
-    """Yield UPDATEs or DELETEs: together where that means the same, else one after the other."""
+    """Yield one joined UPDATE or DELETE if that has the same effect, else one for each set."""
     tables = _arrow(given)
     sets = (
         _mappings(operation, given)
@@ -98,7 +99,7 @@ def _changes(operation: str, change: BulkChange, given: object) -> Iterator[Run]
         try:
             views = [as_table(group) for group in groups] if change.takes(part) else None
             if any(pa.types.is_null(view.schema.field(change.key).type) for view in views or ()):
-                views = None  # no row has that key
+                views = None  # all keys are NULL, which no row equals
         except (pa.ArrowException, OverflowError, ValueError):
             views = None
         if views is None:
@@ -123,7 +124,7 @@ def _joined(change: BulkChange, rows: pa.Table) -> tuple[str, None, dict[str, pa
 
 @dataclass(frozen=True, slots=True)
 class BulkInsert:
-    """An INSERT with one row of VALUES, cut at its parameters.
+    """An INSERT with one row of VALUES, split at its parameters.
 
     ``pieces`` are the texts between the parameters of the row, ``names`` the parameters.
     """
@@ -133,11 +134,11 @@ class BulkInsert:
     names: tuple[str, ...]
 
     def takes(self, names: Iterable[str]) -> bool:
-        """Return whether these are all its parameters; else a single run raises the error."""
+        """Return whether these are all of the parameters; if not, a single run raises the error."""
         return set(self.names) == set(names)
 
     def run(self, rows: pa.Table) -> Run:
-        """Return the INSERT ... SELECT from rows whose columns have the names of the parameters."""
+        """Return an INSERT ... SELECT from rows whose columns are named like the parameters."""
         known = {
             name: "NULL" if pa.types.is_null(kind) else f"{PARAMETERS}.__p{index}"
             for index, (name, kind) in enumerate(
@@ -147,7 +148,7 @@ class BulkInsert:
         values = [self.pieces[0]]
         for name, piece in zip(self.names, self.pieces[1:], strict=True):
             values += [known[name], piece]
-        # Names of parameters may differ in their case alone, those of columns may not.
+        # Parameters may have names that differ only by case, columns may not: rename the columns.
         view = rows.rename_columns([f"__p{index}" for index in range(rows.num_columns)])
         typed = [
             index for index, kind in enumerate(view.schema.types) if not pa.types.is_null(kind)
@@ -162,11 +163,11 @@ class BulkInsert:
 
 
 def bulk_insert(operation: str) -> BulkInsert | None:
-    """Return the statement, if it inserts one row of VALUES without a query and has a parameter."""
+    """Parse an INSERT with one row of VALUES, a parameter and no query; else return None."""
     try:
         statement = parse_statement(operation)
     except InvalidOperation:
-        return None  # its first run raises the error
+        return None  # running the statement raises the error
     if not isinstance(statement, InsertStatement) or statement.replaced is not None:
         return None
     source = statement.source.sql
@@ -191,14 +192,14 @@ def bulk_insert(operation: str) -> BulkInsert | None:
 
 
 def _only_row(source: str) -> Sequence[Token] | None:
-    """Return the tokens of ``(...)`` in ``VALUES (...)``; None if it is anything else."""
+    """Return the tokens of ``(...)`` in ``VALUES (...)``; None for anything else."""
     tokens = tokens_of(source)
     if len(tokens) < 4 or tokens[0].text.upper() != "VALUES":
         return None
     depth = 0
     for index, token in enumerate(tokens[1:], 1):
         if token.token_type in (TokenType.L_BRACKET, TokenType.L_BRACE):
-            return None  # where a colon may be a slice, or a field of a struct
+            return None  # with braces or brackets, a colon may not begin a parameter
         if token.token_type in (TokenType.SELECT, TokenType.FROM, TokenType.WITH):
             return None
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
@@ -227,7 +228,7 @@ def _mappings(operation: str, given: object) -> Iterator[Values]:
 
 
 def _arrow(given: object) -> Iterator[pa.Table] | None:
-    """Return Arrow data in parts; None if the data is no Arrow data."""
+    """Return Arrow data as tables of limited size; None for other data."""
     if isinstance(given, pa.Table):
         return (given.slice(at, _PART_ROWS) for at in range(0, given.num_rows, _PART_ROWS))
     if isinstance(given, pa.RecordBatch):
@@ -244,7 +245,7 @@ def _parts(sets: Iterator[Values]) -> Iterator[list[Values]]:
 
 
 def alike(sets: Iterable[Values]) -> list[list[Values]]:
-    """Return the sets in groups whose values have one type for each name, or are missing."""
+    """Group the sets so that, within a group, each name's values are missing or of one type."""
     groups: list[tuple[dict[str, object], list[Values]]] = []
     for one in sets:
         kinds = {name: _kind(value) for name, value in one.items() if value is not None}
@@ -259,11 +260,11 @@ def alike(sets: Iterable[Values]) -> list[list[Values]]:
 
 
 def _kind(value: object) -> object:
-    """Return the common property of values that one column can hold."""
+    """Return a key that is equal for values which one column can hold."""
     if isinstance(value, datetime):
         return datetime, value.tzinfo is not None
     if isinstance(value, time) and value.tzinfo is not None:
-        return time, True  # no column has this type: its single run raises
+        return time, True  # no column has this type, so a single run raises the error
     if isinstance(value, list):
         kinds = {_kind(item) for item in value} - {type(None)}
         return list, frozenset(kinds)
@@ -286,12 +287,13 @@ _TYPES: dict[object, Callable[[], pa.DataType]] = {
 
 
 def as_table(sets: Sequence[Values]) -> pa.Table:
-    """Return sets of parameters with values alike as a table with a column for each name.
+    """Return a group of sets as a table with a column for each name.
 
     Raises
     ------
     ArrowException, OverflowError, ValueError
-        A value is of a type, or beyond what a type holds, that only an engine may know.
+        Arrow has no type for a value, or the value is out of the type's range; the engine may
+        accept it.
     """
     columns = {}
     for name in sets[0]:
@@ -301,7 +303,7 @@ def as_table(sets: Sequence[Values]) -> pa.Table:
             columns[name] = pa.nulls(len(values))
             continue
         if kind is Decimal:
-            columns[name] = pa.array(values)  # as wide as its digits
+            columns[name] = pa.array(values)  # a decimal with as many digits as the values need
             continue
         columns[name] = pa.array(values, _type_of(kind, name))
     return pa.table(columns)
@@ -324,28 +326,27 @@ def _type_of(kind: object, name: str) -> pa.DataType:
 
 # -------------------- many changes
 #
-# Many UPDATEs or DELETEs, each by a key, as one that joins their parameters.
+# Replace many UPDATEs or DELETEs by a key by one that joins a table of their parameters.
 #
-# One after the other they mean the same as all at once if no two of them find the same row, or if
-# that does not matter: the keys of an UPDATE differ, and it does not set the columns of its
-# condition.
+# That has the same effect if no two of them match the same row, or if the order does not matter.
+# For an UPDATE, the keys must differ, and it must not set the columns of its condition.
 
 
 _NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
-#: Beyond it two whole numbers may be one to a column of doubles.
+#: Beyond this, two different integers may be equal as doubles.
 _EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class BulkChange:
-    """An UPDATE or DELETE that finds its rows by a column that equals the parameter ``key``."""
+    """An UPDATE or DELETE whose WHERE compares a column with the parameter ``key``."""
 
     statement: UpdateStatement | DeleteStatement
     key: str
     names: frozenset[str]
 
     def takes(self, sets: Sequence[Values]) -> bool:
-        """Return whether all sets together mean the same as one after the other."""
+        """Return whether one run with all sets has the same effect as a run for each."""
         if len(sets) < 2 or sets[0].keys() != self.names:
             return False
         if isinstance(self.statement, DeleteStatement):
@@ -359,10 +360,10 @@ class BulkChange:
         return len(set(keys)) == len(keys)
 
     def text(self, view: str, columns: dict[str, str]) -> str:
-        """Return the statement over rows of ``view``, whose ``columns`` replace the parameters.
+        """Return the statement joined with ``view``, whose ``columns`` replace the parameters.
 
-        It is a MERGE, whose condition is checked against the columns' types as that of the
-        statement is.
+        It is a MERGE, whose condition is checked against the columns' types like the statement's
+        own.
         """
         one = self.statement
         table = f"{one.written} AS {quoted(one.called)}"
@@ -379,11 +380,11 @@ class BulkChange:
 
 
 def bulk_change(operation: str) -> BulkChange | None:
-    """Return the statement, if a key can find its rows and it reads no other rows."""
+    """Parse an UPDATE or DELETE by a key that reads no other rows; else return None."""
     try:
         one = parse_statement(operation)
     except InvalidOperation:
-        return None  # its first run raises the error
+        return None  # running the statement raises the error
     if not isinstance(one, UpdateStatement | DeleteStatement):
         return None
     if one.common or reads_other_rows(one, "duckdb"):
@@ -408,19 +409,19 @@ def _path(target: str) -> tuple[str, ...]:
 
 
 def _set(target: str, statement: UpdateStatement) -> tuple[str, ...]:
-    """Return the assigned column, and the names within it."""
+    """Return the assigned column, and the names in the assigned expression."""
     path = _path(target)
     is_qualified = len(path) > 1 and path[0].lower() == statement.called.lower()
     return path[1:] if is_qualified else path
 
 
 def _has_braces(tokens: Sequence[Token]) -> bool:
-    """Return whether a colon may be a slice, or a field of a struct."""
+    """Return whether there are brackets or braces, in which a colon may not begin a parameter."""
     return any(t.token_type in (TokenType.L_BRACKET, TokenType.L_BRACE) for t in tokens)
 
 
 def _key(tokens: Sequence[Token]) -> str | None:
-    """Return the parameter of ``column = :name``, written either way."""
+    """Return the parameter of ``column = :name`` or ``:name = column``."""
     kinds = [token.token_type for token in tokens]
     if TokenType.EQ not in kinds:
         return None
@@ -435,7 +436,7 @@ def _key(tokens: Sequence[Token]) -> str | None:
 
 
 def _marked(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the names of parameters."""
+    """Yield the names of the parameters in the tokens."""
     for colon, name in pairwise(tokens):
         if colon.token_type is TokenType.COLON and name.start == colon.end + 1:
             yield name

@@ -1,8 +1,8 @@
-"""The state of a connection: the one place that begins and ends transactions.
+"""The state of a connection, which alone begins and ends its transactions.
 
-A transaction that has ended by a conflict is *failed* until ``rollback`` shows that the program
-knows. Otherwise its next statement would begin another transaction, and be committed without the
-statements before it.
+After a conflict, the connection refuses statements until the program calls ``rollback``. Otherwise
+the program's next statement would begin another transaction, and be committed without the
+statements before the conflict.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakevilla.dbapi.errors import InterfaceError, InternalError, ProgrammingErr
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.rules import Isolation
 
-#: Statements that begin or end a transaction themselves, or have nothing to do with one.
+#: Statements for which no transaction is begun.
 _CONTROL = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET"})
 
 
@@ -83,9 +83,10 @@ class ConnectionState:
         *,
         may_be_refused: bool = False,
     ) -> Any:
-        """Run the text in a session and return its result, in the transaction that is due.
+        """Run a text in the session, in a transaction if it needs one, and return the result.
 
-        ``may_be_refused``: None where the statement is refused and has changed nothing.
+        ``may_be_refused``: return None if the statement is refused and the transaction is still
+        open.
         """
         with self._turn("a statement can be run"):
             if self._failed is not None:
@@ -107,7 +108,7 @@ class ConnectionState:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Run the statements of a block as one transaction, with autocommit too."""
+        """Run the statements of the block as one transaction, with autocommit as well."""
         with self._turn("statements can be run"):
             if not self._autocommit or self.in_transaction:
                 yield

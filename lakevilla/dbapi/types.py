@@ -14,7 +14,7 @@ from lakevilla.dbapi.errors import DataError, NotSupportedError, ProgrammingErro
 
 # -------------------- types
 #
-# PEP 249's types: names of columns' types, and values of types that Python has.
+# PEP 249's type objects and constructors, and the SQL types of columns.
 
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class TypeGroup:
-    """Several types under one name: equal to the type code of each.
+    """An object that equals the type codes of several types.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class TypeGroup:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, TypeGroup):
             return self._names == other._names
-        # BIGINT[] is a list, and no number.
+        # BIGINT[] is a list, not a number
         return isinstance(other, str) and _family(other) in self._names
 
     def __hash__(self) -> int:
@@ -67,7 +67,7 @@ class TypeGroup:
 
 
 def _family(code: str) -> str:
-    """Return DECIMAL for DECIMAL(10,2)."""
+    """Return a type code without its parameters: DECIMAL for DECIMAL(10,2)."""
     name, bracket, rest = code.partition("(")
     return name if not bracket or rest.endswith(")") else code
 
@@ -93,7 +93,7 @@ NUMBER = TypeGroup(
 DATETIME = TypeGroup(
     "DATETIME", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "INTERVAL"
 )
-#: Rows of a lake have no ids that a query shows: no column has this type.
+#: The type of row ids, which no column of a lake has.
 ROWID = TypeGroup("ROWID", "ROWID")
 
 Date = date
@@ -149,7 +149,7 @@ class ColumnDescription(NamedTuple):
 
 
 def columns_of(schema: pa.Schema) -> tuple[ColumnDescription, ...]:
-    """Return the description of rows of a schema."""
+    """Return the descriptions of a schema's columns."""
     return tuple(_columns(schema))
 
 
@@ -187,7 +187,7 @@ _CODES = {
 
 
 def type_code(kind: pa.DataType) -> str:
-    """Return the name of an Arrow type in SQL."""
+    """Return the SQL name of an Arrow type."""
     types = pa.types
     if (known := _CODES.get(kind)) is not None:
         return known
@@ -220,7 +220,7 @@ def _nested(kind: pa.DataType) -> str:
         return f"{type_code(kind.value_type)}[{kind.list_size}]"
     if types.is_list(kind) or types.is_large_list(kind) or types.is_list_view(kind):
         return f"{type_code(kind.value_type)}[]"
-    return "BLOB"  # in any of its widths
+    return "BLOB"  # all widths of binary types
 
 
 def _quoted(name: str) -> str:
@@ -231,21 +231,21 @@ def _quoted(name: str) -> str:
 
 # -------------------- rows
 #
-# Rows of Arrow as Python's tuples, some thousand at a time.
+# Convert Arrow rows to tuples, some thousand at a time.
 
 
-#: Number of rows that are Python objects at once, more than are requested.
+#: The number of rows that are converted at once, if fewer are requested.
 _PART_ROWS = 4096
 
 
 class Rows:
-    """The rows of a query, read once from the first to the last; rows that were taken are freed."""
+    """The rows of a query, read once from first to last; rows that were taken are freed."""
 
     def __init__(self, table: pa.Table) -> None:
         self.schema: pa.Schema = table.schema
         self.count: int = table.num_rows
         self._table = table
-        #: Number of rows of the table that were taken; the rows before it were dropped.
+        #: The number of the table's rows that were taken.
         self._read = 0
         self._ready: Iterator[tuple[object, ...]] = iter(())
 
@@ -263,13 +263,14 @@ class Rows:
         return found
 
     def rest(self) -> pa.Table:
-        """Return the rows that were not taken yet; none is left afterwards."""
+        """Return the remaining rows; none is left afterwards."""
         rest = self._table.slice(self._read)
         self._table, self._read, self._ready = self.schema.empty_table(), 0, iter(())
         return rest
 
     def _next_part(self) -> bool:
-        self._table, self._read = self._table.slice(self._read), 0  # without the chunks before
+        # drop the chunks before these rows
+        self._table, self._read = self._table.slice(self._read), 0
         part = self._table.slice(0, _PART_ROWS)
         if not part.num_rows:
             return False
@@ -296,7 +297,7 @@ def _values(name: str, column: pa.ChunkedArray) -> list[object]:
 
 # -------------------- parameters
 #
-# Parameters as PEP 249 passes them: by name, and nothing else.
+# Parameters of statements, which must be passed by name.
 
 
 Values = Mapping[str, object]
@@ -308,15 +309,16 @@ def one_set(operation: str, given: object) -> Mapping[str, object] | None:
     Raises
     ------
     ProgrammingError
-        They are given by position, a name is none, or a value is of a type that no column holds.
+        The parameters are given by position, a name is not valid, or no column can have a value's
+        type.
     NotSupportedError
-        The statement is pandas' query to SQLite when it writes.
+        The statement is the query that pandas sends to SQLite before it writes.
     """
     if given is None or (isinstance(given, list | tuple) and not given):
         return None
     if not isinstance(given, Mapping) and "sqlite_master" in operation:
         raise NotSupportedError(
-            "pandas writes by a connection of its own kind to SQLite alone: pass "
+            "through such a connection, pandas writes only to SQLite: pass "
             "sqlalchemy.create_engine('lakevilla:///path') to to_sql, or append the frame by "
             "lake.run(lambda txn: txn.append(table, frame))"
         )

@@ -1,4 +1,4 @@
-"""Giving way in a cycle: its youngest transaction shifts, no other does (design, section 7)."""
+"""Giving way in a cycle of waits: only the youngest transaction shifts (design, section 7)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakevilla.sublogs.record import RESERVATION, Access, Ticket
 
 @dataclass(frozen=True, slots=True)
 class OnShift:
-    """The acts of a transaction that gives way, outside the queues.
+    """The further actions of a transaction that gives way, besides those in the queues.
 
     ``unreserve`` removes its reservation from HEAD. ``defer`` defers its operations on the tables
     where it has shifted.
@@ -31,7 +31,7 @@ class OnShift:
 
 
 def give_way(txn: Claimant, wait: Wait, head: Head | None, on_shift: OnShift) -> Program[bool]:
-    """Shift if this transaction is the youngest of a cycle; no other in it shifts."""
+    """Shift if this transaction is the youngest of a cycle of waits; return whether it shifted."""
     assert txn.claims.record is not None
     records = {txn_id: record for txn_id, (record, _) in wait.records.items() if record is not None}
     records[txn.id] = txn.claims.record.record
@@ -53,9 +53,9 @@ def give_way(txn: Claimant, wait: Wait, head: Head | None, on_shift: OnShift) ->
 
 
 def shift(txn: Claimant, table: str) -> Program[None]:
-    """Take a new ticket at the end, then delete the old ones.
+    """Take a new ticket at the end of the table's queue, then delete the old ones.
 
-    In between both exist, which costs a wait.
+    In between both exist, which makes other transactions wait a little longer.
     """
     queue = txn.claims.queue
     assert queue is not None

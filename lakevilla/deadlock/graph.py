@@ -1,8 +1,8 @@
-"""The graph of waits between transactions, from the edges that waiters wrote into their records.
+"""The graph of waits between transactions, from the edges that waiters write into their records.
 
-Every record is read at another time, so the graph may be one that never existed. That is harmless:
-an edge counts only while both of its tickets are held, and a cycle that has closed stays until one
-of its members shifts, so any client that checks again sees it.
+The records are read at different times, so the graph may be one that never existed. That is
+harmless: an edge counts only while both of its tickets are held, and a cycle that has closed stays
+until one of its members shifts, so any client that checks again sees the cycle.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ def live_edges(
 ) -> frozenset[Edge]:
     """Return the edges in ``records`` (by transaction) that block their waiters now.
 
-    ``reserved`` are HEAD's reservations as (transaction, table): they are the tickets
-    ``RESERVATION``. Only HEAD states that these are held, whatever a record says.
+    ``reserved`` are HEAD's reservations as (transaction, table): they count as tickets with the
+    number ``RESERVATION``. Only HEAD states that these are held, whatever a record says.
 
-    An edge does not count when one of its two tickets is not held, its holder has no record (the
-    holder has ended, or was aborted), or it is not its writer's own: only the waiter knows which
-    transaction it waits for, and a record under the name of another transaction is no evidence.
+    An edge does not count when one of its two tickets is not held, when its holder has no record
+    (the holder has ended, or was aborted), or when another transaction than the waiter has written
+    it: only the waiter knows which transaction it waits for. A record that is stored under the
+    name of another transaction does not count either.
     """
     own = [(txn, record) for txn, record in records.items() if record.txn == txn]
     held = {
@@ -44,7 +45,7 @@ def live_edges(
 
 
 def cycles(edges: Iterable[Edge]) -> list[tuple[str, ...]]:
-    """Return the sets of transactions that wait for each other, each sorted, for people to read.
+    """Return the sets of transactions that wait for each other, each sorted, to be shown to users.
 
     These are the strongly connected components with more than one member: two cycles that share a
     transaction are one set. This is Tarjan's algorithm with an explicit stack, since a queue may be
@@ -55,7 +56,7 @@ def cycles(edges: Iterable[Edge]) -> list[tuple[str, ...]]:
         behind.setdefault(edge.waiter, []).append(edge.holder)
     found: list[tuple[str, ...]] = []
     index: dict[str, int] = {}
-    lowest: dict[str, int] = {}  # of those on ``path``: the earliest index that it leads back to
+    lowest: dict[str, int] = {}  # for each on ``path``: the lowest index on it that it reaches
     path: list[str] = []
     for root in behind:
         if root in index:

@@ -1,4 +1,4 @@
-"""The rule that the youngest transaction of a cycle yields, and no other member."""
+"""The rule that only the youngest transaction of a cycle of waits gives way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakevilla.sublogs.record import Edge
 
 
 def gives_way(me: str, edges: Iterable[Edge]) -> frozenset[Edge]:
-    """Return the edges into ``me`` that it must dissolve by shifting; none: it may wait.
+    """Return the edges into ``me`` that ``me`` must dissolve by shifting; if empty, it may wait.
 
     Each names a table and the ticket of ``me`` there behind which other members of a cycle wait.
     ``edges`` are the live ones; a larger id is a younger transaction.
@@ -18,14 +18,14 @@ def gives_way(me: str, edges: Iterable[Edge]) -> frozenset[Edge]:
     that waits for ``me`` can be reached from ``me``, that is, is in its strongly connected
     component. In each such cycle ``me`` is the youngest.
 
-    - Of each cycle one member yields: the cycle has one youngest member, which finds the
-      whole cycle among its elders, while every other member leaves the youngest out
-      and with it the cycle. So two that see a cycle at once do not both shift.
+    - One member of each cycle gives way: the youngest member finds the whole cycle among
+      older transactions, while every other member leaves the youngest out of its graph,
+      and so sees no cycle. So two members that see a cycle at once do not both shift.
     - No existing cycle is left once all transactions for which this was called have shifted: each
-      held an edge into its youngest member, and that edge is returned here.
-    - It ends. A shift adds edges from ``me`` alone. Among any transactions the
-      oldest never shifts because of the other ones; once it no longer moves, the
-      second passes behind it at most once a table, and so on up by age.
+      cycle had an edge into its youngest member, and that edge is returned here.
+    - Shifting ends. A shift adds edges from ``me`` alone. Of any set of transactions, the
+      oldest never shifts because of the other ones; once its tickets stay, the second
+      oldest shifts behind it at most once per table, and so on to the youngest.
     """
     edges_to_me = []
     ahead: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
 """Waiting for a turn, and giving way in a cycle (design, sections 7 and 8, step 1).
 
-Nothing here is needed for safety: a transaction that goes on too early loses a
-race or redoes its work. So every doubt is settled in favour of going on.
+Nothing here is needed for safety: a transaction that continues too early loses a
+race for HEAD or redoes its work. So in every doubt the transaction continues.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from lakevilla.store.effects import Program, delete, get, parallel, sleep
 from lakevilla.sublogs.own_record import change_record
 from lakevilla.sublogs.record import Edge, TxnRecord, record_key
 
-#: The most edges in one record; a transaction that waits for more need not find a cycle soon.
+#: The most edges in one record; further edges are left out, so a cycle over them is found late.
 _MOST_EDGES = 256
-#: The most records that are read to find a cycle; a larger one ends with a time-out.
+#: The most records that are read to find a cycle; a larger cycle ends when a wait times out.
 _MOST_RECORDS = 4096
-#: A queue moves on at the pace at which each waiter checks, so pauses grow slowly.
+#: The factor by which the pause between two checks grows: small, since a queue advances only as
+#: fast as its waiters check.
 _GROWTH = 1.2
-#: A longer wait is reported again, louder: a person may have to act.
+#: A wait that is longer than this is reported again, as long: a user may have to act.
 _LONG_SECONDS = 10.0
 
 
 def wait_until_first(
     txn: Claimant, head: Head | None, ahead: Sequence[Ahead] | None, on_shift: OnShift
 ) -> Program[Wait]:
-    """Wait until no transaction is ahead, or the patience of the transaction is over.
+    """Wait until no transaction is ahead, or the transaction's time-out for waits has passed.
 
-    ``head`` shows the reservations; ``ahead`` are those that were ahead just now, if that was
-    listed.
+    ``head`` has the reservations; ``ahead`` are the transactions that a list has just found ahead,
+    or None if the queues were not listed.
     """
     context = txn.context
     settings = context.settings
@@ -86,10 +87,10 @@ def _wait(
     head: Head | None,
     on_shift: OnShift,
 ) -> Program[None]:
-    """Wait until it is worth listing again.
+    """Wait until it is worth listing the queues again.
 
-    The edges are written before the records of other transactions are read: of the transactions
-    that close a cycle, the last one to write sees all of it.
+    The transaction writes its edges before it reads the records of other transactions: so of the
+    members of a cycle, the last one to write its edges sees the whole cycle.
     """
     context = txn.context
     lease = context.settings.lease_seconds
@@ -136,17 +137,17 @@ def _wait(
 
 def _write_edges(txn: Claimant, before: Iterable[Ahead]) -> Program[None]:
     if txn.claims.queue is None or txn.claims.record is None:
-        return  # it holds no ticket, so no transaction waits for it
+        return  # this transaction holds no ticket, so no transaction waits for it
     edges = [Edge(txn.id, one.mine, one.txn, one.number, one.table) for one in before if one.txn]
     edges = edges[:_MOST_EDGES]
     record = txn.claims.record.record
-    # Edges to transactions that have ended are void by themselves; only new ones must be written.
+    # An edge to a transaction that has ended does not count: only new edges must be written.
     if not set(edges) <= set(record.edges) or record.tickets != txn.claims.queue.tickets:
         yield from change_record(txn, edges=tuple(edges))
 
 
 def _poll(txn: Claimant, wait: Wait, holder: str) -> Program[bool]:
-    """Send one conditional GET; return whether anything has changed."""
+    """Read a holder's record by a conditional GET; return whether it has changed or is stale."""
     before = wait.records.get(holder)
     yield from _read(txn, wait, holder)
     return wait.records.get(holder) != before or txn.context.leases.is_stale(
@@ -155,7 +156,7 @@ def _poll(txn: Claimant, wait: Wait, holder: str) -> Program[bool]:
 
 
 def _read_records(wait: Wait, before: Iterable[Ahead], txn: Claimant) -> Program[None]:
-    """Read the records of those ahead, and of those that they wait for in turn."""
+    """Read the records of the transactions ahead, and of those that these wait for in turn."""
     seen: set[str] = {txn.id}
     frontier = {one.txn for one in before if one.txn} - seen
     while frontier and len(seen) < _MOST_RECORDS:
@@ -189,9 +190,9 @@ def _read(txn: Claimant, wait: Wait, holder: str) -> Program[None]:
 def _record(key: str, holder: str, body: bytes) -> TxnRecord | None:
     """Return the record; None if it can't be read.
 
-    Then it names no edges, but its lease still runs.
+    A record that can't be read counts as one without edges, but its lease still runs.
 
-    The ids in it become parts of keys: a wrong one must not reach the store.
+    The ids in a record become parts of keys: a malformed id must not reach the store.
     """
     try:
         record = decode(key, body, TxnRecord)
@@ -203,7 +204,7 @@ def _record(key: str, holder: str, body: bytes) -> TxnRecord | None:
 
 
 def _announce(txn: Claimant, wait: Wait, before: Sequence[Ahead]) -> None:
-    """Report the holders for which it waits, once for each set, and again when that takes long."""
+    """Report the holders that the transaction waits for: once per set, and again if it is long."""
     holders = frozenset(one.txn or one.key for one in before)
     now = txn.context.clock.elapsed()
     is_long = now >= wait.tell_again
@@ -223,7 +224,7 @@ def _announce(txn: Claimant, wait: Wait, before: Sequence[Ahead]) -> None:
     }
     still = ""
     if is_long:
-        # Each further report comes after twice the time.
+        # The time between two reports doubles.
         since = wait.began
         wait.tell_again = now + (now - since)
         still = f", since {now - since:.0f} s: `lakevilla txns` shows it, `lakevilla abort` ends it"
@@ -231,7 +232,7 @@ def _announce(txn: Claimant, wait: Wait, before: Sequence[Ahead]) -> None:
 
 
 def _give_up(txn: Claimant) -> None:
-    """Report, once, that the transaction waits no longer."""
+    """Report, once, that the transaction stops waiting."""
     if not txn.claims.impatient:
         txn.claims.impatient = True
         message = f"transaction {txn.id} stops waiting and commits optimistically"

@@ -1,5 +1,5 @@
 """The global version log: HEAD, commit objects, pages, keys and lake files (design, section 9).
 
-HEAD is the lake's commit point and its newest global version. Every other object of this package
-is immutable, or bound to HEAD.
+HEAD holds the lake's newest global version; its replacement is the commit point. All other objects
+of this package are immutable, or count only as far as HEAD confirms them.
 """

@@ -25,13 +25,13 @@ from lakevilla.store.effects import Program, get_immutable, parallel, put
 class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/bases/<made>-<hash>.json``: the tables of the lake at one global version.
 
-    ``tables`` and ``names`` are as in HEAD: whole, or the list of its leaves. No leaf is copied.
-    ``name``, ``kind`` and ``epoch`` are those of the ref that the base was stored for, so that a
-    ref can be found again if its HEAD was lost. ``kept`` has the tables, by location, that are read
-    from an object of their own and no longer from their logs. ``origin`` is the branch whose state
-    the base is: ``sequence`` is a number in the history of that branch. ``clones`` are the clones
-    of that state, by name. In the base of a clone, ``source`` is the place that the clone shows:
-    the base keeps nothing outside of it (docs/design/0039-clones.md).
+    ``tables`` and ``names`` are as in HEAD: whole, or the list of HEAD's leaves. No leaf is copied.
+    ``name``, ``kind`` and ``epoch`` are those of the ref that the base was stored for, so that the
+    ref can be restored if HEAD is lost. ``kept`` has the tables, by location, whose states are read
+    from objects of their own and no longer from their logs. ``origin`` is the epoch of the branch
+    whose state the base is: then ``sequence`` is a version of that branch. ``clones`` are the
+    clones in that state, by name. In the base of a clone, ``source`` is the place that the clone
+    shows: the base keeps only tables there (docs/design/0039-clones.md).
     """
 
     format: int
@@ -49,18 +49,18 @@ class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     source: str = ""
 
     def has(self, location: str) -> bool:
-        """Return whether the base has a table; the leaf of the table must be cached."""
+        """Return whether the base has a table at a location, whose leaf must be cached."""
         state = self.tables.get(location) if self.covers(location) else None
         return state is not None and not state.dropped
 
     def covers(self, location: str) -> bool:
-        """Return whether the base keeps a place."""
+        """Return whether the base keeps tables at a location."""
         return not self.source or is_at(location, self.source)
 
     def kept_of(self, location: str) -> KeptTable | None:
-        """Return where a table's state is stored, if not in its log.
+        """Return where a table's state is stored; None if in its log.
 
-        Another table may have the same path on a branch.
+        The table's id is compared, too: on a branch, another table may have the same path.
         """
         return kept_for(self.kept, location, self.tables.get(location))
 
@@ -68,7 +68,7 @@ class Base(msgspec.Struct, frozen=True, omit_defaults=True):
 def kept_for(
     kept: Mapping[str, KeptTable], location: str, state: TableState | None
 ) -> KeptTable | None:
-    """Return the separately kept state of this very table, if ``kept`` has it."""
+    """Return the separately kept state at ``location``, if it is of the table of ``state``."""
     found = kept.get(location)
     is_it = found is not None and state is not None and found.table_id in ("", state.table_id)
     return found if is_it else None
@@ -85,8 +85,8 @@ def seal_base(base: Base, made: int) -> tuple[BaseRef, bytes]:
 
 def store_base(ref: BaseRef, body: bytes) -> Program[None]:
     """Store a base before HEAD names it."""
-    # If the object exists already, this attempt has stored it and the answer was lost: the name
-    # is the hash of the content.
+    # If the object exists already, an earlier attempt has stored the same content: the name has the
+    # hash of the content.
     outcome = yield from put(ref.key, body, ABSENT)
     if isinstance(outcome, Unknown):
         raise StoreError(f"could not store {ref.key} ({outcome.reason}): try again")
@@ -112,29 +112,29 @@ def load_base(ref: BaseRef) -> Program[Base]:
             raise VersionNotFound(f"{ref.key} was removed: its ref was deleted; try again")
         raise CorruptObject(
             f"{ref.key} is missing although HEAD names it: restore it from a copy, or delete the "
-            "refs that it is of",
+            "refs that need it",
             key=ref.key,
         )
     if digest_of(outcome.body) != ref.hash:
         raise CorruptObject(
             f"{ref.key} does not match its name: it was damaged or replaced by hand; restore it "
-            "from a copy, or delete the refs that it is of",
+            "from a copy, or delete the refs that need it",
             key=ref.key,
         )
     return decode(ref.key, outcome.body, Base)
 
 
 def load_bases(head: Head) -> Program[list[Base]]:
-    """Return all bases that a HEAD holds. Each has the name of the ref that it was stored for.
+    """Return the bases of all refs of a HEAD. Each has the name of the ref it was stored for.
 
-    The bases of the clones that a base shows are included: a client that keeps a state keeps all
-    of it, also where the clone itself has ended since.
+    The bases of clones in a base are included: a ref keeps the clones' tables of its state even if
+    a clone itself has been deleted since.
     """
     return list((yield from load_bases_by_ref(head)).values())
 
 
 def load_bases_by_ref(head: Head) -> Program[dict[BaseRef, Base]]:
-    """Return the bases as ``load_bases`` does, by the reference that names each."""
+    """Return the bases as ``load_bases`` does, each by its reference."""
     yield from load_refs(head)
     entries: Iterable[RefEntry] = head.refs.values()
     found: dict[BaseRef, Base] = {}
@@ -155,9 +155,9 @@ def load_base_tables(base: Base, locations: Iterable[str] | None = None) -> Prog
 
 
 def head_of(base: Base, entry: RefEntry, now: Head) -> Head:
-    """Return the HEAD of the time when the base was its state, as far as a reader needs it.
+    """Return a HEAD with the state of the base, as far as a reader needs it.
 
-    Of the commits it has only the last one, for its time.
+    It lists only the base's last commit, which states the time.
     """
     shown = CommitSummary(base.sequence, base.timestamp_ms, "register", entry.id, "", {})
     return msgspec.structs.replace(

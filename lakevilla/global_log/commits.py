@@ -1,7 +1,7 @@
-"""Commit objects: the decision of a transaction, immutable and without a parent.
+"""Commit objects: all that a transaction commits, immutable and without a parent.
 
-A commit object names no HEAD, so a lost race rewrites nothing. Its key carries a hash of its body:
-a redo makes a new object, and HEAD says which one counts.
+A commit object names no HEAD, so it stays valid after a lost race for HEAD. Its key has a hash of
+its body: a redo makes a new object, and HEAD names the one that counts.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
     """The change that a commit makes to one table.
 
     ``blind``: nothing of the table was read. ``created`` and ``dropped``: the commit adds the table
-    to the lake, or removes it. ``operation`` and its companions are for the log entry's
-    ``commitInfo``. ``contract`` is the digest of what the table required of data files when these
-    were made; the commit's own changes are included (note 3). It is empty where an older client
-    decided the commit. ``redefines``: rows that other clients write before the commit is published
-    are not right under the new definition of the table.
+    to the lake, or removes it. ``operation``, ``parameters`` and ``metrics`` are for the log
+    entry's ``commitInfo``. ``contract`` is the digest of what the table required of data files when
+    the commit's files were made, after the commit's own changes of the table (note 3). It is empty
+    if an older client decided the commit. ``redefines``: rows that other clients write before the
+    commit is published may violate the new definition of the table.
     """
 
     table_id: str
@@ -45,13 +45,13 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
 class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/commits/<txn>-<hash>.json``.
 
-    ``after``: the newest commit of the HEAD that the maker of this object had read. A client that
-    finds a HEAD with fewer commits sees an older HEAD (docs/design/0053-gone-back.md). ``after`` is
-    no parent: a commit is decided behind any HEAD that it fits. ``merged``: the branch that the
-    commit merges, and the version that the branch has reached (``etl@57``). ``catalog``: the part
-    of the lake's catalog that the caller had seen. ``replaces`` to ``quiet`` belong to a
-    ``reconcile`` commit. ``replaces``: the commits whose place it takes (sequence, txn, hash).
-    ``voided``: the commits that could not be replayed, and the reasons. ``touched_reads``:
+    ``after``: the newest commit of the HEAD that the maker of this object had read. If a client
+    finds a HEAD with fewer commits, HEAD was set back (docs/design/0053-gone-back.md). ``after`` is
+    no parent: the commit can follow any HEAD that it fits. ``merged``: the branch that the commit
+    merges, and the version of the branch (``etl@57``). ``catalog``: the part of the lake's catalog
+    that the caller had seen. ``replaces``, ``voided``, ``touched_reads`` and ``quiet`` belong to a
+    ``reconcile`` commit. ``replaces``: the commits that it replaces (sequence, txn, hash).
+    ``voided``: the commits that could not be performed again, and the reasons. ``touched_reads``:
     transactions that had read rows which the foreign change touched. ``quiet``: the foreign change
     only moved rows.
     """
@@ -75,18 +75,18 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def commit_key(txn: str, digest: str, epoch: str = "") -> str:
-    """Return where a commit object is stored; ``epoch``: the epoch of the branch that made it."""
+    """Return a commit object's key; ``epoch``: that of the branch it was made on, or ``""``."""
     return f"{home_of(epoch)}/commits/{txn}-{digest}.json"
 
 
 def seal(commit: CommitObject) -> tuple[str, bytes]:
-    """Return the commit's hash and body."""
+    """Return the hash and the body of a commit object."""
     body = encode(commit)
     return digest_of(body), body
 
 
 def read_commit(key: str, body: bytes) -> CommitObject:
-    """Decode a commit object; its key shows whether these are the bytes that were decided."""
+    """Decode a commit object, and compare its hash with the one in its key."""
     commit = decode(key, body, CommitObject)
     if not key.endswith(f"/commits/{commit.txn}-{digest_of(body)}.json"):
         raise CorruptObject(
@@ -98,5 +98,5 @@ def read_commit(key: str, body: bytes) -> CommitObject:
 
 
 def digest_of(body: bytes) -> str:
-    """Return the hash of an immutable object's body that is a part of its name."""
+    """Return the hash of an immutable object's body, which is part of the object's name."""
     return blake3(body).hexdigest(length=16)

@@ -1,7 +1,7 @@
 """HEAD: the newest global version, as a value and as pure functions on it.
 
-Nothing here does I/O. ``successor`` is the only way to make a new HEAD, so that ``replacement``
-counts every replacement and no two HEADs have equal bytes.
+Nothing here does I/O. Only ``successor`` makes a HEAD that replaces another, so that
+``replacement`` counts every replacement and no two HEADs have equal bytes.
 """
 
 from __future__ import annotations
@@ -20,32 +20,35 @@ from lakevilla.ids import NO_TXN
 
 HEAD_KEY = "_lakevilla/HEAD.json"
 PAGES_PREFIX = "_lakevilla/pages"
-#: Number of commits in a page of older commits. HEAD keeps this many to twice less one.
+#: Number of commits in a page of older commits. HEAD itself lists up to twice as many.
 PAGE_LENGTH = 64
 COMMITS_IN_HEAD = 2 * PAGE_LENGTH
-#: Limit of the list's size. Wide commits leave HEAD sooner; only the last commit may exceed this.
+#: Limit of the size of HEAD's list of commits: commits to many tables move to a page sooner. The
+#: last commit alone may exceed the limit.
 COMMITS_BYTES = 80 * 1024
-#: Format from the first ref, vacuum or size of a table on: a client that does not know of them
-#: would drop them.
+#: HEAD's format once it has a ref, or a table's vacuum or size: a client that does not know of
+#: these would drop them.
 FORMAT_WITH_REFS = 2
-#: Format from the first clone on: a client that does not know of clones would take their places
-#: for free.
+#: HEAD's format once it has a clone: a client that does not know of clones would create tables at
+#: their places.
 FORMAT_WITH_CLONES = 3
 
 
 class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The effect of one commit on one table, in short.
 
-    ``published`` is the table's ``published`` that the commit set: all log entries up to it were
-    validated against. Where the log held foreign entries that no HEAD had known before, ``first``
-    is the first version that the commit absorbed, and ``published`` is the last.
+    ``published`` is the value of the table's ``published`` that the commit set: the commit was
+    validated against all log entries up to it. Where the log held foreign entries that no HEAD had
+    known before, ``first`` is the first version that the commit absorbed, and ``published`` is the
+    last.
 
     ``left`` and ``entered`` are the ids of the table that this commit removed from the lake, and of
-    the table that it added: no later HEAD shows when that was.
+    the table that it added: later HEADs do not state which commit did that.
 
     ``summary`` describes what the commit wrote to the table, where there was room for it. ``grown``
-    is the growth of the table by the commit (docs/design/0035-catalog-tables.md). ``refreshed``:
-    the commit lists the tags of all files that a refresh may keep (docs/design/0038-reuse.md).
+    is the change of the table's size by the commit (docs/design/0035-catalog-tables.md).
+    ``refreshed``: the commit object lists the tags of all files that a refresh may keep
+    (docs/design/0038-reuse.md).
     """
 
     published: int
@@ -62,7 +65,7 @@ class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def growth(self) -> Size:
-        """The growth of the table; unknown where a commit of an older client added files.
+        """The change of the table's size; unknown where a commit of an older client changed files.
 
         A missing ``grown`` counts as unknown only where the commit added or removed files.
         """
@@ -75,8 +78,8 @@ class CommitSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     """One commit in HEAD's list.
 
     ``hash`` names the commit object ``_lakevilla/commits/<txn>-<hash>.json``; it is empty for a
-    ``foreign`` commit, whose content is in the table's log. ``replaces``: the sequences that a
-    ``reconcile`` commit replaces.
+    ``foreign`` commit, whose content is in the table's log. ``replaces``: the sequences of the
+    commits that a ``reconcile`` commit replaces.
     """
 
     sequence: int
@@ -92,8 +95,8 @@ class PendingRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """A decided commit that HEAD does not know to be in the table's log.
 
     ``base``: the log version up to which the commit was validated; only foreign entries above it
-    can make the commit inapplicable. ``epoch``: the owner of the commit object, the epoch of a
-    branch or ``""``, the lake itself.
+    can make the commit unfit. ``epoch``: the epoch of a branch in whose directory the commit object
+    is stored; ``""`` for the lake's directory.
     """
 
     sequence: int
@@ -112,17 +115,16 @@ class CommitRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table in HEAD: log[..published] plus ``pending``, and never anything else.
+    """A table in HEAD: its state is always log[..published] plus the ``pending`` commits.
 
     ``emptied_ms``: when a client last noted that it deletes the data of a dropped table. The
-    deletion is not complete until ``emptying`` is removed again
-    (docs/design/0013-names-used-again.md). ``catalog`` is the key of the table's pointer in a
-    catalog (docs/design/0016-catalogs.md). ``vacuumed_ms``: files that no state since then needs
-    may have been deleted, or may still be deleted (docs/design/0030-refs.md). ``size`` is the size
-    of the state; None where nothing of that is known. ``changed``: the last commit that changed the
-    table's rows or metadata; 0 where that was before HEAD recorded it. ``refreshed``: for an
-    Iceberg table, the commit object that lists the tags of its files (docs/design/0038-reuse.md).
-    ``released_by``: the ``unregister`` that releases the table's claim
+    deletion is complete once ``emptying`` is false again (docs/design/0013-names-used-again.md).
+    ``catalog`` is the key of the table's pointer in a catalog (docs/design/0016-catalogs.md).
+    ``vacuumed_ms``: a vacuum may have deleted, or may still delete, files that no state since this
+    time needs (docs/design/0030-refs.md). ``size`` is the size of the state; None if it is unknown.
+    ``changed``: the last commit that changed the table's rows or metadata; 0 if HEAD did not record
+    it yet. ``refreshed``: for an Iceberg table, the commit object that lists the tags of its files
+    (docs/design/0038-reuse.md). ``released_by``: the ``unregister`` that releases the table's claim
     (docs/design/0051-claims-let-go.md).
     """
 
@@ -150,7 +152,7 @@ class TableMap(LeafMap[TableState]):
     leaf = Leaf[TableState]
 
 
-#: Target of a path that is no name of its table any more (docs/design/0023-renames.md).
+#: The location for a path that was renamed: it names no table (docs/design/0023-renames.md).
 NOWHERE = ""
 
 
@@ -158,7 +160,7 @@ class NameMap(LeafMap[str]):
     """The tables' locations by registered name; ``NOWHERE`` for the path of a renamed table."""
 
     __slots__ = ("_shown",)
-    #: The first names, with the number of leaves that were cached when they were found.
+    #: The result of ``shown``, with the number of leaves that were cached when it was computed.
     _shown: tuple[int, dict[str, str]]
     value = str
     leaf = Leaf[str]
@@ -174,13 +176,13 @@ class NameMap(LeafMap[str]):
         return self._shown[1]
 
 
-#: Shared by all lakes without any: an empty map is never cut into leaves.
+#: Empty maps, which lakes may share: an empty map is never cut into leaves.
 _NO_TABLES, _NO_NAMES, _NO_REFS = TableMap(), NameMap(), RefMap()
 _NO_POLICY = Policy()
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """An escalated transaction: others yield to it in these tables (design, section 7)."""
+    """The reservation of tables by an escalated transaction (design, section 7)."""
 
     txn: str
     tables: tuple[str, ...]
@@ -190,10 +192,10 @@ class BranchEpoch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The branch that a HEAD belongs to, in one epoch (docs/design/0031-branches.md).
 
     ``ref_id`` is the id of the branch's entry in the lake's HEAD, ``base`` the state that the
-    branch was made of. ``closed``: nothing is committed on the branch any more, and the reason. A
-    branch that is ``moved`` continues in another epoch (docs/design/0034-rebase.md). ``keyed``: a
-    commit of the branch has an idempotency key. ``separate_bases``: the base keeps tables separate
-    from their logs (docs/design/0037-upkeep.md).
+    branch was made from. ``closed``: the reason why nothing can be committed in this epoch any
+    more. A branch that is ``moved`` continues in another epoch (docs/design/0034-rebase.md).
+    ``keyed``: a commit of the branch has an idempotency key. ``separate_bases``: the base keeps
+    states of tables in objects of their own (docs/design/0037-upkeep.md).
     """
 
     id: str
@@ -206,7 +208,7 @@ class BranchEpoch(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def begins_with_base(self) -> bool:
-        """True if the first HEAD had the tables of the base, and no other tables."""
+        """True if the epoch's first HEAD had exactly the tables of the base."""
         return number_of_epoch(self.id) == self.base.made
 
     @property
@@ -230,7 +232,7 @@ class PageRef(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Commits that left HEAD, oldest first, and the page before them."""
+    """Older commits that were moved out of HEAD, oldest first, and the page before this one."""
 
     format: int
     nonce: str
@@ -241,20 +243,20 @@ class Page(msgspec.Struct, frozen=True):
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/HEAD.json`` (design, section 9).
 
-    ``history_start`` is the last commit that is no longer kept, ``forgotten`` the largest id among
-    these: the kept history has all commits with a larger id. ``adopted`` is the last commit of the
-    lake that this lake was copied from: commits published before then are marked in the logs with
-    that lake's id, not with this one's. ``as_log``: HEAD is not replaced; its successor is created
-    next to it (``head_log``). ``rebuilt`` is the commit with which HEAD was created again after it
-    was lost, from what the lakes ``former`` had left at this root; a lake that was adopted has its
-    id of before in ``former``, too. ``unconfirmed`` holds until a person has checked what could not
-    be determined (docs/design/0021-head-lost.md). ``keys_lost``: nothing but tables was left, so no
-    client can determine which idempotency keys were used. It holds until a person has confirmed
-    that too. ``crowd`` and ``listed`` are hints
-    (docs/design/0029-inbox.md): the number of commits in the last HEAD that was made after listing
-    the inbox, and that HEAD's ``replacement``. A client that has not listed the inbox leaves both
-    unchanged. ``epoch``: the epoch of the branch that the HEAD belongs to; None for the lake's own
-    HEAD. ``policy`` exists only in the lake's own HEAD.
+    ``history_start`` is the last commit that is no longer kept. ``forgotten`` is the largest
+    transaction id of the commits that are not kept: the kept history has all commits with a larger
+    id. ``adopted`` is the last commit of the lake that this lake was copied from: commits published
+    up to then are marked in the logs with that lake's id, not with this one's. ``as_log``: HEAD is
+    not replaced; its successor is created next to it (``head_log``). ``rebuilt`` is the commit with
+    which a lost HEAD was created again, from objects that the lakes ``former`` had left at this
+    root; a lake that was adopted has its earlier id in ``former``, too. ``unconfirmed`` is true
+    until a user has checked what the rebuild could not determine (docs/design/0021-head-lost.md).
+    ``keys_lost``: only tables were left, so no client can determine which idempotency keys were
+    used; it is true until a user has confirmed that, too. ``crowd`` and ``listed`` are hints
+    (docs/design/0029-inbox.md): the number of commits that the last replacement with a list of the
+    inbox has added, and the number of that replacement. A client that has not listed the inbox
+    leaves both unchanged. ``epoch``: the epoch of the branch that the HEAD belongs to; None for the
+    lake's own HEAD. ``policy`` exists only in the lake's own HEAD.
     """
 
     FORMAT = FORMAT_WITH_CLONES
@@ -289,12 +291,12 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def home(self) -> str:
-        """The epoch that HEAD's leaves and commit objects belong to."""
+        """The epoch in whose directory new leaves and commit objects of this HEAD are stored."""
         return "" if self.epoch is None else self.epoch.id
 
     @property
     def is_protected(self) -> bool:
-        """True if the lake takes no transaction that writes directly."""
+        """True if the lake refuses transactions that write directly to ``main``."""
         return self.policy.direct_writes == "refuse"
 
     def is_fenced(self, txn: str) -> bool:
@@ -305,10 +307,10 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
 def shown_names(head: Head) -> dict[str, str]:
     """Return for each location the one name that is shown for it, as far as HEAD is cached.
 
-    It is the first name that the table was registered under: HEAD keeps names in that order. The
-    names of a lake so large that they are stored in leaves are in alphabetical order. Either way
-    all clients show the same name. A table that a catalog keeps, and that has no registered name,
-    is shown by its name in the catalog. All other tables are shown by their location.
+    A registered table is shown by its first name in HEAD: names are in the order of their
+    registration, or, if they are so many that they are stored in leaves, in alphabetical order.
+    Either way all clients show the same name. A table that a catalog keeps, and that has no
+    registered name, is shown by its name in the catalog. All other tables are shown by location.
     """
     shown = dict(head.names.shown())
     for location, state in head.tables.cached().items():
@@ -343,7 +345,7 @@ def shown_tables(head: Head) -> dict[str, str]:
 
 
 def application_id(head: Head) -> str:
-    """Return the application id under which logs of tables name their newest commit of the lake."""
+    """Return the application id under which a table's log names the lake's newest commit in it."""
     return f"lakevilla/{head.lake_id}"
 
 
@@ -372,10 +374,10 @@ def successor(
     """Return the HEAD that replaces ``head``.
 
     ``commits`` must carry consecutive sequences from ``head.sequence + 1``; their timestamps are
-    raised so that they grow strictly. With ``page`` the oldest commits of ``head`` have moved
-    there. ``tables`` and ``names`` are the changed entries; None removes a name. ``sizes`` has the
-    tables whose size is newly known. Every other table keeps its size, plus the growth that the
-    commits state.
+    raised so that they grow strictly. If ``page`` is given, it has the oldest commits of ``head``,
+    which the new HEAD omits. ``tables`` and ``names`` are the changed entries; None removes a name.
+    ``sizes`` has the tables whose size is newly known. Every other table keeps its size, plus the
+    growth that the commits state.
     """
     kept = head.commits
     if page is not None:
@@ -430,8 +432,8 @@ def first_head(
     """Return the first HEAD of an epoch of a branch: its tables and the version to continue from.
 
     The version is that of the base, or ``sequence`` if the branch had a higher version before.
-    ``now`` is the lake's HEAD. The branch's history has nothing from before. ``clones`` are those
-    of the base.
+    ``now`` is the lake's HEAD. The branch's history has no commits before this version. ``clones``
+    are those of the base.
     """
     sequence = max(sequence, epoch.base.sequence)
     return Head(
@@ -459,7 +461,7 @@ def with_refs(new: Head, refs: Mapping[str, RefEntry | None]) -> Head:
 def with_policy(new: Head, policy: Policy) -> Head:
     """Return a HEAD that is about to be stored, with another policy.
 
-    Clients that do not know of policies are refused.
+    Clients that do not know of policies refuse a HEAD of this format.
     """
     return msgspec.structs.replace(new, format=max(new.format, FORMAT_WITH_REFS), policy=policy)
 
@@ -488,7 +490,7 @@ def _with_table_changes(
             is_last = last[location] == commit.sequence
             was, now = _live_id(old), _live_id(new)
             if was is None and now is None and new is not None and not (is_first and is_last):
-                # Made by one commit of the replacement and dropped by a later one.
+                # The table was made by one commit of the replacement and dropped by a later one.
                 was = new.table_id if is_last else None
                 now = new.table_id if is_first else None
             if was == now:
@@ -503,7 +505,7 @@ def _with_table_changes(
 
 
 def _with_vacuum(before: Mapping[str, TableState], name: str, state: TableState) -> TableState:
-    """Return a new state of a table with the last vacuum, so that makers of states can omit it."""
+    """Return a table's new state with the time of its last vacuum, which callers may omit."""
     known = before.get(name)
     if known is None or known.vacuumed_ms is None or state.vacuumed_ms is not None:
         return state
@@ -519,10 +521,10 @@ def with_sizes(
 ) -> dict[str, TableState]:
     """Return the new states of tables, with their sizes and last changing and refreshing commits.
 
-    Makers of states can omit these values.
+    Callers that make states may omit these values.
 
-    The commits of one replacement are added one after the other, so it does not matter which of
-    them are together in one replacement.
+    The commits are counted one after the other, so it does not matter which of them are in the same
+    replacement of HEAD.
     """
     sized = {}
     for location, state in after.items():
@@ -569,14 +571,14 @@ def split_page(head: Head, nonce: str, format_version: int) -> Page:
 
 
 def _leaving(commits: Sequence[CommitSummary]) -> int:
-    """Return the number of the oldest commits that must leave HEAD."""
+    """Return how many of the oldest commits must move to a page."""
     by_number = PAGE_LENGTH if len(commits) >= COMMITS_IN_HEAD - 1 else 0
-    # All at once is several times faster than one by one, and nearly always enough.
+    # Encoding all commits at once is several times faster, and nearly always sufficient.
     if len(msgspec.json.encode(commits)) <= COMMITS_BYTES:
         return by_number
     sizes = [len(msgspec.json.encode(commit)) for commit in commits]
-    # Down to three quarters, so that not every commit from now on makes a page.
-    # The last commit stays: it states the time of HEAD.
+    # Reduce the list to three quarters of the limit, so that not every further commit makes a
+    # page. The last commit stays: it states the time of HEAD.
     by_size, left = 0, sum(sizes)
     while left > COMMITS_BYTES * 3 // 4 and by_size < len(sizes) - 1:
         left -= sizes[by_size]

@@ -1,4 +1,4 @@
-"""HEAD as a log of numbered objects, where a store does not replace under a condition."""
+"""HEAD as a log of numbered objects, for stores that can't replace under a condition."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lakevilla.store.location import HOMES_PREFIX
 
 # -------------------- head log
 #
-# HEAD as a log, where the store only creates: which object holds which HEAD (design, section 9).
+# The key of each HEAD, if HEAD is a log because the store only creates (design, section 9).
 #
-# Number 0 is ``_lakevilla/HEAD.json`` itself, and it says so (``as_log``). It is created if absent
-# like any HEAD, so a lake has one form for ever, whichever clients create it at the same time:
-# no client can replace an object to which another client appends. Its successors are
-# ``_lakevilla/heads/<replacement, 20 digits>.json``.
+# Number 0 is ``_lakevilla/HEAD.json`` itself, in which ``as_log`` is true. It is created if absent
+# like any HEAD, so it decides for ever whether the lake's HEAD is a log, even if several clients
+# create the lake at the same time: no client replaces a HEAD while another appends to its log. Its
+# successors are ``_lakevilla/heads/<replacement, 20 digits>.json``.
 
 
 HEADS_PREFIX = "_lakevilla/heads"
@@ -28,19 +28,19 @@ _HEAD = re.compile(rf"(?:_lakevilla|{HOMES_PREFIX}/[^/]+)/(?:HEAD\.json|heads/.*
 
 
 def head_key(head: Head) -> str:
-    """Return where a HEAD is stored."""
+    """Return the key under which a HEAD is stored."""
     if head.as_log and head.replacement > 0:
         return entry_key(HEADS_PREFIX, head.replacement)
     return HEAD_KEY
 
 
 def is_head(key: str) -> bool:
-    """Return whether a key holds a HEAD, the newest or an old one, of the lake or of a branch."""
+    """Return whether a key is that of a HEAD, new or old, of the lake or of a branch."""
     return _HEAD.fullmatch(key) is not None
 
 
 def newest_head(known: Head, *, is_far: bool) -> Program[tuple[Head, Found] | None]:
-    """Return the newest HEAD of the log that ``known`` is in, or None if that is the newest."""
+    """Return the newest HEAD of the log that ``known`` is in; None if ``known`` is the newest."""
     entry = yield from newest(HEADS_PREFIX, known.replacement, is_far=is_far)
     if entry is None:
         return None
@@ -50,7 +50,7 @@ def newest_head(known: Head, *, is_far: bool) -> Program[tuple[Head, Found] | No
     if not head.as_log or head.replacement != number:
         raise CorruptObject(
             f"{key} holds the HEAD with replacement {head.replacement}, not {number}: it was "
-            "copied there by hand; bring back the one that was there",
+            "copied there by hand; restore the object that was there before",
             key=key,
         )
     return head, found
@@ -58,12 +58,12 @@ def newest_head(known: Head, *, is_far: bool) -> Program[tuple[Head, Found] | No
 
 # -------------------- recent heads
 #
-# Recent HEADs: copies of replaced HEADs, for a user that has to go back to one.
+# Recent HEADs: copies of replaced HEADs, for a user that has to go back to one of them.
 #
 # A copy is stored with each page of older commits, and at the beginning of each gc, so that no
-# commit waits for it and few commits cost a request more (docs/design/0053-gone-back.md). Nothing
-# depends on the copies: ``recover --reset-head`` reads them, and each is a sign that HEAD has
-# advanced so far.
+# commit waits for it and few commits cost one more request (docs/design/0053-gone-back.md). No
+# commit depends on the copies: ``recover --reset-head`` reads them, and each proves that HEAD had
+# advanced to its number.
 
 
 RECENT_PREFIX = "_lakevilla/recent"
@@ -72,12 +72,12 @@ MOST_RECENT = 16
 
 
 def put_copy(head: Head) -> Program[PutOutcome]:
-    """Store a copy of a HEAD that was read. Storing it twice changes nothing."""
+    """Store a copy of a HEAD. To store it twice changes nothing."""
     return put(entry_key(RECENT_PREFIX, head.replacement), encode(head), ANY)
 
 
 def keep_recent(head: Head) -> Program[None]:
-    """Store a copy of a HEAD; a HEAD that is a log keeps all of them anyway."""
+    """Store a copy of a HEAD, unless HEAD is a log, in which all HEADs are kept anyway."""
     if not head.as_log:
         yield from put_copy(head)
 
@@ -102,5 +102,5 @@ def recent_heads() -> Program[list[Head]]:
 
 
 def said_of(heads: Iterable[Head]) -> str:
-    """Return the copies in words, for a user that has to choose one."""
+    """Return the copies' numbers and versions as text, for a user that has to choose one."""
     return ", ".join(f"{head.replacement} (global version {head.sequence})" for head in heads)

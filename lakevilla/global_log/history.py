@@ -13,15 +13,15 @@ from lakevilla.store.effects import Program
 
 # -------------------- history
 #
-# The lake's history: its commits, back from HEAD through as many pages as are requested.
+# The lake's history: its commits, from HEAD back through as many pages as a caller needs.
 
 
 @dataclass(slots=True)
 class Timeline:
-    """The commits of ``head`` that are cached, oldest first, and the page before them.
+    """The commits up to ``head`` that are cached, oldest first, and the page before them.
 
-    Pages name their predecessor, so they are read one after the other, and only as far back as a
-    caller requests.
+    Each page names the page before it, so pages are read one after the other, and only as far back
+    as a caller needs.
     """
 
     head: Head
@@ -34,7 +34,7 @@ class Timeline:
         return cls(head, list(head.commits), head.page)
 
     def base(self) -> Program[Base]:
-        """Return the base that the branch was made of: the state with which its history begins."""
+        """Return the branch's base: the state with which its history begins."""
         assert self.head.epoch is not None, "only a branch begins with a state"
         if self._base is None:
             self._base = yield from load_base(self.head.epoch.base)
@@ -46,7 +46,7 @@ class Timeline:
         return self.commits[0].sequence if self.commits else self.head.sequence + 1
 
     def at(self, sequence: int) -> Program[CommitSummary | None]:
-        """Return one commit; None where only a state has the number: 0, and the last forgotten."""
+        """Return one commit; None for a version whose commit is not kept, as the last forgotten."""
         found = yield from self.after(sequence - 1) if self._is_kept(sequence) else ()
         return found[0] if found else None
 
@@ -79,18 +79,19 @@ class Timeline:
         return [c for c in reversed((yield from self.after(start))) if c.sequence <= last]
 
     def by(self, timestamp_ms: int) -> Program[int]:
-        """Return the newest version that is not later.
+        """Return the newest version that was not committed after ``timestamp_ms``.
 
         Raises ``VersionNotFound`` if all kept versions are later.
 
-        The last forgotten version is kept as a state, and its time with it: its commit is cached,
-        or was the last of the page that is gone, whose time the next page states.
+        The commit of the last forgotten version is not kept, but its state is, and its time: its
+        commit is cached, or was the last of the newest deleted page, whose time the next page
+        names.
         """
-        # Before a HEAD that was rebuilt no state is known.
+        # No state is known from before a rebuild of HEAD.
         start = max(self.head.history_start, self.head.rebuilt)
         while self.first > start + 1 and self.commits[0].timestamp_ms > timestamp_ms:
             yield from self.after(self.first - 2)
-        # Timestamps grow strictly: each HEAD raises them over the last one.
+        # Timestamps grow strictly: ``successor`` raises each above the one before.
         for commit in reversed(self.commits):
             if commit.timestamp_ms <= timestamp_ms and commit.sequence >= start:
                 self.check(commit.sequence)
@@ -124,11 +125,11 @@ class Timeline:
             raise self._forgotten(sequence)
 
     def settled(self, sequence: int) -> Program[int]:
-        """Return the version whose state ``sequence`` has.
+        """Return the version to read for ``sequence``: the next one if that is a reconcile.
 
-        A ``reconcile`` commit is in one replacement with the ``foreign`` commit before it. No HEAD
-        ever ended between them, and there the table has no state, because the decided commits do
-        not fit the log any more.
+        A ``reconcile`` commit is in one replacement with the ``foreign`` commit before it, so no
+        HEAD ever had only the latter. Between the two the table has no state, because the decided
+        commits do not fit its log.
         """
         following = yield from self.after(sequence)
         return sequence + 1 if following and following[0].kind == "reconcile" else sequence
@@ -160,13 +161,13 @@ class Timeline:
 #
 # Lineage: a HEAD that a client reads descends from every HEAD that the client has read before.
 #
-# HEAD is only ever replaced by its successor. So a client that has read one HEAD, and then finds
-# an older one, or one that has grown from an older one, sees a HEAD that was put back by hand. If
-# the client continued with it, sequences would be assigned a second time: the tables' logs hold
-# them as published already, and acknowledged rows would be lost.
+# HEAD is only ever replaced by its successor. So if a client has read one HEAD, and then finds an
+# older HEAD, or a descendant of an older HEAD, a user has put an old copy of HEAD back. If the
+# client continued with that HEAD, sequences would be assigned a second time; the tables' logs mark
+# them as published already, so acknowledged rows would be lost.
 
 
-#: Remedy for a HEAD that is an older one, in words.
+#: The remedy for a HEAD that was set back, for error messages.
 NEWEST = (
     "restore the newest copy of it (from the bucket's older versions, or a backup); if there is "
     "none, `lakevilla recover ROOT --reset-head N` continues from HEAD number N, this one or "
@@ -177,7 +178,7 @@ NEWEST = (
 def went_back(
     head: Head, evidence: str, *, before: str = "", table: str | None = None
 ) -> CorruptObject:
-    """Return the error for a client whose HEAD is shown by some evidence to be an older one."""
+    """Return the error for a HEAD that was set back, as ``evidence`` shows."""
     return CorruptObject(
         f"{before}{HEAD_KEY} (global version {head.sequence}, replacement {head.replacement}) was "
         f"set back, as by an old backup: {evidence}; {NEWEST}",
@@ -189,14 +190,14 @@ def went_back(
 def check_lineage(known: Head, found: Head | None) -> None:
     """Refuse a HEAD that can't descend from ``known``.
 
-    ``found`` must have been requested after ``known`` was read: an answer that another request has
-    overtaken is merely old.
+    ``found`` must have been requested after ``known`` was read: the answer to an earlier request
+    may be older without an error.
 
     Raises
     ------
     CorruptObject
-        HEAD is gone, is older, or has another past. A lake of another id is another lake (one that
-        was adopted, or created again), and this check does not apply to it.
+        HEAD is missing, is older, or has other past commits. A HEAD with another lake id belongs to
+        another lake (adopted, or created again): it is not refused here.
     """
     if found is None:
         raise CorruptObject(
@@ -218,7 +219,7 @@ def check_lineage(known: Head, found: Head | None) -> None:
 
 
 def _holds(found: Head, known: Head) -> bool:
-    """Return whether the last commit of ``known`` is in ``found`` too, as far as that shows."""
+    """Return whether ``found`` has the last commit of ``known``; True if that can't be seen."""
     if found.replacement == known.replacement:
         return found.nonce == known.nonce
     if not known.commits or not found.commits:
@@ -226,5 +227,5 @@ def _holds(found: Head, known: Head) -> bool:
     last = known.commits[-1]
     index = last.sequence - found.commits[0].sequence
     if index < 0:
-        return True  # it has moved to a page
+        return True  # the commit has moved to a page
     return index < len(found.commits) and found.commits[index] == last

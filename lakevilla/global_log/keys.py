@@ -1,10 +1,10 @@
 """Idempotency keys: which transaction used a key last (design, section 9).
 
 ``_lakevilla/keys/<hash>.json`` is created, or replaced under ``Match``, before the commit point. It
-never says that a transaction committed; HEAD does.
+does not prove that its transaction committed; only HEAD does.
 
-Where HEAD is a log, each key is a log too: its first use is number 0 of the log and says so. The
-object that would replace it is created as ``_lakevilla/keys/<hash>/<number, 20 digits>.json``.
+If HEAD is a log, each key is a log too: its first use is number 0 of the log, with ``as_log``. Each
+further use is created as ``_lakevilla/keys/<hash>/<number, 20 digits>.json``.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _LARGEST_VERSION = 2**63 - 1
 class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last use of a key.
 
-    ``version`` is the pair's, None for a plain key. ``sequence`` is HEAD's when the key was bound:
-    the commit of the transaction, if any, has a higher one. ``committed`` is the last version of
-    the application known to be committed before this use. ``as_log``: the record is not replaced;
-    its successor is created next to it. ``checkpoint``: of a stream, in which ``version`` counts
-    its batches (note 46); or empty. ``planned``: a digest of what the stream has planned for that
-    batch (note 48); or empty. ``due``: the batch that is expected, or the one after ``version`` if
-    that has committed and is higher (note 49). None where batches are not counted. A ``due`` above
-    ``version`` also says that ``version`` has committed if it is ``committed``, and else never
-    will.
+    ``version`` is that of an (application, version) pair, None for a plain key. ``sequence`` is
+    HEAD's when the key was bound: the commit of the transaction, if any, has a higher one.
+    ``committed`` is the last version of the application known to be committed before this use.
+    ``as_log``: the record is not replaced; its successor is created next to it. ``checkpoint``: the
+    checkpoint of a stream, whose batches ``version`` counts (note 46); or empty. ``planned``: a
+    digest of what the stream has planned for that batch (note 48); or empty. ``due``: the batch
+    that is expected, or the one after ``version`` if that has committed and is higher (note 49);
+    None if batches are not counted. If ``due`` is above ``version``, this use has ended:
+    ``version`` has committed if ``committed`` equals it, and else never will.
     """
 
     REMEDY: ClassVar[str] = (
@@ -58,12 +58,12 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_settled(self) -> bool:
-        """True if the record states by itself how the use that it describes has ended."""
+        """True if the record itself states whether its version has committed."""
         return self.due is not None and self.version is not None and self.due > self.version
 
 
 class HeldKey(msgspec.Struct, frozen=True):
-    """A key's last use; the next is stored under its token, or after its number."""
+    """A key's last use; the next use replaces it under its token, or gets the next number."""
 
     record: KeyRecord
     token: Token
@@ -91,20 +91,20 @@ def parse_key(key: object) -> tuple[str, int | None]:
 def key_object(key: str, version: int | None) -> str:
     """Return the name of a key's object.
 
-    The name of a pair is the hash of its application alone; a plain key never collides with a pair
-    of the same text.
+    The name for a pair is the hash of its application alone; a plain key and an application with
+    the same text have different names.
     """
     kind = "key" if version is None else "application"
     return f"{KEYS_PREFIX}/{blake3(f'{kind}:{key}'.encode()).hexdigest(length=20)}.json"
 
 
 def is_key_object(name: str) -> bool:
-    """Return whether a key's first use is stored under a name: all keys are found by these."""
+    """Return whether an object's name is that of a key's first use, which each key has."""
     return name.count("/") == KEYS_PREFIX.count("/") + 1 and name.endswith(".json")
 
 
 def load_key(key: str, version: int | None) -> Program[HeldKey | None]:
-    """Return the last use of a key, None if it was never used."""
+    """Return the last use of a key; None if the key was never used."""
     return (yield from load_key_object(key_object(key, version)))
 
 
@@ -126,7 +126,8 @@ def load_key_object(name: str) -> Program[HeldKey | None]:
 def put_key(name: str, last: HeldKey | None, record: KeyRecord) -> Program[PutOutcome]:
     """Create a key's object, or the successor of ``last`` if that is still the last use.
 
-    In a log the write is refused as surely as a replacement is: the next number is taken for ever.
+    In a log, the store refuses the write just as reliably as a replacement: once the next number
+    exists, it exists for ever.
     """
     if last is None:
         return (yield from put(name, bound(record), ABSENT))

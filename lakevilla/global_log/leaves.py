@@ -1,8 +1,8 @@
-"""Leaves: a map in HEAD that has grown large is cut into separate objects.
+"""Leaves: the separate objects into which a map in HEAD is cut once it has grown large.
 
-HEAD holds a small map whole. Past ``INLINE_BYTES`` it holds a list of leaves sorted by name, and
-each leaf, an immutable object, holds the entries from its ``first`` name on. A replacement of HEAD
-rewrites the leaves that it changes, and nothing else.
+HEAD holds a small map whole. For a map above ``INLINE_BYTES`` it holds a list of leaves sorted by
+name, and each leaf, an immutable object, holds the entries from its ``first`` name on. A
+replacement of HEAD writes only the leaves that it changes.
 
 This module does no I/O: ``repo`` fetches the leaves that ``missing`` names, and stores those that
 ``planned`` returns before the HEAD that names them (docs/design/0011-scale.md).
@@ -24,7 +24,7 @@ from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.location import home_of
 
 LEAVES_PREFIX = "_lakevilla/leaves"
-#: A map that takes more than this in HEAD is cut into leaves, for good.
+#: A map that takes more than this in HEAD is cut into leaves, and stays so.
 INLINE_BYTES = 64 * 1024
 #: A leaf that takes more than this is cut in two.
 LEAF_BYTES = 64 * 1024
@@ -35,9 +35,10 @@ V = TypeVar("V")
 class LeafRef(msgspec.Struct, frozen=True, array_like=True):
     """One leaf in HEAD's list: it holds the names from ``first`` up to the next leaf's ``first``.
 
-    ``made``: the number of the replacement that the leaf was made for. Once HEAD has reached this
-    number and does not name the leaf, no HEAD ever will: that replacement was refused, or a later
-    one has dropped the leaf. ``epoch``: the epoch of the branch whose replacement it was.
+    ``made``: the number of the replacement of HEAD that the leaf was made for. Once HEAD has
+    reached this number and does not name the leaf, no HEAD ever will: that replacement was refused,
+    or a later one has dropped the leaf. ``epoch``: the epoch of the branch if the leaf was made for
+    a branch's HEAD.
     """
 
     first: str
@@ -51,7 +52,7 @@ class LeafRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Leaf(msgspec.Struct, Generic[V], frozen=True):
-    """``_lakevilla/leaves/<made>-<hash>.json``. The same name always has the same content."""
+    """``_lakevilla/leaves/<made>-<hash>.json``, an object whose content never changes."""
 
     format: int
     entries: dict[str, V]
@@ -76,13 +77,13 @@ def is_mark(key: str) -> bool:
 
 
 def made_of(key: str) -> int:
-    """Return the number in a leaf's key."""
+    """Return the number of a replacement of HEAD in a leaf's key."""
     return int(key.removeprefix(f"{LEAVES_PREFIX}/")[:20])
 
 
 @dataclass(frozen=True, slots=True)
 class LeafPlan(Generic[V]):
-    """The planned form of a map in the store: all its leaves, and the content of the new ones."""
+    """The leaves that a map shall have in the store: all of them, and the content of new ones."""
 
     refs: tuple[LeafRef, ...]
     leaves: dict[str, dict[str, V]]
@@ -90,12 +91,12 @@ class LeafPlan(Generic[V]):
 
 
 class LeafMap(Mapping[str, V]):
-    """A map of names, whole in HEAD or in leaves. Its content never changes.
+    """A map of names, stored whole in HEAD or in leaves. Its content never changes.
 
-    The cached part of it does change: leaves are fetched on use. Access to a name whose leaf was
-    not fetched is a mistake of the program, and raises; it never means that the name is absent.
-    Threads may share the map: safe because a fetched leaf was always part of its content, is added
-    by one step of a dict, and is never removed from it.
+    Only its cached part changes: leaves are fetched on use. Access to a name whose leaf was not
+    fetched is a bug of the caller, and raises; it never means that the name is absent. Threads may
+    share the map. This is safe because a fetched leaf was always part of the map's content, is
+    added by one assignment in a dict, and is never removed from it.
     """
 
     __slots__ = ("_changed", "_leaves", "_refs")
@@ -105,7 +106,7 @@ class LeafMap(Mapping[str, V]):
     leaf: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
-        # Built while the module is imported, by one thread (see ``codec``).
+        # The decoders are built while the module is imported, by one thread (see ``codec``).
         msgspec.convert({}, dict[str, cls.value])  # type: ignore[name-defined]
         msgspec.convert([], tuple[LeafRef, ...])
 
@@ -155,8 +156,8 @@ class LeafMap(Mapping[str, V]):
         return self._refs
 
     def _lying(self) -> tuple[dict[str, V | None], tuple[LeafRef, ...]]:
-        # In this order, and in ``settle`` in the opposite order: safe because the entries over the
-        # leaves say the same over leaves that they were already written into.
+        # ``_changed`` is read first here and written last in ``settle``. So a concurrent reader may
+        # lay the changed entries over leaves that have them already: that gives the same content.
         changed = self._changed
         return changed, self._refs
 
@@ -169,7 +170,7 @@ class LeafMap(Mapping[str, V]):
     # -- growing ------------------------------------------------------------------
 
     def updated(self, changes: Mapping[str, V | None]) -> Self:
-        """Return the map with ``changes`` laid over; None removes a name."""
+        """Return the map with ``changes`` laid over it; None removes a name."""
         new = type(self)()
         new._refs = self._refs
         # A new map caches only the leaves that it refers to, so that the cache does not grow for
@@ -200,7 +201,7 @@ class LeafMap(Mapping[str, V]):
         return {name: value for name, value in known.items() if value is not None}
 
     def beyond(self, common: Collection[str]) -> dict[str, V]:
-        """Return the entries outside of the leaves of these hashes, which another map shares."""
+        """Return the entries except those in leaves with these hashes, which another map shares."""
         changed, refs = self._lying()
         known: dict[str, V | None] = {}
         for ref in refs:
@@ -210,7 +211,7 @@ class LeafMap(Mapping[str, V]):
         return {name: value for name, value in known.items() if value is not None}
 
     def missing(self, names: Iterable[str] | None = None) -> list[LeafRef]:
-        """Return the leaves to fetch before these names, or all, can be read."""
+        """Return the leaves to fetch before these names (if None, all names) can be read."""
         changed, refs = self._lying()
         if not refs:
             return []
@@ -233,7 +234,7 @@ class LeafMap(Mapping[str, V]):
         return [ref for ref in refs[max(begin, 0) : end] if ref.hash not in self._leaves]
 
     def ranges(self, first: str, last: str) -> list[tuple[str, str]]:
-        """Return the range from ``first`` to before ``last``, cut where another leaf begins."""
+        """Return the range from ``first`` to before ``last``, cut at the beginnings of leaves."""
         starts = [ref.first for ref in self._lying()[1] if first < ref.first < last]
         return list(pairwise([first, *starts, last]))
 
@@ -255,12 +256,12 @@ class LeafMap(Mapping[str, V]):
         return self.within(prefix, prefix + HIGHEST)
 
     def take(self, ref: LeafRef, body: bytes) -> None:
-        """Keep a leaf that was fetched.
+        """Cache a leaf that was fetched.
 
         Raises
         ------
         CorruptObject
-            It is not what HEAD names.
+            The body does not have the hash that HEAD names.
         """
         if _digest(body) != ref.hash:
             raise CorruptObject(
@@ -272,7 +273,7 @@ class LeafMap(Mapping[str, V]):
         self._leaves[ref.hash] = leaf.entries
 
     def share(self, other: LeafMap[V]) -> None:
-        """Copy leaves that another map of the lake has fetched: equal hashes are equal leaves."""
+        """Cache leaves that another map has fetched: leaves with equal hashes are equal."""
         if self is other or not other._leaves:
             return
         for ref in self._refs:
@@ -282,14 +283,14 @@ class LeafMap(Mapping[str, V]):
     # -- storing ------------------------------------------------------------------
 
     def unread(self) -> list[LeafRef]:
-        """Return the leaves to fetch before ``planned``: changed, and not fetched yet."""
+        """Return the changed leaves that are not cached: ``planned`` needs them."""
         changed = {_leaf_of(self._refs, name) for name in self._changed} if self._refs else set()
         return [ref for ref in self._refs if ref in changed and ref.hash not in self._leaves]
 
     def planned(self, made: int, epoch: str = "") -> LeafPlan[V] | None:
-        """Return the leaves to store before the HEAD numbered ``made``; None if HEAD holds all.
+        """Return the leaves to store before the HEAD with the number ``made``; None if none.
 
-        ``epoch``: the epoch of the branch whose HEAD that is.
+        ``epoch``: the epoch of the branch if that is a branch's HEAD.
         """
         if not self._refs:
             if len(msgspec.json.encode(self._changed)) <= INLINE_BYTES:
@@ -319,12 +320,12 @@ class LeafMap(Mapping[str, V]):
             leaves.update(part.leaves)
             bodies.update(part.bodies)
         if refs and refs[0].first:
-            # The first leaf is gone: the next one holds every name before its own.
+            # The first leaf has become empty: the next one takes over all names before its own.
             refs[0] = msgspec.structs.replace(refs[0], first="")
         return LeafPlan(tuple(refs), leaves, bodies)
 
     def settle(self, plan: LeafPlan[V]) -> None:
-        """Refer to the stored leaves of ``plan`` from now on. The content is unchanged."""
+        """Refer to the stored leaves of ``plan`` from now on. The map's content is unchanged."""
         self._leaves.update(plan.leaves)
         self._refs = plan.refs
         self._changed = {}
@@ -352,7 +353,7 @@ class LeafMap(Mapping[str, V]):
         return new
 
 
-#: Above every name with the same beginning: no path holds this code point.
+#: A prefix with this code point added is above all names with the prefix: no path contains it.
 HIGHEST = chr(0x10FFFF)
 
 
@@ -361,7 +362,7 @@ def _leaf_of(refs: tuple[LeafRef, ...], name: str) -> LeafRef:
 
 
 def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int, epoch: str) -> LeafPlan[V]:
-    """Lay out each piece as one leaf, or cut in half until each half fits."""
+    """Plan one leaf for each piece; cut a piece in halves until each of them fits."""
     refs: list[LeafRef] = []
     leaves: dict[str, dict[str, V]] = {}
     bodies: dict[str, bytes] = {}

@@ -3,10 +3,10 @@
 A store that only creates objects uses such a log instead of replacing an object: number n + 1 is
 the replacement of number n. ``docs/design/0009-head-as-a-log.md`` argues it.
 
-Everything here depends on two properties. The log is dense: only a client that has read number n
+Everything here depends on two properties. The log has no gaps: only a client that has read number n
 creates number n + 1. And it only grows. So, unlike in a table's log, the absence of number n + 1
-proves that n was the newest at that time. And whether a number is taken grows monotonously, so
-that the newest can be found by a search.
+proves that n was the newest at that time; and the newest number can be found by bisection, since
+all numbers up to it exist, and none above.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakevilla.errors import CorruptObject
 from lakevilla.store.base import Found, ObjectInfo
 from lakevilla.store.effects import Program, get, list_objects, parallel, stat
 
-#: Number of keys in one answer to a LIST: a newest entry that is nearer than this is listed.
+#: Number of keys in one answer to a LIST: a newest entry within this distance is found by a LIST.
 _PAGE = 1000
 
 #: A number and the object that is stored under it.
@@ -29,17 +29,17 @@ def entry_key(prefix: str, number: int) -> str:
 
 
 def newest(prefix: str, known: int, *, is_far: bool = False) -> Program[Entry | None]:
-    """Return the newest entry, or None if it is still ``known``: one GET while nothing is new.
+    """Return the newest entry, or None if it is still ``known``; that takes one GET.
 
-    The last request is a GET that finds the next number absent, whatever a hint or a list has said
-    before: hints and lists may be old, and only give the number from which the search continues.
+    The last request is always a GET that finds the next number absent: hints and lists may be old,
+    and only give the number from which the search continues.
 
     Parameters
     ----------
     known : int
-        A number that is taken.
+        A number that exists.
     is_far : bool
-        Many entries may have been added since: search before the first GET.
+        Many entries may have been added after ``known``: search before the first GET.
     """
     found: Entry | None = None
     number, taken = known, known
@@ -48,7 +48,7 @@ def newest(prefix: str, known: int, *, is_far: bool = False) -> Program[Entry | 
         if is_far or walked == 2:
             taken = yield from _search(prefix, number)
             number = max(number, taken - 1)
-            is_far, walked = False, 3  # once: from here on it is near
+            is_far, walked = False, 3  # search once: from here on the newest number is near
         outcome = yield from get(entry_key(prefix, number + 1))
         if isinstance(outcome, Found):
             number += 1
@@ -61,7 +61,7 @@ def newest(prefix: str, known: int, *, is_far: bool = False) -> Program[Entry | 
 
 
 def _search(prefix: str, low: int) -> Program[int]:
-    """Return a number that is taken, ``low`` or above it: the newest, unless the list is old.
+    """Return a number from ``low`` on that exists: the newest, unless the list is old.
 
     In a log of a million entries that takes 32 requests in eight rounds. To list the whole log
     would take a thousand requests, one after the other.

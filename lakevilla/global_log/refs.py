@@ -1,7 +1,7 @@
 """Refs: names in HEAD for states of the lake that are kept (docs/design/0030-refs.md).
 
 A ref names a *base*, an immutable object with the map of tables of that state. Refs are made, moved
-and ended by the replacement of HEAD that decides commits, so HEAD alone says which states are kept.
+and deleted by replacements of HEAD, as commits are, so HEAD alone determines which states are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakevilla.global_log.leaves import Leaf, LeafMap
 from lakevilla.store.location import home_of
 
 BASES_PREFIX = "_lakevilla/bases"
-#: The ref that every lake has: the commits outside of any branch.
+#: The name of the lake itself as a ref: its commits are on no branch.
 MAIN = "main"
 
 RefKind = Literal["tag", "branch", "clone"]
@@ -31,7 +31,7 @@ class BaseRef(msgspec.Struct, frozen=True):
     """The base that a ref names: its state, and its place in the store.
 
     ``made``: the number of the replacement of HEAD that the base was stored for. Once HEAD has
-    reached this number and names the base nowhere, no HEAD ever will.
+    reached this number and does not name the base, no HEAD ever will.
     """
 
     made: int
@@ -48,8 +48,8 @@ class KeptTable(msgspec.Struct, frozen=True, omit_defaults=True):
     """The place of a table's state that is kept separate from its log (docs/design/0037-upkeep.md).
 
     ``through``: the last commit that the kept state includes; pending commits after it are laid
-    over the state. None: the state includes all pending commits. ``table_id``: the table of the
-    state; another table may have its path on a branch.
+    over the state. None: the state includes all pending commits. ``table_id``: the id of the
+    state's table; on a branch, another table may have the same path.
     """
 
     epoch: str = msgspec.field(name="life")
@@ -65,16 +65,15 @@ class KeptTable(msgspec.Struct, frozen=True, omit_defaults=True):
 class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A ref in HEAD.
 
-    ``id`` distinguishes the ref from one of the same name that was made before or after it.
-    ``protected``: the ref is not deleted before the protection is lifted. ``epochs``: the
-    directories that a branch owns, one for each epoch, the newest last
-    (docs/design/0031-branches.md). ``synced``: the state of the branch when it was last merged.
-    ``only``: patterns of the tables that the ref has; all tables if there are no patterns.
-    ``closed_ms``: when each of its older epochs was closed (docs/design/0034-rebase.md).
-    ``source``: the place in its base that a clone shows, ``since`` the global version from which on
-    it shows that (docs/design/0039-clones.md). ``reached``: the number of the branch's own HEAD
-    when a client that had read it last replaced the lake's HEAD. It never decreases
-    (docs/design/0053-gone-back.md).
+    ``id`` distinguishes the ref from earlier and later refs with the same name. ``protected``: the
+    ref can't be deleted before its protection is removed. ``epochs``: the directories that a branch
+    owns, one for each epoch, the newest last (docs/design/0031-branches.md). ``synced``: the state
+    of the branch when it was last merged. ``only``: patterns of the tables that the ref has; all
+    tables if there are no patterns. ``closed_ms``: when each of the branch's older epochs was
+    closed (docs/design/0034-rebase.md). ``source``: the place in its base that a clone shows;
+    ``since``: the global version from which on the clone shows it (docs/design/0039-clones.md).
+    ``reached``: the highest number of the branch's own HEAD that a client had read when it replaced
+    the lake's HEAD. It never decreases (docs/design/0053-gone-back.md).
     """
 
     id: str
@@ -99,15 +98,15 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def epoch(self) -> str:
-        """The newest epoch of a branch, or the one that `keep` has given a tag; else ``""``."""
+        """The newest epoch of a branch, or the epoch that `keep` has given a tag; else ``""``."""
         return self.epochs[-1] if self.epochs else ""
 
     def having_reached(self, number: int) -> RefEntry:
-        """Return the entry of a branch whose own HEAD was seen with that number."""
+        """Return a branch's entry that notes that its own HEAD was read with that number."""
         return msgspec.structs.replace(self, reached=max(self.reached, number))
 
     def is_as(self, other: RefEntry | None) -> bool:
-        """Return whether both entries are equal, whatever each knows of the branch's own HEAD."""
+        """Return whether both entries are equal except for ``reached``."""
         if other is None:
             return False
         return msgspec.structs.replace(other, reached=self.reached) == self
@@ -116,8 +115,8 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     """The operations that a lake permits to its clients.
 
-    ``direct_writes``: whether main accepts more than upkeep and states that exist already, as by a
-    merge (docs/design/0030-refs.md).
+    ``direct_writes``: if "refuse", ``main`` accepts only upkeep and the application of states that
+    exist already, as by a merge (docs/design/0030-refs.md).
     """
 
     direct_writes: Literal["allow", "refuse"] = "allow"
@@ -132,28 +131,28 @@ class RefMap(LeafMap[RefEntry]):
 
 
 def is_at(location: str, place: str) -> bool:
-    """Return whether a location is a place, or is below it."""
+    """Return whether a location equals a place, or is below it."""
     return location == place or location.startswith(f"{place}/")
 
 
 def clone_around(clones: Iterable[str], location: str) -> str | None:
-    """Return the clone at or around a place, if one exists."""
+    """Return the clone at a location, or at a directory above it, if one exists."""
     return next((name for name in clones if is_at(location, name)), None)
 
 
 def clone_below(clones: Iterable[str], location: str) -> str | None:
-    """Return a clone below a place, if one exists."""
+    """Return a clone below a location, if one exists."""
     return next((name for name in sorted(clones) if name.startswith(f"{location}/")), None)
 
 
 def parts_of(key: str) -> tuple[int, str] | None:
-    """Return the number and the hash in a base's key; None if the key is none of a base."""
+    """Return the number and the hash in a base's key; None if the key is not a base's."""
     found = re.fullmatch(rf"{BASES_PREFIX}/(\d{{20}})-([0-9a-f]+)\.json", key)
     return None if found is None else (int(found[1]), found[2])
 
 
 def new_epoch(made: int, nonce: str) -> str:
-    """Return the name of an epoch made for the replacement of HEAD of that number; used once."""
+    """Return a unique name for an epoch that the replacement of HEAD number ``made`` creates."""
     return f"{made:020}-{nonce[:16]}"
 
 
@@ -164,7 +163,7 @@ def number_of_epoch(epoch: str) -> int | None:
 
 
 def parsed(text: str) -> tuple[str, int | None]:
-    """Return a ref's name, and the version of a branch where the text is written ``etl@57``.
+    """Return a ref's name, and the version of a branch if the text has the form ``etl@57``.
 
     Raises ``InvalidOperation``.
     """

@@ -90,13 +90,13 @@ class HeldHead(msgspec.Struct, frozen=True):
 
 
 class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``<table>/_lakevilla/lake.json``: the one lake whose HEAD rules the table.
+    """``<table>/_lakevilla/lake.json``, a claim: it names the one lake whose HEAD rules the table.
 
     ``aliases`` are the names that HEAD has for the table, in HEAD's order, and ``catalog`` is the
-    key of its pointer in a catalog: these would be lost with HEAD. ``renamed``: the path is no name
-    of the table any more. A claim without a ``lake_id`` was released, and counts as none
-    (docs/design/0051-claims-let-go.md). ``table_id`` is the table that the claim was written for:
-    outside of the root nothing of another table is deleted
+    key of its pointer in a catalog: without the claim, these would be lost with HEAD. ``renamed``:
+    the table's path is not its name any more. A claim without a ``lake_id`` was released, and
+    counts as none (docs/design/0051-claims-let-go.md). ``table_id`` is the table that the claim was
+    written for: outside of the root, files are deleted only of this table
     (docs/design/0052-deletion-stays-inside.md).
     """
 
@@ -110,7 +110,7 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     table_id: str = ""
 
     def names(self, head: Head) -> bool:
-        """Return whether it names ``head``'s lake, or one whose lost HEAD was rebuilt as that."""
+        """Return whether the claim names the lake of ``head``, by its present or a former id."""
         return self.lake_id == head.lake_id or (
             self.root == head.root and self.lake_id in head.former
         )
@@ -119,7 +119,7 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
 def load_head(known: HeldHead | None = None) -> Program[HeldHead | None]:
     """Return the newest HEAD, or None if there is none.
 
-    If ``known`` is unchanged, no body is read.
+    If HEAD is still ``known``, no body is read.
     """
     if known is not None and known.head.as_log:
         return (yield from _newest(known, is_far=False))
@@ -136,7 +136,7 @@ def load_head(known: HeldHead | None = None) -> Program[HeldHead | None]:
 
 
 def glance(known: HeldHead | None = None) -> Program[HeldHead | None]:
-    """Return HEAD by one GET at most. Only for reads: where HEAD is a log, a newer may exist."""
+    """Return HEAD by at most one GET. Only for reads: if HEAD is a log, a newer HEAD may exist."""
     if known is not None and known.head.as_log:
         return known
     outcome = yield from get(HEAD_KEY, None if known is None else known.token)
@@ -155,10 +155,10 @@ def _newest(held: HeldHead, *, is_far: bool) -> Program[HeldHead]:
 
 
 def create_head(ids: Ids, root: str, *, as_log: bool = False) -> Program[HeldHead]:
-    """Return the lake's HEAD, created empty if it was absent.
+    """Return the lake's HEAD; create an empty one if there is none.
 
-    A client that loses the race reads the winner's HEAD. ``as_log`` where the store does not
-    replace; the winner's form holds for all clients.
+    A client that loses the race reads the winner's HEAD. ``as_log``: the store does not replace
+    objects under a condition, so HEAD is a log; the winner decides that for all clients.
     """
     for _ in range(8):
         head = empty_head(ids.uuid(), root, ids.nonce(), FORMAT, as_log=as_log)
@@ -176,8 +176,8 @@ def replace_head(held: HeldHead, successor: Head) -> Program[PutOutcome]:
 
     The leaves that the successor changes are stored before it.
 
-    In a log, the write is a create of the next number. Safe because that number is absent as long
-    as ``held`` is the newest, and taken for ever once it is not.
+    If HEAD is a log, the write creates the next number. Safe because that number is absent as long
+    as ``held`` is the newest HEAD, and exists for ever once a newer HEAD exists.
     """
     assert successor.replacement == held.head.replacement + 1
     assert successor.nonce != held.head.nonce
@@ -206,12 +206,12 @@ def check_not_closed(head: Head) -> None:
 
 
 def load_tables(head: Head | None, locations: Iterable[str] | None = None) -> Program[None]:
-    """Fetch the leaves of HEAD that store these tables, or all, unless they are cached.
+    """Fetch the leaves of HEAD that store these tables (if None, all tables), unless cached.
 
     Raises
     ------
     VersionNotFound
-        HEAD has advanced for so long that gc has removed a leaf that this HEAD needs.
+        This HEAD was replaced long ago, and gc has deleted a leaf that it needs.
     CorruptObject
         A leaf is damaged, or it is missing although the newest HEAD names it.
     """
@@ -300,16 +300,16 @@ def _missing_leaf(ref: LeafRef) -> Program[LakeVillaError]:
 def store_leaves(head: Head) -> Program[None]:
     """Store the leaves of a HEAD that is about to be stored, and note in it where they are stored.
 
-    The leaves are stored before HEAD, so that every client that reads HEAD finds them. No condition
-    is needed: a name is the hash of the content, so writing it twice changes nothing. The leaves of
-    a HEAD that then loses its race are never named by any HEAD, and are left to gc. If the very
-    same HEAD is sent again, nothing more is stored.
+    The leaves are stored before HEAD, so that every client that reads HEAD finds them. The writes
+    need no condition: a leaf's name has the hash of its content, so to write it twice changes
+    nothing. If the HEAD then loses the race, no HEAD ever names its leaves, and gc deletes them. If
+    the very same HEAD is sent again, no leaf is stored again.
     """
     yield from store_leaves_of(maps_of(head), head.replacement, head.home)
 
 
 def store_leaves_of(maps: Sequence[LeafMap[Any]], made: int, epoch: str = "") -> Program[None]:
-    """Store the leaves that maps need, for the replacement of HEAD of that number."""
+    """Store the changed leaves of maps, for the replacement of HEAD with the number ``made``."""
     plans: list[tuple[LeafMap[Any], LeafPlan[Any]]] = []
     for found in maps:
         yield from fetch_leaves(found, found.unread())
@@ -328,11 +328,12 @@ def maps_of(head: Head) -> tuple[LeafMap[Any], ...]:
 
 
 def head_found(outcome: PutOutcome) -> HeldHead | None:
-    """Return the HEAD that a refused replacement has found, where its read-back saw one.
+    """Return the HEAD that the store returned, or that was read, when a replacement was refused.
 
-    It is as good as a HEAD that is read now: it was read after this client's write was refused.
-    That does not hold in a log, whose answer is the first of the HEADs added since: a client that
-    continued from that one would stay as far behind as it is.
+    It is as new as a HEAD that is read now: it was read after this client's write was refused.
+    If HEAD is a log this is not so: the refused create returns the oldest HEAD that this client
+    does not know, so a client that continued from it would stay as far behind as it is. Then the
+    result is None.
     """
     if not isinstance(outcome, Refused) or outcome.current is None:
         return None
@@ -344,9 +345,9 @@ def make_room(head: Head, ids: Ids, *, is_stored: bool = True) -> Program[PageRe
     """Move the oldest commits of ``head`` to a page if it is full.
 
     Returns the page that the successor must name, None if there is room. The page is immutable and
-    named by its hash; a page whose replacement of HEAD loses the race is an orphan for gc, and
-    nothing else. A copy of ``head`` is kept with the page, if it ``is_stored`` and not an
-    intermediate HEAD.
+    named by its hash; if the replacement of HEAD loses the race, no HEAD names the page, and gc
+    deletes it. A copy of ``head`` is stored with the page, if ``head`` ``is_stored`` itself and is
+    not one of the intermediate HEADs of a group.
     """
     if not overfull(head):
         return None
@@ -389,7 +390,7 @@ def load_page(ref: PageRef) -> Program[Page]:
         )
     page = decode(ref.key, outcome.body, Page)
     sequences = [commit.sequence for commit in page.commits]
-    # The first pages were named by their nonce.
+    # Early versions of the library named pages by their nonce.
     is_named = ref.hash in (digest_of(outcome.body), page.nonce)
     if not is_named or sequences != list(range(ref.first_sequence, ref.last_sequence + 1)):
         raise CorruptObject(
@@ -401,9 +402,9 @@ def load_page(ref: PageRef) -> Program[Page]:
 
 
 def is_forgotten(sequence: int) -> Program[bool]:
-    """Return whether gc has released a commit since the cached HEAD was read.
+    """Return whether the newest HEAD does not keep a commit any more, because of gc.
 
-    Then an object that this HEAD names may be missing, and nothing is wrong.
+    If so, objects of the commit that an older HEAD names may be missing without an error.
     """
     held = yield from load_head()
     return held is not None and sequence <= held.head.history_start
@@ -430,7 +431,7 @@ def pages_before(head: Head) -> Program[list[Page]]:
 def commits_since(head: Head, sequence: int) -> Program[tuple[CommitSummary, ...] | None]:
     """Return all commits after ``sequence``, from HEAD and as many pages as needed.
 
-    None if some are no longer kept: then nothing may be inferred about them.
+    None if some of them are no longer kept, so that nothing can be inferred about them.
     """
     recent = commits_after(head, sequence)
     if recent is not None:
@@ -452,7 +453,7 @@ def commits_since(head: Head, sequence: int) -> Program[tuple[CommitSummary, ...
 
 
 def load_commit(txn: str, digest: str, epoch: str = "") -> Program[CommitObject]:
-    """Return a commit object that HEAD names: it was stored before HEAD was."""
+    """Return a commit object that HEAD names; it must exist, as it was stored before HEAD."""
     commit, _ = yield from load_sized_commit(txn, digest, epoch)
     return commit
 
@@ -484,11 +485,11 @@ def claim_table(
     aliases: tuple[str, ...] = (),
     catalog: str = "",
 ) -> Program[Token | None]:
-    """Make ``lake.json`` say that this lake rules the table, or refuse a table of another lake.
+    """Write into ``lake.json`` that this lake rules the table; refuse a table of another lake.
 
-    A claim that says so already is written again, with the same content, for the table that exists
-    now: a client that has begun to release the table finds a claim other than the one that it has
-    read, and leaves it. Returns the token of a claim that was made where there was none.
+    If the claim names this lake already, it is written again for the present table, with a new
+    nonce: a client that has begun to release the claim then finds another token than it has read,
+    and leaves the claim. Returns the token of a claim that was made where there was none.
     """
     key = lake_key(location)
     nonce = ids.nonce()
@@ -499,7 +500,7 @@ def claim_table(
             case Stored(token=token):
                 return token
             case Unknown(reason=reason):
-                # A claim that is stored late is as good as one that was stored at once.
+                # It does no harm if the claim is stored later: it names the right lake.
                 raise StoreError(
                     f"could not settle whether {key} was stored ({reason}), so nothing was "
                     "committed: try again",
@@ -525,7 +526,7 @@ def claim_table(
 def _rewritten(key: str, head: Head, ids: Ids, owner: LakeFile, token: Token) -> Program[None]:
     """Write a claim of this lake again.
 
-    A refusal means that another client of the lake has written it after it was read.
+    If the store refuses that, another client of the lake has written the claim since it was read.
     """
     if not head.as_log:
         again = msgspec.structs.replace(owner, nonce=ids.nonce())
@@ -534,10 +535,11 @@ def _rewritten(key: str, head: Head, ids: Ids, owner: LakeFile, token: Token) ->
 
 
 def release_claim(location: str, token: Token, head: Head, ids: Ids) -> Program[bool]:
-    """Make ``lake.json`` say that no lake rules the table, if it is still the one of ``token``.
+    """Write into ``lake.json`` that no lake rules the table, if its token is still ``token``.
 
-    The claim is not deleted: hardly any store deletes under a condition, and a late deletion
-    removes another lake's claim. Where HEAD is a log nothing is replaced, and the claim is deleted.
+    The claim is not deleted: hardly any store deletes under a condition, and a deletion that is
+    carried out late could delete another lake's claim. If HEAD is a log, the store can't replace
+    the claim either, so it is deleted.
     """
     if head.as_log:
         yield from delete(lake_key(location))
@@ -554,14 +556,14 @@ def release_claim(location: str, token: Token, head: Head, ids: Ids) -> Program[
 
 
 def check_lake(location: str, head: Head | None, root: str) -> Program[None]:
-    """Refuse a table that belongs to another lake than that at ``root``. No file, no owner.
+    """Refuse a table that belongs to another lake than that at ``root``.
 
     Raises
     ------
     InvalidOperation
         The table belongs to the lake at another root.
     CorruptObject
-        The table belongs to a lake of another id at this very root: that lake's HEAD was lost.
+        The table belongs to a lake with another id at this very root: that lake's HEAD was lost.
     """
     owner = yield from claim_of(location)
     if owner is None or (head is not None and owner.names(head)):
@@ -606,11 +608,11 @@ def rules_table(location: str, head: Head) -> Program[bool]:
 #
 # The objects that a lake leaves behind when its HEAD is lost (docs/design/0021-head-lost.md).
 #
-# HEAD is created before all other objects of a lake, and no client ever deletes it. So a client
-# that lists remains and then finds no HEAD sees a lake that has lost its HEAD, and not a new lake.
+# HEAD is created before all other objects of a lake, and no client ever deletes it. So if a client
+# lists such objects and then finds no HEAD, the lake has lost its HEAD, and is not a new lake.
 
 
-#: The directory of all objects that a lake has of its own at its root.
+#: The directory at a lake's root for all objects of the lake itself.
 HOME = "_lakevilla"
 #: Directories of objects that can exist only because a HEAD existed.
 PREFIXES = (
@@ -624,7 +626,7 @@ PREFIXES = (
 )
 _KINDS = tuple(f"{prefix}/" for prefix in PREFIXES)
 
-#: Remedy for a lost HEAD, in words.
+#: The remedy for a lost HEAD, for error messages.
 REBUILD = "restore the newest copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
 
 
@@ -634,7 +636,7 @@ def is_remains(key: str) -> bool:
 
 
 def find_remains() -> Program[list[str]]:
-    """Return the keys of the objects that a lake has left here: one LIST."""
+    """Return, by one LIST, the keys of objects at this root that only a lake's HEAD explains."""
     listed = yield from list_objects(HOME)
     return [info.key for info in listed if is_remains(info.key)]
 

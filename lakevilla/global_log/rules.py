@@ -1,4 +1,4 @@
-"""Rules by which commits overlap."""
+"""Rules by which a transaction conflicts with commits that were made before it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lakevilla.sql.expressions.tree import Expr
 #
 # R1, R2 and R3: the paper's rules of validation, by version numbers alone (module #4.2).
 #
-# Pure. A transaction is compatible with the lake's newest version on a table if no rule fires. The
-# numbers say nothing about rows, so a rule that fires is a reason for a closer check
-# (``validation="precise"``), or for giving up (``"rules"``). If no rule fires, no check is needed:
-# no commit came between.
+# All functions are pure. A transaction is compatible with the lake's newest version of a table if
+# no rule fires: then no commit to the table came between. The numbers say nothing about rows, so if
+# a rule fires, the client compares files and rows (``validation="precise"``), or the transaction is
+# in conflict (``"rules"``).
 #
-# The paper prints R3 as "log version + written logs != write version - written logs". Its
-# explanation says that the table's version in the log and the number of entries written make the
-# version to write; the code here follows the explanation.
+# The paper prints R3 as "log version + written logs != write version - written logs". Its text says
+# that the table's version in the log plus the number of written entries is the version to write;
+# the code here follows the text.
 
 
 Isolation = Literal["serializable", "snapshot", "write-serializable"]
@@ -34,7 +34,7 @@ Validation = Literal["precise", "rules"]
 
 
 class Rule(Enum):
-    """A rule that fires, by the paper's name and its meaning."""
+    """One of the paper's rules; the value is its meaning."""
 
     R1 = "outdated read"
     R2 = "number taken"
@@ -48,16 +48,17 @@ class Versions:
     Attributes
     ----------
     read : int
-        The version that the transaction works on, foreign commits laid over included.
+        The version that the transaction works on, including foreign commits laid over it.
     hidden : int
-        The newest version known at validation: HEAD's, and the further entries of the log.
+        The newest version known at validation: HEAD's, plus the further entries of the table's
+        log.
     log : int or None
-        The version in the global version log at validation; None: the log lacks the table.
+        The table's version in HEAD at validation; None if HEAD does not have the table.
     write : int
         The version that the transaction's entry takes.
     written : int
-        Number of entries that the transaction adds to the global version log: its own, and the
-        foreign ones that it laid over and absorbs.
+        Number of versions by which the transaction raises the table's version in HEAD: its own
+        entry, and the foreign entries that it absorbs.
     """
 
     read: int
@@ -68,17 +69,17 @@ class Versions:
 
 
 def r1_outdated_read(read: int, hidden: int, slack: int = 0) -> bool:
-    """Return whether R1 fires, r < h - s: the read is more than ``slack`` versions behind."""
+    """Return whether R1 fires (r < h - s): the read version is more than ``slack`` versions old."""
     return read < hidden - slack
 
 
 def r2_number_taken(write: int, hidden: int) -> bool:
-    """Return whether R2 fires, w <= h: another commit has taken the number already."""
+    """Return whether R2 fires (w <= h): another commit has taken the version to write."""
     return write <= hidden
 
 
 def r3_lost_update(log: int, write: int, written: int) -> bool:
-    """Return whether R3 fires, g != w - k: the write ignores a change that was made before."""
+    """Return whether R3 fires (g != w - k): the write would ignore an earlier change."""
     return log != write - written
 
 
@@ -90,12 +91,12 @@ def fires(
     isolation: Isolation = "serializable",
     slack: int = 0,
 ) -> Rule | None:
-    """Return the first rule that fires on a table; None: compatible.
+    """Return the first rule that fires on a table; None if the transaction is compatible.
 
     ``reads`` and ``writes``: whether the table is in the transaction's read set, and in its write
-    set. A table that only gets a blind append is in neither: the append takes the next number. An
-    update is in both, and is checked against all three rules. Snapshot isolation checks no read. A
-    table that the global version log lacks has no version there to differ from.
+    set. A table that only gets a blind append is in neither: the append takes the next version. A
+    table that an update changes is in both, and is checked against all three rules. Snapshot
+    isolation checks no read. R3 is not checked for a table that HEAD does not have.
     """
     must_hold = reads and isolation != "snapshot"
     if must_hold and r1_outdated_read(versions.read, versions.hidden, slack):
@@ -111,10 +112,10 @@ def fires(
 
 # -------------------- overlap
 #
-# Whether files that were added to a table may hold rows that a caller has queried.
+# The check whether files that were added to a table may hold rows that a caller has queried.
 #
-# The check uses partition values and statistics alone, as the log or HEAD states them: "no" is
-# sure, and what is not known is a "maybe".
+# The check uses only partition values and statistics from the log or HEAD: a "no" is certain; a
+# missing statistic makes the result "maybe".
 
 
 #: The known facts of an added file: its partition values and statistics, as in the log.
@@ -122,12 +123,12 @@ Known = tuple[dict[str, str | None], str | None]
 
 
 def known_of(added: Added) -> Known:
-    """Return the facts of a file that a summary states."""
+    """Return the partition values and statistics of a file in a summary."""
     return added.partition_values, statistics_text(added)
 
 
 def may_hold(layout: Layout, predicates: Sequence[Expr | None], added: Iterable[Known]) -> bool:
-    """Return whether one of the files may hold a row that was queried; None queries all rows."""
+    """Return whether one of the files may hold a queried row; a predicate None means all rows."""
     files = list(added)
     if not files or not predicates:
         return False

@@ -1,9 +1,9 @@
 """Summaries: what a commit wrote in one table, short enough to be in HEAD (design, section 9).
 
-A client that validates checks for each commit since its own state whether the commit can touch what
-the client relies on. A summary answers that without a request, or says that it can't answer: it has
-bounds of a few columns for each file that was added, and a fingerprint for each that was removed.
-It may describe more than the commit wrote, and never less.
+A client that validates a transaction checks whether any commit since the transaction's state can
+have changed what the transaction relies on. A summary often answers that without a request: it has
+bounds of a few columns for each file that the commit added, and a fingerprint for each file that it
+removed. It may cover more than the commit wrote, and never less.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import FileRef
 
-#: Most bytes that the summaries of one commit take in HEAD, all its tables together.
+#: The most bytes that the summaries of one commit take in HEAD, for all its tables together.
 SUMMARY_BYTES = 448
-#: Number of leading columns of the table that a summary has bounds of. Keys are mostly among them.
+#: A summary has bounds of this many leading columns of a table: keys are mostly among them.
 _COLUMNS = 4
 _FINGERPRINT = 11
 
-#: Least and greatest value as the log spells them, and the number of nulls. They are never parsed
-#: here: a number that is parsed and written again might come out on the wrong side.
+#: The least and greatest value, as written in the log, and the number of nulls. The values are
+#: never parsed here: to parse and write a number might round it beyond the true bound.
 Bounds = tuple[msgspec.Raw, msgspec.Raw, int | None]
 
 
@@ -37,7 +37,7 @@ class Added(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All files that a commit added to a table, and the ``fingerprint`` of all it removed."""
+    """All files that a commit added to a table, and the fingerprints of all that it removed."""
 
     added: tuple[Added, ...] = ()
     removed: tuple[int, ...] = ()
@@ -62,7 +62,7 @@ def fingerprint(ref: FileRef) -> int:
 
 
 def summarize(changes: Sequence[Change], columns: Sequence[str], allowance: int) -> Summary | None:
-    """Return a summary of changes in at most ``allowance`` bytes of JSON; None if it has no room.
+    """Return a summary of changes in at most ``allowance`` bytes of JSON; None if it does not fit.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def summarize(changes: Sequence[Change], columns: Sequence[str], allowance: int)
 
 
 def together(summaries: Sequence[Summary]) -> Summary:
-    """Return one summary that has the content of all of them."""
+    """Return one summary that has the content of all ``summaries``."""
     return Summary(
         tuple(file for one in summaries for file in one.added),
         tuple(file for one in summaries for file in one.removed),
@@ -116,7 +116,7 @@ def _shortened(
     columns: Sequence[str],
     allowance: int,
 ) -> Added | None:
-    """Return the file with as many columns as fit; None if the result says nothing of the file."""
+    """Return bounds of as many columns of a file as fit; None if they don't restrict its rows."""
     try:
         known = _Statistics() if stats is None else _decoder.decode(stats)
     except ValueError:
@@ -139,7 +139,7 @@ def _bounds(known: _Statistics, name: str) -> Bounds | None:
     greatest = known.max_values.get(name, _NULL)
     nulls = bytes(known.null_count.get(name, _NULL))
     if not nulls.isdigit() and nulls != b"null":
-        return None  # of a nested column
+        return None  # a nested column: its null count is an object
     count = int(nulls) if nulls.isdigit() else None
     if bytes(least) == bytes(greatest) == b"null" and count is None:
         return None

@@ -1,4 +1,4 @@
-"""Absorbing: give foreign commits their one place in HEAD's order."""
+"""Absorbing: foreign commits that HEAD does not know get their place in HEAD's order."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from lakevilla.store.effects import Program
 class Absorbed:
     """The placement of each table, and one ``foreign`` commit for each with hidden versions.
 
-    ``sizes`` are of tables whose size HEAD did not know, or whose size can't be computed from what
-    has been done to them: those for which the cache shows it.
+    ``sizes`` has tables whose size HEAD does not know, or whose change of size the commits don't
+    state; only those whose size can be computed from cached objects.
     """
 
     placements: dict[str, Placement]
@@ -37,12 +37,12 @@ class Absorbed:
 
 
 def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[Absorbed]:
-    """Place the tables against ``head``; what ``tails`` hold besides becomes foreign commits.
+    """Place the tables against ``head``; versions in ``tails`` unknown to it become commits.
 
-    Readers that lay hidden versions over HEAD on their own may disagree on
-    their order; from this commit on all agree. The tails are the caller's,
-    not the newest that the process knows: a foreign commit that was added after the caller
-    validated must stay behind the caller's own commit, where publishing checks for it.
+    Readers that lay hidden versions over HEAD on their own may disagree on their order; from this
+    commit on all readers see the same order. ``tails`` are those that the caller has validated
+    against, not the newest that the process knows: a foreign commit that was added after the
+    validation must come after the caller's own commit, where publishing checks for it.
     """
     placements: dict[str, Placement] = {}
     commits: list[CommitSummary] = []
@@ -52,7 +52,7 @@ def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[A
         placements[location] = placement
         known = head.tables.get(location)
         growth = NOTHING
-        # Entries of a table that is not in the lake are of no version of the lake.
+        # Log entries of a table that is not in the lake are part of no version of the lake.
         if known is not None and not known.dropped and placement.hidden:
             sequence = head.sequence + len(commits) + 1
             commit = _foreign(sequence, location, placement.hidden, tail)
@@ -66,7 +66,7 @@ def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[A
 
 
 def measured(context: Context, tail: Tail, placement: Placement) -> Size:
-    """Return how much a table holds in its placement, as far as that needs no request."""
+    """Return the size of a table in its placement; unknown if that needed a request."""
     snapshot = tail.snapshots.get(placement.logged)
     if snapshot is None:
         return UNKNOWN
@@ -82,9 +82,9 @@ def measured(context: Context, tail: Tail, placement: Placement) -> Size:
 def counted_sizes(
     context: Context, head: Head, tail: Tail, absorbed: Absorbed
 ) -> Program[dict[str, Size]]:
-    """Return the sizes of ``absorbed``, with the table's own, counted where HEAD does not know it.
+    """Return the sizes of ``absorbed``; add this table's by counting, if HEAD does not know it.
 
-    Used where the list of its files is read anyhow.
+    For callers that read the list of the table's files anyhow.
     """
     state = head.tables[tail.location]
     growth = sum((commit.tables[tail.location].growth for commit in absorbed.commits), NOTHING)
@@ -107,7 +107,7 @@ def _foreign(sequence: int, location: str, versions: tuple[int, ...], tail: Tail
     known = [entry for entry in entries if entry is not None]
     changes = [entry.change for entry in known]
     columns = tail.snapshot.layout.statistics_schema.names
-    opaque = len(known) < len(entries)  # cleaned up: it may have done anything
+    opaque = len(known) < len(entries)  # an entry was cleaned up, and may have done anything
     grown = UNKNOWN if opaque else sum((growth_by_others(one) for one in changes), NOTHING)
     touch = Touch(
         published=versions[-1],

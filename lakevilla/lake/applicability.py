@@ -1,7 +1,7 @@
-"""Applicability: pending commits that are not in the log yet, and those that can't be added to it.
+"""Applicability: which pending commits of a table are not in its log, and which can't be added.
 
-A commit can't be added if a foreign entry has made it unfit, or if its files are gone for good:
-another client's clean-up knows nothing of what is decided and not published (hazards 29 and 38,
+A commit can't be added if a foreign entry has made it unfit, or if its files were deleted: another
+client's clean-up does not know of commits that are decided and not published (hazards 29 and 38,
 note 19).
 """
 
@@ -23,12 +23,12 @@ from lakevilla.store.effects import Program, parallel
 from lakevilla.store.effects import Stat as HeadOf
 from lakevilla.sublogs.operations import given_files, source_files
 
-#: The errors (``LakeVillaError.kind``) that reading a file which is gone may end in.
+#: The errors (``LakeVillaError.kind``) that a read of a deleted file may raise.
 UNREADABLE = ("store", "corrupt_object", "unsupported_format")
 
 
 def is_lost(context: Context, head: Head, location: str, tail: Tail) -> Program[bool]:
-    """Return whether the table that HEAD means is gone: its log was deleted, or created again."""
+    """Return whether the table in HEAD was lost: its log was deleted, or created again."""
     state = head.tables[location]
     if state.published < 0:
         return False
@@ -36,7 +36,7 @@ def is_lost(context: Context, head: Head, location: str, tail: Tail) -> Program[
 
 
 def unpublished(head: Head, location: str, tail: Tail) -> tuple[PendingRef, ...]:
-    """Return the commits of the table that HEAD decided and the known log does not hold."""
+    """Return the table's commits that are decided in HEAD and not in the known log."""
     state = head.tables.get(location)
     if state is None:
         return ()
@@ -55,14 +55,14 @@ def first_unfit(
     parts: Sequence[TablePart],
     stores_now: Callable[[str], bool] = lambda txn: False,
 ) -> Program[int | None]:
-    """Return the first of ``waiting`` that a foreign entry has made unfit, or whose files are gone.
+    """Return the index of the first of ``waiting`` that is unfit or whose files were deleted.
 
-    A commit is unfit from the first entry on that removes one of its files or
-    breaks its metadata; a later entry that adds the file again (RESTORE)
-    changes nothing (hazard 31), so entries are checked one by one.
+    A commit becomes unfit by the first foreign entry that removes one of the files it removes, or
+    whose metadata it does not fit. It stays unfit if a later entry adds the file again (RESTORE,
+    hazard 31), so entries are checked one by one.
 
-    Files are checked where ``may_lack_files``, unless the commit is young and ``stores_now`` says
-    that its transaction has just stored them.
+    Files are checked if ``may_lack_files`` is true, unless the commit is young and ``stores_now``
+    says that its transaction has just stored them.
     """
     if (yield from is_lost(context, head, location, tail)):
         return 0
@@ -81,9 +81,10 @@ def first_unfit(
 def may_lack_files(context: Context, head: Head, location: str, ref: PendingRef) -> bool:
     """Return whether another client may have deleted files of a decided commit.
 
-    Clean-up takes what is old. And a table of which HEAD does not say that its creation was
-    published may have had a log, which another client deleted with some or all of the files: then
-    each commit that waits is in doubt, also after a client has published the creation again.
+    Clean-up deletes old files. And if HEAD does not state that a table's creation was published,
+    the table may have had a log all the same, which another client deleted with some or all of the
+    files: then the files of each pending commit are in doubt, also after a client has published the
+    creation again.
     """
     return head.tables[location].published < 0 or is_old(context, ref)
 
@@ -91,27 +92,26 @@ def may_lack_files(context: Context, head: Head, location: str, ref: PendingRef)
 def is_old(context: Context, ref: PendingRef) -> bool:
     """Return whether a decided commit's files are so old that clean-up may have deleted them.
 
-    The files of a younger commit are not checked: no client deletes what is an hour old. A commit
-    that seems to be of the future is of a client whose clock differs from this one's: it counts as
-    old.
+    The files of a younger commit are not checked: no client deletes files that young. If a commit's
+    time is in the future, its client's clock differs from this one's: the commit counts as old.
     """
     age = context.clock.now() - started_at(ref.txn)
     return abs(age) > context.settings.checked_tip_seconds
 
 
 def lost_for_good(keys: Collection[str]) -> Program[list[str]]:
-    """Return the keys at which no object exists: no key of a file is ever written twice."""
+    """Return the keys without an object: their files are lost, since no key is written twice."""
     own = [key for key in keys if "://" not in key]
     found: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in own])
     return [key for key, info in zip(own, found, strict=True) if isinstance(info, Missing)]
 
 
 def needed_files(context: Context, location: str, refs: Sequence[PendingRef]) -> Program[set[str]]:
-    """Return the paths of the files that pending commits need, to be published or to be replayed.
+    """Return the paths of the files that pending commits need to be published or performed again.
 
-    A replay begins from what the operations were given: also from files that a later
-    operation of the same transaction has rewritten, which its change does not name. An operation
-    that applies again what changed between two states may read the removed files, too.
+    An operation that is performed again needs the files that it was given, also those that a later
+    operation of the same transaction has rewritten, and that the commit's change does not name. A
+    transplant may read the files that it removes, too.
     """
     paths: set[str] = set()
     for ref in refs:
@@ -128,7 +128,7 @@ def needed_files(context: Context, location: str, refs: Sequence[PendingRef]) ->
 
 
 def paths_written(location: str, change: Change) -> list[str]:
-    """Return the paths, relative to the table, of all that a change names and that may be gone."""
+    """Return the paths, relative to the table, of all files that a change adds."""
     paths = [path for file in change.adds for path in sorted(paths_of(location, file))]
     return [*paths, *(file.path for file in change.change_files)]
 

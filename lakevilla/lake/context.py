@@ -1,4 +1,4 @@
-"""The knowledge of a process's programs about their lake and its tables."""
+"""The state that the programs of one process share about their lake and its tables."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from lakevilla.sublogs.lease import Leases, Renewable
 
 # -------------------- context
 #
-# The state that the programs of one lake share: injected parts, and caches of immutable things.
+# The state that the programs of one lake share: injected parts, and caches of immutable values.
 
 
-#: A commit object in memory takes up to so many times its size in the store.
+#: The size of a commit object in memory is up to this many times its size in the store.
 _DECODED = 4
 _MARKERS_CACHED = 65_536
-#: For so long a place without a HEAD counts as new. A lake that is made and loses its HEAD in
-#: between is detected by the claims of its tables.
+#: How long a root without a HEAD counts as new. If a lake is made there meanwhile and loses its
+#: HEAD, the claims of its tables show that.
 _NEW_SECONDS = 60.0
 
 
@@ -146,12 +146,12 @@ def _always() -> Program[bool]:
 
 @dataclass(slots=True)
 class Asked:
-    """The time of the last request for HEAD, and the times until which no HEAD is expected.
+    """The time of the last request for HEAD, and the times until which checks are not repeated.
 
-    ``at``: the time of that request. ``new_until``: until then the lake is taken to have no HEAD.
-    ``unclaimed_until``: until then no table is expected to be left of a lake, either.
-    ``is_newest``: the first HEAD of this client was checked for signs of a newer one; all later
-    HEADs follow from it.
+    ``at``: the time of that request. ``new_until``: until then, a root without a HEAD counts as
+    new, and is not listed again for remains of a lake. ``unclaimed_until``: until then, its tables
+    are not searched for claims again. ``is_newest``: the first HEAD that this client read was
+    checked for signs of a newer one; all later HEADs descend from it.
     """
 
     at: float = float("-inf")
@@ -173,18 +173,17 @@ class OfBranch:
 class Context:
     """One lake, or one branch of it, as one process sees it.
 
-    The caches hold immutable values under single assignments, so threads may
-    share a context: a lost update costs a request, never a wrong answer.
+    The caches hold immutable values that are replaced by single assignments, so threads may share a
+    context: a lost update costs a request, and never gives a wrong result.
 
     ``branch`` names the context's branch, None for the lake itself; a branch's logs do not advance.
-    ``leases`` is what was seen of the records of other transactions.
-    ``renewed`` is called with each record that a transaction has from now on.
-    ``replaces`` returns whether the store replaces an object under a condition, ``proposes``
-    whether commits may be proposed to other processes. ``groups`` has the groups that its
-    transactions join. ``expected`` has the formats of tables that transactions create here,
-    ``catalogs`` the keys of the pointers of tables that were named by their catalogs, ``connected``
-    the names of the connected catalogs. ``is_callers`` returns whether the running thread has the
-    transaction open itself.
+    ``leases`` notes when the records of other transactions were last seen to change. ``renewed`` is
+    called with each record that the heartbeat shall renew from then on. ``replaces`` returns
+    whether the store replaces an object under a condition, ``proposes`` whether commits may be
+    proposed to other processes. ``groups`` has the groups that its transactions join. ``expected``
+    has the formats of tables that transactions create here, ``catalogs`` the keys of the pointers
+    of tables that were opened by their names in catalogs, ``connected`` the names of the connected
+    catalogs. ``is_callers`` returns whether the running thread itself has a transaction open.
     """
 
     root: str
@@ -220,7 +219,7 @@ class Context:
 
     @property
     def lake(self) -> Context:
-        """The context of the lake itself, also where this is a branch's."""
+        """The context of the lake itself: this one, or, for a branch's context, its lake's."""
         return self if self.branch is None else self.branch.lake
 
     @property
@@ -236,7 +235,7 @@ class Context:
         self.leases = Leases(self.settings.lease_seconds, MOST_LEASE_SECONDS)
 
     def of_branch(self, held: HeldHead) -> Context:
-        """Return the context of a branch by its HEAD; its programs must run ``at_home`` there."""
+        """Return the context of a branch by its HEAD; programs of the branch run ``at_home``."""
         epoch = held.head.epoch
         branch_id = "" if epoch is None else epoch.ref_id
         return Context(
@@ -256,14 +255,14 @@ class Context:
         )
 
     def head(self) -> Program[HeldHead | None]:
-        """Return HEAD as it is now, by one conditional GET; it is remembered.
+        """Return the newest HEAD, by one conditional GET, and remember it.
 
         Raises
         ------
         CorruptObject
-            HEAD is damaged, was set back, or is lost: what it leaves behind exists.
+            HEAD is damaged, was set back, or is lost: other objects of its lake exist.
         RefNotFound
-            It was a branch's HEAD, and does not exist any more.
+            The HEAD of the context's branch does not exist any more.
         """
         known, started = self.held, self.clock.elapsed()
         held = yield from load_head(known)
@@ -278,12 +277,12 @@ class Context:
         return held
 
     def head_of_late(self, seconds: float) -> Program[None]:
-        """Make sure that the cached HEAD was requested at most so many seconds ago."""
+        """Request HEAD, unless that was done at most ``seconds`` ago."""
         if self.clock.elapsed() - self.asked.at > seconds:
             yield from self.head()
 
     def _head_of_new_lake(self) -> Program[HeldHead | None]:
-        """Return None if no lake was ever here. Another client may make one meanwhile."""
+        """Return None if no lake was ever here; HEAD if another client has just made a lake."""
         if self.clock.elapsed() < self.asked.new_until:
             return None
         started = self.clock.elapsed()
@@ -291,8 +290,8 @@ class Context:
         if not remains:
             self.asked.new_until = started + _NEW_SECONDS
             return None
-        # This conclusion is safe: nothing of a lake is stored before its HEAD, and HEAD is never
-        # deleted.
+        # If there is no HEAD now, it is lost: HEAD is stored before all other objects of a lake,
+        # and is never deleted.
         held = yield from load_head()
         if held is None:
             raise head_lost(
@@ -302,9 +301,9 @@ class Context:
         return held
 
     def existing(self) -> Program[HeldHead | None]:
-        """Return HEAD as ``head`` does; None only where no table is left of a lake, either.
+        """Return HEAD as ``head`` does; None only if no table here was claimed by a lake, either.
 
-        Errors as ``head``.
+        Raises the errors of ``head``.
         """
         held = yield from self.head()
         started = self.clock.elapsed()
@@ -326,12 +325,12 @@ class Context:
         return held
 
     def make_head(self) -> Program[HeldHead]:
-        """Make HEAD of a lake that had none, in the form that the store allows; it is remembered.
+        """Make the lake's first HEAD, in the form that the store allows, and remember it.
 
         Raises
         ------
         CorruptObject
-            There was one: a table of it is left.
+            There was a HEAD here before: a table that is claimed by its lake exists.
         """
         held = yield from self.existing()
         if held is not None:
@@ -343,24 +342,24 @@ class Context:
 
     @property
     def only_creates(self) -> bool:
-        """True if HEAD is known to be a log: then nothing in this lake is ever replaced."""
+        """True if HEAD is known to be a log: then no object of this lake is ever replaced."""
         return self.held is not None and self.held.head.as_log
 
     def is_only_creating(self) -> Program[bool]:
-        """Return ``only_creates``, by a request if needed; without a HEAD yet, as it will be."""
+        """Return whether HEAD is a log; if there is no HEAD yet, whether it will be one."""
         held = self.held or (yield from self.head())
         return not (yield from self.replaces()) if held is None else held.head.as_log
 
     def remember(self, held: HeldHead | None) -> None:
-        """Keep the newest HEAD seen: another thread may have seen a newer one meanwhile."""
+        """Remember a HEAD, unless another thread has remembered a newer one meanwhile."""
         known = self.held
         if held is not None and known is not None:
-            # What was fetched for one of them need not be fetched again for the other.
+            # Leaves that were fetched for one HEAD need not be fetched again for the other.
             held.head.tables.share(known.head.tables)
             held.head.names.share(known.head.names)
             held.head.refs.share(known.head.refs)
             if known.head.lake_id != held.head.lake_id:
-                # The lake was removed and made again here: what is known of logs is of others.
+                # The lake was removed and made again here: the cached logs are of other tables.
                 self.tails.clear()
                 self.expected.clear()
             elif known.head.replacement > held.head.replacement:
@@ -368,7 +367,7 @@ class Context:
         self.held = held
 
     def commit_object(self, txn: str, digest: str) -> Program[CommitObject]:
-        """Return the object of a commit in HEAD's list, cached: it is immutable."""
+        """Return the object of a commit in HEAD's list, and cache it."""
         known = self.known_commit(txn, digest)
         if known is not None:
             return known
@@ -377,7 +376,7 @@ class Context:
         return found
 
     def commit_objects(self, wanted: Sequence[PendingRef]) -> Program[list[CommitObject]]:
-        """Return the objects of pending commits, in order; missing ones are read in one round."""
+        """Return the objects of pending commits, in order; read missing ones in one round."""
         known = {ref: self.known_commit(ref.txn, ref.hash) for ref in wanted}
         missing = [ref for ref, commit in known.items() if commit is None]
         read = yield from self._loaded(
@@ -398,7 +397,7 @@ class Context:
             raise
 
     def refuse_ended(self) -> Program[None]:
-        """Raise ``RefNotFound`` if the missing object was of a branch that has ended."""
+        """Raise an error if this context's branch has ended, which explains a missing object."""
         if not self.epoch:
             return
         held = yield from self.head()
@@ -422,7 +421,7 @@ class Context:
         return self.markers
 
     def keep_tail(self, tail: Tail) -> Tail:
-        """Remember how far a table's log was read; another thread may know more by now."""
+        """Remember a table's log as read so far, unless another thread has read more of it."""
         known = self.tails.get(tail.location)
         ahead = known is not None and known.tip > tail.tip
         if known is None or not ahead or known.snapshot.table_id != tail.snapshot.table_id:
@@ -430,13 +429,13 @@ class Context:
         return tail
 
     def is_anothers(self, tail: Tail) -> bool:
-        """Return whether the known log is of a table that HEAD has replaced by another since.
+        """Return whether a cached log may be of a table that HEAD has replaced by another since.
 
-        Its numbers then say nothing about the present log. (A client that replaces a table in its
-        log gives it another id too: that costs a LIST until HEAD knows it. A table that is dropped
-        and not made again stays known: a list that is behind would not show its log.)
-        Without the cached leaf this is not known, so the log is not relied on: a program that can
-        fetch the leaf does so first.
+        Then its versions say nothing about the present log. (A client that replaces a table in its
+        log also gives it another id: that costs a LIST until HEAD knows the id. The log of a table
+        that was dropped and not made again stays cached: a LIST that lags behind might not show
+        it.) If the table's leaf of HEAD is not cached, the result is True, and the log is read
+        again: so a program that can fetch the leaf does so first.
         """
         tables = None if self.held is None else self.held.head.tables
         if tables is None or tail.tip < 0:
@@ -453,7 +452,7 @@ class Context:
         self.notify(Event(kind, txn_id, message, detail))
 
     def note_unpublished(self, txn_id: str, table: str, error: Exception) -> None:
-        """Report that a decided commit could not be published now; the next client does it."""
+        """Report that a decided commit could not be published now; the next client publishes it."""
         self.notify(
             Event(
                 "published",
@@ -468,7 +467,7 @@ class Context:
         return int(self.clock.now() * 1000)
 
     def refuse_unconfirmed(self, what: str) -> None:
-        """Refuse to delete anything by a HEAD that was rebuilt and that no user has checked."""
+        """Refuse a deletion by a HEAD that was rebuilt and that no user has confirmed."""
         if self.held is not None and self.held.head.unconfirmed:
             raise InvalidOperation(
                 f"{what}: this lake's HEAD was rebuilt, and the files to delete may include files "
@@ -477,7 +476,7 @@ class Context:
             )
 
     def refuse_foreign_root(self) -> None:
-        """Refuse to write a lake that was copied or moved here (hazard 30)."""
+        """Refuse to write to a lake that was copied or moved here (hazard 30)."""
         if self.held is not None:
             refuse_foreign_head(self.held.head, self.root)
 
@@ -511,8 +510,8 @@ _OWN = re.compile(
     r"(?:\.parquet|(?:-m\d+)?\.avro)"
 )
 
-#: The place of a branch's files: below the table, so that its log can name them relatively once
-#: they are merged, and where the clean-up of Spark and deltalake does not search.
+#: The directory of a branch's files: below the table, so that the table's log can name them by
+#: relative paths once they are merged, and hidden from the clean-up of Spark and deltalake.
 _BRANCH_FILES = "_lakevilla/b"
 _OF_BRANCH = re.compile(rf"{_BRANCH_FILES}/(\d{{20}}-[0-9a-f]{{16}})/")
 
@@ -520,8 +519,8 @@ _OF_BRANCH = re.compile(rf"{_BRANCH_FILES}/(\d{{20}}-[0-9a-f]{{16}})/")
 def file_path(partition: str, txn: str, through_head: bool, nonce: str) -> str:
     """Return a data file's path: its name shows its owner, and the kind of its commit point.
 
-    Files of transactions that commit by their own log entry can't be fenced,
-    so only VACUUM ever deletes those.
+    Transactions that commit by their own log entry can't be fenced, so only VACUUM ever deletes
+    their files.
     """
     kind = "h" if through_head else "l"
     name = f"lv-{kind}-{txn}-{nonce}.parquet"
@@ -529,7 +528,7 @@ def file_path(partition: str, txn: str, through_head: bool, nonce: str) -> str:
 
 
 def branch_directory(location: str, epoch: str) -> str:
-    """Return the directory of the files of a table that were written on a branch."""
+    """Return the directory of a table's files that were written on a branch."""
     return f"{location}/{_BRANCH_FILES}/{epoch}"
 
 
@@ -540,10 +539,10 @@ def branch_of(path: str) -> str | None:
 
 
 def inner_branch_of(path: str) -> tuple[str, str] | None:
-    """Return the place inside a table's directory, and the epoch, that a data file there is of.
+    """Return the inner table, and the epoch, of a branch's data file in a table's directory.
 
-    A branch may have a table inside the directory of a table that it does not have. None if the
-    file is not one of a branch's table further inside.
+    A branch may have a table inside the directory of a table of the lake that the branch does not
+    have. None if the file does not belong to such an inner table.
     """
     place, found, rest = path.partition(f"/{_BRANCH_FILES}/")
     epoch = branch_of(f"{_BRANCH_FILES}/{rest}") if found and branch_of(path) is None else None
@@ -575,8 +574,8 @@ class _Namer:
         return file_path(partition, self.txn, self.through_head, self.ids.nonce()[:16])
 
     def __reduce__(self) -> tuple[object, ...]:
-        # In another process it draws from that process's randomness: each attempt of a task
-        # has names of its own, so no attempt writes over another's file.
+        # In another process, names use that process's random generator: each attempt of a task has
+        # names of its own, so no attempt overwrites another's file.
         return _namer, (self.txn, self.through_head, self.epoch)
 
 
@@ -586,19 +585,19 @@ def _namer(txn: str, through_head: bool, epoch: str) -> _Namer:
 
 # -------------------- relied on
 #
-# The objects whose content decides something.
+# The objects on whose content a reader acts at once.
 
 
 _LOG_ENTRY = re.compile(r"/_delta_log/\d{20}\.json$")
 
 
 def is_relied_on(key: str) -> bool:
-    """Return whether a reader of ``key`` acts on what it finds there: HEAD, and each log entry.
+    """Return whether a reader acts on the content of ``key`` itself: a HEAD or a log entry.
 
-    On a store without conditional writes (``connect(conditional_writes="check")``) these are
-    read until they have settled. All other objects are safe to read at once: data files, commit
-    objects and pages have one writer; markers and records are hints; what binds an
-    idempotency key is followed to HEAD.
+    On a store without conditional writes (``connect(conditional_writes="check")``), a reader reads
+    these again until they have settled. One read of any other object is sufficient: data files,
+    commit objects and pages have one writer; markers and records are hints; for an idempotency key,
+    HEAD shows the outcome.
     """
     return is_head(key) or _LOG_ENTRY.search(key) is not None
 
@@ -616,7 +615,7 @@ _HELD_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The entries up to ``tip`` and snapshots at some versions, the tip's among them.
+    """Log entries up to ``tip``, and snapshots at some versions, including the tip's.
 
     ``tip`` is -1 for a table that has no log yet.
     """
@@ -634,8 +633,8 @@ class Tail:
     def extended(self, entry: Entry, snapshot: TableSnapshot, seen_at: float) -> Tail:
         """Return this tail with one more entry; the oldest entries are forgotten."""
         assert entry.version == self.tip + 1
-        # A list of all files for each version would need much memory. A program that still reads at
-        # the last version keeps its list, and one that continues at an older version has it made
+        # A list of all files for each version would need much memory. A program that still reads
+        # the last version keeps its list; for one that reads an older version later, it is computed
         # again.
         outdated = self.snapshots.get(self.tip - 1)
         if outdated is not None:
@@ -667,23 +666,23 @@ def _within_memory(snapshots: Mapping[int, TableSnapshot], oldest: int) -> dict[
 
 # -------------------- claimed
 #
-# Tables that were claimed by a lake of this root, where nothing else of that lake is left.
+# The search for tables that a lake of this root has claimed, if nothing else of that lake is left.
 #
-# With ``_lakevilla`` gone a root looks like a new one. But each table of a lake names its lake. So
-# before the first HEAD is made there, or a client reports that no lake exists, the directories are
-# walked once (docs/design/0053-gone-back.md).
+# If ``_lakevilla`` was deleted, a root looks like a new one. But the claim of each table names its
+# lake. So before a client makes the first HEAD there, or reports that no lake exists, it searches
+# the directories once (docs/design/0053-gone-back.md).
 
 
 #: The number of directories that are listed in one round.
 _AT_ONCE = 256
-#: Directories of which a table's directory has one.
+#: A table's directory contains one of these.
 _LOGS = frozenset({"_delta_log/", "metadata/"})
 
 
 def find_claimed(root: str) -> Program[tuple[str, LakeFile] | None]:
     """Return a table below the root that a lake of this very root has claimed, or None.
 
-    Nothing is listed below a table. The walk ends with the first table that is found.
+    Nothing is listed below a table. The search ends with the first table that is found.
     """
     level = [""]
     while level:
@@ -706,7 +705,7 @@ def find_claimed(root: str) -> Program[tuple[str, LakeFile] | None]:
 
 
 def _directories(parent: str, names: Sequence[str]) -> list[str]:
-    """Return the directories that may contain tables: not hidden ones, no partitions of files."""
+    """Return the directories that may contain tables: no hidden ones, no partitions."""
     return [
         f"{parent}/{name[:-1]}" if parent else name[:-1]
         for name in names

@@ -1,12 +1,12 @@
-"""Groups: one program of a process does the work for all programs that wait for it.
+"""Groups: one program of a process works for all programs that need the same work.
 
-A group has members in order of arrival. The first of them is the leader: the members present
-are its batch, it works for all of them, and answers each. The other members are followers: they
-wait at their gates, and cost nothing. No member waits for company: a member that finds the group
-empty leads at once, and members that join while it works make up the next batch.
+A group has members in order of arrival. The first of them is the leader: it works for all members
+present, its batch, and gives each of them an answer. The other members are followers, which wait at
+their gates. No member waits for a batch to fill: a member that finds the group empty leads at once,
+and members that join while it works form the next batch.
 
-A leader may fail anywhere, by an error or by Ctrl-C, and it leaves the group however
-its program ends. The first of the remaining members leads on.
+A leader may fail at any point, by an error or by Ctrl-C; it leaves the group however its program
+ends. Then the first of the remaining members leads.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ M = TypeVar("M", bound="Member[Any]")
 class Member(Generic[A]):
     """A request for work, by one program.
 
-    ``gate`` opens with the answer, or once the member must lead. The leader writes ``answer``, and
-    the follower's thread reads it. ``has_left`` says that its program has ended or was interrupted,
-    so that it does not wait for the answer.
+    ``gate`` opens when there is an answer, or when the member must lead. The leader writes
+    ``answer``, and the follower's thread reads it. ``has_left``: the member's program has ended or
+    was interrupted, so that it does not wait for the answer.
     """
 
     gate: Gate = field(default_factory=Gate, init=False)
@@ -39,9 +39,9 @@ class Member(Generic[A]):
 class Group(Generic[M]):
     """The members of one group, and the leader among them.
 
-    The lock is held for a few lines that wait for nothing. Ctrl-C may strike in the
-    middle of them; so the effect of each method can be completed by another call
-    of it, and by ``leave``, which every program calls at its end.
+    The lock is held only for a few lines that never wait. Ctrl-C may interrupt them in the middle;
+    so each method can be called again to complete its effect, and ``leave``, which every program
+    calls at its end, completes it too.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Group(Generic[M]):
         self.unsettled: Any = None
 
     def enter(self, member: M) -> None:
-        """Take the last place; the member leads if there is no other."""
+        """Add a member as the last one; it leads if it is the only one."""
         with self._lock:
             self._members.append(member)
             self._appoint()
@@ -70,10 +70,11 @@ class Group(Generic[M]):
             return [member for member in self._members if not member.has_left][:most]
 
     def begin(self, work: object, members: Iterable[M], note: Callable[[M], None]) -> bool:
-        """Begin work that can't be taken back, unless a member of it has left.
+        """Begin irrevocable work for members, unless one of them has left; return whether begun.
 
-        This is safe because ``leave`` takes the same lock: a member either left before and is
-        not in the work, or it knows, by what ``note`` has noted, that the work may be done.
+        This is safe because ``leave`` takes the same lock: a member has either left before, and
+        the work does not include it, or it knows, by the call of ``note``, that the work may be
+        done.
         """
         with self._lock:
             chosen = list(members)
@@ -85,11 +86,11 @@ class Group(Generic[M]):
             return True
 
     def answer(self, answers: Mapping[M, Any], *, settled: bool = False) -> None:
-        """Give members their answers; ``settled`` ends the work that was begun."""
+        """Give members their answers; with ``settled``, the work that was begun has ended."""
         try:
             self._answer(answers, settled)
         except BaseException:
-            self._answer(answers, settled)  # Ctrl-C in the middle of it, as in ``leave``
+            self._answer(answers, settled)  # Ctrl-C has interrupted it, as in ``leave``
             raise
 
     def _answer(self, answers: Mapping[M, Any], settled: bool) -> None:
@@ -103,11 +104,11 @@ class Group(Generic[M]):
             member.gate.open()
 
     def leave(self, member: M) -> None:
-        """Leave the group, answered or not; the first member leads now. Harmless twice."""
+        """Leave the group, answered or not; the first member leads now. May be called twice."""
         try:
             self._leave(member)
         except BaseException:
-            self._leave(member)  # Ctrl-C in the middle of it: no member may wait for ever
+            self._leave(member)  # Ctrl-C has interrupted it: no member may wait for ever
             raise
 
     def _leave(self, member: M) -> None:
@@ -128,25 +129,25 @@ class Group(Generic[M]):
 
 
 class Groups:
-    """The groups of one lake in one process, by name: the name says which work a group does."""
+    """The groups of one lake in one process, by name; each name stands for one kind of work."""
 
     def __init__(self) -> None:
         self.empty()
 
     def empty(self) -> None:
-        """Begin again, with no members."""
+        """Forget all groups and their members."""
         self._groups: dict[str, Group[Any]] = {}
 
     def named(self, name: str, make: Callable[[], Group[Any]] = Group) -> Group[Any]:
-        """Return the group of this name, made by ``make`` where there is none yet."""
-        # One step of the interpreter, so that two threads get the same.
+        """Return the group of this name; make it by ``make`` if there is none yet."""
+        # ``setdefault`` is one step of the interpreter, so two threads get the same group.
         return self._groups.setdefault(name, make())
 
 
 def lead_or_follow(
     group: Group[Any], member: Member[A], lead: Callable[[], Program[A]]
 ) -> Program[A]:
-    """Return the member's answer: that of another leader, or its own as the leader.
+    """Return the member's answer, from another member that leads, or from ``lead``.
 
     ``lead`` works for the group until ``member`` is answered, and returns that answer; it answers
     all other members that it can.

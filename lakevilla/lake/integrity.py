@@ -1,7 +1,7 @@
-"""The tags of an Iceberg table's files, whose manifests have no room for them.
+"""The tags of an Iceberg table's files, which are in commit objects, as manifests have none.
 
-Commit objects have them. The commit object that has added a file has the hash of its bytes. That
-of the newest refresh has hashes of rows, of the files that it made and of those that it kept
+The commit object that has added a file has the hash of the file's bytes. The commit object of the
+newest refresh has hashes of rows, for the files that it made and for those that it kept
 (docs/design/0038-reuse.md).
 """
 
@@ -29,10 +29,10 @@ _AT_ONCE = 64
 def with_hashes(
     context: Context, location: str, format: FormatName, files: pa.Table
 ) -> Program[pa.Table]:
-    """Return ``files`` with all the hashes in their tags that are kept.
+    """Return ``files`` with the hashes of their bytes in their tags, as far as they are kept.
 
-    A file's name contains the transaction whose commit object has its hash. A file that a merge
-    added from a branch is in the merge's commit object, too.
+    A file's name contains the id of the transaction whose commit object has its hash. The commit
+    object of a branch's merge has the hashes of the files that it added from the branch, too.
     """
     if format == "delta":
         return files
@@ -66,9 +66,9 @@ def with_hashes(
 def with_tags(
     context: Context, head: Head | None, location: str, files: Sequence[DataFile]
 ) -> Program[list[DataFile]]:
-    """Return the files, with the tags that the newest refresh has given them: one GET.
+    """Return the files with their tags from the newest refresh, by one GET.
 
-    HEAD names its commit object, which gc does not delete for as long.
+    gc does not delete the refresh's commit object as long as HEAD names it.
     """
     if head is None or not files:
         return list(files)
@@ -87,7 +87,7 @@ def with_tags(
 def _added(
     context: Context, location: str, commits: Sequence[CommitSummary]
 ) -> Program[dict[str, str]]:
-    """Return the hashes of what some commits added to a table, by path."""
+    """Return the hashes of the files that some commits added to a table, by path."""
     found: dict[str, str] = {}
     for first in range(0, len(commits), _AT_ONCE):
         read = yield from parallel(
@@ -112,7 +112,7 @@ def _commit(context: Context, commit: CommitSummary) -> Program[CommitObject | N
 
 
 def _object(context: Context, ref: CommitRef) -> Program[CommitObject | None]:
-    """Return a commit object; None if gc has released it: its tags are not known any more then."""
+    """Return a commit object; None if gc has deleted it, so that its tags are lost."""
     known = context.known_commit(ref.txn, ref.hash)
     if known is not None:
         return known

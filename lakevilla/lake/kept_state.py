@@ -1,7 +1,7 @@
 """States of tables that refs keep separate from the tables' logs (docs/design/0037-upkeep.md).
 
-Such a state is one object: its files as Parquet, its definition in the footer. It is read like a
-table that is being created by one commit, so nothing of the log is needed for it.
+Such a state is one Parquet object: its rows are the list of the table's files, its footer has the
+table's definition. It is read without the log, like a table that one commit creates.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FOOTER = b"lakevilla.kept"
 
 
 class _Definition(msgspec.Struct, frozen=True):
-    """The state of a table apart from its files."""
+    """The definition of a table: its state without its files."""
 
     format: int
     metadata: dict[str, Any]
@@ -41,7 +41,7 @@ _definitions = JsonDecoder(_Definition)
 
 
 def kept_object(snapshot: TableSnapshot, files: pa.Table) -> tuple[str, bytes]:
-    """Return a state as it is stored, and its hash; ``files`` may have moved by now."""
+    """Return the hash and the body of the object for a state; ``files`` replace its own."""
     footer = {_FOOTER: msgspec.json.encode(_definition_of(snapshot))}
     sink = pa.BufferOutputStream()
     pq.write_table(files.replace_schema_metadata(footer), sink, compression="zstd")
@@ -60,14 +60,14 @@ def _definition_of(snapshot: TableSnapshot) -> _Definition:
 
 
 def store_kept(kept: KeptTable, body: bytes) -> Program[bool]:
-    """Store it; return False if it is not known to exist. Its name identifies its content."""
+    """Store a kept state, whose name has its hash; return False if the outcome is unknown."""
     return not isinstance((yield from put(kept.key, body, ABSENT)), Unknown)
 
 
 def kept_snapshot(
     context: Context, location: str, state: TableState, kept: KeptTable
 ) -> Program[TableSnapshot]:
-    """Return the state of a table by its own object.
+    """Return the state of a table from the object in which it is kept.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def with_files(
     snapshot: TableSnapshot,
     files: Sequence[DataFile],
 ) -> TableSnapshot:
-    """Return a state as it would be kept with these files in the place of its own."""
+    """Return a table's state, with these files in place of its own."""
     return _made_of(context, location, state, _definition_of(snapshot), files)
 
 

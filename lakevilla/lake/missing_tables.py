@@ -1,7 +1,7 @@
-"""The error for a table that does not exist, with what its name may mean, as far as known.
+"""The error for a table that does not exist, with hints on what the name may mean.
 
-A wrong name costs two more LISTs: of the directory around it, for tables that are not in the
-lake yet, and to distinguish the directory of a catalog's table from one that is no table.
+A wrong name costs two more LISTs: of the directory around it, for tables that are not in the lake
+yet; and of its metadata, to tell a catalog's table from a directory that is no table.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from lakevilla.sql.catalog import PREFIX, SCHEMAS, is_reserved
 from lakevilla.store.effects import Program, list_names
 
 _OFFERED = 3
-#: Endings of files' names; SQL takes the dot before one for a slash.
+#: Extensions of files: SQL turns ``rows.csv`` into ``rows/csv``, whose last part is one of these.
 _FILES = frozenset({"parquet", "csv", "tsv", "json", "ndjson", "arrow", "xlsx"})
 LISTED = "`tables()` lists the lake's tables, `discover()` those that are not in it yet"
 
 
 def missing_table(context: Context, location: str) -> Program[TableNotFound]:
-    """Return the error for a location at which there is no table that LakeVilla can open by itself.
+    """Return the error for a location without a table that LakeVilla can open by itself.
 
     Raises
     ------
     InvalidOperation
-        There is an Iceberg table, and what opens one is not installed here.
+        There is an Iceberg table, and the package that opens it is not installed.
     """
     if is_reserved(location):
         return TableNotFound(
@@ -40,7 +40,7 @@ def missing_table(context: Context, location: str) -> Program[TableNotFound]:
     parent, _, own = location.rpartition("/")
     files = yield from names_in(metadata_directory(location))
     if any(metadata_version(name) is not None for name in files):
-        context.formats["iceberg"]  # raises where it is not installed
+        context.formats["iceberg"]  # raises if the package is not installed
     kept = kept_by_a_catalog(context, location, files)
     if kept is not None:
         return TableNotFound(f"there is no table that can be opened at {location} itself: {kept}")
@@ -76,7 +76,7 @@ def missing_table(context: Context, location: str) -> Program[TableNotFound]:
 
 
 def wrong_root(context: Context, names: Sequence[str]) -> Program[str | None]:
-    """Return what is wrong with the lake's root, and what may be meant, by the ``names`` in it."""
+    """Return what is wrong with the lake's root, with a hint; None if ``names`` there are fine."""
     parent, _, own = context.root.rpartition("/")
     is_table = "_delta_log/" in names
     if "metadata/" in names and not is_table:
@@ -109,11 +109,11 @@ def names_in(directory: str) -> Program[Sequence[str]]:
     try:
         return (yield from list_names(directory))
     except LakeVillaError:
-        return ()  # the better message is not worth another error
+        return ()  # a hint is not worth another error
 
 
 def kept_by_a_catalog(context: Context, location: str, files: Sequence[str]) -> str | None:
-    """Return advice for a directory with metadata files that catalogs name so, ``00000-<uuid>``."""
+    """Return advice if metadata files have names that catalogs give, ``00000-<uuid>``; or None."""
     found = [name for name in files if number_of(name) is not None]
     if not found:
         return None
@@ -129,7 +129,7 @@ def kept_by_a_catalog(context: Context, location: str, files: Sequence[str]) -> 
 
 
 def catalog_hint(context: Context, name: str) -> str | None:
-    """Return a hint for a name with so many dots that a catalog's table may be meant."""
+    """Return a hint for a name with enough dots to mean a catalog's table; else None."""
     catalog, *rest = name.split(".")
     if len(rest) < 2 or "/" in name:
         return None
@@ -162,7 +162,7 @@ def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
 
 
 def _clone_around(context: Context, location: str) -> str | None:
-    """Return the clone at or around a place, as far as HEAD is cached."""
+    """Return the clone at or above a location, as far as HEAD is cached."""
     refs = {} if context.held is None else context.held.head.refs.cached()
     return clone_around((name for name, one in refs.items() if one.kind == "clone"), location)
 
@@ -188,7 +188,7 @@ def _known(context: Context) -> Iterator[str]:
 
 
 def _in_catalogs(context: Context) -> Iterator[str]:
-    """Yield the lake's tables that catalogs keep, by their names there."""
+    """Yield the names in catalogs of the lake's tables that catalogs keep."""
     assert context.held is not None
     for state in context.held.head.tables.cached().values():
         if state.catalog and not state.dropped:
@@ -196,7 +196,7 @@ def _in_catalogs(context: Context) -> Iterator[str]:
 
 
 def near_names(location: str, known: Sequence[str]) -> list[str]:
-    """Return names equal to this one but for slashes and dots, ending so, or spelt nearly so."""
+    """Return known names that are equal except for slashes and dots, end alike, or are similar."""
     plain = {name: name.strip("/").replace("/", ".").lower() for name in known}
     wanted = location.strip("/").replace("/", ".").lower()
     same = [name for name, text in plain.items() if text == wanted]

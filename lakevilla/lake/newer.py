@@ -1,14 +1,15 @@
 """Signs of a newer HEAD: objects in the store that the known HEAD can't explain.
 
-HEAD is one object, and a restored backup, or a copy that went wrong, may bring an older HEAD back.
-It looks sound. To a client that deletes by it, all that was stored later has no owner: branches,
-their only files, bases of tags, commits that wait to be published. So a client that deletes first
-checks for any sign of a newer HEAD (docs/design/0053-gone-back.md), and if it finds one, deletes
-nothing.
+HEAD is one object, and a restored backup, or a failed copy, may replace it by an older HEAD, which
+is valid by itself. A client that deletes by such a HEAD would take all later objects for garbage:
+branches, their only files, bases of tags, commits that are not published yet. So before a client
+deletes, it checks for signs of a newer HEAD (docs/design/0053-gone-back.md), and if it finds one,
+it deletes nothing.
 
-These are the signs. Objects whose names contain the number of the HEAD that they were stored for:
-a client that stores one has read the HEAD before that. Commit objects, which name the newest commit
-that their makers had read. Logs, whose ``txn`` action names the newest commit that they hold.
+There are three kinds of signs. Objects whose names contain the number of the HEAD that they were
+stored for: a client that stores one has read the HEAD before that. Commit objects, which name the
+newest commit that their maker had read. Logs of tables, whose ``txn`` action names the newest
+commit that they hold.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from lakevilla.store.location import HOMES_PREFIX, at_home, home_of
 
 #: The number of objects that are requested in one round.
 _AT_ONCE = 64
-#: For how long a client waits for the maker of an object whose HEAD does not exist.
+#: How long a client waits for the HEAD that an object was stored for, if it does not exist yet.
 _PATIENCE_SECONDS = 2.0
 _LOOKS = 4
 _DIGITS = 20
@@ -49,12 +50,12 @@ _DIGITS = 20
 
 @dataclass(slots=True)
 class Signs:
-    """The signs that were found, by the HEAD that each of them requires at least.
+    """The signs that were found, each with the oldest HEAD that can explain it.
 
-    ``numbers`` and ``sequences`` are of signs which prove that this HEAD existed. ``next_number``
-    is of objects that were stored for the HEAD with that number: their makers may have died before
-    that. ``in_doubt`` are commit objects that this HEAD may lack because it was set back by one
-    commit.
+    ``numbers`` and ``sequences`` have the keys of objects which prove that a HEAD with that number,
+    or with that commit, existed. ``next_number`` has objects that were stored for the HEAD with
+    that number, whose makers may have died before they replaced HEAD. ``in_doubt`` are commit
+    objects that were never committed, unless HEAD was set back by one commit.
     """
 
     numbers: dict[str, int] = field(default_factory=dict)
@@ -63,7 +64,7 @@ class Signs:
     in_doubt: list[str] = field(default_factory=list)
 
     def against(self, head: Head) -> str | None:
-        """Return the object that shows a newer HEAD than this one, if any does."""
+        """Return an object that proves a newer HEAD than this one; None if there is none."""
         for key, number in self.numbers.items():
             if number > head.replacement:
                 return key
@@ -73,7 +74,7 @@ class Signs:
         return next((key for key, n in self.sequences.items() if n > head.sequence), None)
 
     def forget_settled(self, head: Head) -> None:
-        """Drop what is no longer in doubt: this HEAD has decided it, or a commit after it."""
+        """Drop from ``in_doubt`` what this HEAD has aborted, or what newer commits in it follow."""
         self.in_doubt = [
             key
             for key in self.in_doubt
@@ -81,11 +82,11 @@ class Signs:
         ]
 
     def doubtful(self) -> set[str]:
-        """Return the transactions that are in doubt."""
+        """Return the transactions whose commit objects are in doubt."""
         return {_txn_of(key) for key in self.in_doubt}
 
     def to_come(self, head: Head) -> str | None:
-        """Return an object that was stored for the HEAD after this one, if there is one."""
+        """Return an object that was stored for the HEAD after this one; None if there is none."""
         following = head.replacement + 1
         return next((key for key, n in self.next_number.items() if n == following), None)
 
@@ -97,23 +98,23 @@ def refuse_older_head(
     *,
     waits: bool = True,
 ) -> Program[Signs]:
-    """Refuse to delete, or to move a floor, by a HEAD that any sign shows to be an older one.
+    """Refuse to delete, or to move a floor, by a HEAD that was set back, as any sign shows.
 
-    It reads all objects that are named by numbers, commit objects that HEAD does not know, the
-    logs of the tables at ``locations``, and the logs of the tables of such commits.
+    The check lists all objects that are named by numbers, and reads commit objects that HEAD does
+    not know, the logs of the tables at ``locations``, and the logs of the tables of such commits.
 
     Parameters
     ----------
     what : str
         The verb, for the message.
     waits : bool
-        Refuse also where an object was stored for the next HEAD and that HEAD does not exist: it
-        can't be known whether its maker has died. A maker that is at work is waited for.
+        Refuse also if an object was stored for the next HEAD and that HEAD does not exist: its
+        maker may have died, or HEAD was set back. First wait for a maker that may still be at work.
 
     Returns
     -------
     Signs
-        The signs that were found, none of them against HEAD.
+        The signs that were found; none of them proves a newer HEAD.
 
     Raises
     ------
@@ -130,7 +131,7 @@ def refuse_older_head(
     yield from _add_logs(context, locations, held.head, signs)
     patience = context.clock.elapsed() + _PATIENCE_SECONDS
     while True:
-        # Requested after the signs were listed: a HEAD that was stored since explains them.
+        # HEAD is read after the signs were listed: a HEAD that was stored since explains them.
         held = yield from context.head()
         assert held is not None, "a client that has seen a HEAD is informed if it is missing"
         key = signs.against(held.head)
@@ -148,9 +149,9 @@ def refuse_older_head(
 def refuse_in_doubt(context: Context, what: str) -> Program[None]:
     """Refuse like ``refuse_older_head``, for a client that acts without a user's request.
 
-    Such a client changes what HEAD names, or commits. Also refused is a HEAD that may lack the
-    commit of a transaction that has stored all. Where that transaction is at work, or other
-    transactions are, HEAD advances soon.
+    Such a client changes the objects that HEAD names, or commits. It refuses also a HEAD that may
+    have lost the newest commit: the commit object exists, and is not in HEAD. If its transaction,
+    or another one, is still at work, HEAD advances soon, and settles that.
 
     Raises
     ------
@@ -183,11 +184,11 @@ def _is_unchanged(context: Context, head: Head) -> Program[bool]:
 def refuse_older(
     context: Context, what: str, tails: Iterable[Tail] = (), *, once: bool = False
 ) -> Program[None]:
-    """Refuse to begin something by a HEAD that was set back, as far as few LISTs show that.
+    """Refuse to begin work by a HEAD that was set back, as far as few LISTs show that.
 
-    There is one LIST for each kind of object that is named by numbers, only of objects above HEAD;
-    the logs are those that the caller has opened anyway. ``once``: no LIST if this client has sent
-    them before. It waits for no maker.
+    The check sends one LIST for each kind of object that is named by numbers, only for numbers
+    above HEAD's; of logs it uses those that the caller has opened anyway. ``once``: send no LIST if
+    this client has sent them before. The check does not wait for makers of objects.
 
     Raises
     ------
@@ -205,19 +206,19 @@ def refuse_older(
 
 
 def in_doubt(context: Context, head: Head) -> Program[tuple[bool, list[str]]]:
-    """Return whether an object was stored for the next HEAD, and the transactions it may hold."""
+    """Return whether an object was stored for the next HEAD, and the transactions in doubt."""
     signs = yield from _of_numbers(head)
     yield from _add_commits(context, head, signs)
     return signs.to_come(head) is not None, sorted(signs.doubtful())
 
 
 def refuse_newer_logs(context: Context, head: Head, tails: Iterable[Tail]) -> Program[None]:
-    """Refuse a HEAD that is older than logs which were opened anyway. Raises ``CorruptObject``."""
+    """Refuse a HEAD that is older than the logs of ``tails`` show. Raises ``CorruptObject``."""
     yield from _raise_if_against(context, head, Signs(sequences=_marks(head, tails)), "")
 
 
 def _raise_if_against(context: Context, head: Head, signs: Signs, what: str) -> Program[None]:
-    """Raise the error that signs show, unless HEAD has advanced since."""
+    """Raise an error if signs prove a newer HEAD, unless HEAD has advanced since."""
     if signs.against(head) is None:
         return
     held = yield from context.head()
@@ -226,7 +227,7 @@ def _raise_if_against(context: Context, head: Head, signs: Signs, what: str) -> 
 
 
 def report_newer(context: Context) -> Program[list[Finding]]:
-    """Return the error of ``refuse_older_head`` as a finding; the caller checks logs."""
+    """Return the error of ``refuse_older_head`` as a finding; the caller compares the logs."""
     try:
         yield from refuse_older_head(context, "")
     except CorruptObject as error:
@@ -237,7 +238,7 @@ def report_newer(context: Context) -> Program[list[Finding]]:
 
 
 def older_head(head: Head, key: str, what: str = "", *, table: str | None = None) -> CorruptObject:
-    """Return the error for a ``key`` that only a newer HEAD than this explains."""
+    """Return the error for a ``key`` that only a newer HEAD than this one explains."""
     evidence = f"{key} was stored when there was a newer one"
     nothing = f"{what}: nothing was deleted or changed: " if what else ""
     return went_back(head, evidence, before=nothing, table=table)
@@ -247,7 +248,7 @@ def older_head(head: Head, key: str, what: str = "", *, table: str | None = None
 
 
 def _of_numbers(head: Head) -> Program[Signs]:
-    """Return the signs named by numbers from that of ``head`` on: one LIST for each kind."""
+    """Return the objects with numbers above that of ``head``, by one LIST for each kind."""
     number = head.replacement
     above = [
         *[(prefix, f"{prefix}/{number:0{_DIGITS}}-~") for prefix in _STORED_FOR],
@@ -262,15 +263,15 @@ def _of_numbers(head: Head) -> Program[Signs]:
     return signs
 
 
-#: Prefixes of objects named by the number of the HEAD that will name them, except for marks and
-#: proposals.
+#: Prefixes of objects with a number of a HEAD in their names. It is the number of the HEAD that
+#: shall name the object; in marks and proposals, that of a HEAD that existed.
 _STORED_FOR = (LEAVES_PREFIX, BASES_PREFIX, HOMES_PREFIX, INBOX_PREFIX)
 
 
 def _note_number(signs: Signs, prefix: str, key: str) -> None:
     digits = key.removeprefix(f"{prefix}/")[:_DIGITS]
     if not (digits.isascii() and digits.isdigit() and len(digits) == _DIGITS):
-        return  # not one of our objects
+        return  # not an object of LakeVilla
     number = int(digits)
     if prefix in (INBOX_PREFIX, HEADS_PREFIX, RECENT_PREFIX) or is_mark(key):
         signs.numbers[key] = number
@@ -279,7 +280,7 @@ def _note_number(signs: Signs, prefix: str, key: str) -> None:
 
 
 def _read_epochs(head: Head, signs: Signs) -> Program[None]:
-    """Add the signs of branches with commits: such a branch was in a HEAD of the lake by then."""
+    """Add branches with commits: a HEAD of the lake named the branch before it had a commit."""
     following = head.replacement + 1
     epochs = {
         key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]: key
@@ -301,12 +302,12 @@ def _read_epochs(head: Head, signs: Signs) -> Program[None]:
 def _add_commits(context: Context, head: Head, signs: Signs) -> Program[None]:
     """Add the signs of commit objects that this HEAD does not know.
 
-    Commit objects with fenced ids can't be later.
+    Commit objects with fenced ids are no signs, so they are not read.
     """
     listed = yield from list_objects(COMMITS_PREFIX, f"{COMMITS_PREFIX}/{head.floor}")
     unknown = yield from _unknown(head, [info.key for info in listed])
     signs.sequences.update((key, commit.after) for key, commit in unknown.items())
-    # Where its maker may have decided it, the log of a table that it wrote may show that.
+    # If a commit may have been decided by a HEAD that was lost, a log of its tables may have it.
     signs.in_doubt = [key for key, commit in unknown.items() if _may_be_decided(head, commit)]
     wanted = sorted({location for key in signs.in_doubt for location in unknown[key].tables})
     yield from _add_logs(context, wanted, head, signs)
@@ -323,16 +324,16 @@ def signs_on_branch(head: Head) -> Program[Signs]:
 
 
 def _may_be_decided(head: Head, commit: CommitObject) -> bool:
-    """Return whether a HEAD that is gone may have decided it: no commit followed its storing.
+    """Return whether a lost HEAD may have had the commit: no later commit is in this HEAD.
 
-    Most transactions of such objects have died before their commit. But a HEAD that was set back by
-    one commit looks just the same.
+    Most such objects are of transactions that died before their commit. But a HEAD that was set
+    back by one commit looks just the same.
     """
     return commit.after >= _own_sequence(head)
 
 
 def _own_sequence(head: Head) -> int:
-    """Return the newest commit of this lake's own that a HEAD shows."""
+    """Return the newest commit in a HEAD that is not foreign."""
     own = [one.sequence for one in head.commits if one.kind != "foreign"]
     return max(own, default=head.history_start)
 
@@ -340,7 +341,7 @@ def _own_sequence(head: Head) -> int:
 def _unknown(head: Head, keys: Iterable[str]) -> Program[dict[str, CommitObject]]:
     """Return the commit objects whose transactions a HEAD has neither committed nor aborted.
 
-    It runs where HEAD's own history is stored. Objects that can't be read are left out.
+    The program must run at the home of HEAD's history. Objects that can't be read are left out.
     """
     try:
         kept = yield from commits_since(head, head.history_start)
@@ -373,7 +374,7 @@ def _txn_of(key: str) -> str:
 
 
 def _marks(head: Head, tails: Iterable[Tail]) -> dict[str, int]:
-    """Return the newest commit of this lake that each log holds, by the table's log."""
+    """Return the newest commit of this lake that each log holds, by a description of the log."""
     application = application_id(head)
     return {
         f"the log of table {tail.location}": sequence
@@ -391,7 +392,7 @@ def _add_logs(
 
 
 def _logs(context: Context, locations: Sequence[str]) -> Program[list[Tail]]:
-    """Return the logs as they are now; a log that can't be read is left out."""
+    """Return the newest state of the tables' logs, without logs that can't be read."""
     found: list[Tail] = []
     for first in range(0, len(locations), _AT_ONCE):
         some = yield from parallel([_log(context, one) for one in locations[first:][:_AT_ONCE]])

@@ -1,9 +1,9 @@
-"""A table's own past: its state at a version of its own log, also from before the lake knew it.
+"""A table's state at a version of its own log, also from before the lake had the table.
 
-A version is an entry of the log, and no client makes one before its commit is decided (design,
-section 8). So a commit that is not decided yet, or was cancelled, has no number there, and a commit
-that is decided and not published has none yet. Such a state is therefore the log's alone. Nothing
-is laid over it, and HEAD only says which table is meant.
+A version is an entry of the log, and no client of the lake creates an entry before its commit is
+decided (design, section 8). So commits that are undecided, cancelled, or not published yet have no
+version in the log. The state at a version comes from the log alone: nothing is laid over it, and
+HEAD only identifies the table.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ def own_view(
     own: OwnVersion,
     until: View | None = None,
 ) -> Program[View]:
-    """Return a table, as ``head`` means it, at a version of its own log.
+    """Return a table of ``head`` at a version of its own log.
 
-    ``until``: its state at a ref; what the log holds beyond that does not count.
+    ``until``: the table's state at a ref; later entries of the log do not count.
 
     Raises
     ------
     VersionNotFound
-        The log has no such version, or no longer.
+        The log does not have that version, or has it no longer.
     TableNotFound
-        There is no such table, or it is another one by now.
+        There is no such table, or its location has another table by now.
     """
     state = yield from _state(head, location)
     tail = yield from _newest(context, state, location, own, until)
@@ -66,7 +66,7 @@ def own_view(
         snapshot = yield from _opened(context, tail, own)
     except VersionNotFound as error:
         if own.ref is not None:
-            raise  # this error names those that exist
+            raise  # this error names the refs that exist
         waiting = head is not None and state is not None and _is_waiting(head, state, tail)
         raise (yield from _not_kept(context, tail, own, error.message, waiting)) from None
     return View(location, state, Placement(snapshot.version, ()), (), snapshot, snapshot, tail.tip)
@@ -96,7 +96,7 @@ def _newest(
     own: OwnVersion,
     until: View | None,
 ) -> Program[Tail]:
-    """Return the log, read again unless the requested version is known to exist."""
+    """Return the log; read its newest entries unless the requested version is known to exist."""
     if until is not None:
         return Tail(location, until.placement.logged, {until.placement.logged: until.base})
     if state is not None and state.dropped:
@@ -148,14 +148,14 @@ def _opened(context: Context, tail: Tail, own: OwnVersion) -> Program[TableSnaps
 def _not_kept(
     context: Context, tail: Tail, own: OwnVersion, why: str, waiting: bool
 ) -> Program[VersionNotFound]:
-    """Return the error for a version that can't be opened: the reason, and the versions left.
+    """Return the error for a version that can't be opened, with the reason and kept versions.
 
-    ``waiting``: a commit is decided and not published yet.
+    ``waiting``: the table has a commit that is decided and not published yet.
     """
     message = f"table {tail.location} has no {own}"
     kept = None
     if tail.tip >= 0:
-        with suppress(LakeVillaError):  # the first error is the better one
+        with suppress(LakeVillaError):  # the first error is of more use to the caller
             kept = yield from context.formats.of(tail.snapshot).kept_range(tail.snapshot)
     if kept is None:
         message += f": {why}"
@@ -176,9 +176,9 @@ def _not_kept(
 
 
 def refuse_missing_files(context: Context, view: View, own: OwnVersion) -> Program[None]:
-    """Raise an error if files of a state are gone: by VACUUM, or by an expiry of snapshots.
+    """Raise an error if files of a state were deleted, by VACUUM or an expiry of snapshots.
 
-    Called after a read has failed, so that a read that succeeds costs no requests.
+    Called only after a read has failed, so that a read that succeeds costs no requests.
     """
     missing = yield from missing_files(view)
     if not missing:
@@ -200,7 +200,7 @@ def refuse_missing_files(context: Context, view: View, own: OwnVersion) -> Progr
 
 
 def missing_files(view: View) -> Program[dict[FileRef, str]]:
-    """Return the files of a state that are not complete, each with a key that is missing."""
+    """Return the files of a state of which an object is missing, each with the missing key."""
     named = [
         (file.ref, key)
         for file in data_files((yield from view.snapshot.files()))
@@ -213,7 +213,7 @@ def missing_files(view: View) -> Program[dict[FileRef, str]]:
 
 
 def _keys(location: str, file: DataFile) -> list[str]:
-    """Return the keys of a data file, and of the objects that say which of its rows are deleted."""
+    """Return the keys of a data file, its deletion vector and its delete files."""
     keys = [file_key(location, file.path)]
     if file.deletion_vector is not None and file.deletion_vector.storage_type != "i":
         keys.append(vector_key(location, file.deletion_vector))
@@ -223,7 +223,7 @@ def _keys(location: str, file: DataFile) -> list[str]:
 def _first_without(
     context: Context, tail: Tail, version: int, files: Iterable[FileRef]
 ) -> Program[int | None]:
-    """Return the first later version that has none of the files; None if that is not known."""
+    """Return the first later version without any of the files; None if that is not known."""
     waiting = set(files)
     for later in range(version + 1, tail.tip + 1):
         entry = yield from entry_at(context, tail, later)

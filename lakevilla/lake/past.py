@@ -40,24 +40,24 @@ from lakevilla.store.effects import Program, parallel
 #
 # The past: each table's state at a global version, and the content of each commit of the lake.
 #
-# A table's state at version s is what HEAD said then: log[..published] and the
-# commits that were pending. HEAD keeps neither, but both follow from what it does
-# keep (docs/design/0007-history.md). The first commit after s that touches the
-# table shows how much of the log the lake had included before it. The lake's
-# ``txn`` action there shows how much of what was decided that log holds. The rest is
-# laid over it from the commit objects. Nothing here writes.
+# A table's state at version s is log[..published] and the pending commits, as HEAD named them then.
+# The present HEAD names neither, but both can be derived (docs/design/0007-history.md). The first
+# commit after s that touches the table shows up to which version the lake had included the log
+# before. The lake's ``txn`` action in the log there shows which decided commits that part of the
+# log holds. The other decided commits are laid over it from their commit objects. Nothing here
+# writes.
 #
-# A branch's logs do not advance, and nothing of it is published: its past is what the branch was
-# made of, and the commits since, all of which its epoch keeps (note 31).
+# On a branch nothing is published, so logs do not advance: its past is the state that the branch
+# was made from, and the commits since, all of which its epoch keeps (note 31).
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The lake at one global version, seen from a HEAD that is not older.
+    """The lake at one global version, derived from a HEAD that is not older.
 
-    ``head`` is what HEAD was, as far as it is known without reading a log: in its
-    table map ``published`` is as far as the log may be relied on, and ``pending`` is
-    left empty; ``view_at`` finds it.
+    ``head`` is the HEAD of that version, as far as it is known without a read of a log: in its
+    table map, the log up to ``published`` is part of the state, and ``pending`` is empty;
+    ``view_at`` finds the pending commits.
     """
 
     timeline: Timeline
@@ -68,7 +68,7 @@ class Past:
         return self.head.sequence
 
     def load_now(self, locations: Collection[str] | None = None) -> Program[None]:
-        """Load the entries of these tables, or of all, in the HEAD from which the past is seen."""
+        """Load these tables (or all) of the HEAD from which the past is derived."""
         yield from load_tables(self.timeline.head, locations)
 
 
@@ -80,7 +80,7 @@ def past_at(
     Raises
     ------
     VersionNotFound
-        It is not kept any more, or does not exist yet.
+        The version is not kept any more, or does not exist yet.
     """
     now = timeline.head
     if sequence < now.rebuilt:
@@ -117,7 +117,7 @@ def past_at(
 def _tables_on_branch(
     timeline: Timeline, sequence: int, only: Collection[str] | None
 ) -> Program[dict[str, TableState]]:
-    """Return the tables of a branch at a version; here ``pending`` is filled too."""
+    """Return the tables of a branch at a version, including their ``pending`` commits."""
     base = yield from timeline.base()
     yield from load_base_tables(base, only)
     changed = yield from changed_on_branch(timeline, sequence, only)
@@ -129,9 +129,10 @@ def _tables_on_branch(
 def changed_on_branch(
     timeline: Timeline, sequence: int, only: Collection[str] | None = None
 ) -> Program[dict[str, TableState]]:
-    """Return the tables that were changed on a branch up to a version, as they were at it.
+    """Return the tables that were changed on a branch up to a version, in their state at it.
 
-    Where HEAD has one object in the place of many, that object is used as far as it reaches.
+    If HEAD has one commit object in place of many pending ones, that object is used unless it
+    includes later commits.
     """
     now = timeline.head
     assert now.epoch is not None, "it is a branch's"
@@ -178,7 +179,7 @@ def changed_on_branch(
 def _as_it_is(
     now: Head, sequence: int, only: Collection[str] | None
 ) -> Program[dict[str, TableState]]:
-    """Return the tables of a branch that continues after an interrupted rebase, as it had them."""
+    """Return the tables of a branch's newest version, after a rebase was interrupted."""
     assert now.epoch is not None, "it is a branch's"
     if sequence != now.sequence:
         raise VersionNotFound(
@@ -195,7 +196,7 @@ def _as_it_is(
 def _made_as(
     state: TableState, location: str, commit: CommitSummary, epoch: str
 ) -> Program[TableState]:
-    """Return a table with the format that it was made in; another table has its path by now."""
+    """Return a table with the format that its commit made it in: HEAD has another table there."""
     made = yield from load_commit(commit.txn, commit.hash, epoch)
     metadata = made.tables[location].change.metadata or {}
     kind: FormatName = "delta" if "schemaString" in metadata else "iceberg"
@@ -209,9 +210,9 @@ def _as_in_head(
     pending: Sequence[PendingRef],
     later: Sequence[CommitSummary],
 ) -> TableState:
-    """Return a table before the commits in ``later``.
+    """Return a table's state before the commits in ``later``.
 
-    What was pending is as HEAD has it, unless it is later.
+    Its pending commits are those in HEAD that are not later, and the further ones in ``pending``.
     """
     known: tuple[PendingRef, ...] = ()
     size = None
@@ -227,7 +228,7 @@ def _as_in_head(
 def _no_later(
     pending: Sequence[PendingRef], later: Sequence[CommitSummary]
 ) -> tuple[PendingRef, ...]:
-    """Return what is pending and is not of later commits."""
+    """Return the pending commits before the first of the later commits."""
     first = later[0].sequence if later else None
     return tuple(ref for ref in pending if first is None or ref.sequence < first)
 
@@ -269,7 +270,7 @@ def _state_before(
 
 
 def _size_before(state: TableState, location: str, later: Sequence[CommitSummary]) -> Size | None:
-    """Return the size before the commits in ``later``: what they have added is subtracted."""
+    """Return the table's size before the commits in ``later``, by subtracting their growth."""
     size = state.size
     for commit in later:
         touch = commit.tables.get(location)
@@ -282,10 +283,10 @@ def _size_before(state: TableState, location: str, later: Sequence[CommitSummary
 
 
 def _logged_before(touch: Touch) -> int:
-    """Return how much of the log was in HEAD before a commit, at least: without what it added.
+    """Return a log version that HEAD had included before a commit.
 
-    Foreign entries are included by a touch that names the ``first`` of them. All other entries
-    between two ``published`` are the lake's own, and what they hold was decided before this commit.
+    If the commit absorbed foreign entries, this is the version before the ``first`` of them. All
+    other entries up to ``published`` are the lake's own, of commits that were decided before.
     """
     return touch.published if touch.first is None else touch.first - 1
 
@@ -296,9 +297,9 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
     Raises
     ------
     TableNotFound
-        It was not in the lake then.
+        The table was not in the lake at that version.
     VersionNotFound
-        Its log, or what was decided then, is not kept any more.
+        The table's log, or a commit that was pending then, is not kept any more.
     """
     state = past.head.tables.get(location)
     if state is None or state.dropped:
@@ -314,13 +315,13 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
             return (yield from build_view(context, past.head, location, tail))
         return (yield from _view(context, past, location, state))
     except VersionNotFound as error:
-        # The caller gets one remedy, here: to request a newer global version.
+        # ``not_kept`` names the one remedy, a newer global version: remove another from the reason.
         why = error.message.partition("; request")[0].partition(": request")[0]
         raise not_kept(past, location, why) from error
 
 
 def _view(context: Context, past: Past, location: str, state: TableState) -> Program[View]:
-    """Return the view for ``view_at``; errors contain only the reason."""
+    """Return the view for ``view_at``; its errors state only the reason, without a remedy."""
     tail = yield from open_tail(context, location, missing_ok=True)
     if tail.tip < state.published:
         tail = yield from probe(context, tail)
@@ -331,7 +332,8 @@ def _view(context: Context, past: Past, location: str, state: TableState) -> Pro
     entry: Entry | None = None
     while True:
         if logged < tail.tip:
-            # Before any state is read: the oldest may be gone, and a later one holds the same.
+            # Before a state is read, walk to the last entry that has only commits of that time: the
+            # state at an earlier entry may not be kept any more.
             entry = yield from entry_at(context, tail, logged + 1)
             sequence = None if entry is None else entry.applications.get(application)
             if sequence is not None and sequence <= past.sequence:
@@ -363,10 +365,10 @@ def _view(context: Context, past: Past, location: str, state: TableState) -> Pro
 
 
 def _decided(past: Past, location: str, published: int) -> Program[list[CommitSummary]]:
-    """Return the commits up to the version that touch the table and are not in its log, in order.
+    """Return the table's commits up to the version that are above ``published``, in order.
 
-    A commit that a ``reconcile`` commit has replaced by then is not among them. All that was
-    decided before the lake was adopted was published then, by the old lake.
+    Commits that a ``reconcile`` commit up to the version has replaced are left out. All commits
+    from before the lake's adoption are left out, too: they were published before the adoption.
     """
     start = max(published, past.head.adopted, past.head.history_start)
     if start >= past.sequence:
@@ -378,7 +380,7 @@ def _decided(past: Past, location: str, published: int) -> Program[list[CommitSu
 
 
 def _next_own(context: Context, tail: Tail, logged: int, application: str) -> Program[Entry | None]:
-    """Return the lake's first entry above ``logged``: foreign entries may be in between."""
+    """Return the lake's first log entry above ``logged``; foreign entries may be in between."""
     for version in range(logged + 1, tail.tip + 1):
         entry = yield from entry_at(context, tail, version)
         if entry is None or application in entry.applications:
@@ -387,11 +389,11 @@ def _next_own(context: Context, tail: Tail, logged: int, application: str) -> Pr
 
 
 def _refuse_forgotten(past: Past, entry: Entry, waiting: Sequence[CommitSummary]) -> Program[None]:
-    """Refuse a version if the next entry holds an older commit that is forgotten.
+    """Refuse a version if a commit that was pending at it is not known any more.
 
-    The next entry publishes later commits. It must hold nothing older that is not known.
-    gc may have released a commit that was still pending at this version: its publication
-    had waited for long. Then what the commit did is not known any more.
+    gc may have deleted the object of a commit that was still pending at this version, if it was
+    published much later. The lake's next log entry shows that: it names a commit that is neither
+    in the history after this version, nor known as pending at it.
     """
     later = yield from past.timeline.after(past.sequence)
     known = {commit.txn for commit in (*waiting, *later)}
@@ -400,9 +402,9 @@ def _refuse_forgotten(past: Past, entry: Entry, waiting: Sequence[CommitSummary]
 
 
 def _refuse_replaced(past: Past, location: str) -> Program[None]:
-    """Refuse a version as ``_refuse_forgotten``, by what a later ``reconcile`` commit has replaced.
+    """Refuse a version if a later ``reconcile`` commit has replaced a commit that is forgotten.
 
-    That was pending at this version, and the log does not show what it was.
+    That commit was pending at this version, and the log does not show its changes.
     """
     start = past.head.history_start
     if not start:
@@ -432,7 +434,7 @@ def recorded(context: Context, commit: CommitSummary) -> Program[CommitObject]:
     Raises
     ------
     VersionNotFound
-        gc has released it meanwhile.
+        gc has deleted it meanwhile.
     """
     try:
         return (yield from context.commit_object(commit.txn, commit.hash))
@@ -455,7 +457,7 @@ def not_kept(past: Past, location: str, why: str) -> VersionNotFound:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A commit in the lake's history; ``commit`` is None where its content is in the logs."""
+    """A commit in the lake's history; ``commit`` is None if its content is in tables' logs."""
 
     summary: CommitSummary
     commit: CommitObject | None
@@ -473,7 +475,7 @@ def recorded_commits(
     return [
         Recorded(summary, found.get(summary.sequence))
         for summary in summaries
-        # A commit that gc has released meanwhile is not part of the history any more.
+        # A commit whose object gc has deleted meanwhile is not part of the history any more.
         if found.get(summary.sequence, summary) is not None
     ]
 
@@ -481,7 +483,7 @@ def recorded_commits(
 def recorded_objects(
     context: Context, summaries: Sequence[CommitSummary]
 ) -> Program[dict[int, CommitObject | None]]:
-    """Return the objects of commits by sequence, in one round; None where gc has released one."""
+    """Return the objects of commits by sequence, in one round; None for those gc has deleted."""
     named = [summary for summary in summaries if summary.hash and summary.kind != "foreign"]
     objects = yield from parallel([_kept_object(context, summary) for summary in named])
     return {s.sequence: commit for s, commit in zip(named, objects, strict=True)}
@@ -522,14 +524,14 @@ _MOST_AT_ONCE = 64
 
 # -------------------- pinned
 #
-# A table's state as a note that another process can open: the log version, and what is over it.
+# A table's state as a note that another process can open: a log version, and the commits over it.
 #
-# Log entries and commit objects never change. So the note means the same rows for as
-# long as their files are kept, whatever is committed meanwhile.
+# Log entries and commit objects never change. So a note means the same rows as long as their files
+# are kept, whatever is committed meanwhile.
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """A note that identifies a state: log[..logged], and the decided commits laid over it.
+    """A note that identifies a table's state: log[..logged], and decided commits laid over it.
 
     ``catalog`` is the key of the pointer that leads to the log of a table in a catalog.
     """
@@ -542,7 +544,7 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 def pin(view: View) -> Pin:
-    """Return the note for a state without changes of a transaction's own."""
+    """Return the note for a state that has no uncommitted changes of a transaction."""
     logged, overlay = view.placement.logged, view.placement.overlay
     shown = view.snapshot
     return Pin(view.location, shown.table_id, logged, overlay, shown.catalog)
@@ -585,7 +587,8 @@ def _opened(context: Context, pin: Pin) -> Program[TableSnapshot]:
     try:
         parts = yield from pending_parts(context, pin.location, pin.overlay)
     except CorruptObject as error:
-        # Published long ago, so gc has released it: the log shows its changes, but not this state.
+        # gc has deleted a commit object, long after its publication: the log has the commit's
+        # changes, but not this state.
         raise VersionNotFound(
             f"table {pin.location} is not kept as it was loaded: {error.message}; load it again",
             table=pin.location,

@@ -35,29 +35,29 @@ from lakevilla.store.effects import Program
 
 # -------------------- row changes
 #
-# Conflicts: whether changes in between touch what a transaction relied on (design, section 6).
+# Conflicts: whether later commits have changed what a transaction relied on (design, section 6).
 #
-# First the files are checked: a removed or added file that may hold a row for which the
-# predicate is true. Then, while those are small, the rows themselves.
+# First the removed and added files are checked: whether one may have a row for which the predicate
+# is true. If so, and if these files are small, their rows are compared.
 
 
 TRUE = Literal("boolean", "true")
 
 
 class Verdict(Enum):
-    """The meaning of a change in between for one predicate over one table."""
+    """The effect of later commits on the rows of one table for which a predicate is true."""
 
-    UNTOUCHED = "untouched"  # no file that may match was added or removed
-    MOVED = "moved"  # the same rows in other files
-    CHANGED = "changed"  # rows that match were added, removed or changed, or may have been
+    UNTOUCHED = "untouched"  # no file that may have such rows was added or removed
+    MOVED = "moved"  # the same rows are in other files now
+    CHANGED = "changed"  # such rows were added, removed or changed, or may have been
 
 
 def judge(
     context: Context, old: View, new: View, net: NetChange, where: Expr | None
 ) -> Program[Verdict]:
-    """Return how ``net``, the difference of two views, touches the rows that ``where`` describes.
+    """Return how ``net``, the difference of two views, affects the rows that match ``where``.
 
-    ``where`` None means all rows. The views may lack columns of it: those that the
+    ``where`` None means all rows. The views may lack columns that ``where`` names: those that the
     transaction has added itself, see ``as_of``.
     """
     if net.contract or net.metadata:
@@ -78,8 +78,8 @@ def judge(
         before = yield from _matching(context, old.snapshot.layout, removed, where)
         after = yield from _matching(context, new.snapshot.layout, added, where)
     except LakeVillaError as error:
-        # The removed files may have been cleaned up since, also by other clients. Then no client
-        # can read their rows any more, and every new attempt would fail too.
+        # A client may have cleaned up the removed files since. Then no client can read their rows
+        # any more, and every new attempt would fail, too.
         if error.kind not in UNREADABLE or not (
             yield from lost_for_good(
                 [
@@ -106,7 +106,7 @@ def _matching(
 def only(
     snapshot: TableSnapshot, where: Expr | None, refs: Collection[FileRef]
 ) -> Program[pa.Table]:
-    """Return the files of ``snapshot`` that may match ``where`` and are among ``refs``."""
+    """Return those files of ``snapshot`` among ``refs`` that may have rows matching ``where``."""
     if not refs:
         files = yield from snapshot.files(Literal("boolean", "false"))
         return files.slice(0, 0)
@@ -119,19 +119,20 @@ def only(
 
 
 def still_fits(old: Layout, new: Layout) -> bool:
-    """Return whether files written under ``old`` are right under ``new`` unchanged.
+    """Return whether files that were written for layout ``old`` are valid for ``new`` unchanged.
 
-    They are if the same columns are stored under the same names and types, and
-    nothing is required of their rows that was not required before. Columns and fields added
-    meanwhile read as null, dropped columns are ignored.
+    They are if the same columns are stored under the same names and types, and ``new`` requires of
+    rows only what ``old`` did. Columns and fields that were added read as null; dropped columns are
+    ignored.
     """
     return old.change_data_feed == new.change_data_feed and _fits(old, new, _same_type)
 
 
 def rows_fit(old: Layout, new: Layout) -> bool:
-    """Return whether rows that other clients wrote under ``old`` are right once it is ``new``.
+    """Return whether rows that were written for layout ``old`` are valid once it is ``new``.
 
-    They are where ``still_fits`` says so, and under wider types, which readers can read.
+    They are if ``still_fits`` holds, except that ``new`` may have wider types, which readers
+    convert.
     """
     return _fits(old, new, _same_or_wider)
 
@@ -154,15 +155,15 @@ def _fits(old: Layout, new: Layout, may_become: Callable[[pa.DataType, pa.DataTy
     if old.partition_fields != new.partition_fields:
         return False
     if old.properties.get(REPLACED) != new.properties.get(REPLACED):
-        return False  # their values would be hidden, in columns that no transaction has dropped
+        return False  # the table was replaced: its new columns would not show values of old files
     kept = {constraint.sql for constraint in old.constraints}
     if any(constraint.sql not in kept for constraint in new.constraints):
         return False
     stored = dict(zip(old.schema.names, old.statistics_schema.names, strict=True))
     in_any_case = {name.lower(): physical for name, physical in stored.items()}
     for name, physical in zip(new.schema.names, new.statistics_schema.names, strict=True):
-        # A column of the same name that is stored under another one is another column: it
-        # would read written values as null. The same name in another case is one of them.
+        # A column of the same name (in any case) that is stored under another physical name is
+        # another column: it would read the written values as null.
         if stored.get(name, in_any_case.get(name.lower(), physical)) != physical:
             return False
     before = _by_id(old.schema, old.statistics_schema)
@@ -180,7 +181,7 @@ def _fits(old: Layout, new: Layout, may_become: Callable[[pa.DataType, pa.DataTy
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A field by its name, and the same field as statistics know it: by what never changes."""
+    """A field by its name, and the same field as in statistics, by an id that never changes."""
 
     name: pa.Field
     id: pa.Field
@@ -191,15 +192,15 @@ def _by_id(names: Iterable[pa.Field], ids: Iterable[pa.Field]) -> dict[str, _Nam
 
 
 def _has_grown(old: _Named, new: _Named) -> bool:
-    """Return whether a type is the other type with more fields, at any depth, or equal to it."""
+    """Return whether ``new`` is the type of ``old``, perhaps with more fields at any depth."""
     old_type, new_type = old.id.type, new.id.type
     if old_type == new_type:
         return True
     if pa.types.is_struct(old_type) and pa.types.is_struct(new_type):
         before = _by_id(old.name.type, old_type)
         after = _by_id(new.name.type, new_type)
-        # A new field with the name of an earlier one is another field: it would hide written
-        # values.
+        # A new field with the name of an earlier one is another field: it would not show the values
+        # that were written to the earlier one.
         taken = {one.name.name.lower() for one in before.values()}
         added = [one for id, one in after.items() if id not in before]
         if any(not one.id.nullable or one.name.name.lower() in taken for one in added):
@@ -220,17 +221,17 @@ def _is_kept(old: _Named, new: _Named) -> bool:
 
 # -------------------- net change
 #
-# The changes that a transaction gets when it moves from one view of a table to another.
+# The changes that a transaction gets when it moves from one view of a table to a newer one.
 
 
 @dataclass(frozen=True, slots=True)
 class NetChange:
     """The difference between two views of a table.
 
-    ``contract`` says that the metadata requires something else of data files, or
-    that the difference is unknown, which has the same effect. ``untold``: rows changed
-    in files that are in neither view, because they were added and removed in between. Then what
-    the other entries say of themselves (``dataChange``) does not show whether rows changed.
+    ``contract``: the metadata requires something else of data files, or the difference is unknown,
+    which has the same effect. ``untold``: rows were changed in files that are in neither view,
+    because they were added and removed in between. Then the ``dataChange`` of the remaining files
+    does not show whether rows have changed.
     """
 
     adds: Mapping[FileRef, DataFile]
@@ -244,7 +245,7 @@ class NetChange:
         return not (self.adds or self.removes or self.contract or self.metadata)
 
     def only_moves(self, removed: Iterable[FileRef], added: Iterable[FileRef]) -> bool:
-        """Return whether these of its files were added and removed without a change of rows."""
+        """Return whether the given files were removed and added without a change of rows."""
         return not (
             self.untold
             or any(self.removes[ref].data_change for ref in removed)
@@ -258,8 +259,9 @@ _EVERYTHING = NetChange({}, {}, contract=True, metadata=True)
 def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[NetChange]:
     """Return the change that a transaction on ``old`` would see if it moved to ``new``.
 
-    The two views may differ in how far they use the log and what they lay over it.
-    Each file that either touched is checked once: whether it was live, whether it is live.
+    The two views may use different versions of the log, and lay different commits over it. For each
+    file that either changed, it is determined whether it was live in ``old`` and is live in
+    ``new``.
     """
     if (
         new.placement.logged < old.placement.logged
@@ -284,15 +286,15 @@ def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[Ne
         changed = ref in after.changed or ref in before.changed
         if is_live and not was_live:
             added = after.added.get(ref) or before.restored(ref)
-            # Its rows are new, though the last entry that added it may have done so only for its
-            # statistics.
+            # The file's rows are new, though the last entry that added it may have changed only
+            # its statistics.
             adds[ref] = _changed(added) if changed else added
         elif was_live and not is_live:
             removes[ref] = after.removed.get(ref) or before.withdrawn(ref)
         elif not is_live:
-            # Rows were appended and then moved on, or moved here and then deleted. Or they were
-            # deleted by a commit that was cancelled since, and moved elsewhere by a client that
-            # never saw it.
+            # Rows were appended to the file and then moved to another one, or were moved to it and
+            # then deleted. Or a commit that was cancelled since had deleted them, and a client that
+            # did not know that commit has moved them.
             untold = untold or changed
     contract = not _same_contract(old, new)
     metadata = (
@@ -309,7 +311,7 @@ def _same_contract(old: View, new: View) -> bool:
 
 
 class _Touches:
-    """The first and the last thing that a series of changes did to each file."""
+    """The first and the last effect on each file of a series of changes."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
         self.first: dict[FileRef, bool] = {}
@@ -331,18 +333,18 @@ class _Touches:
                 self.added[added.ref] = added
 
     def began_live(self, ref: FileRef) -> bool:
-        """Return whether the file existed before these changes: the first of them removed it."""
+        """Return whether the file existed before the changes: their first effect removes it."""
         return self.first.get(ref) is False
 
     def ends_live(self, ref: FileRef, *, otherwise: bool) -> bool:
         return self.last.get(ref, otherwise)
 
     def restored(self, ref: FileRef) -> DataFile:
-        """Return a file whose removal is not in the view any more; its statistics are not known."""
+        """Return a file whose removal is not in the newer view; its statistics are not known."""
         return restored(self.removed[ref])
 
     def withdrawn(self, ref: FileRef) -> RemovedFile:
-        """Return the removal of a file whose addition is no longer part of the view."""
+        """Return the removal of a file whose addition is not in the newer view."""
         return removal(self.added[ref])
 
 
@@ -351,10 +353,10 @@ def compose(changes: Sequence[Change]) -> Change:
 
     Files that are added and removed again are left out.
 
-    Readers of a change data feed take an entry's change files for all of its
-    changes (hazard 32); ``changes.in_one_entry`` ensures that they are. Where one change
-    moves what another changes, ``dataChange`` is true of all: it can't be known which of the files
-    that are left hold the changed rows.
+    Readers of a change data feed expect that an entry's change files contain all of its changes
+    (hazard 32); ``changes.in_one_entry`` ensures that. If one change only moves rows that another
+    changes, ``dataChange`` is true for all files: it is not known which of the remaining files
+    contain the changed rows.
     """
     if len(changes) == 1:
         return changes[0]

@@ -1,10 +1,10 @@
 """Views: the state of one table by a HEAD and the table's log together.
 
-The state at HEAD is log[..published] plus the pending commits in order, and
-never anything else (design, section 9). The log advances concurrently: some of what
-is pending may be published there, and clients without LakeVilla may have
-appended. ``place`` returns how far the log may be used unchanged, what must be laid
-over it, and which entries HEAD does not know yet (hidden versions).
+The state at HEAD is always log[..published] plus the pending commits in order (design, section 9).
+The log advances concurrently: some of the pending commits may be published by now, and clients
+without LakeVilla may have appended entries. ``place`` returns up to which version the log may be
+used unchanged, which commits must be laid over it, and which entries HEAD does not know yet (hidden
+versions).
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from lakevilla.store.effects import Program
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The place of a table between HEAD and its log.
+    """The parts of a table's state: those from its log, and those from HEAD.
 
     Attributes
     ----------
     logged : int
-        The newest log version that holds nothing but what the view holds.
+        The newest log version all of whose content belongs to the view.
     overlay : tuple of PendingRef
         Decided commits that are not in log[..logged], in order.
     hidden : tuple of int
         Foreign versions up to ``logged`` that HEAD does not know.
     stale : bool
-        The log has a commit of this lake that the cached HEAD does not know.
+        True if the log has a commit of this lake that the HEAD in use does not know.
     unfit_from : int or None
-        The first foreign version that a pending commit does not fit.
+        The first foreign version that makes a pending commit unfit.
     """
 
     logged: int
@@ -79,43 +79,43 @@ class View:
 
     @property
     def log_version(self) -> int | None:
-        """The log version that shows this state to any reader; None if there is none (yet)."""
+        """The log version with exactly this state, for any reader; None if there is none (yet)."""
         if self.placement.overlay or self.mount is not None:
             return None
         return self.placement.logged
 
     @property
     def snapshot_id(self) -> int | None:
-        """The Iceberg snapshot that shows this state to any reader; None if there is none."""
+        """The Iceberg snapshot with exactly this state, for any reader; None if there is none."""
         return None if self.placement.overlay else self.base.snapshot_id
 
     @property
     def guarded(self) -> bool:
-        """True once the log has the feature, and no more from the decision to lift it."""
+        """True if the log has the guard's feature, and no pending commit removes it."""
         return self.base.guarded and self.snapshot.guarded
 
     @property
     def revives(self) -> bool:
-        """True for a table that its HEAD has dropped, and that must be in the lake again.
+        """True for a table that is dropped in its HEAD and that a commit on this view adds again.
 
-        A table that is made in the place of one whose data was deleted has nothing in its log.
+        If its data was deleted, it has no log: then a new table is created in its place instead.
         """
         return self.state is not None and self.state.dropped and self.placement.logged >= 0
 
     def is_anothers(self, tail: Tail) -> bool:
-        """Return whether the log is another table's by now, though as long as the one seen."""
+        """Return whether the log belongs to another table by now, at the same version number."""
         same = self.base.version == tail.tip
         return same and self.base.table_id != tail.snapshot.table_id
 
 
 def changes_contract(context: Context, tail: Tail, entry: Entry, part: TablePart) -> Program[bool]:
-    """Return whether the entry requires of data files what the commit's were not made for.
+    """Return whether the entry changes the contract for which the commit's data files were made.
 
-    The answer is computed from the entry and the commit object alone,
-    never from what happens to be cached or can still be read: whether a commit is fit must be the
-    same for all clients. Otherwise one client could publish a commit that another replaces in HEAD,
-    and the rows would exist twice. A part of an older client does not say what it was made for:
-    then the state before the entry decides, while it exists.
+    The result is computed from the entry and the commit object alone, and does not depend on what
+    is cached or can still be read: all clients must come to the same result. Otherwise one client
+    could publish a commit that another client replaces in HEAD, and the rows would exist twice. A
+    commit of an older client does not state its contract: then the state before the entry decides,
+    if it can still be read.
     """
     if entry.change.metadata is None:
         return False
@@ -124,16 +124,16 @@ def changes_contract(context: Context, tail: Tail, entry: Entry, part: TablePart
     try:
         before = yield from snapshot_at(context, tail, entry.version - 1)
     except (VersionNotFound, CorruptObject):
-        return True  # cleaned up or damaged: it can't be known any more
+        return True  # the state before was cleaned up or damaged, so the contract is unknown
     return not before.keeps_contract(entry.change.metadata)
 
 
 def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
     """Return why a foreign entry makes a pending commit unfit, or None.
 
-    Only a physical conflict counts once a commit is decided (design, section 8): a file that
-    it removes is gone, one that it adds already exists, or the metadata no longer fits. A new
-    deletion vector on such a file removes the file as the commit knew it.
+    Once a commit is decided, only physical conflicts count (design, section 8): a file that it
+    removes was removed, a file that it adds exists already, or the metadata no longer fits. A new
+    deletion vector for a file counts as a removal of the file with its old one.
     """
     if part.created:
         return f"version {entry.version} made the table first"
@@ -151,8 +151,8 @@ def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
     for removed in entry.change.removes:
         if removed.ref in ours:
             return f"version {entry.version} removed {removed.path}"
-    # Only a commit that adds files of the table again can conflict with another that does so
-    # (note 32): in Iceberg the file would exist twice.
+    # Two commits can add the same file only if both add an old file of the table again (note 32):
+    # in Iceberg the file would then exist twice.
     again = {file.ref for file in part.change.adds}
     for added in entry.change.adds:
         if added.ref in again:
@@ -172,14 +172,14 @@ def _breaks_any(
 def breaks_unseen(
     snapshot: TableSnapshot, before: Sequence[TablePart], part: TablePart
 ) -> Program[bool]:
-    """Return whether entries that can no longer be read have made a pending commit unfit.
+    """Return whether log entries that can no longer be read have made a pending commit unfit.
 
-    ``snapshot`` is the state that they led to. ``before`` is what is decided before the commit and
-    not in the log either: if it has a change of metadata, that is not published yet, and the state
-    does not show whether the commit fits.
+    ``snapshot`` is the state after these entries. ``before`` are the commits that are decided
+    before this one and not in the log either: if they change the metadata, the state does not show
+    whether the commit fits.
     """
     if part.redefines:
-        return True  # they may have added rows
+        return True  # these entries may have added rows
     settled = all(one.change.metadata is None for one in (*before, part))
     if part.contract and settled and snapshot.contract != part.contract:
         return True
@@ -194,7 +194,7 @@ def breaks_unseen(
 def pending_parts(
     context: Context, location: str, refs: Sequence[PendingRef]
 ) -> Program[list[TablePart]]:
-    """Return what pending commits do to one table; missing objects are read in one round."""
+    """Return the parts of pending commits for one table; read missing objects in one round."""
     commits = yield from context.commit_objects(refs)
     return [commit.tables[location] for commit in commits]
 
@@ -208,11 +208,11 @@ def place(
     accept_hidden: bool = True,
     up_to: int | None = None,
 ) -> Program[Placement]:
-    """Walk the known log from ``published`` on and sort its entries into ours and foreign.
+    """Walk the known log from ``published`` on, and sort its entries into the lake's and foreign.
 
     Only entries and commit objects that are not cached are requested from the store.
-    ``up_to`` bounds the walk (a bound transaction reads nothing past what it
-    has seen).
+    ``up_to`` is the last version of the walk: a transaction that is bound to a state reads no newer
+    entry.
     """
     yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
@@ -221,14 +221,14 @@ def place(
         return Placement(logged=tip, overlay=())
     application = application_id(head)
     if state is None or (state.dropped and tip < 0):
-        # A table that this HEAD lacks may have been added by a newer HEAD: then its
-        # log belongs to states that the transaction is not bound to.
+        # A newer HEAD may have added a table that this HEAD lacks: then the table's log belongs to
+        # newer states than that to which the transaction is bound.
         seen = None if tail.tip < 0 else tail.snapshot.application_version(application)
         return Placement(tip, (), stale=seen is not None and seen > head.sequence)
     newest = state.pending[-1].sequence if state.pending else -1
-    # HEAD lags behind publishing, mostly by the last entry, which need not be read then. This is
-    # safe because the state at ``published`` has nothing of what is pending. What the tip has of
-    # it was added by the one version after, and the writer of that had published all before.
+    # HEAD lags behind publishing, mostly by one entry, which need not be read then. This is safe:
+    # the state at ``published`` has none of the pending commits, so all that the tip has of them
+    # were added by the one version after, whose writer had published all earlier commits.
     is_next = bool(state.pending) and tip == tail.tip == state.published + 1
     if is_next and tail.snapshot.application_version(application) == newest:
         return Placement(tip, ())
@@ -243,15 +243,16 @@ def place(
 def _own_versions(
     context: Context, head: Head, state: TableState, tail: Tail, versions: range
 ) -> Program[set[int] | None]:
-    """Return which versions are the lake's own if all that is pending is published; else None.
+    """Return which versions are the lake's own, if all pending commits are published; else None.
 
-    A log to which clients commit by log entry is long, and HEAD knows little of it: it is not read
-    for this. The tip says what is published, and a commit mostly is the entry after its base. None
-    where an entry lies elsewhere, or may be of a newer HEAD.
+    If clients commit by log entry, HEAD knows only a small part of a long log: not all entries are
+    read. The state at the tip shows whether all commits are published, and a commit's entry is
+    mostly the one after its base. None if a commit's entry is another one, or the log may have
+    entries of a newer HEAD.
     """
     published = tail.snapshot.application_version(application_id(head))
     newest = state.pending[-1].sequence if state.pending else -1
-    # Without what is pending all of the lake's own is at or below ``state.published``.
+    # If nothing is pending, all of the lake's own entries are at or below ``state.published``.
     if newest > (-1 if published is None else published):
         return None
     if published is not None and published > head.sequence:
@@ -259,7 +260,7 @@ def _own_versions(
     if not state.pending:
         return set()
     if versions.stop <= tail.tip:
-        return None  # a part of it may be published further on
+        return None  # a pending commit may be published above the walked versions
     expected = sorted({ref.base + 1 for ref in state.pending if ref.base + 1 in versions})
     entries = yield from entries_at(context, tail, expected)
     found = [entry for entry in entries if entry is not None]
@@ -279,7 +280,7 @@ def _walked(
     *,
     accept_hidden: bool,
 ) -> Program[Placement]:
-    """Place a table by reading all entries after ``published``, in one round."""
+    """Place a table; read all log entries after ``published`` in one round."""
     application = application_id(head)
     newest = state.pending[-1].sequence if state.pending else -1
     entries: list[Entry] = []
@@ -287,10 +288,10 @@ def _walked(
         if entry is None:
             return (yield from _place_unreadable(context, head, state, tail, versions[-1]))
         entries.append(entry)
-    # Commits that the log holds further on did fit: their publishers had read every
-    # entry below. Only commits that are not published yet are checked against the entries. An
-    # entry that this HEAD does not know proves nothing: it may be the reconcile
-    # commit that replaced what is pending here.
+    # Commits that are published further on did fit: their publishers had read all entries below.
+    # Only commits that are not published yet are checked against foreign entries. An entry of a
+    # newer HEAD does not prove that a commit did fit: it may be the reconcile commit that
+    # has replaced the commit.
     published = (entry.applications.get(application, -1) for entry in entries)
     done = max((sequence for sequence in published if sequence <= head.sequence), default=-1)
     logged, waiting = state.published, state.pending
@@ -318,13 +319,13 @@ def _walked(
 def _place_unreadable(
     context: Context, head: Head, state: TableState, tail: Tail, tip: int
 ) -> Program[Placement]:
-    """Place a table where clean-up has removed entries after ``published`` (hazards 10, 26).
+    """Place a table if clean-up has removed entries after ``published`` (hazards 10, 26).
 
-    The ``txn`` action of the tip's state, which survives clean-up, shows how much of what is
-    pending was published. The other changes can't be told apart, so all of them count as hidden.
-    Where they have made a commit unfit, the log is used as far as HEAD knows it, and no further:
-    what is pending can't be laid over what other clients have made of its files. Nor may HEAD
-    include those changes without a commit that describes them.
+    The ``txn`` action of the tip's state, which survives clean-up, shows which pending commits
+    were published. The removed entries can't be distinguished, so all of them count as hidden. If
+    they have made a pending commit unfit, the log is used only up to ``published``: the pending
+    commits can't be laid over a state in which other clients have changed their files, and HEAD may
+    not include such changes without a commit that describes them.
     """
     snapshot = yield from snapshot_at(context, tail, tip)
     done = snapshot.application_version(application_id(head))
@@ -350,12 +351,12 @@ def build_view(
 ) -> Program[View]:
     """Return the table's state at ``head``, with the hidden versions that fit laid over it.
 
-    ``revives``: a table that was dropped is opened, too, by what is left of it.
+    ``revives``: a table that was dropped is opened, too, from its remaining log.
 
     Raises
     ------
     TableNotFound
-        HEAD has a tombstone for it, there is no such table, or it is another one by now.
+        HEAD has a tombstone for the table, there is no table, or it is another one by now.
     """
     yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
@@ -391,7 +392,7 @@ def build_view(
         and placement.logged == state.published >= 0
         and base.table_id != state.table_id
     ):
-        # The state was just read from the store, where another log has replaced the known one.
+        # The state was just read from the store: another table's log has replaced the known one.
         raise _replaced(location, state, tail)
     snapshot = base
     for part in parts:
@@ -401,7 +402,7 @@ def build_view(
 
 
 def _check_left(location: str, state: TableState, tail: Tail, *, revives: bool) -> None:
-    """Refuse a table that was dropped, unless it must be revived, and its data stays."""
+    """Refuse a table that was dropped, unless it is to be revived and its data still exists."""
     if revives and (state.emptying or state.emptied_ms is not None or tail.tip < 0):
         raise TableNotFound(
             f"table {location} was dropped from this lake, and its data deleted", table=location
@@ -415,16 +416,17 @@ def _check_left(location: str, state: TableState, tail: Tail, *, revives: bool) 
 
 
 def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]:
-    """Return whether the log is of another table than HEAD means: one created again in its place.
+    """Return whether the log belongs to another table than HEAD's, created in its place.
 
-    The id at ``published`` decides. It is read only where the tip's id is not the known one: later
-    entries may change the id of one and the same table (REPLACE).
+    The table id at version ``published`` decides. It is read only if the tip has another id than
+    HEAD's entry: later entries may change the id of one and the same table (REPLACE).
     """
     if tail.tip < 0 or tail.snapshot.table_id == state.table_id:
         return False
     if state.published < 0:
-        # Its creation is decided, and is not in HEAD's part of the log yet. If another client
-        # began the log first, publishing settles that; a log that LakeVilla began is an older one.
+        # The table's creation is decided, and HEAD does not know that it is published. If a client
+        # without LakeVilla began the log first, publishing settles that. If LakeVilla began it, the
+        # log belongs to another table unless its id is the same.
         first = yield from entry_at(context, tail, 0)
         if first is None or not first.txn_ids or first.change.metadata is None:
             return False
@@ -434,7 +436,7 @@ def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]
     try:
         known = yield from snapshot_at(context, tail, state.published)
     except VersionNotFound:
-        return True  # cleaned up: it can't be known to be the same table
+        return True  # the state was cleaned up, so nothing shows that it is the same table
     return known.table_id != state.table_id
 
 

@@ -1,1 +1,1 @@
-"""Recovery, gc, vacuum and doctor: cleaning up what other clients leave."""
+"""Recovery, gc, vacuum and doctor: find and clean up what other clients have left."""

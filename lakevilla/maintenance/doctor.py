@@ -1,4 +1,4 @@
-"""Examine a lake: HEAD and objects."""
+"""Examine a lake: HEAD, its tables, and single objects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lakevilla.store.effects import Program, get, list_objects, parallel
 
 # -------------------- doctor
 #
-# The doctor: errors, pending work and leftovers. It only reports.
+# The doctor reports errors, pending work and leftovers, and changes nothing.
 
 
 _DAY_SECONDS = 24 * 3600.0
@@ -38,7 +38,7 @@ _DAY_SECONDS = 24 * 3600.0
 def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Report]:
     """Examine HEAD, its tables and their queues, saved transactions and the lake's history.
 
-    With ``files``, which reads the deletes of rows, every live data file is examined, too.
+    With ``files``, which reads deletes of rows, every live data file is examined as well.
     """
     try:
         held = yield from context.existing()
@@ -83,7 +83,7 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
         states = [AtHead(head), *(yield from states_of_refs(head))]
         kept = yield from tables_of(states[1:])
         places = [*existing, *(place for place in kept if place not in locations)]
-        # The ends of the files alone: ``verify`` reports what is wrong in the middle of them.
+        # Read only the footers: ``verify`` finds damage in the rest of a file.
         checked = yield from look_at_files(context, states, places, files, Depth(0, 1))
         findings.extend(
             finding
@@ -96,7 +96,7 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
 
 
 def _readable(head: Head, findings: list[Finding]) -> Program[Head]:
-    """Return HEAD with the readable parts of its maps; report damaged or missing leaves."""
+    """Return HEAD with the readable leaves of its maps loaded; report damaged or missing leaves."""
     head, damaged = yield from load_sound(head)
     findings.extend(
         Finding(
@@ -161,8 +161,8 @@ def _history(context: Context, head: Head) -> Program[list[Finding]]:
         if stored.quiet:
             continue
         table = next(iter(commit.tables))
-        # Nothing is left to do about it: it is history, and no error of the lake in its present
-        # state.
+        # A warning: the loss is past, nothing can be done about it, and the lake's present state is
+        # sound.
         findings += [
             replace(one, severity="warning")
             for one in (yield from voids_of(context, stored, table))
@@ -186,19 +186,19 @@ def _history(context: Context, head: Head) -> Program[list[Finding]]:
 
 # -------------------- doctor objects
 #
-# The doctor's reports about single objects: commit objects, keys, and the owner of a table.
+# The doctor's reports on single objects: commit objects, idempotency keys, and tables' claims.
 
 
-#: Commit objects that are requested in one round.
+#: The number of commit objects that are requested in one round.
 _AT_ONCE = 64
 
 
 def look_at_objects(
     context: Context, head: Head, tables: Iterable[str], known: Container[str]
 ) -> Program[list[Finding]]:
-    """Return findings about commit objects, keys and the claims of ``tables``.
+    """Return findings on commit objects, idempotency keys and the claims of ``tables``.
 
-    The objects ``known`` have been reported already.
+    Objects in ``known`` were already reported.
     """
     findings = yield from _commits(context, head, known)
     listed = yield from list_objects(KEYS_PREFIX)
@@ -213,7 +213,8 @@ def look_at_objects(
 
 
 def _commits(context: Context, head: Head, known: Container[str]) -> Program[list[Finding]]:
-    # A commit object is stored before HEAD names it, so a LIST after HEAD was read has it.
+    # A commit object is stored before HEAD names it, so a LIST after the read of HEAD has all of
+    # them.
     there = {info.key for info in (yield from list_objects(COMMITS_PREFIX))}
     kept = [one for one in (yield from _kept(head)) if _key_of(one) not in known]
     read = [one for one in kept if _key_of(one) in there]
@@ -226,11 +227,11 @@ def _commits(context: Context, head: Head, known: Container[str]) -> Program[lis
 
 
 def _commit(commit: CommitSummary) -> Program[Finding | None]:
-    """Read the object again, though it may be cached: the stored object counts."""
+    """Check a commit object in the store, even if it is cached."""
     key = _key_of(commit)
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
-        return None  # gc has released it since it was listed
+        return None  # gc has deleted the object since it was listed
     try:
         read_commit(key, outcome.body)
     except LakeVillaError as error:
@@ -244,7 +245,7 @@ def _commit(commit: CommitSummary) -> Program[Finding | None]:
 def _missing(
     context: Context, head: Head, missing: Iterable[CommitSummary]
 ) -> Program[list[Finding]]:
-    # Unless gc has released the history since.
+    # This excludes commits that gc has removed from the history since.
     held = yield from context.head()
     begins = head.history_start if held is None else held.head.history_start
     return [
@@ -263,10 +264,10 @@ def _missing(
 
 
 def _kept(head: Head) -> Program[list[CommitSummary]]:
-    """Return the history's commits that have objects; those in HEAD if a page can't be read."""
+    """Return the kept commits with commit objects; only HEAD's if a page is unreadable."""
     try:
         commits = yield from commits_since(head, head.history_start)
-    except (CorruptObject, UnsupportedFormat):  # reported with the history
+    except (CorruptObject, UnsupportedFormat):  # the report on the history names this error
         commits = None
     if commits is None:
         commits = tuple(one for one in head.commits if one.sequence > head.history_start)
@@ -290,7 +291,7 @@ def _key(key: str) -> Program[Finding | None]:
 
 
 def _lake_file(context: Context, head: Head, location: str) -> Program[Finding | None]:
-    """Check ``lake.json``, which keeps other lakes away: without it one may take the table."""
+    """Check a table's claim ``lake.json``: without it, another lake may claim the table."""
     key = lake_key(location)
     outcome = yield from get(key)
     try:
@@ -301,7 +302,7 @@ def _lake_file(context: Context, head: Head, location: str) -> Program[Finding |
     if owner is None or not owner.lake_id:
         held = yield from context.head()
         if held is None or location not in held.head.tables or held.head.tables[location].dropped:
-            return None  # released since HEAD was read
+            return None  # the table was unregistered since HEAD was read
         what = "is missing" if owner is None else "names no lake"
         message = f"{key} {what}, so another lake may take table {location}"
         remedy = "`lakevilla recover` writes it again"

@@ -27,7 +27,7 @@ from lakevilla.sublogs.record import record_key
 
 # -------------------- doctor refs
 #
-# The doctor's reports about refs: bases that can't be read, and states that are not kept.
+# The doctor's reports on refs: bases that can't be read, and states that are not kept.
 
 
 #: Bases by what names them, or the error for one that can't be read.
@@ -35,7 +35,7 @@ Bases = Mapping[BaseRef, Base | LakeVillaError]
 
 
 def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
-    """Check for each ref, and each table of it, that its state can still be put together."""
+    """Check for each ref, and each of its tables, that the state can still be read."""
     yield from load_refs(head)
     entries = head.refs.items()
     bases = yield from _loaded([ref for _, entry in entries for ref in entry.bases])
@@ -49,9 +49,10 @@ def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
 
 
 def _of_shown_clones(head: Head, bases: Bases) -> Program[list[Finding]]:
-    """Return the bases that can't be read of clones that a base shows, which may have ended."""
+    """Return findings on unreadable bases of clones, perhaps ended, that refs' bases name."""
     findings: list[Finding] = []
-    # Each base with the ref that needs it, and the clone whose base it is; "" for the ref's own.
+    # By base, the ref that needs it, and the clone to which the base belongs, or "" for the ref
+    # itself.
     wanted = {ref: (name, "") for name, entry in head.refs.items() for ref in entry.bases}
     seen = set(wanted)
     while wanted:
@@ -62,7 +63,7 @@ def _of_shown_clones(head: Head, bases: Bases) -> Program[list[Finding]]:
                 for inner, entry in base.clones.items():
                     shown |= {ref: (name, inner) for ref in entry.bases if ref not in seen}
                     seen.update(entry.bases)
-            elif clone:  # else it is reported with the ref
+            elif clone:  # a ref's own unreadable base is reported with the ref
                 findings.append(_lost(name, f"the base of clone {clone!r}", of, base))
         wanted, bases = shown, (yield from _loaded(shown))
     return findings
@@ -96,7 +97,7 @@ def _lost(name: str, what: str, ref: BaseRef, error: LakeVillaError) -> Finding:
 
 
 def without_idle_risks(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings, except for files at risk of a state that is lost already."""
+    """Drop findings on files at risk that belong to a state which is already lost."""
     every = list(findings)
     lost = [one for one in every if one.kind == "ref_lost"]
 
@@ -127,7 +128,7 @@ def _ref(context: Context, name: str, entry: RefEntry, bases: Bases) -> Program[
 
 
 def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
-    """Return what is wrong with a branch's own HEAD, and with the objects that it names."""
+    """Return findings on a branch's own HEAD, and on the objects that it names."""
     key = key_at(entry.epoch, HEAD_KEY)
     try:
         held = yield from load_branch(name, entry)
@@ -156,7 +157,7 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
 
 
 def _older_head(name: str, head: Head) -> Program[list[Finding]]:
-    """Return a finding if commit objects of a branch show that its own HEAD is an older one."""
+    """Return a finding if commit objects on a branch show that its HEAD was set back."""
     signs = yield from signs_on_branch(head)
     newer = signs.against(head)
     key = key_at(head.home, HEAD_KEY)
@@ -164,10 +165,10 @@ def _older_head(name: str, head: Head) -> Program[list[Finding]]:
         return []
     held = yield from at_home(head.home, load_head())
     if held is None or held.head.replacement != head.replacement:
-        return []  # the branch advances during the check
+        return []  # clients are committing on the branch during the check
     at = f"{key} (version {head.sequence} of branch {name!r})"
     if newer is not None:
-        message = f"{at} was set back: {newer} was stored after a newer one: restore the newest"
+        message = f"{at} was set back: {newer} belongs to a newer HEAD: restore the newest one"
         return [Finding("error", "corrupt_object", message, key=key)]
     message = (
         f"{at} does not contain {signs.in_doubt[0]}: its transaction has died or is still "
@@ -190,7 +191,9 @@ def _table(context: Context, base: Base, name: str, location: str) -> Program[Fi
 
 
 def _risk(context: Context, base: Base, name: str, view: View) -> Program[Finding | None]:
-    """Return a finding if other clients may clean up files of a ref that the table has removed."""
+    """Return a finding if a ref needs files that its table has removed: other clients may delete
+    them.
+    """
     unsafe = yield from unsafe_objects(context, view.location, view.snapshot)
     if not unsafe:
         return None
@@ -206,12 +209,12 @@ def _risk(context: Context, base: Base, name: str, view: View) -> Program[Findin
 
 # -------------------- doctor queues
 #
-# The doctor's reports about queues: places, waits, and objects that can't be read.
+# The doctor's reports on queues: places, waits, and objects that can't be read.
 
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
-    """The doctor's part about queues and saved transactions."""
+    """The doctor's report on queues and saved transactions."""
 
     findings: tuple[Finding, ...]
     queues: tuple[TableQueue, ...]
@@ -219,7 +222,7 @@ class QueueReport:
 
 
 def report_queues(context: Context, head: Head) -> Program[QueueReport]:
-    """Examine all queues and records. This changes nothing, and waits for nothing."""
+    """Examine all queues and records, without any change or wait."""
     places = yield from look(context, head)
     known = yield from describe(context, head, places.records)
     yield from load_names(head)
@@ -283,7 +286,7 @@ def _unreadable(places: Places) -> Iterable[Finding]:
 
 
 def _severity(error: LakeVillaError) -> Literal["warning", "error"]:
-    # An object that an older library can't read is no error of the lake.
+    # An object that a newer LakeVilla has written is not an error of the lake.
     return "warning" if isinstance(error, UnsupportedFormat) else "error"
 
 
@@ -337,9 +340,9 @@ def _silent(
     known: Mapping[str, TransactionInfo],
     queues: Iterable[TableQueue],
 ) -> Iterable[Finding]:
-    """Return notes on silent transactions.
+    """Return notes on transactions that have not renewed their record for their lease.
 
-    The store's clock is compared with this one's, so a note is no more than a hint.
+    The store's clock is compared with this client's clock, so a note is only a hint.
     """
     queued = {place.txn_id for queue in queues for place in queue.places}
     queued |= {txn for queue in queues for txn in queue.reserved_by}

@@ -1,4 +1,4 @@
-"""The objects that a lake leaves behind when its HEAD is lost."""
+"""Collect the objects that are left of a lake whose HEAD is lost."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from lakevilla.store.location import HOMES_PREFIX, at_home, is_external, key_at
 
 # -------------------- left behind
 #
-# Evidence: all that a lake without its HEAD still shows (docs/design/0021-head-lost.md).
+# The evidence in the store of a lake without a HEAD (docs/design/0021-head-lost.md).
 #
-# It is only read here, and nothing is inferred: ``rebuild_head`` does that.
+# This module only reads the evidence; ``rebuild_head`` draws conclusions.
 
 
 T = TypeVar("T")
 
-#: Objects that are requested in one round.
+#: The number of objects that are requested in one round.
 _AT_ONCE = 64
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _NUMBERED = re.compile(r"/(\d{20})[.-]")
@@ -60,7 +60,7 @@ _CLAIM = "/_lakevilla/lake.json"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A commit that a page names: it was in HEAD, so it was decided."""
+    """A commit that a page names, and that was therefore decided."""
 
     sequence: int
     txn: str
@@ -69,14 +69,15 @@ class Decision:
 
 @dataclass(slots=True)
 class LeftBehind:
-    """The evidence, unchanged from the store.
+    """The evidence, as it is stored.
 
-    ``heads`` are the numbers of later HEADs of a log. ``made`` is the largest number of a
-    replacement, ``sequence`` of a commit, ``newest_id`` the largest id that any object names.
-    ``states`` and ``names`` are from the newest leaf that has an entry of the table, or of the
-    name. ``left`` has, by table, the last page's statement on whether it left the lake. ``lakes``
-    are the ids of the lakes that bases and copies of HEADs are of: each was the lake at this root,
-    or the one from which that was copied. ``has_remains``: there is more than the tables.
+    ``heads`` are the numbers of the HEADs after the first one, if HEAD is a log. ``made`` is the
+    largest number of a replacement that any object names, ``sequence`` the largest of a commit,
+    ``newest_id`` the largest transaction id. ``states`` and ``names`` have each table's and each
+    name's entry in the newest leaf that has one. ``left`` has, by table, the id of the table that
+    left the lake, or None if it entered, by the newest page that says so. ``lakes`` are the ids of
+    lakes in bases and copies of HEADs: each was the lake at this root, or the lake from which it
+    was copied. ``has_remains``: objects of a lake exist besides the tables.
     """
 
     heads: list[int] = field(default_factory=list)
@@ -97,7 +98,7 @@ class LeftBehind:
     findings: list[Finding] = field(default_factory=list)
 
     def ours(self, root: str) -> dict[str, LakeFile]:
-        """Return the tables that are claimed for a lake at ``root``."""
+        """Return the claims that name a lake at ``root``, by table."""
         return {location: claim for location, claim in self.claims.items() if claim.root == root}
 
     def meet_id(self, txn: str) -> None:
@@ -105,7 +106,7 @@ class LeftBehind:
 
 
 def look_for() -> Program[LeftBehind]:
-    """Read what is left: a LIST of the whole root, and each small object of the lake once."""
+    """Read the evidence: LIST the whole root, and read each small object of the lake once."""
     left = LeftBehind()
     listed = yield from list_objects("")
     for info in listed:
@@ -158,7 +159,7 @@ def _read(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[list[tuple[s
 
 
 def _damaged(left: LeftBehind, key: str, error: LakeVillaError) -> None:
-    """Note a damaged object. Raises if a newer LakeVilla wrote it: its meaning is unknown."""
+    """Note a damaged object; raise the error if a newer LakeVilla has written the object."""
     if isinstance(error, UnsupportedFormat):
         raise error
     message = f"{error.message}; its content is left out"
@@ -189,7 +190,7 @@ def _read_pages(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:
 
 def _read_leaves(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:
     leaves = [info for info in infos if not is_mark(info.key)]
-    # The newest last: its entry counts. Nothing that must be right depends on it.
+    # Read the newest leaf last, so that its entries win. The rebuild does not rely on them alone.
     for key, body in (yield from _read(left, sorted(leaves, key=lambda info: made_of(info.key)))):
         try:
             states, names = _entries(key, body)
@@ -206,7 +207,7 @@ def _read_leaves(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]
 
 
 def _entries(key: str, body: bytes) -> tuple[dict[str, TableState], dict[str, str]]:
-    """Return the entries of a leaf: its key does not say of which map it is."""
+    """Return the entries of a leaf of tables or names, which its key does not distinguish."""
     try:
         tables: Leaf[TableState] = decode(key, body, TableMap.leaf)
         return tables.entries, {}
@@ -216,7 +217,7 @@ def _entries(key: str, body: bytes) -> tuple[dict[str, TableState], dict[str, st
         names: Leaf[str] = decode(key, body, NameMap.leaf)
         return {}, names.entries
     except CorruptObject:
-        # Of refs: their bases have this information.
+        # The leaf is one of refs, whose bases have the same information.
         decode(key, body, RefMap.leaf)
         return {}, {}
 
@@ -257,7 +258,7 @@ def _read_bases(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:
         try:
             base = decode(key, body, Base)
             ref = BaseRef(made, digest, base.sequence, base.timestamp_ms)
-            yield from load_base(ref)  # is it what its name says?
+            yield from load_base(ref)  # checks the content against the hash in its name
         except LakeVillaError as error:
             message = f"a ref is left out: {error.message}"
             left.findings.append(Finding("warning", error.kind, message, key=key))
@@ -276,18 +277,18 @@ def _claim(left: LeftBehind, location: str) -> Program[LakeFile | None]:
 
 # -------------------- refs left
 #
-# Refs of a HEAD that is lost: bases state their names (docs/design/0021-head-lost.md).
+# The refs of a lost HEAD, whose names are in their bases (docs/design/0021-head-lost.md).
 
 
 def refs_left(
     left: LeftBehind, known: Mapping[str, RefEntry]
 ) -> Program[tuple[dict[str, RefEntry], list[Finding]]]:
-    """Return each ref by its newest base, and the findings about the refs.
+    """Return the refs, each from its newest base, and the findings on them.
 
-    A ref that was deleted, and not cleaned up by gc, returns: to keep too much loses nothing. So
-    every base counts, whatever the id of its lake: HEAD may have been lost more than once, and
-    neither a rebuild nor an adoption stores bases again. ``known`` are the entries of a HEAD that
-    is available: their content besides the base counts.
+    A deleted ref that gc has not cleaned up yet returns, because keeping too much loses nothing.
+    Bases are used whatever lake id they have: HEAD may have been lost more than once, and neither a
+    rebuild nor an adoption stores bases again. ``known`` are the entries in an available HEAD,
+    which determine all of a ref but its base.
     """
     refs: dict[str, RefEntry] = {}
     findings: list[Finding] = []
@@ -299,7 +300,7 @@ def refs_left(
         if base.kind == "clone":
             entry = msgspec.structs.replace(entry, source=base.source, since=base.sequence)
         found = _of_branch(entry, base, heads, left.bases) if base.epoch else entry
-        if found is not None:  # else it was never made, or has ended
+        if found is not None:  # None if the ref was never made, or has ended
             refs[base.name] = found
     findings += [
         Finding(
@@ -336,12 +337,14 @@ def refs_left(
 
 
 def _as_known(known: RefEntry | None, found: RefEntry) -> RefEntry | None:
-    """Return a HEAD's entry of the ref that was found, if it is the same ref; it may have moved."""
+    """Return the available HEAD's entry, updated by the ref that was found, if both are the same
+    ref.
+    """
     if known is None or known.kind != found.kind:
         return None
     if found.kind != "branch":
-        # Only HEAD names the directory in which `keep` has stored what a tag or clone has.
-        # A tag or clone that was kept since has a newer base, of the same state.
+        # Only HEAD names the directory in which `keep` has stored files of a tag or clone. A tag or
+        # clone that was kept later has a newer base with the same state.
         old_base, new_base = known.base, found.base
         same = (old_base.sequence, old_base.timestamp_ms) == (
             new_base.sequence,
@@ -360,7 +363,7 @@ def _as_known(known: RefEntry | None, found: RefEntry) -> RefEntry | None:
 
 
 def _heads_of_epochs() -> Program[dict[str, Head]]:
-    """Return the HEAD of each epoch of a branch, as far as it can be read."""
+    """Return the readable HEADs of branches' epochs, by epoch."""
     listed = yield from list_objects(HOMES_PREFIX)
     names = {info.key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0] for info in listed}
     heads = {}
@@ -377,10 +380,10 @@ def _heads_of_epochs() -> Program[dict[str, Head]]:
 def _of_branch(
     entry: RefEntry, base: Base, heads: Mapping[str, Head], bases: Container[BaseRef]
 ) -> RefEntry | None:
-    """Return the entry of the branch that has this base, with all epochs that it may have had.
+    """Return the entry of the branch with this base, with all epochs that it may have had.
 
-    A base that is newer than that of the epoch is the branch's state when it was merged. None if
-    the branch has ended, or the base is none of its present epoch.
+    A base that is newer than its epoch's base is the branch's state at its last merge. Return None
+    if the branch has ended, or the base does not belong to its present epoch.
     """
     epochs = {name: head.epoch for name, head in heads.items() if head.epoch is not None}
     own = epochs.get(base.epoch)
@@ -393,22 +396,22 @@ def _of_branch(
     epoch = epochs[newest]
     was_its_state = own.closed or base.epoch == newest
     if entry.base != epoch.base and not (was_its_state and entry.base.made > epoch.base.made):
-        return None  # it was bound to it once, or a change to it had begun
+        return None  # it is the base of an earlier epoch, or of a change that was not completed
     others = tuple(name for name in family if name != newest)
     entry = msgspec.structs.replace(entry, id=epoch.ref_id, epochs=(*others, newest))
     if entry.base != epoch.base and epoch.base in bases:
-        # Its commits go on from the base of the epoch, so that is needed besides.
+        # The branch's commits are relative to the epoch's base, which is therefore needed as well.
         entry = msgspec.structs.replace(entry, base=epoch.base, synced=entry.base)
     return entry
 
 
 def _present(family: Sequence[str], heads: Mapping[str, Head]) -> str | None:
-    """Return the last epoch of a branch, by the numbers that the epochs were made for.
+    """Return the last epoch of a branch, the one with the highest number; None if it was deleted.
 
-    It is one that is open and has commits of its own. Without such an epoch it is the newest open
-    one: the open ones differ in the state of the lake that they are based on, as all but one were
-    made by attempts to rebase the branch that have lost their race, and no client has committed on
-    those. None is open where a rebase was cut off: then it is the last that was closed.
+    Open epochs with commits of their own come first. If there are none, the newest open epoch is
+    taken: all but one of the open epochs were made by attempts to rebase that lost their race, so
+    they differ only in the lake's state on which they are based, and no client has committed on
+    them. If no epoch is open, a rebase was interrupted, and the last closed epoch is taken.
     """
     epochs = {name: heads[name].epoch for name in family}
     closed = {name: epoch.closed for name, epoch in epochs.items() if epoch is not None}

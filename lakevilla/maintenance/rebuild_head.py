@@ -1,7 +1,8 @@
-"""A lost HEAD rebuilt from what is left (docs/design/0021-head-lost.md).
+"""Rebuild a lost HEAD from the evidence in the store (docs/design/0021-head-lost.md).
 
-The rebuild never guesses: the content of a log is the table's state, and nothing is published. What
-could not be determined is in the report, and nothing is deleted until a person has checked it.
+The rebuild never guesses: a table gets the state that its log has, and no commit is published. The
+report lists what could not be determined, and gc and vacuum delete nothing until a user has
+confirmed the new HEAD.
 """
 
 from __future__ import annotations
@@ -58,17 +59,18 @@ from lakevilla.store.base import ABSENT, Condition, Found, Match, Stored, Unknow
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, parallel, put
 
-#: Distance above every number found, so that a number that was not found is not assigned again.
+#: The distance of new numbers from the highest number found: the lost HEAD may have had higher
+#: ones.
 _MARGIN = 1000
-#: Newest log entries that are searched for the ids of published transactions.
+#: The number of newest log entries that are searched for ids of published transactions.
 _ENTRIES = 1000
 
 
 @dataclass(slots=True)
 class _Rebuilt:
-    """The tables as their logs state them, and what the logs say of transactions.
+    """The tables' states by their logs, and the transactions that the logs name.
 
-    ``published`` has, by table, the ids in its log's entries.
+    ``published`` has, by table, the ids of transactions in its log's entries.
     """
 
     states: dict[str, TableState] = field(default_factory=dict)
@@ -78,22 +80,22 @@ class _Rebuilt:
 
 
 def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
-    """Create HEAD again if it is lost or damaged, or has begun a second lake on the remains.
+    """Rebuild HEAD if it is lost or damaged, or if a client has begun a second lake on the remains.
 
-    With ``force`` also if HEAD exists and can be read: the caller knows that it is wrong.
+    With ``force``, HEAD is rebuilt even if it can be read, because the user knows that it is wrong.
 
     Raises
     ------
     InvalidOperation
-        HEAD exists and is sound, or there is nothing that a lake left; or the lake was copied here.
+        HEAD is intact, or no objects of a lake are left, or the lake was copied to this root.
     CorruptObject
-        HEAD is a log, and numbers of it are missing.
+        HEAD is a log of objects, some of which are missing.
     StoreError
         Another client has stored a HEAD meanwhile.
     """
     present, condition = yield from _present()
     if force and present is not None:
-        # No claim names this root: no table would count.
+        # In a copied lake, no claim names this root, so no table would be found.
         refuse_foreign_head(present, context.root)
     if present is not None and present.unconfirmed and not force:
         return _report([_confirmation(present, "was created again already")])
@@ -104,8 +106,8 @@ def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
         raise _nothing_to_rebuild()
     if not (yield from context.replaces()) or (present is not None and present.as_log):
         raise CorruptObject(
-            f"{HEADS_PREFIX} has no HEAD any more, and this lake's is a log: a client that knows "
-            "one of them could continue from it concurrently with a new one; restore that "
+            f"{HEADS_PREFIX}, which has the HEADs of this lake, has none any more: a client that "
+            "has cached one could continue from it concurrently with a new one; restore that "
             "directory from a copy",
             key=HEADS_PREFIX,
         )
@@ -117,16 +119,16 @@ def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
 def reset_head(context: Context, number: int) -> Program[Report]:
     """Make an older HEAD, or the present one, the lake's newest state again.
 
-    Its names, refs and owners of tables count, as far as these still exist; the content of the
-    tables is taken from their logs, as in a rebuild. ``number`` is its number among the HEADs that
-    were kept (``global_log.recent_heads``).
+    The new HEAD has that HEAD's names, refs and tables, as far as these still exist; the states of
+    the tables are taken from their logs, as in a rebuild. ``number`` is the older HEAD's
+    replacement number among the kept HEADs (``global_log.recent_heads``).
 
     Raises
     ------
     InvalidOperation
-        The lake was copied or moved here.
+        The lake was copied or moved to this root.
     VersionNotFound
-        That HEAD is not kept.
+        The HEAD with that number is not kept.
     """
     present, condition = yield from _present()
     newest = present
@@ -168,7 +170,9 @@ def _rebuilt(
     chosen: Head | None,
     condition: Condition,
 ) -> Program[Report]:
-    """Make HEAD from what is left, and from the content of an available HEAD: ``chosen``."""
+    """Store a HEAD rebuilt from the evidence, and from the available HEAD ``chosen``, if there is
+    one.
+    """
     known = [head for head in (chosen, present) if head is not None]
     for head in known:
         yield from _include(context, left, head)
@@ -187,7 +191,7 @@ def _rebuilt(
         head = with_refs(head, refs)
     if chosen is not None and chosen.is_protected:
         head = with_policy(head, chosen.policy)
-    # Proposals to the lost HEAD name numbers that the new one will have.
+    # Delete proposals: they name replacement numbers that the new HEAD will use again.
     yield from clear_inbox()
     yield from store_leaves(head)
     outcome = yield from put(head_key(head), encode(head), condition)
@@ -205,7 +209,7 @@ def _rebuilt(
 
 
 def _include(context: Context, left: LeftBehind, head: Head) -> Program[None]:
-    """Note what a readable HEAD states besides what is left: all of it was decided."""
+    """Add to the evidence what a readable HEAD names, all of which was decided."""
     try:
         yield from load_tables(head)
         yield from load_names(head)
@@ -230,14 +234,14 @@ def _include(context: Context, left: LeftBehind, head: Head) -> Program[None]:
 
 
 def confirm_head(context: Context) -> Program[Report]:
-    """Let gc and vacuum delete again: a person has checked what could not be determined.
+    """Let gc and vacuum delete again, after a user has checked what could not be determined.
 
-    That is what a rebuild could not find out, or whether HEAD was set back by one commit.
+    That is the report of a rebuild, or the doubt whether HEAD was set back by one commit.
 
     Raises
     ------
     CorruptObject
-        Any evidence shows that HEAD was set back: confirming it would hide that.
+        There is evidence that HEAD was set back, which a confirmation would hide.
     """
 
     def change(head: Head) -> Program[Head | None]:
@@ -262,7 +266,7 @@ def confirm_head(context: Context) -> Program[Report]:
 
 
 def _present() -> Program[tuple[Head | None, Condition]]:
-    """Return the stored HEAD, if it can be read, and the condition under which it is replaced."""
+    """Return the stored HEAD, or None if it is unreadable, and the condition for replacing it."""
     outcome = yield from get(HEAD_KEY)
     if not isinstance(outcome, Found):
         return None, ABSENT
@@ -297,7 +301,7 @@ def _nothing_to_rebuild() -> InvalidOperation:
 
 
 def _restored_log(context: Context, left: LeftBehind, condition: Condition) -> Program[Report]:
-    """Write number 0 of a log again. The newest number exists, and is the lake's HEAD unchanged."""
+    """Store the first HEAD of a log again; the newest one exists, and stays the lake's HEAD."""
     if left.heads != list(range(1, len(left.heads) + 1)):
         missing = next(n for n, present in enumerate(left.heads, 1) if n != present)
         key = entry_key(HEADS_PREFIX, missing)
@@ -308,7 +312,7 @@ def _restored_log(context: Context, left: LeftBehind, condition: Condition) -> P
         )
     if condition != ABSENT:
         raise CorruptObject(
-            f"{HEAD_KEY} is damaged or not of the log in {HEADS_PREFIX}, and the present object "
+            f"{HEAD_KEY} is damaged, or belongs to another log than {HEADS_PREFIX}, and the object "
             "can't be replaced on this store: delete it, then rebuild again",
             key=HEAD_KEY,
         )
@@ -326,7 +330,7 @@ def _restored_log(context: Context, left: LeftBehind, condition: Condition) -> P
     context.held = yield from load_head()
     message = (
         f"{HEAD_KEY}, the first of the log of HEADs, was written again; the newest, {key} (global "
-        f"version {newest.sequence}), was there: nothing is lost"
+        f"version {newest.sequence}), exists: nothing is lost"
     )
     return _report([Finding("note", "head_restored", message, key=HEAD_KEY)])
 
@@ -375,16 +379,18 @@ def _tables(
 
 
 def _keep_tombstones(rebuilt: _Rebuilt, chosen: Head) -> None:
-    """Leave tables out that an available HEAD states were dropped, and whose logs are still there.
+    """Mark as dropped the tables that are dropped in an available HEAD, although their logs exist.
 
-    Such a log may be half deleted. Another table that was made in the place since counts.
+    Such a log may be half deleted. A table with another id, created at the place since, is not
+    dropped.
     """
     for location, state in chosen.tables.cached().items():
         found = rebuilt.states.get(location)
         if found is None or not state.dropped or found.table_id != state.table_id:
             continue
         rebuilt.states[location] = msgspec.structs.replace(state, pending=())
-        if not found.dropped:  # else a page has said so, and it is reported
+        # if it is True, a page has said so, and the table is already reported
+        if not found.dropped:
             remedy = ": `register` revives it"
             if state.emptying:
                 remedy = ", and its data was being deleted: `drop_table` it with its data again"
@@ -416,7 +422,7 @@ def _table(
 
 
 def _look_through_logs(context: Context, left: LeftBehind, rebuilt: _Rebuilt) -> Program[None]:
-    """Find the ids that the logs name; only of tables that a commit object names."""
+    """Find the ids in the logs of the tables that commit objects name."""
     wanted = {location for _, commit in left.commits for location in commit.tables}
     wanted &= rebuilt.tails.keys()
     for location in sorted(wanted):
@@ -444,7 +450,7 @@ def _composed(
     made = max(left.made + _MARGIN, sequence)
     as_log = present is not None and present.as_log
     if present is not None and as_log:
-        made = present.replacement + 1  # in a log no number may be left out
+        made = present.replacement + 1  # in a log of HEADs, no number may be skipped
     # Above all ids found, and above those that were not found, by any clock that is not ahead.
     floor = context.ids.txn_id(above=left.newest_id)
     base = Head(
@@ -484,7 +490,7 @@ def _composed(
 
 
 def _tombstones(chosen: Head | None, rebuilt: _Rebuilt) -> dict[str, TableState]:
-    """Return a HEAD's entries of dropped tables of which nothing else is left."""
+    """Return a HEAD's entries of dropped tables of which no log is left."""
     if chosen is None:
         return {}
     return {
@@ -515,7 +521,7 @@ def _names(left: LeftBehind, rebuilt: _Rebuilt, chosen: Head | None) -> dict[str
 
 
 def _lost_commits(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
-    """Return findings on commit objects that no log holds, each transaction once."""
+    """Return a finding for each transaction with a commit object that is not in a table's log."""
     findings = []
     found: dict[str, tuple[str, CommitObject]] = {}
     for key, commit in left.commits:
@@ -545,7 +551,7 @@ def _lost_commits(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
 
 
 def _lost_drops(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
-    """Report tables that are in the lake again, though a commit object, and no page, drops them."""
+    """Report tables in the lake again although a commit object, but no page, drops them."""
     findings = []
     for _, commit in sorted(left.commits, key=lambda held: held[1].txn):
         for location, part in commit.tables.items():
@@ -564,7 +570,7 @@ def _lost_drops(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
                         txn_id=commit.txn,
                     )
                 )
-    return list(dict.fromkeys(findings))  # a commit that was redone has several objects
+    return list(dict.fromkeys(findings))  # a commit that was redone has several commit objects
 
 
 def _is_published(left: LeftBehind, rebuilt: _Rebuilt, location: str, txn: str) -> bool:
@@ -584,7 +590,7 @@ def _published_up_to(left: LeftBehind, tail: Tail) -> int:
 
 
 def _settle_keys(context: Context, left: LeftBehind, rebuilt: _Rebuilt) -> Program[None]:
-    """Record in keys' objects that their last use committed, where a log or a page says so."""
+    """Record in key objects that their last use has committed, if a log or a page shows that."""
     published = set().union(*rebuilt.published.values()) | left.decided.keys()
     for name, last in left.keys:
         record = last.record
@@ -595,7 +601,7 @@ def _settle_keys(context: Context, left: LeftBehind, rebuilt: _Rebuilt) -> Progr
 
 
 def _is_applied(rebuilt: _Rebuilt, record: KeyRecord) -> bool:
-    """Return whether a table's log holds the pair's version: Delta's ``txn`` action."""
+    """Return whether a table's log has the version of an application (Delta's ``txn`` action)."""
     if record.version is None:
         return False
     versions = [tail.snapshot.application_version(record.key) for tail in rebuilt.tails.values()]
@@ -605,7 +611,7 @@ def _is_applied(rebuilt: _Rebuilt, record: KeyRecord) -> bool:
 def _settle(context: Context, name: str, last: HeldKey) -> Program[None]:
     committed = 0 if last.record.version is None else last.record.version
     record = msgspec.structs.replace(last.record, nonce=context.ids.nonce(), committed=committed)
-    # Refused: a new use has read the old record, and found the same.
+    # Refused if a new use of the key has read the old record; it has found the same.
     yield from put_key(name, last, record)
 
 

@@ -1,4 +1,4 @@
-"""Finish the commits of clients that are gone."""
+"""Finish the commits of clients that are gone, and report on tables."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
 
 # -------------------- recovery
 #
-# Recovery: finishing the work that other clients have left. It may run at any time and from any
-# place, and twice equals once.
+# Finish the work that other clients have left. Recovery may run at any time, on any machine, and
+# repeatedly: a second run changes nothing.
 
 
 def recover(
@@ -62,31 +62,32 @@ def recover(
     *,
     is_checked: bool = False,
 ) -> Program[Report]:
-    """Publish every decided commit that its tables' logs do not hold yet, and free the queues.
+    """Publish all decided commits that are not in their tables' logs yet, and free the queues.
 
-    Hints that are behind the newest versions are written again, and so are claims of tables
-    (``lake.json``) that are missing. A commit that can't be published any more, because another
-    client has deleted its files or changed its table, is cancelled and reported: as an error, since
-    it had been acknowledged.
+    Version hints that don't name the newest versions are written again, and so are missing claims
+    of tables (``lake.json``). A commit that can't be published any more, because another client has
+    deleted its files or changed its table, is cancelled and reported as an error, since it had been
+    acknowledged.
 
-    The places of dead clients are given up. For this it waits for a lease at most, and only if
-    there are places that may be theirs. The places of ``owner`` are left alone.
+    The places of dead clients are given up. For this, recovery waits at most for a lease, and only
+    if there are places whose owners may be dead. The places of ``owner`` stay.
 
-    Where a leaf of HEAD is damaged or missing, that is reported as an error, and what the other
-    leaves hold is recovered.
+    A damaged or missing leaf of HEAD is reported as an error, and the tables in the other leaves
+    are recovered.
 
-    With ``among``, only these tables are checked, those with pending commits, and those that the
-    record of a transaction names. ``is_checked``: the caller has just refused an older HEAD.
+    With ``among``, recovery checks only these tables, those with pending commits, and those that
+    the record of a transaction names. ``is_checked``: the caller has just refused an older HEAD.
 
-    All is well if no work is left to do: no table is unreadable, and no HEAD that was created again
-    waits for a person.
+    The report is ``ok`` if no work is left: no table is unreadable, and no rebuilt HEAD waits for a
+    user's confirmation.
     """
     held = yield from context.head()
     if held is None:
         return Report(True)
     context.refuse_foreign_root()
     if not is_checked:
-        # To publish by an older HEAD would decide again what a newer one has replaced.
+        # An older HEAD must not be published from: commits that a newer HEAD has replaced would be
+        # decided again.
         yield from refuse_older_head(context, "recover", waits=False)
     findings = [_lost_leaf(error) for error in (yield from fetch_sound(held.head))]
     findings += yield from _publish(context, held.head)
@@ -95,7 +96,8 @@ def recover(
         swept = yield from give_up_places(context, held.head, owner, among)
         findings += swept.findings
     if swept.stale:
-        # A replacement of HEAD that was under way when its client died may have been stored since.
+        # A replacement of HEAD by a client that is dead now may have been stored since HEAD was
+        # read.
         held = yield from context.head()
         if held is not None:
             findings += yield from _publish(context, held.head, only=swept.stale)
@@ -118,7 +120,7 @@ def recover(
 
 
 def _are_known(head: Head) -> bool:
-    """Return whether all tables and names of a HEAD are cached, by ``fetch_sound``."""
+    """Return whether ``fetch_sound`` has cached all tables and names of a HEAD."""
     return not (head.tables.missing() or head.names.missing())
 
 
@@ -128,7 +130,7 @@ def _lost_leaf(error: CorruptObject) -> Finding:
 
 
 def unconfirmed(head: Head) -> Finding:
-    """Return the finding that HEAD was rebuilt, and that no person has confirmed it yet."""
+    """Return the finding that HEAD was rebuilt, and is not confirmed by a user yet."""
     return Finding(
         "warning",
         "head_rebuilt",
@@ -142,26 +144,28 @@ def unconfirmed(head: Head) -> Finding:
 def abort(context: Context, txn_id: str) -> Program[None]:
     """Fence a transaction, then delete its record and the other objects that it has saved.
 
-    Without its record its places do not count from now on, whether its owner hangs, runs or is
-    dead. An owner that runs finds out when it writes its record or commits.
+    Without the record, the transaction's places don't count any more, whether its owner runs, hangs
+    or is dead. A running owner finds out when it writes its record or commits.
 
     Raises
     ------
     InvalidOperation
-        See ``outcome.abort``: then nothing is deleted.
+        As for ``outcome.abort``; then nothing is deleted.
     """
     yield from outcome.abort(context, txn_id)
     yield from delete(record_key(txn_id))
-    # Safe because it is fenced: no commit can name the objects that it has staged.
+    # This is safe because the transaction is fenced: no commit can name the objects that it has
+    # saved.
     saved = yield from list_objects(f"{TXNS_PREFIX}/{txn_id}")
-    # A note that leads gc to files in no table of HEAD stays until gc has found none there.
+    # A note of a table that the transaction was creating stays until gc finds no file of it in that
+    # place.
     yield from parallel([delete(info.key) for info in saved if created_by(info.key) is None])
 
 
 def _publish(
     context: Context, head: Head, only: Container[str] | None = None
 ) -> Program[list[Finding]]:
-    """Publish pending commits; with ``only`` only of tables with commits of these transactions."""
+    """Publish pending commits; ``only``: of tables with commits of these transactions."""
     yield from fetch_sound(head)
     locations = [
         location
@@ -178,9 +182,9 @@ def _unreadable(
     reported: Container[str | None],
     among: Container[str] | None,
 ) -> Program[list[Finding]]:
-    """Return findings on tables that no client can read, with pending commits or without.
+    """Return findings on tables that no client can read, whether they have pending commits or not.
 
-    The tables of the HEAD are cached as far as they are sound.
+    The tables of HEAD must be cached, except those in damaged leaves.
     """
     locations = [
         location
@@ -199,7 +203,7 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
         newest = yield from void_lost(context, head, location)
         published = yield from publish_table(context, newest, location)
         while not published.complete and published.created:
-            # Many clients may leave many commits behind, each with an entry of its own: repeat as
+            # Dead clients may have left many commits, each of which needs a log entry: repeat as
             # long as entries are created.
             published = yield from publish_table(context, published.head, location)
         since = yield from commits_since(published.head, head.sequence)
@@ -240,10 +244,10 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
 
 
 def checkpoint(context: Context, location: str, version: int) -> Program[None]:
-    """Write the checkpoint of a published version, if it belongs to HEAD's present table.
+    """Write the checkpoint of a published version, if the log is that of the table in HEAD.
 
-    A client that has put its entry in a table's log may have known an older table of that name, and
-    a checkpoint of that one would hide the new one's rows from every reader.
+    A client may have committed to an older table of that name, from a stale cache. A checkpoint of
+    that table would hide the rows of the new table from every reader.
     """
     held = yield from context.head()
     head = None if held is None else held.head
@@ -253,7 +257,7 @@ def checkpoint(context: Context, location: str, version: int) -> Program[None]:
     if tail.tip < version:
         tail = yield from probe(context, tail)
     if tail.tip < version:
-        return  # its log was deleted meanwhile
+        return  # the table's log was deleted meanwhile
     if state is not None and (state.dropped or (yield from is_another(context, state, tail))):
         return
     snapshot = yield from snapshot_at(context, tail, version)
@@ -263,7 +267,7 @@ def checkpoint(context: Context, location: str, version: int) -> Program[None]:
 
 
 def _size_of(context: Context, head: Head, state: TableState, tail: Tail) -> Program[Size | None]:
-    """Return the size of a table that is adopted as its log has it, foreign commits included."""
+    """Return the size of a table in its log's present state, foreign commits included; or None."""
     placement = yield from place(context, head, tail.location, tail)
     if not (placement.hidden or placement.overlay) and placement.logged == tail.tip:
         return state.size
@@ -274,8 +278,8 @@ def _size_of(context: Context, head: Head, state: TableState, tail: Tail) -> Pro
 def adopt_lake(context: Context) -> Program[None]:
     """Give a copied or moved lake a new identity (hazard 30).
 
-    Pending commits are published first, under the old lake's name. Tables elsewhere still belong to
-    the old lake and are left out.
+    Pending commits are published first, under the old lake's id. Tables outside of the root still
+    belong to the old lake and are left out.
     """
     held = yield from context.head()
     if held is None or held.head.root == context.root:
@@ -312,14 +316,14 @@ def adopt_lake(context: Context) -> Program[None]:
             lake_id=context.ids.uuid(),
             root=context.root,
             adopted=head.sequence,
-            # Its bases name it, and are all that is left of its refs if HEAD is lost.
+            # Bases name the old id, and they are all that is left of the refs if HEAD is lost.
             former=tuple(dict.fromkeys((*head.former, head.lake_id))),
             tables=TableMap(tables),
             names=NameMap({n: w for n, w in head.names.items() if not is_external(w)}),
         )
 
     head = yield from replace_until_stored(context, change, adopting=True)
-    # The copies of the old lake's claims are now under the new lake's root.
+    # The copied claims name the old lake, so claim the tables for the new one.
     yield from load_tables(head)
     nonce, lake_id, root = context.ids.nonce(), head.lake_id, head.root
     claims = {
@@ -329,19 +333,19 @@ def adopt_lake(context: Context) -> Program[None]:
     yield from parallel([Put(lake_key(one), encode(claim), ANY) for one, claim in claims.items()])
 
 
-# -------------------- voids
+# -------------------- cancelled commits
 #
-# The losses by cancelled commits, for people to read: acknowledged, and not to be recovered.
+# Reports of losses by cancelled commits, which were acknowledged and can't be recovered.
 
 
-#: Files that a message names; the commit object names them all.
+#: The most files that a message names; the commit object names all of them.
 _NAMED = 5
 
 
 def voids_in(
     context: Context, commits: Sequence[CommitSummary], location: str
 ) -> Program[list[Finding]]:
-    """Return what these commits cancelled on a table: acknowledged rows that no reader will see."""
+    """Return findings on what reconcile commits have cancelled on a table."""
     findings: list[Finding] = []
     for summary in commits:
         if summary.kind == "reconcile" and location in summary.tables:
@@ -351,7 +355,9 @@ def voids_in(
 
 
 def voids_of(context: Context, commit: CommitObject, location: str) -> Program[list[Finding]]:
-    """Return what a reconcile commit could not replay: its owners, operations and files."""
+    """Return findings on what a reconcile commit has cancelled: transactions, operations, and
+    files.
+    """
     findings = []
     hashes = {txn: digest for _, txn, digest in commit.replaces}
     for txn, reason in commit.voided:
@@ -365,7 +371,7 @@ def voids_of(context: Context, commit: CommitObject, location: str) -> Program[l
         try:
             commit = yield from context.commit_object(txn, digest)
         except LakeVillaError:
-            pass  # lost or damaged: then nothing more can be said
+            pass  # the commit object is lost or damaged, so no operation can be named
         else:
             mine = [operation for operation in commit.operations if operation.table == location]
             lost = f"its {_described(mine, location)} is lost; all that is known of it is in {key}"
@@ -397,14 +403,14 @@ def _described(operations: Sequence[Operation], location: str) -> str:
 
 # -------------------- version hints
 #
-# Hints: whether the readers of other clients are pointed at a table's newest version.
+# Version hints, by which readers without LakeVilla find an Iceberg table's newest version.
 #
-# A client writes the hint after the version, which counts without it. A client that dies between
-# the two, or whose write is late, leaves a hint that is behind. LakeVilla does not depend on
-# hints; readers that believe a hint show an old state until the next commit.
+# A client writes the hint after the new version, which is valid without the hint. If the client
+# dies between the two, or its write is late, the hint names an older version. LakeVilla does not
+# depend on hints, but readers that trust a hint see an old state until the next commit.
 
 
-#: Tries to write a hint, while other clients commit or the store refuses.
+#: The number of attempts to write a hint while other clients commit, or the store refuses.
 _ATTEMPTS = 3
 
 
@@ -414,14 +420,14 @@ def announce_tables(
     leave_out: Collection[str | None],
     among: Container[str] | None = None,
 ) -> Program[list[Finding]]:
-    """Point the hints of the lake's tables at their newest versions, where they are behind.
+    """Write the version hints of the lake's tables again that don't name the newest versions.
 
-    The tables of the HEAD are cached as far as they are sound.
+    The tables of HEAD must be cached, except those in damaged leaves.
     """
     locations = [
         location
         for location, state in head.tables.cached().items()
-        # Delta's tables have no hint, nor have a catalog's: they need not even be opened.
+        # Delta tables and tables in catalogs have no hint, so they are not even opened.
         if state.format == "iceberg"
         and not (state.catalog or state.dropped or location in leave_out)
         and (among is None or location in among)
@@ -431,7 +437,7 @@ def announce_tables(
 
 
 def report_behind(context: Context, tail: Tail) -> Program[list[Finding]]:
-    """Return a finding if the hint of a table does not name its newest version, ``tail``'s."""
+    """Return a finding if a table's hint does not name the newest version, that of ``tail``."""
     if tail.tip < 0 or (yield from context.formats.of(tail.snapshot).is_announced(tail.snapshot)):
         return []
     return [
@@ -439,19 +445,19 @@ def report_behind(context: Context, tail: Tail) -> Program[list[Finding]]:
             "warning",
             "unannounced",
             f"the hint of table {tail.location} does not name version {tail.tip}, the newest, and "
-            "some other clients believe it: `lakevilla recover` writes it",
+            "some clients without LakeVilla rely on it: `lakevilla recover` writes it",
             table=tail.location,
         )
     ]
 
 
 def _announce(context: Context, head: Head, location: str) -> Program[list[Finding]]:
-    """Write the hint until it is not behind the version that is the newest after that.
+    """Write a table's hint until it names the version that is the newest after the write.
 
-    Safe with concurrent writers because the log is read once more after each write. Either nothing
-    is newer than the version that was written, and the client that commits next announces its
-    version itself, after this. Or there is a newer version, and a hint that was set back here is
-    corrected here.
+    This is safe with concurrent writers because the log is read again after each write. If no newer
+    version exists then, the next client that commits will write the hint itself, later than this
+    write. If a newer version exists, this write may have set the hint back, and the loop corrects
+    it.
     """
     try:
         tail = yield from open_tail(context, location, missing_ok=True)
@@ -466,20 +472,20 @@ def _announce(context: Context, head: Head, location: str) -> Program[list[Findi
             tail = yield from probe(context, tail)
         return (yield from report_behind(context, tail))
     except LakeVillaError as error:
-        # No decided commit waits for the hint; the doctor reports what is wrong with the table.
+        # Only a warning: no commit waits for the hint, and the doctor reports errors of the table.
         return [Finding("warning", error.kind, error.message, table=location)]
 
 
 # -------------------- doctor tables
 #
-# Reports of the doctor and recovery on a table: whether it can be opened and its files listed.
+# Reports of doctor and recovery on whether a table can be opened and its files listed.
 
 
 def opened(context: Context, head: Head, location: str) -> Program[Tail | Finding]:
-    """Return a table's newest version, or a finding that says why no client can open it.
+    """Return a table's log up to its newest version, or a finding on why no client can open it.
 
-    The objects that a reader needs besides the log are checked, too: manifests, the parts of a
-    checkpoint.
+    This also checks the objects that a reader needs in addition to the log: manifests, and parts of
+    checkpoints.
     """
     try:
         tail = yield from refresh(context, location)
@@ -501,16 +507,16 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
 
 
 def unreadable(table: str, error: LakeVillaError) -> Finding:
-    """Return the finding that no reader can open a table, with the reason."""
+    """Return the finding that readers can't open a table, with the reason."""
     key = getattr(error, "key", None)
     return Finding("error", error.kind, error.message, table, error.txn_id, key)
 
 
 def _is_set_back(context: Context, head: Head, tail: Tail) -> Program[bool]:
-    """Return whether the log, read after HEAD, shows a commit that no HEAD can have decided."""
+    """Return whether the log has a commit of this lake that is newer than the present HEAD."""
     known = None if tail.tip < 0 else tail.snapshot.application_version(application_id(head))
     if known is None or known <= head.sequence:
         return False
     held = yield from context.head()
-    # A commit that was decided and published since ``head`` was read is in a newer HEAD.
+    # A commit that was decided and published after ``head`` was read is in a newer HEAD.
     return held is not None and held.head.replacement == head.replacement

@@ -1,7 +1,8 @@
-"""Giving up the places of dead clients without waiting in a queue: the work of ``recover``.
+"""Give up the places of dead clients, without waiting in a queue, for ``recover``.
 
-Places are hints, so a wrong verdict costs their owner a new place at the end. All leases run at the
-same time: however many clients are dead, it takes one lease.
+Places are hints: if a live client is taken for dead, it only loses its place, and takes a new one
+at the end. All leases are watched at the same time, so this takes one lease, however many clients
+are dead.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import TxnRecord
 
-#: Reads of the records in one lease; a live owner shows itself in the third at the latest.
+#: The number of reads of the records within one lease; a live owner renews its record within a
+#: third of it.
 _LOOKS = 6
 _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """The result. ``stale`` are transactions whose decided commits must be published."""
+    """The result of a sweep.
+
+    ``stale`` are dead transactions whose decided commits must be published.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     stale: set[str] = field(default_factory=set)
@@ -37,7 +42,7 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A place that may be given up, with its owner; None for a marker that can't be read."""
+    """A place that may be given up, and its owner; None if the marker can't be read."""
 
     table: str
     listed: Listed
@@ -47,12 +52,13 @@ class _Held:
 def give_up_places(
     context: Context, head: Head, owner: str, among: Container[str] | None = None
 ) -> Program[Swept]:
-    """Delete the markers of transactions that have ended, or show no sign of life for a lease.
+    """Delete the markers of transactions that have ended, or that don't renew their record for a
+    lease.
 
-    It waits for a lease at most, and only if there are places of other clients that may be dead.
-    Their records and sublogs stay: if these clients wake, they continue. The places of ``owner``,
-    this process, are skipped. With ``among``, of the tables that no transaction's record names only
-    those in it are checked.
+    This waits for a lease at most, and only if other clients with places may be dead. Records and
+    sublogs stay, so that clients which were only suspended can continue. The places of ``owner``,
+    this process, are skipped. With ``among``, only tables in it are checked, and those that the
+    record of a transaction names.
     """
     places = yield from look(context, head, among)
     swept = Swept()
@@ -77,7 +83,7 @@ def give_up_places(
     records = places.records.records
     own = {txn for txn, record in records.items() if owner and record.owner == owner}
     watched = {txn: places.records.listed[txn] for txn in holders - ended - own}
-    # Markers never change: an unreadable one that still exists after a lease is old.
+    # Markers never change, so an unreadable one that still exists after a lease is an old one.
     damaged = any(one.txn is None for one in held_places)
     dead, ended_since, silent = yield from _watch(context, watched, records, waits=damaged)
     swept.stale.update(dead)
@@ -112,7 +118,9 @@ def give_up_places(
 
 
 def _left_alone(context: Context, head: Head, places: Places) -> Program[list[Finding]]:
-    """Leave out the queues of tables at places where the lake may delete nothing."""
+    """Remove from ``places`` the queues of tables in which this lake may delete nothing; report
+    them.
+    """
     findings = []
     for table in sorted(places.markers):
         state = head.tables.get(table)
@@ -125,7 +133,7 @@ def _left_alone(context: Context, head: Head, places: Places) -> Program[list[Fi
 
 
 def still_there(table: str, seen: Iterable[Listed]) -> Program[list[int]]:
-    """Return the numbers of those markers of ``seen`` that are neither freed nor replaced since."""
+    """Return the numbers of the markers in ``seen`` that are neither freed nor replaced since."""
     listed = yield from list_markers(table)
     tokens = {one.number: one.token for one in listed}
     return [
@@ -136,7 +144,7 @@ def still_there(table: str, seen: Iterable[Listed]) -> Program[list[int]]:
 
 
 def drop_reservations(context: Context, departed: Collection[str]) -> Program[None]:
-    """Remove from HEAD the reservations of transactions that are gone."""
+    """Remove from HEAD the reservations of transactions that have ended or are dead."""
 
     def change(head: Head) -> Program[Head | None]:
         rest = tuple(one for one in head.reserved if one.txn not in departed)
@@ -155,10 +163,11 @@ def _watch(
     *,
     waits: bool,
 ) -> Program[tuple[set[str], set[str], set[str]]]:
-    """Return transactions that are silent for their lease, that end meanwhile, with longer leases.
+    """Watch records for a lease; return the dead, the ended, and the undecided transactions.
 
-    A record is watched until it changes. The verdicts are those of ``Leases``, which knows what
-    this process has seen before. ``waits``: for the whole lease in any case.
+    A dead transaction has not changed its record for its lease, by ``Leases``, which knows what
+    this process has seen before. An undecided one has a longer lease. ``waits``: wait for the whole
+    lease in any case.
     """
     leases, lease = context.leases, context.settings.lease_seconds
     began = {txn: info.token for txn, info in watched.items()}
@@ -184,13 +193,14 @@ def _watch(
                 ended.add(txn)
                 del open_[txn]
             elif not same_object(info.token, began[txn]):
-                del open_[txn]  # alive
+                del open_[txn]  # its record has changed, so the owner is alive
 
 
 def _delete(places: Collection[_Held]) -> Program[list[_Held]]:
-    """Delete markers that were seen a while ago; return those that were deleted.
+    """Delete markers that were listed some time ago; return those that were deleted.
 
-    They are listed again: meanwhile a number may have been freed and taken by another transaction.
+    The markers are listed again, because a number may have been freed and taken by another
+    transaction since.
     """
     tables: dict[str, list[Listed]] = {}
     for one in places:
@@ -211,7 +221,7 @@ def _newer(places: Places) -> Iterable[Finding]:
 
 
 def _freed(freed: Iterable[_Held], kind: str, owners: str) -> Iterable[Finding]:
-    """Yield one finding for each table, which names some of the transactions."""
+    """Yield one finding for each table; it names some of the transactions."""
     tables: dict[str, list[_Held]] = {}
     for one in freed:
         tables.setdefault(one.table, []).append(one)

@@ -1,6 +1,6 @@
-"""Reading the transactions of other clients: their records, their places and their states.
+"""Read the records, places and states of all clients' transactions.
 
-Everything here is true at the time at which it was read, and is only reported.
+The results may be outdated at once, so they are used only in reports.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from lakevilla.sublogs.record import TXNS_PREFIX, Edge, Ticket, TxnRecord, recor
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The objects in ``_lakevilla/txns`` by transaction; those in ``unreadable`` have no record."""
+    """The objects in ``_lakevilla/txns``, by transaction; ``unreadable`` has those without a
+    readable record.
+    """
 
     listed: dict[str, ObjectInfo]
     records: dict[str, TxnRecord]
@@ -41,9 +43,9 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The contents of the queues: markers by table, and the records of all transactions.
+    """The queues: markers by table, and the records of all transactions.
 
-    ``failed`` are tables whose markers could not be listed.
+    ``failed`` has the tables whose markers could not be listed, with the errors.
     """
 
     markers: dict[str, list[Present]]
@@ -64,7 +66,7 @@ def transactions(context: Context) -> Program[list[TransactionInfo]]:
 
 
 def list_records() -> Program[dict[str, ObjectInfo]]:
-    """Return the objects of the existing records, by transaction."""
+    """List the existing records, by transaction."""
     infos = yield from list_objects(TXNS_PREFIX)
     named = (
         (info.key.removeprefix(f"{TXNS_PREFIX}/").removesuffix(".json"), info) for info in infos
@@ -73,7 +75,9 @@ def list_records() -> Program[dict[str, ObjectInfo]]:
 
 
 def read_records(listed: dict[str, ObjectInfo]) -> Program[Records]:
-    """Return the records of ``listed``, in one round, without those that have ended meanwhile."""
+    """Read the records in ``listed`` in one round; transactions that have ended meanwhile are left
+    out.
+    """
     outcomes = yield from parallel([get(info.key) for info in listed.values()])
     found = Records({}, {}, {})
     for (txn, info), outcome in zip(listed.items(), outcomes, strict=True):
@@ -96,12 +100,12 @@ def read_records(listed: dict[str, ObjectInfo]) -> Program[Records]:
 
 
 def look(context: Context, head: Head, among: Container[str] | None = None) -> Program[Places]:
-    """Return the queues of all tables in HEAD, and of the tables that a record names.
+    """Read the queues of all tables in HEAD, and of the tables that records name.
 
     With ``among``, of HEAD's tables only those in it.
 
-    The record of a transaction of which only a marker was found is requested again: it was created
-    before the marker, so if it does not exist now, the transaction has ended.
+    If a transaction has a marker but no listed record, its record is requested again. The record
+    was created before the marker, so if it does not exist now, the transaction has ended.
     """
     listed = yield from list_records()
     records = yield from read_records(listed)
@@ -164,10 +168,11 @@ def describe(context: Context, head: Head, records: Records) -> Program[dict[str
 
 
 def waits(head: Head, records: Records) -> frozenset[Edge]:
-    """Return the present waits between transactions, for people to read.
+    """Return the present waits between transactions, for reports.
 
-    A transaction that does not wait itself may hold more tickets than its record names, since the
-    record is updated with the next heartbeat: for such a transaction the waiters are believed.
+    A transaction that does not wait itself may have more tickets than its record names, since the
+    record is updated with the next heartbeat. For such a transaction, the tickets that its waiters
+    name are used as well.
     """
     recorded: dict[str, set[Ticket]] = {}
     for record in records.records.values():
@@ -184,23 +189,23 @@ def waits(head: Head, records: Records) -> frozenset[Edge]:
 
 
 def _reserved(head: Head) -> frozenset[tuple[str, str]]:
-    """Return HEAD's reservations in the form of the graph of waits."""
+    """Return HEAD's reservations as the graph of waits takes them."""
     return frozenset((one.txn, table) for one in head.reserved for table in one.tables)
 
 
 def lease_of(context: Context, record: TxnRecord | None) -> float:
-    """Return the lease that a record claims, as far as it makes sense; else this process's own."""
+    """Return the lease in a record, within limits, or this process's own if it is invalid."""
     own = context.settings.lease_seconds
     claimed = own if record is None else record.lease_seconds
-    if not 0 < claimed < math.inf:  # false for NaN too
+    if not 0 < claimed < math.inf:  # also for NaN, all comparisons with which are False
         return own
     return min(claimed, max(own, MOST_LEASE_SECONDS))
 
 
 def _tables(head: Head, records: Iterable[TxnRecord], among: Container[str] | None) -> list[str]:
-    """Return the tables whose queues are read.
+    """Return the tables whose queues must be read.
 
-    A transaction may be in the queue of a table that HEAD lacks.
+    A transaction may also have a place in the queue of a table that HEAD lacks.
     """
     tables = {
         location
@@ -209,7 +214,8 @@ def _tables(head: Head, records: Iterable[TxnRecord], among: Container[str] | No
     }
     for record in records:
         named = {*record.tables, *(ticket.table for ticket in record.tickets)}
-        # A record may hold anything: places other than HEAD's are not followed.
+        # A damaged record may name anything: ignore places outside of the root that HEAD does not
+        # have.
         tables |= {table for table in named if "://" not in table and not table.startswith("/")}
     return sorted(tables)
 
@@ -223,10 +229,10 @@ def _markers(context: Context, table: str) -> Program[list[Present] | LakeVillaE
 
 
 def _committed(head: Head, records: Mapping[str, TxnRecord]) -> Program[set[str]]:
-    """Return the transactions of which the lake's history has a commit.
+    """Return the transactions with a record that have a commit in the lake's history.
 
-    Pages are read only back to the beginning of the oldest of the other transactions. A record that
-    does not know its beginning yet (0) is so young that HEAD itself has the commit.
+    Pages are read back only to the version at which the oldest open transaction began. A record
+    without that version (0) is so young that a commit of it would be in HEAD itself.
     """
     known = {commit.txn for commit in head.commits if commit.kind == "transaction"}
     open_ = [
@@ -239,13 +245,13 @@ def _committed(head: Head, records: Mapping[str, TxnRecord]) -> Program[set[str]
         try:
             commits = yield from commits_since(head, since)
         except LakeVillaError:
-            commits = None  # a page is damaged: the doctor reports it
+            commits = None  # a page is damaged, which the doctor reports
         known |= {commit.txn for commit in commits or () if commit.kind == "transaction"}
     return known & records.keys()
 
 
 def _to_datetime(seconds: float) -> datetime:
-    """Return an aware datetime; an id, or a store, may claim any time."""
+    """Return an aware datetime; clamp times out of its range, which a damaged id may have."""
     try:
         return _EPOCH + timedelta(seconds=seconds)
     except (OverflowError, ValueError):

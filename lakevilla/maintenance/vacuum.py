@@ -1,31 +1,29 @@
-"""Deleting the files of a table that are not needed any more (Delta's VACUUM).
+"""Delete the files of a table that are not needed any more (Delta's VACUUM).
 
-A file is deleted if it is older than the retention, and neither a state of the table
-names it nor a transaction that may still commit. The files are listed first and
-the states are read after that: files made in between are not considered, and
-commits made in between are seen.
+A file is deleted if it is older than the retention, and is named neither by a state of the table
+nor by a transaction that may still commit. The files are listed first, and the states are read
+after that: so files made in between are not deleted, and commits made in between are seen.
 
 A file is kept if one of these names it:
 
-- the table as HEAD states it, with its pending commits, and as its log alone states it;
+- the state of the table by HEAD, with its pending commits, and the state by the log alone;
 - the state from which a replay of the pending commits would begin;
-- a state that was replaced within the retention, or since the oldest transaction
-  that has a record began: so snapshots of the lake and the versions of the table
-  that are younger can be read;
-- a transaction through HEAD that is neither fenced nor committed. No time-out says
-  that it has ended: ``gc`` does, which advances HEAD first;
-- a ref of the lake. HEAD is replaced between the LIST and all this, and records the vacuum:
-  a client that makes a ref meanwhile is refused, reads again, and uses no state whose files
-  may be deleted (docs/design/0030-refs.md).
+- a state that was replaced within the retention, or since the oldest transaction with a record
+  began: so snapshots of the lake and versions of the table from that time can be read;
+- a transaction through HEAD that is neither fenced nor committed. No time-out ends such a
+  transaction; only ``gc`` does, which advances HEAD first;
+- a ref of the lake. After the LIST, HEAD is replaced by one that records the vacuum: a client that
+  makes a ref meanwhile loses the race, reads HEAD again, and uses no state whose files may be
+  deleted (docs/design/0030-refs.md).
 
-The store's own time gives the age of a file (``maintenance.gc.listing``), never this client's
-clock. A dry run (``dry_run``) writes nothing, and uses the own clock.
+The age of a file is by the store's clock (``maintenance.gc.listing``), never by this client's. A
+dry run (``dry_run``) writes nothing, and uses this client's clock.
 
-An Iceberg table lists its states, so those that were replaced before are expired
-first (``docs/design/0017-expiry.md``). Otherwise vacuum writes nothing but deletions.
-Delta's optional entries VACUUM START and END would change no row, and each would take a
-number from a transaction; on a guarded table this goes through HEAD. The event
-``vacuum`` reports instead.
+The metadata of an Iceberg table lists its states, so the states that were replaced before the
+retention are expired first (``docs/design/0017-expiry.md``). Apart from that, and from HEAD, vacuum
+only deletes. It does not write Delta's optional log entries VACUUM START and END: they change no
+row, each would take a log number from a transaction, and on a guarded table they would have to go
+through HEAD. The event ``vacuum`` reports the deletions instead.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-#: Parts of a version before it is published, besides data files.
+#: Objects of a version that are stored before it is published, in addition to data files.
 _MANIFEST = re.compile(r"metadata/[^/]+\.avro")
 _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})\.json")
 _AT_ONCE = 1000
@@ -79,7 +77,7 @@ def vacuum(
     dry_run: bool = True,
     enforce_retention: bool = True,
 ) -> Program[list[str]]:
-    """Delete the files that are not needed; return their paths, relative to the table.
+    """Delete the files that are not needed any more; return their paths, relative to the table.
 
     Parameters
     ----------
@@ -87,7 +85,7 @@ def vacuum(
         Default: the table's ``delta.deletedFileRetentionDuration`` (7 days), or
         ``history.expire.max-snapshot-age-ms`` (5 days).
     dry_run : bool
-        Only report.
+        Only return the paths.
     enforce_retention : bool
         Refuse a retention below the table's.
 
@@ -124,7 +122,8 @@ def vacuum(
     before = now - wanted
     since = min([before, *_began(head, records)])
     times = int(since * 1000), int(now * 1000)
-    table_format.without_expired(view.snapshot, *times)  # refuses where it can't conclude
+    # raises if it can't decide what would be kept
+    table_format.without_expired(view.snapshot, *times)
     if head is not None and location in head.tables and not dry_run:
         yield from _tell(context, location, times[0])
         head, view = yield from _newest(context, location)
@@ -139,7 +138,7 @@ def vacuum(
     named = set(kept.keys)
     if not dry_run:
         named |= yield from _named_since(context, location, head)
-    # Checkpoints forget removals that are older than the table's own retention.
+    # Checkpoints drop the removals that are older than the table's own retention.
     is_forgotten = since < now - least
     named |= yield from _named(context, location, view, states, times[0], is_forgotten)
     ages = Ages(before, now - context.settings.max_age_seconds)
@@ -151,10 +150,10 @@ def vacuum(
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """The times, by the store's clock, before which a file is old.
+    """Times, by the store's clock: files from before them are old.
 
-    ``retained``: old enough to be deleted. ``open``: so old that a transaction by log entry that
-    wrote the file has had the time to commit.
+    Files from before ``retained`` may be deleted. A transaction by log entry that wrote a file
+    before ``open`` has had time enough to commit.
     """
 
     retained: float
@@ -162,9 +161,9 @@ class Ages:
 
 
 def _refuse_anothers(context: Context, location: str) -> Program[bool]:
-    """Refuse, by the cached HEAD, a table that nothing may be written to.
+    """Refuse, by the cached HEAD, a table in whose directory this lake may write nothing.
 
-    Returns whether the claim of the table was checked, because that HEAD lacks the table.
+    Return True if the table's claim was checked, because the cached HEAD lacks the table.
     """
     held = context.held or (yield from context.head())
     head = None if held is None else held.head
@@ -172,7 +171,7 @@ def _refuse_anothers(context: Context, location: str) -> Program[bool]:
     context.refuse_unconfirmed(f"vacuum of table {location}")
     yield from load_tables(head, [location])
     if head is not None and location in head.tables:
-        # Outside of the root HEAD's entry is no permission to write there (note 52).
+        # For a place outside of the root, HEAD's entry is no permission to write there (note 52).
         table_id = head.tables[location].table_id
         yield from refuse_held_back(context, head, location, table_id)
         return False
@@ -188,7 +187,7 @@ def _named(
     since_ms: int,
     also_in_log: bool,
 ) -> Program[set[str]]:
-    """Return the keys that states of the table name, from a time on, and its pending commits."""
+    """Return the keys that the table's states since a time, and its pending commits, name."""
     table_format = context.formats.of(view.snapshot)
     named: set[str] = set()
     for state in states:
@@ -208,7 +207,7 @@ def _doomed(
     named: set[str],
     ages: Ages,
 ) -> Program[list[ObjectInfo]]:
-    """Return the listed objects that are old enough and that nothing names."""
+    """Return the listed objects that are old enough, and that no state or transaction needs."""
     location, table_format = view.location, context.formats.of(view.snapshot)
     nested = nested_tables(location, [info.key for info in listed], head)
     old = [info for info in listed if info.modified_seconds < ages.retained]
@@ -217,7 +216,7 @@ def _doomed(
     unnamed = [info for info in table_files if not is_within(info.key, nested)]
     to_delete = yield from _unowned(head, location, unnamed, ages)
     if view.placement.overlay:
-        # Another client may be about to publish the pending commits, and to name them.
+        # A client that publishes the pending commits may already have stored manifests.
         to_delete = [
             info for info in to_delete if not _MANIFEST.fullmatch(info.key, len(location) + 1)
         ]
@@ -225,7 +224,7 @@ def _doomed(
 
 
 def _kept_by_refs(context: Context, head: Head | None, location: str) -> Program[KeptByRefs]:
-    """Return the files of the table that refs keep. Refuses where these can't be determined."""
+    """Return the files of the table that refs keep; refuse if these can't be determined."""
     kept = yield from kept_of(context, head, location)
     if kept.lost:
         raise InvalidOperation(
@@ -237,7 +236,7 @@ def _kept_by_refs(context: Context, head: Head | None, location: str) -> Program
 
 
 def _tell(context: Context, location: str, since_ms: int) -> Program[None]:
-    """Advance HEAD by one that records the vacuum, and all entries that the table's log holds."""
+    """Replace HEAD by one that records the vacuum, and has absorbed the table's log."""
 
     def change(head: Head) -> Program[Head | None]:
         yield from load_tables(head, [location])
@@ -265,9 +264,9 @@ def _tell(context: Context, location: str, since_ms: int) -> Program[None]:
 
 
 def _named_since(context: Context, location: str, head: Head | None) -> Program[set[str]]:
-    """Return the keys of the files of all log entries that HEAD does not know.
+    """Return the keys of files in all log entries that HEAD does not know yet.
 
-    A ref that is made from now on may use any state between.
+    A ref that a client makes from now on may use any state among these entries.
     """
     yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
@@ -306,9 +305,10 @@ def _not_named(
     listed: set[str],
     head: Head | None,
 ) -> Program[list[ObjectInfo]]:
-    """Return the files of the table that no state of it names."""
+    """Return the files of the table that no state of the table names."""
     epochs = yield from BranchEpochs.of(head)
-    # A file that is named and not listed may still be stored here, under another spelling.
+    # A named file that was not listed may be stored here under another spelling of its path, so
+    # files with the same last part are kept.
     bases = {key.rsplit("/", 1)[-1] for key in named - listed}
     return [
         info
@@ -336,10 +336,11 @@ def _delete(context: Context, location: str, files: Sequence[ObjectInfo]) -> Pro
 
 
 def _newest(context: Context, location: str) -> Program[tuple[Head | None, View | None]]:
-    """Return HEAD with all its tables, and the table's state there; None if a clone shows it.
+    """Return HEAD with all its tables, and the table's state by it; None if a clone shows the
+    table.
 
-    A table that a clone shows has no file of its own yet. The log may show that a newer HEAD
-    exists.
+    A table that a clone shows has no files of its own yet. If the log shows that a newer HEAD
+    exists, HEAD is read again.
     """
     for _ in range(_MAX_LOOKS):
         held = yield from context.head()
@@ -360,10 +361,10 @@ def _newest(context: Context, location: str) -> Program[tuple[Head | None, View 
 
 
 def _states(context: Context, location: str, view: View) -> Program[list[TableSnapshot]]:
-    """Return the table as HEAD states it, and as its log alone does where that state differs.
+    """Return the table's state by HEAD, and its state by the log alone if that differs.
 
-    Decided commits that are not published have not yet removed files for clients that read the log
-    alone.
+    Clients that read only the log don't see decided commits before these are published, so they
+    still need the files that these commits remove.
     """
     tail = yield from refresh(context, location)
     same = view.base.version == tail.tip and not view.is_anothers(tail)
@@ -375,8 +376,8 @@ def _states(context: Context, location: str, view: View) -> Program[list[TableSn
 def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
     """Return the start times of the transactions that have a record and may still commit.
 
-    The times are by their makers' clocks, and at most the time when the store got the record: one
-    of the clocks may be ahead.
+    A time is by the clock of the client that began the transaction, but at most the store's time of
+    the record, because that clock may be ahead.
     """
     found = [(_RECORD.fullmatch(info.key), info.modified_seconds) for info in records]
     ids = [(match[1], written) for match, written in found if match is not None]
@@ -388,11 +389,11 @@ def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
 
 
 def _is_hidden(path: str, epochs: BranchEpochs) -> bool:
-    """Return whether a file is in a directory that other programs keep their own files in.
+    """Return whether a file is in a directory in which other programs keep their own files.
 
-    The names of these begin with ``_`` or ``.``; but a partition column's may too. No key of a lake
-    has a part without a name. Files that were written on a branch that has ended are the table's
-    own.
+    The names of such directories begin with ``_`` or ``.``, but so may the name of a partition
+    column. An empty part of a path is no name in a lake. Files that were written on an ended branch
+    are the table's own.
     """
     epoch = branch_of(path)
     if epoch is not None and epochs.is_dead(epoch):
@@ -403,12 +404,13 @@ def _is_hidden(path: str, epochs: BranchEpochs) -> bool:
 def _unowned(
     head: Head | None, location: str, files: Iterable[ObjectInfo], ages: Ages
 ) -> Program[list[ObjectInfo]]:
-    """Return the files that are not those of a transaction that may still commit.
+    """Return the files that no transaction may still commit.
 
-    Files that were written on a branch are among them once the branch has ended: no client commits
-    them any more. A transaction that commits by its log entry can't be fenced: its files stay for
-    ``max_age_seconds`` after the store got them (its own clock may be behind), and after it began
-    (a copy may look old). Then a loss is the transaction's own fault (hazard 6).
+    These include files that were written on an ended branch, which no client commits any more. A
+    transaction that commits by its log entry can't be fenced. So its files are kept for
+    ``max_age_seconds`` after the store got them, because the clock in its id may be slow, and as
+    long after it began, because a copied file may have an old time. A transaction that takes longer
+    loses its files, by its own fault (hazard 6).
     """
     files = list(files)
     owners = {

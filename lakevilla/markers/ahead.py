@@ -1,4 +1,4 @@
-"""The markers and reservations that go before a transaction's own (design, section 7)."""
+"""The markers and reservations that a transaction must wait for (design, section 7)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from lakevilla.sublogs.record import RESERVATION, Ticket
 class Ahead:
     """A transaction that must go first: by a marker, or (number 0, no key) by a reservation.
 
-    ``mine`` is the ticket that waits for it; ``txn`` is empty if its id is not known.
+    ``mine`` is the ticket of the transaction that waits; ``txn`` is the id of the transaction
+    ahead, or empty if that is not known.
     """
 
     table: str
@@ -40,9 +41,9 @@ class Ahead:
 def who_is_ahead(txn: Claimant, head: Head | None) -> Program[list[Ahead]]:
     """Return the markers and reservations that are ahead of the transaction.
 
-    This is one LIST for each table that the transaction has not reserved, all in one round. An
-    append holds no place while no transaction is ahead of it. Where one is, the append takes its
-    place now, and later transactions wait for it from then on (note 25).
+    This takes one LIST for each table that the transaction has not reserved, all in one round. An
+    append holds no place while no transaction is ahead of it. Where a transaction is ahead, the
+    append takes its place now, and later transactions wait for the append (note 25).
     """
     own = reserved_by(head, txn.id)
     queue = txn.claims.queue
@@ -51,7 +52,7 @@ def who_is_ahead(txn: Claimant, head: Head | None) -> Program[list[Ahead]]:
     tables = list(dict.fromkeys((*placed, *unplaced)))
     parts: list[Program[Any]] = [list_markers(table) for table in tables]
     if placed and txn.claims.record is None:
-        parts.append(create_record(txn))  # it failed in the round of the markers
+        parts.append(create_record(txn))  # its creation failed in the round of the markers
     lists: list[Any] = yield from parallel(parts)
     listed: dict[str, list[Listed]] = dict(zip(tables, lists, strict=False))
     if (yield from _is_any_ahead(txn, {table: listed[table] for table in unplaced})):
@@ -69,7 +70,7 @@ def who_is_ahead(txn: Claimant, head: Head | None) -> Program[list[Ahead]]:
 
 
 def unplaced_appends(txn: Claimant) -> list[str]:
-    """Return the tables that are appended to without a place in their queues (note 25)."""
+    """Return the tables to which the transaction appends without a place there (note 25)."""
     if not txn.queues:
         return []
     queue = txn.claims.queue
@@ -77,7 +78,7 @@ def unplaced_appends(txn: Claimant) -> list[str]:
 
 
 def _is_any_ahead(txn: Claimant, listed: Mapping[str, list[Listed]]) -> Program[bool]:
-    """Return whether an append that joins the queues of these tables now would wait in one."""
+    """Return whether an append that joins the queues of these tables now would have to wait."""
     known = txn.context.known_markers()
     loaded = yield from parallel([load_markers(table, one, known) for table, one in listed.items()])
     return any(
@@ -88,10 +89,11 @@ def _is_any_ahead(txn: Claimant, listed: Mapping[str, list[Listed]]) -> Program[
 
 
 def _is_beside(txn: Claimant, one: Ahead) -> bool:
-    """Return whether the thread that would wait has the transaction ahead open itself.
+    """Return whether the transaction ahead is open in the same thread that would wait for it.
 
-    It would wait for ever. So it goes on, as after a wait that ran out. If the two work on the same
-    rows, the transaction ahead does its work again when it commits, or has a conflict.
+    The thread would wait for ever. So the transaction continues, as after a time-out. If the two
+    have changed the same rows, the transaction ahead redoes its work when it commits, or has a
+    conflict.
     """
     if not txn.context.is_callers(one.txn):
         return False
@@ -125,7 +127,7 @@ def _at_table(txn: Claimant, table: str, listed: list[Listed]) -> Program[list[A
 
 
 def _before(txn: Claimant, ticket: Ticket, loaded: Iterable[Present]) -> list[Ahead]:
-    """Return those for which a ticket waits, but no unreadable ones whose lease has run out."""
+    """Return the markers that a ticket waits for, without unreadable ones whose lease is over."""
     found = []
     for one, marker in ahead(ticket, loaded, txn.id):
         unreadable = marker if isinstance(marker, Unreadable) else None
@@ -142,9 +144,9 @@ def _before(txn: Claimant, ticket: Ticket, loaded: Iterable[Present]) -> list[Ah
 def _replace_swept(txn: Claimant, table: str, listed: list[Listed]) -> Program[None]:
     """Take a new ticket for each ticket that does not exist any more.
 
-    Other clients consider a transaction that has slept for a lease dead. A list that is
-    behind looks the same: then a good place is given up for a later one, which is
-    all that a stale answer can do here.
+    Other clients consider a transaction that has slept for a lease dead, and delete its markers.
+    A list that lags behind the store looks the same: then the transaction gives up a good place
+    for a later one, and nothing worse.
     """
     queue = txn.claims.queue
     assert queue is not None

@@ -1,7 +1,7 @@
 """The places of a transaction in the queues of its tables, as its own process knows them.
 
-The functions of this room and of ``deadlock`` take a ``Claimant``: the parts of a transaction's
-state that queues need, and no more.
+The functions of this room and of ``deadlock`` take a ``Claimant``: only those parts of a
+transaction's state that queues need.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakevilla.sublogs.lease import Leases
 from lakevilla.sublogs.own_record import Owner, OwnersLake, OwnRecord
 from lakevilla.sublogs.record import Access, Ticket
 
-#: The events of queues; users see them.
+#: The events of queues that are reported to users.
 QueueEvent = Literal["waiting", "shift", "stale", "escalation"]
 
 
@@ -36,9 +36,9 @@ class HeldTicket:
 class Queue:
     """All places of one transaction.
 
-    ``doubtful`` are markers that may exist, or may yet be created: creates whose answers were lost,
-    and places that other clients have swept. At the end those of them that exist and belong to this
-    transaction are deleted with the rest.
+    ``doubtful`` are markers that may exist, or that the store may still create: creates whose
+    answers were lost, and places that other clients have swept. At the end, those of them that
+    exist and belong to this transaction are deleted, too.
     """
 
     places: list[HeldTicket] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Queue:
 
     @classmethod
     def resumed(cls, tickets: Iterable[Ticket]) -> Queue:
-        """Return the places of a transaction that another process has begun."""
+        """Return the places of a transaction that this process resumes."""
         return cls([HeldTicket(ticket, State.WAITING) for ticket in tickets])
 
     @property
@@ -61,18 +61,18 @@ class Queue:
         return [place for place in self.places if place.ticket.table == table]
 
     def covers(self, table: str, wanted: Access) -> bool:
-        """Return whether a place is held that is as good as one with ``wanted`` access."""
+        """Return whether a place at the table is held whose access covers ``wanted``."""
         return any(covers(place.ticket.access, wanted) for place in self.at(table))
 
     def is_behind(self, table: str) -> bool:
-        """Return whether other transactions were ahead at the last check.
+        """Return whether other transactions were ahead at the table at the last check.
 
-        Then the transaction works logically there.
+        If so, the transaction defers its operations on the table.
         """
         return any(place.state is State.WAITING for place in self.at(table))
 
     def give_back(self, txn_id: str, *, committed: bool) -> list[Program[None]]:
-        """Return the parts of one round that delete the queue's remaining objects."""
+        """Return the programs, to be run in one round, that delete the transaction's markers."""
         for held in self.places:
             ended = Happening.COMMITTED if committed else Happening.ABORTED
             held.state = advance(held.state, ended)
@@ -82,16 +82,16 @@ class Queue:
 
 @dataclass(slots=True)
 class PlaceClaims(OwnRecord):
-    """The record of a transaction, its places in queues, and its patience there.
+    """The record of a transaction, its places in queues, and how long it waits there.
 
     Attributes
     ----------
     queue : Queue or None
         Its places; None while it has none.
     patience_ends : float or None
-        The time, by its own clock, until which it waits; None before its first wait.
+        The time, by its process's clock, until which it waits; None before its first wait.
     impatient : bool
-        Whether its caller was informed that it waits no longer.
+        Whether it was reported that the transaction has stopped waiting.
     beside : set of str
         Transactions of the same thread for which it did not wait.
     """
@@ -106,7 +106,8 @@ class PlaceClaims(OwnRecord):
 class GivenUp:
     """Holders and markers that no transaction of this process waits for any more.
 
-    ``holders`` of reservations that were found dead, and ``markers`` that can't be read.
+    ``holders`` are transactions with reservations that were found dead; ``markers`` are the tokens
+    of markers that can't be read.
     """
 
     holders: set[str] = field(default_factory=set)
@@ -124,7 +125,7 @@ class QueuesLake(OwnersLake, Protocol):
 
     @property
     def is_callers(self) -> Callable[[str], bool]:
-        """The function that returns whether the running thread has a transaction open itself."""
+        """The function that returns whether the running thread itself has a transaction open."""
 
     def known_markers(self) -> dict[tuple[str, Token], Marker | Unreadable]:
         """Return the markers read so far; they never change."""
@@ -152,15 +153,15 @@ class Claimant(Owner, Protocol):
 
     @property
     def queues(self) -> bool:
-        """True if it takes places in queues."""
+        """True if the transaction takes places in queues."""
 
     @property
     def wait_timeout_seconds(self) -> float | None:
-        """The time for which it waits; None: as the settings say."""
+        """The time for which the transaction waits; None: as the settings say."""
 
     @property
     def appended(self) -> list[str]:
-        """The tables to which it appends."""
+        """The tables to which the transaction appends."""
 
     @property
     def written(self) -> set[str]:

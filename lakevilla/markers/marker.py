@@ -1,7 +1,7 @@
-"""A marker: "this transaction will write (append, read) here, after those before it".
+"""A marker: the note that a transaction will write (append to, read) a table after those ahead.
 
 ``<table>/_lakevilla/markers/<ticket, 20 digits>.json`` is created if absent and deleted when its
-transaction has ended; in between it never changes. Changing data is in the transaction's record.
+transaction has ended; in between it never changes. Data that changes is in the record.
 VACUUM, log clean-up and every reader of the table leave directories that begin with ``_`` alone.
 """
 
@@ -21,12 +21,12 @@ from lakevilla.sublogs.record import RESERVATION, Access
 
 MARKERS_DIR = "_lakevilla/markers"
 
-#: A name with a higher number is no ticket: no queue gets that far.
+#: The highest ticket: a file name with a higher number is no ticket, as no queue gets that far.
 LAST_TICKET = 10**18
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """The content of a marker. ``table`` and ``ticket`` repeat the content of its key."""
+    """The content of a marker. ``table`` and ``ticket`` repeat what its key says."""
 
     REMEDY: ClassVar[str] = (
         "it is deleted after a lease by the next transaction with Feature.CT that waits there, "
@@ -77,7 +77,7 @@ def ticket_of(key: str) -> int | None:
     """Return the ticket that a key names; None for any other object in the directory."""
     match = _MARKER.fullmatch(key)
     number = RESERVATION if match is None else int(match[1])
-    # The ticket of reservations in HEAD is never placed.
+    # A reservation's ticket is in HEAD alone: no marker has its number.
     return number if RESERVATION < number <= LAST_TICKET else None
 
 
@@ -97,7 +97,7 @@ def read_marker(key: str, location: str, number: int, body: bytes) -> Marker:
     if marker.ticket != number:
         raise _corrupt(key, location, f"it has ticket {marker.ticket}, its name says {number}")
     if not is_txn_id(marker.txn):
-        # The id becomes part of a key: a wrong one must not reach the store.
+        # The id becomes part of a key: a malformed id must not reach the store.
         raise _corrupt(key, location, f"{marker.txn!r} is no transaction id")
     return marker
 

@@ -1,8 +1,8 @@
-"""A transaction's places in the queues of its tables: entered, held, left (design, section 5).
+"""A transaction's places in the queues of its tables: taken, held, left (design, section 5).
 
-Where the queue is empty, a place is one round: LIST, marker 1 and record at once, and HEAD in the
-same round (note 25). A marker without a record is void, but not at the first check: the record may
-be under way.
+Where the queue is empty, a place takes one round: a LIST, marker 1, the record, and a read of HEAD
+(note 25). A marker without a record does not count; but a client checks twice for the record, which
+may be stored after the marker.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lakevilla.sublogs.record import Access
 def join_queues(txn: Claimant, wanted: Mapping[str, Access]) -> Program[bool]:
     """Take a place in the queue of each of these tables.
 
-    True if no other ticket was found: then it took one round, and what was read in the same round
-    is valid.
+    True if no other ticket was found: then all took one round, and what the caller has read in the
+    same round is valid.
     """
     if txn.claims.queue is None:
         txn.claims.queue = Queue()
@@ -39,9 +39,9 @@ def join_queues(txn: Claimant, wanted: Mapping[str, Access]) -> Program[bool]:
 def _take_place(txn: Claimant, table: str, access: Access) -> Program[bool]:
     """Create ticket 1 while listing the queue; if other tickets exist, queue behind them.
 
-    The transaction must not stay ahead of earlier tickets: if it holds ticket 1, it queues behind
-    them at once and deletes ticket 1. A client that lists the queue in between waits for a short
-    time in vain.
+    The transaction must not stay ahead of tickets that were taken before it: if it got ticket 1, it
+    queues behind them at once and deletes ticket 1. A client that lists the queue in between waits
+    for a short time in vain.
     """
     queue = txn.claims.queue
     assert queue is not None
@@ -52,7 +52,7 @@ def _take_place(txn: Claimant, table: str, access: Access) -> Program[bool]:
             queue.doubtful.append((table, guessed.ticket.number))
         if not guessed.is_held:
             return None
-        # It is held from now on, whatever the concurrent list shows.
+        # The ticket is held from now on, whatever the concurrent list shows.
         held = HeldTicket(guessed.ticket, advance(State.PLACING, Happening.PLACED_FIRST))
         queue.places.append(held)
         return held
@@ -71,7 +71,7 @@ def _take_place(txn: Claimant, table: str, access: Access) -> Program[bool]:
 
 
 def take_tickets(txn: Claimant, wanted: Mapping[str, tuple[Access, list[Listed]]]) -> Program[None]:
-    """Place a marker behind those that are listed for each table; create the record first."""
+    """Place a marker behind the listed ones of each table; create the record first."""
     if txn.claims.queue is None:
         txn.claims.queue = Queue()
     if txn.claims.record is None:
@@ -84,13 +84,13 @@ def take_tickets(txn: Claimant, wanted: Mapping[str, tuple[Access, list[Listed]]
 def take_ticket(
     txn: Claimant, table: str, access: Access, listed: list[Listed]
 ) -> Program[HeldTicket]:
-    """Place a marker behind those that are listed, and check whether a ticket is ahead."""
+    """Place a marker behind the listed ones, and check whether one of them is ahead."""
     queue = txn.claims.queue
     assert queue is not None
     placed = yield from place(table, txn.id, access, txn.context.ids, listed)
     queue.doubtful.extend((table, number) for number in placed.doubtful)
     below = [one for one in listed if one.number < placed.ticket.number]
-    # Reading those ahead may fail, and the place is held all the same.
+    # The place is noted first: it is held even if the read of the markers ahead fails.
     event = Happening.PLACED_BEHIND if below or placed.met else Happening.PLACED_FIRST
     held = HeldTicket(placed.ticket, advance(State.PLACING, event))
     queue.places.append(held)
@@ -105,5 +105,5 @@ def leave(txn: Claimant) -> Program[None]:
     """Give all places back, and the record with them."""
     queue, txn.claims.queue = txn.claims.queue, None
     places = [] if queue is None else queue.give_back(txn.id, committed=txn.has_committed)
-    # One that was saved, or is run again, may have a record and no places.
+    # A transaction that was saved, or is run again, may have a record and no places.
     yield from parallel([*places, delete_record(txn)])

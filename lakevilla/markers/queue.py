@@ -1,26 +1,26 @@
-"""The states of a ticket in a table's queue, as a table; and which transaction is before which.
+"""The states of a ticket in a table's queue, as a table, and the order of transactions in it.
 
 The rules:
 
 1. A transaction with Feature.CT is ``placing`` until its marker is in the store.
-   Another transaction may take the number that it tries: then it tries the next.
-2. It is ``first`` when no transaction is ahead: there is no lower ticket of another transaction
-   whose access does not pass its own. Else it is ``waiting``. A marker that is
-   created late may be lower than the first one's: then the first waits again. A transaction that
-   took number 1 before it saw other transactions wait steps back: it takes a ticket behind them and
-   frees number 1.
+   If another transaction has taken the number that it tries, it tries the next number.
+2. It is ``first`` when no transaction is ahead: each lower ticket of another transaction has an
+   access that may be concurrent with its own. Else it is ``waiting``. A marker that is created
+   late may be lower than that of the transaction that is first: then this one waits again. A
+   transaction that took number 1 before it saw other transactions wait steps back: it takes a
+   ticket behind them and frees number 1.
 3. In a cycle of waits the youngest is ``shifted``: it takes a new ticket at the
    end, then deletes the old one. A time-out never shifts.
-4. Waiting or first, it commits (a wait that has timed out commits
-   optimistically), and its marker is ``freed``. A conflict that is run again
-   is no event: the ticket stays in its place.
-5. A transaction that has waited for it for a lease without a sign of life deletes its marker:
-   it is ``stale``. An owner that wakes takes a new ticket; an owner that does not wake has
-   ended, and other clients finish what it had decided.
+4. When it commits, waiting or first (after a time-out of its wait it commits
+   optimistically), its marker is ``freed``. A rerun after a conflict is no event: the ticket
+   keeps its place.
+5. If it has given no sign of life for a lease, a transaction that waits for it deletes its
+   marker: it is ``stale``. An owner that wakes takes a new ticket; an owner that does not wake
+   has ended, and other clients publish what it has decided.
 6. Until it is freed it can be ``aborted``. Freed and aborted are final.
 
 Nothing here does I/O. The picture in ``docs/images/ticket-states.svg`` shows the table; a test
-compares its arrows with it.
+compares the picture's arrows with the table.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Happening(StrEnum):
 
 INITIAL = State.PLACING
 
-#: Every transition there is.
+#: All transitions: the next state by state and event.
 TRANSITIONS: Mapping[State, Mapping[Happening, State]] = {
     State.PLACING: {
         Happening.TAKEN: State.PLACING,
@@ -105,9 +105,9 @@ TERMINAL = frozenset(state for state, row in TRANSITIONS.items() if not row)
 
 
 class InvalidTransition(AssertionError):
-    """The error of an invalid event. It shows a bug of the protocol, never a bad input.
+    """The error of an event that a ticket's state does not allow.
 
-    No content of a store leads here.
+    It shows a bug in the library: no user's input and no content of a store leads to it.
     """
 
     def __init__(self, state: State, event: Happening) -> None:
@@ -140,8 +140,8 @@ def advance(state: State, event: Happening) -> State:
 def passes(ours: Access, theirs: Access) -> bool:
     """Return whether two accesses may be concurrent: reads pass reads, appends pass appends.
 
-    An append does not pass a read: the rows that the reader saw must still be all rows when it
-    commits.
+    An append does not pass a read: when the reader commits, the table must still have exactly the
+    rows that it has read.
     """
     return ours == theirs and ours != "write"
 
@@ -158,8 +158,8 @@ def covers(held: Access, wanted: Access) -> bool:
 def ahead(mine: Ticket, others: Iterable[Present], txn: str) -> list[Present]:
     """Return the markers of one table that ``txn`` waits for with ticket ``mine``, lowest first.
 
-    An unreadable marker counts as a writer: waiting for nothing costs a lease, passing a writer
-    costs a redo.
+    An unreadable marker counts as a writer's: to wait for it in vain costs a lease, to pass a
+    writer costs a redo.
     """
     before = [present for present in others if present[0].number < mine.number]
     found = [present for present in before if _is_before(mine, present, txn)]

@@ -1,7 +1,7 @@
 """Placing, listing, reading and freeing markers: programs over the store.
 
-Nothing here must be exact. Two transactions that both believe that they are first, and a
-transaction whose marker was deleted while it still held it, pay with a redo.
+Nothing here must be exact: if two transactions both believe that they are first, or if the marker
+of a live transaction was deleted, that costs a redo.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from lakevilla.store.effects import Program, delete, get, list_objects, parallel
 from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import RESERVATION, Access, Ticket
 
-#: Number of tickets that other transactions may take between our list and our marker.
+#: The most numbers that are tried, as other transactions take tickets between our list and marker.
 PLACES_TRIED = 256
 
-#: A ticket above this was not taken in any queue: some other file has its name. It counts as a
-#: marker like any other, but no transaction is placed behind it, or its number would be the last
-#: that can be taken.
+#: The highest ticket that a queue can reach: a file with a higher number was not placed by
+#: LakeVilla. It counts as a marker, but no transaction takes a ticket above it: the numbers up to
+#: ``LAST_TICKET`` would soon be used up.
 _HIGHEST_JOINED = LAST_TICKET // 10
 
-#: Each create whose outcome stays unknown has used up all its retries before.
+#: The most creates with an unknown outcome; each of them has used up all its retries.
 _DOUBTS_TRIED = 3
 
 
@@ -49,11 +49,13 @@ class Placed:
     ticket : Ticket
         Its marker is in the store.
     met : tuple of Present
-        Markers that were created after the list and took the numbers before.
+        Markers of other transactions that were created after the list, and took the numbers that
+        were tried first.
     doubtful : tuple of int
-        Numbers whose create ended ``Unknown``: a marker of ours may exist there, or may still be
-        stored there. It carries our id, so we never wait for it; ``withdraw`` it with the other
-        markers. A marker that is stored after our record is gone does not count.
+        Numbers whose create ended ``Unknown``: a marker of this transaction may exist there, or the
+        store may create it later. It carries the transaction's id, so the transaction never waits
+        for it; ``withdraw`` deletes it at the end. A marker that is stored after the transaction's
+        record was deleted does not count.
     """
 
     ticket: Ticket
@@ -63,7 +65,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """The outcome for ticket 1: it is held, may be held (``is_doubtful``), or is another's."""
+    """The outcome for ticket 1: held, perhaps held (``is_doubtful``), or another transaction's."""
 
     ticket: Ticket
     is_held: bool = False
@@ -83,13 +85,13 @@ def place(
 ) -> Program[Placed]:
     """Take the ticket after the highest of ``listed``, or the first after it that is not taken.
 
-    Safe with a list that is old or incomplete: a number that is taken is refused, and a number that
-    is too low costs each transaction behind it a redo at most.
+    A list that is old or incomplete does no harm: the store refuses a number that is taken, and a
+    number that is too low costs each transaction behind it a redo at most.
 
     Raises
     ------
     StoreError
-        All of the numbers tried are taken, or the store answers no create.
+        All numbers that were tried are taken, or the outcomes of several creates stay unknown.
     """
     joined = (entry.number for entry in listed if entry.number <= _HIGHEST_JOINED)
     first = 1 + max(joined, default=RESERVATION)
@@ -103,14 +105,13 @@ def place(
             case Stored():
                 return Placed(Ticket(location, number, access), tuple(met), tuple(doubtful))
             case Refused(current=current):
-                # Most refusals return the marker that holds the number; if one does not, it is
-                # read.
+                # Most refusals return the marker that holds the number; else the marker is read.
                 found = current or (yield from get(key))
                 if isinstance(found, Found):
                     met.append(_present(location, number, found))
             case Unknown(reason=reason):
-                # Never try this number again: if our marker has been stored, our own marker would
-                # refuse a second create there.
+                # Never try this number again: if our marker is stored there, the store would refuse
+                # a second create because of it.
                 doubtful.append(number)
                 if len(doubtful) == _DOUBTS_TRIED:
                     raise StoreError(
@@ -129,7 +130,7 @@ def place(
 
 
 def place_first(location: str, txn: str, access: Access, ids: Ids) -> Program[Guess]:
-    """Try ticket 1 without listing the queue: this is right wherever the queue is empty."""
+    """Try to take ticket 1 without listing the queue: the right ticket if the queue is empty."""
     ticket = Ticket(location, RESERVATION + 1, access)
     key = marker_key(location, ticket.number)
     marker = Marker(FORMAT, ids.nonce(), txn, location, ticket.number, access)
@@ -150,9 +151,9 @@ def load_markers(
 ) -> Program[list[Present]]:
     """Return the markers of ``listed``; read those that are not ``known`` in one round.
 
-    Markers are added to ``known`` (by key and token). It may outlive transactions: a marker never
-    changes, and one that takes a freed number has another nonce, so another token. Markers that are
-    gone by now are left out.
+    Markers that were read are added to ``known`` (by key and token), which may outlive
+    transactions: a marker never changes, and a marker that takes a freed number has another nonce,
+    and so another token. Markers that were deleted since the list are left out.
     """
     missing = [
         entry for entry in listed if (marker_key(location, entry.number), entry.token) not in known
@@ -167,7 +168,7 @@ def load_markers(
             known[marker_key(location, entry.number), entry.token] = present[1]
             present = (entry, present[1])
         # Else the number was freed and taken again since the list: the newer marker counts, and
-        # the older token belongs to no marker any more.
+        # no marker has the listed token any more.
         read[entry] = present
     loaded: list[Present] = []
     for entry in listed:
@@ -180,10 +181,10 @@ def load_markers(
 
 
 def free(tickets: Iterable[Ticket | tuple[str, int]]) -> Program[None]:
-    """Delete markers, all in one round; each a ``Ticket`` or (location, number).
+    """Delete markers, all in one round; each is given as a ``Ticket`` or (location, number).
 
-    Their owners are not checked. Deleting a marker whose number another transaction has taken
-    meanwhile costs that transaction its place: it finds its ticket gone before it commits.
+    Their owners are not checked. If another transaction has taken a number meanwhile, it loses its
+    place: it finds that its ticket is missing before it commits.
     """
     places = [(t.table, t.number) if isinstance(t, Ticket) else t for t in tickets]
     yield from parallel([delete(marker_key(location, number)) for location, number in places])
@@ -192,9 +193,9 @@ def free(tickets: Iterable[Ticket | tuple[str, int]]) -> Program[None]:
 def withdraw(txn: str, doubtful: Iterable[tuple[str, int]]) -> Program[None]:
     """Delete the markers of ``txn`` at (location, number) where one has been stored.
 
-    They are read first: the number of a create that was never stored may by now be another
-    transaction's. Safe because a marker of ours that was seen there stays until it is deleted, by
-    us or by a transaction that sweeps it.
+    The markers are read first: if a create was never stored, another transaction may have taken its
+    number by now. A marker of ``txn`` that was read stays until ``txn``, or a transaction that
+    sweeps it, deletes it; so no marker of another transaction is deleted.
     """
     places = list(doubtful)
     outcomes = yield from parallel([get(marker_key(*place)) for place in places])

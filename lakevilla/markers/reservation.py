@@ -1,8 +1,8 @@
-"""Reservations: an escalated transaction holds against optimistic ones (design, section 7).
+"""Reservations, by which an escalated transaction goes before optimistic ones (design, 7).
 
 Optimistic transactions read no markers, but every transaction reads HEAD. A reservation is a
-ticket below all others in the tables that it names; it counts while its holder's
-record lives.
+ticket below all others in the tables that it names; it counts while its holder's record exists
+and is renewed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ def reserved_by(head: Head | None, txn_id: str) -> frozenset[str]:
 
 
 def reserved_ahead(txn: Claimant, head: Head | None) -> list[Reservation]:
-    """Return the reservations that go first: those in HEAD before the transaction's own.
+    """Return the reservations that go before the transaction: those in HEAD before its own.
 
-    They count only as far as it writes what they have reserved: a read can't invalidate them.
+    They count only for tables that the transaction writes: a read can't invalidate their holders.
     """
     written = txn.written
     if head is not None and txn.context.given_up.holders:
-        # A holder whose reservation was removed from HEAD counts again, should it be added again.
+        # If a reservation was removed from HEAD, its holder counts again once it makes another.
         txn.context.given_up.holders &= {reservation.txn for reservation in head.reserved}
     before = []
     for reservation in () if head is None else head.reserved:
@@ -39,10 +39,9 @@ def reserved_ahead(txn: Claimant, head: Head | None) -> list[Reservation]:
 
 
 def remaining(txn: Claimant, head: Head) -> tuple[Reservation, ...]:
-    """Return the reservations that the transaction keeps in the HEAD by which it decides itself.
+    """Return the reservations that the transaction leaves in HEAD when it commits.
 
-    Its own has served its purpose; those whose holders were found dead are dropped by
-    the first transaction that decides.
+    It removes its own, which has served its purpose, and those whose holders were found dead.
     """
     return without(head, {txn.id, *txn.context.given_up.holders})
 

@@ -1,4 +1,4 @@
-"""Markers for which waiting is useless: ended, silent for a lease, or in no known place."""
+"""Markers that are not worth a wait: of an ended or silent transaction, or in no record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakevilla.sublogs.record import RESERVATION, TxnRecord
 
 @dataclass(slots=True)
 class Wait:
-    """The findings of one wait: records by transaction, and the holders last reported."""
+    """The findings of one wait: records by transaction, holders that were reported, and more."""
 
     deadline: float
     pause: float
@@ -31,10 +31,11 @@ class Wait:
 
 
 def dead(txn: Claimant, wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
-    """Return those for which waiting is useless: ended, aborted, or silent for a lease.
+    """Return the markers whose transactions have ended, were aborted, or are silent for a lease.
 
-    A transaction without a record has ended, if it has none at the second check either: a marker is
-    created in the same round as the record of its transaction, and may be stored first (note 25).
+    A transaction has ended if two checks in a row find no record of it. One check is not enough: a
+    marker is created in the same round as the record of its transaction, and may be stored first
+    (note 25).
     """
     leases, now = txn.context.leases, txn.context.clock.elapsed()
     found = []
@@ -54,13 +55,14 @@ def dead(txn: Claimant, wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
 
 
 def without_records(wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
-    """Return unrecorded markers: those that a live transaction does not count among its places.
+    """Return unrecorded markers: those that the record of their live transaction does not name.
 
-    They were left by a process that died before it recorded them, and whose transaction another
-    process has resumed; or by a create whose answer was lost. Their owner does not know of them, so
-    no edge shows a deadlock over them. Every replacement of a record names all places, and one
-    replacement may have been under way when the marker was placed. So if the second replacement
-    after the marker was seen does not name it, its owner loses a place at most.
+    Such a marker was left by a process that died before it recorded the marker, and whose
+    transaction another process has resumed; or by a create whose answer was lost. The owner does
+    not know of the marker, so no edge shows a deadlock over it. Every replacement of a record names
+    all places of its transaction, and one replacement may have been under way when the marker was
+    placed. A marker is returned if the second replacement after it was seen does not name it
+    either: the most that its owner can lose is a place.
     """
     found = []
     for one in before:
@@ -80,10 +82,10 @@ def without_records(wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
 
 
 def sweep(txn: Claimant, wait: Wait, dead: Sequence[Ahead]) -> Program[None]:
-    """Give up the places of the dead; their records stay, so that they may go on if they wake.
+    """Delete the markers of dead transactions; their records stay, so that they may still wake.
 
-    A marker that was freed and placed again under the same number meanwhile is
-    deleted with them: its owner finds out before it commits, and takes another place.
+    If a number was freed and taken again meanwhile, its new marker is deleted too: the new owner
+    finds that out before it commits, and takes another place.
     """
     context = txn.context
     stale = {one.txn for one in dead if one.txn in wait.records}
@@ -110,10 +112,10 @@ def sweep(txn: Claimant, wait: Wait, dead: Sequence[Ahead]) -> Program[None]:
 
 
 def have_moved(wait: Wait, before: Iterable[Ahead]) -> bool:
-    """Return whether a transaction ahead has shifted: its record names its tickets while it waits.
+    """Return whether a transaction ahead has shifted, that is, its record lacks the listed ticket.
 
-    Each state of a record is checked once: its tickets lag behind while the transaction does not
-    wait.
+    Records are exact only while their transactions wait; else their tickets may be older than the
+    markers. So each state of a record counts once.
     """
     moved = False
     for one in before:

@@ -1,9 +1,9 @@
 """Operations tied to the fields of their tables (docs/design/0020-bound-to-fields.md).
 
-A verb's names mean columns of the schema on which it was called. ``tie`` notes once which fields
-those are. ``locate`` returns the same operation in the names of a schema on which it is performed
-again. ``renumber`` follows fields whose ids were not settled when they were tied. All functions
-are pure.
+The names that a verb is given mean columns of the table's schema at that time. ``tie`` notes once
+which fields those are. ``locate`` returns the same operation with the names that the fields have in
+the schema on which it is performed again. ``renumber`` replaces ids of fields that were not final
+when they were noted, as only a decided commit had them. All functions are pure.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from lakevilla.sublogs.operations import (
     Update,
 )
 
-#: Per table, ids that columns have by now, by the ids that they were tied by.
+#: Per table, the present ids of columns, by the ids with which they were tied.
 Moves = dict[str, dict[Ids, Ids]]
 
 
@@ -63,8 +63,8 @@ def tie_predicate(where: Expr, layout: Layout) -> Expr:
 def tie(operation: Operation, layout: Layout, sources: Mapping[str, Layout]) -> Operation:
     """Return the operation with its names tied to the fields that they mean on ``layout``.
 
-    ``sources`` are the layouts of the tables that its query reads. A name that means nothing stays
-    unchanged: the client that performs the operation refuses it.
+    ``sources`` are the layouts of the tables that the operation's query reads. A name that means no
+    field stays unchanged: the client that performs the operation refuses it.
     """
     match operation:
         case Update(assignments=assignments, where=where):
@@ -118,7 +118,7 @@ def _tied_sources(source: Source, layouts: Mapping[str, Layout]) -> dict[str, Na
 
 
 def _may_name(text: str, path: Path) -> bool:
-    """Return whether a query may mean the column: it names it, or takes all existing columns."""
+    """Return whether a query may mean the column: by its name, or by selecting all columns."""
     if "*" in text or "natural" in text:
         return True
     spelled = {name.lower().replace(quote, quote * 2) for name in path for quote in "\"`'"}
@@ -161,13 +161,13 @@ def _columns_of(request: Mapping[str, Any]) -> list[str]:
 
 
 def locate(operation: Operation, layout: Layout) -> Operation:
-    """Return the operation in the present names of its table's fields, no longer tied.
+    """Return the operation with the present names of its table's fields, no longer tied to ids.
 
     Raises
     ------
     InvalidOperation
-        A column that the operation names is gone; or the operation changes the schema, and the
-        column that it names has another name by now.
+        The table has no longer a column that the operation names; or the operation changes the
+        schema, and a column that it names has another name by now.
     """
     match operation:
         case Update(assignments=assignments, where=where, fields=known):
@@ -212,10 +212,9 @@ def _located_clause(clause: MergeClause, layout: Layout) -> MergeClause:
 
 
 def _refuse_overtaken(known: Mapping[str, Ids], layout: Layout) -> None:
-    """Refuse to change columns that have other names by now: it would undo their renaming.
+    """Refuse an ``alter`` of columns that another commit has renamed: it might undo the renaming.
 
-    An operation that changes the schema has read the names that it changes, so it does not follow
-    them.
+    An ``alter`` has read the names that it changes, so it is not applied to renamed columns.
     """
     scope = Scope(layout.schema)
     for name, ids in known.items():
@@ -271,7 +270,7 @@ def evolves(operation: Operation) -> bool:
 
 
 def outcome(operation: Operation, before: Layout, after: Layout) -> Operation:
-    """Return the performed operation, with the fields that it made and that it checks.
+    """Return the performed operation, with the fields that it has added and that it checks.
 
     When the operation is performed again, its constraints must mean the same fields as before.
 
@@ -302,7 +301,7 @@ def outcome(operation: Operation, before: Layout, after: Layout) -> Operation:
 
 def _added(known: Named, before: Layout, after: Layout) -> Named:
     if known:
-        # Performed again: another client may have made the added columns by now.
+        # Performed again: another client may have added the same columns by now.
         again = ((path, ids_of(after, path)) for path, _ in known)
         return tuple((path, ids) for path, ids in again if ids is not None)
     old = {ids for _, ids in fields(before)}
@@ -310,14 +309,14 @@ def _added(known: Named, before: Layout, after: Layout) -> Named:
 
 
 def moves(before: Operation, after: Operation) -> dict[Ids, Ids]:
-    """Return the new columns' ids since an operation was performed again, by their ids before."""
+    """Return the new ids of the columns that an operation added and adds again, by the old ids."""
     return _between(_added_by(before), _added_by(after))
 
 
 def withdrawn(operation: Operation) -> dict[Ids, Ids]:
     """Return the same as ``moves`` for an operation that is never performed again.
 
-    Nothing has its columns.
+    Its columns do not exist, so each of their ids is mapped to ``REMOVED``.
     """
     return _between(_added_by(operation), ())
 
@@ -332,10 +331,10 @@ def _added_by(operation: Operation) -> Named:
 
 
 def unsettled(published: Layout, seen: Layout, now: Layout) -> dict[Ids, Ids]:
-    """Return the ids that only decided commits knew, and that are not the same columns by now.
+    """Return the ids that only decided commits had, if they are not the same columns any more.
 
-    ``seen`` lays these commits over ``published``. If one of them was replayed meanwhile, its
-    columns have other ids ``now``, and their old ids may belong to another client's columns.
+    ``seen`` is ``published`` with the decided commits laid over. If one of them was performed again
+    since, its columns have other ids in ``now``, and other clients' columns may have the old ids.
     """
     settled = {ids for _, ids in fields(published)}
     return {
@@ -346,7 +345,7 @@ def unsettled(published: Layout, seen: Layout, now: Layout) -> dict[Ids, Ids]:
 
 
 def renumber(operation: Operation, all_moves: Mapping[str, Mapping[Ids, Ids]]) -> Operation:
-    """Return the operation with other ids in place of those that have moved."""
+    """Return the operation with the present ids of fields in place of those that have changed."""
     if not any(all_moves.values()):
         return operation
     moved = all_moves.get(operation.table, {})
@@ -395,7 +394,7 @@ def _renumbered_clause(clause: MergeClause, moved: Mapping[Ids, Ids]) -> MergeCl
 
 
 def renumber_read(read: ReadRecord, all_moves: Mapping[str, Mapping[Ids, Ids]]) -> ReadRecord:
-    """Return the observed read with other ids, as ``renumber`` does for an operation."""
+    """Return the observed read with the present ids, as ``renumber`` does for an operation."""
     moved = all_moves.get(read.table)
     if not moved or read.where is None:
         return read

@@ -1,4 +1,4 @@
-"""The form of operations in a log entry's ``commitInfo``: the names that Delta's tools show."""
+"""The names of operations in a log entry's ``commitInfo``, which Delta's tools show."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lakevilla.sublogs.operations import (
 
 
 def describe(operations: Sequence[Operation]) -> tuple[str, dict[str, str]]:
-    """Return ``operation`` and ``operationParameters`` for what was done to one table."""
+    """Return ``operation`` and ``operationParameters`` for the operations on one table."""
     described = [_one(operation) for operation in operations]
     if len(described) == 1:
         return described[0]
@@ -37,7 +37,7 @@ def describe(operations: Sequence[Operation]) -> tuple[str, dict[str, str]]:
 
 
 def summed(metrics: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return ``operationMetrics`` of several operations as one: their counts added up.
+    """Return ``operationMetrics`` of several operations as one, with the sums of their counts.
 
     Values that are no counts, such as an OPTIMIZE's sizes of files, are kept only for a single
     operation.

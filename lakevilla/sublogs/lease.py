@@ -1,8 +1,8 @@
-"""Leases: what one process has seen of the records of other processes.
+"""Leases: when one process has last seen the records of other processes change.
 
 A record is stale when its token has not changed for its lease on the observer's own clock; no clock
-is ever compared with another's. One ``Leases`` serves all transactions of a process, so that ten
-thousand stale markers take one lease and not one each.
+is ever compared with another's. All transactions of a process share one ``Leases``, so that ten
+thousand stale markers cost a wait of one lease, and not of one lease each.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
 from lakevilla.store.readback import same_object
 
-#: Most transactions that are remembered; far more than wait for each other in any one lake.
+#: The most transactions that are remembered; far more than wait for each other in any lake.
 MOST_OBSERVED = 65_536
 
 
 class Renewable(Protocol):
-    """A record that a heartbeat renews until its transaction has ended, or was dropped."""
+    """A record that a heartbeat renews until its transaction has ended or was dropped."""
 
     @property
     def key(self) -> int:
@@ -31,10 +31,10 @@ class Renewable(Protocol):
 
     @property
     def held_at(self) -> float | None:
-        """The time of the last replacement, by the own clock; None if nothing is left to renew."""
+        """The time of the last replacement, by this process's clock; None if there is no record."""
 
     def renew(self) -> Program[bool]:
-        """Replace the record. False once there is nothing left to renew."""
+        """Replace the record. False if there is no record to renew any more."""
         ...
 
 
@@ -57,16 +57,16 @@ class Leases:
 
     Keys are transaction ids, or the keys of markers that cannot be read.
 
-    ``own_seconds`` is this process's lease: it replaces a lease that makes no sense (a record may
-    hold anything), and every lease may last that long. ``longest_seconds`` limits what a record
-    claims, so that no record blocks a queue for years.
+    ``own_seconds`` is this process's lease: it replaces a lease in a record that makes no sense
+    (zero, infinite). ``longest_seconds`` limits the lease that a record claims, so that no record
+    blocks a queue for years; the limit is never below ``own_seconds``.
 
-    Threads share this object without a lock: every entry is one immutable value, put in place by
-    one assignment. Safe because an entry is true of its own token, whichever thread put it there
-    last. If an entry is lost, or put back by a thread that is behind, it holds another token than
-    the next read finds; the lease then begins again, and the verdict is later. A wrong verdict (on
-    an answer that is itself a lease old) costs a redo: tickets give order, the commit point gives
-    safety.
+    Threads share this object without a lock: every entry is one immutable value, stored by one
+    assignment. This is safe because an entry is true of its own token, whichever thread stored it
+    last. If an entry is lost, or a slow thread replaces it by an older one, its token differs from
+    that which the next read finds; then the lease begins again, and the record is found stale
+    later. If a record is taken for stale wrongly (by an answer that is itself a lease old), that
+    costs a redo: tickets give order, the commit point gives safety.
     """
 
     def __init__(self, own_seconds: float, longest_seconds: float) -> None:
@@ -76,7 +76,7 @@ class Leases:
         self._tidied = -math.inf
 
     def observe(self, txn: str, token: Token, lease_seconds: float, now: float) -> bool:
-        """Note what a read has found, and return whether it is stale.
+        """Note the token that a read has found, and return whether the record is stale.
 
         ``now`` is the observer's ``Clock.elapsed()`` when the answer arrived. The first read, and a
         read that finds another token, begin a lease.
@@ -92,16 +92,15 @@ class Leases:
         return seen.stale
 
     def is_stale(self, txn: str, now: float) -> bool:
-        """Return whether the last read found it stale, no longer ago than our lease.
+        """Return whether the last read found the record stale, at most ``own_seconds`` ago.
 
-        Time alone makes nothing stale: between two reads the owner may have renewed its record
-        unseen.
+        Time alone makes no record stale: the owner may have renewed its record since the last read.
         """
         seen = self._observed.get(txn)
         return seen is not None and seen.stale and now - seen.last <= self._own_seconds
 
     def forget(self, txn: str) -> None:
-        """Forget a transaction: its record, or marker, was found deleted."""
+        """Forget a transaction whose record, or marker, was found deleted."""
         self._observed.pop(txn, None)
 
     def _bounded(self, lease_seconds: float) -> float:
@@ -110,14 +109,14 @@ class Leases:
         return min(lease_seconds, self._longest_seconds)
 
     def _tidy(self, now: float) -> bool:
-        """Make room; False if every remembered entry is still being waited for.
+        """Make room for a new entry; False if all entries are of records that were read lately.
 
-        A waiting transaction reads several times a lease, so an entry that was not seen for two
-        leases is of no use. New entries do not replace remembered ones: with more stale markers
-        than fit, the remembered ones become stale, are deleted and make room. If the oldest were
-        replaced, none would ever reach its verdict.
+        A waiting transaction reads several times per lease, so an entry whose record was not read
+        for two leases is of no use. New entries do not replace those in use: if there are more
+        stale markers than fit, those with entries become stale and are deleted, which makes room.
+        If new entries replaced the oldest ones, no record would ever be found stale.
         """
-        if now - self._tidied >= self._own_seconds:  # not again for each of many new entries
+        if now - self._tidied >= self._own_seconds:  # once per lease, not for each new entry
             self._tidied = now
             # A copy: other threads add to it meanwhile.
             for txn, seen in self._observed.copy().items():

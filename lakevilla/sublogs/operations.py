@@ -1,8 +1,8 @@
 """Logical operations: what each verb of a transaction requested (design, section 6).
 
-An operation holds all that a redo needs and nothing that a redo would have to guess: its
-expressions are trees with parameters and ``current_timestamp`` filled in, and its source is stored,
-or small enough to be carried inline.
+An operation holds all that a redo needs, so that a redo never has to guess a value: its expressions
+are trees with parameters and ``current_timestamp`` filled in, and its source rows are stored, or
+few enough to be in the operation itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class InlineSource(msgspec.Struct, frozen=True, tag="inline"):
 class StagedSource(msgspec.Struct, frozen=True, tag="staged"):
     """Rows in Arrow IPC streams under the transaction's own directory.
 
-    ``counts`` are the rows of each; ``columns`` is their schema, as an Arrow schema message.
+    ``counts`` are the numbers of rows of the streams; ``columns`` is their schema, as an Arrow
+    schema message.
     """
 
     keys: tuple[str, ...]
@@ -36,7 +37,7 @@ class StagedSource(msgspec.Struct, frozen=True, tag="staged"):
 
 
 class QuerySource(msgspec.Struct, frozen=True, tag="query"):
-    """Rows of a SELECT over tables of the lake, run again by each redo.
+    """Rows of a SELECT over tables of the lake; each redo runs the SELECT again.
 
     ``tables`` maps the names used in ``sql`` to locations; ``views`` are the caller's frames by
     name.
@@ -50,15 +51,15 @@ class QuerySource(msgspec.Struct, frozen=True, tag="query"):
 
 Source = Union[InlineSource, StagedSource, QuerySource]
 
-#: Fields by the names that they had when the verb was called; see ``binding``.
+#: The ids of fields by the names that the fields had when the verb was called; see ``binding``.
 Named = tuple[tuple[Path, Ids], ...]
 
 
 class Append(msgspec.Struct, frozen=True, tag="append", omit_defaults=True):
-    """Add rows. The files are the source: they are valid in any order, so they stay physical.
+    """Add rows. A redo adds the same files again: an append depends on no other row.
 
     ``columns``: the columns by which the append also widened the schema (``schema_mode="merge"``),
-    as an Arrow schema message. ``added`` are the fields that were made of them.
+    as an Arrow schema message. ``added`` are the fields that the table got for them.
     """
 
     table: str
@@ -70,8 +71,9 @@ class Append(msgspec.Struct, frozen=True, tag="append", omit_defaults=True):
 class Insert(msgspec.Struct, frozen=True, tag="insert", omit_defaults=True):
     """INSERT ... SELECT over tables of the lake: a redo runs the query again.
 
-    ``fields`` are those of ``columns``, by name. ``sources`` are those of the tables that the query
-    reads, by location: only these names give the text of the query its meaning.
+    ``fields`` are the ids of ``columns``, by name. ``sources`` are the fields of the tables that
+    the query reads, by location: the query's text can't be rewritten, so it is valid only while
+    these names mean the same fields.
     """
 
     table: str
@@ -82,7 +84,7 @@ class Insert(msgspec.Struct, frozen=True, tag="insert", omit_defaults=True):
 
 
 class Overwrite(msgspec.Struct, frozen=True, tag="overwrite", omit_defaults=True):
-    """Replace the rows for which ``where`` is true by those in ``files``.
+    """Replace the rows for which ``where`` is true (if None, all rows) by those in ``files``.
 
     ``replaces_schema``: ``columns`` are all columns of the table from then on, not additional ones.
     """
@@ -96,20 +98,20 @@ class Overwrite(msgspec.Struct, frozen=True, tag="overwrite", omit_defaults=True
 
 
 class Refresh(Overwrite, frozen=True, tag="refresh", omit_defaults=True):
-    """An overwrite of all rows, some of which are in live files: ``kept``, in full.
+    """An overwrite of all rows that keeps some of the table's present files: ``kept``, in full.
 
-    It is an operation of its own (docs/design/0038-reuse.md): a client that does not know it must
-    not perform it.
+    It is an operation type of its own (docs/design/0038-reuse.md), so that a client that does not
+    know it refuses to perform it.
     """
 
     kept: tuple[DataFile, ...] = ()
 
 
 class Replace(Overwrite, frozen=True, tag="replace", omit_defaults=True):
-    """An overwrite of all rows that redefines the table, as one just created with ``columns``.
+    """An overwrite of all rows that also gives the table the definition of a new one.
 
-    It is an operation of its own, as a refresh is. ``revives``: the table was dropped from the
-    lake, and is in it again from then on (docs/design/0047-names-taken-up.md).
+    It is an operation type of its own, as a refresh is. ``revives``: the table was dropped from the
+    lake, and this operation adds it again (docs/design/0047-names-taken-up.md).
     """
 
     partition_by: tuple[str, ...] = ()
@@ -119,7 +121,7 @@ class Replace(Overwrite, frozen=True, tag="replace", omit_defaults=True):
 
 
 class Update(msgspec.Struct, frozen=True, tag="update", omit_defaults=True):
-    """Change rows in place. ``fields`` are the assigned fields, by name."""
+    """Change values of rows. ``fields`` are the ids of the assigned fields, by name."""
 
     table: str
     assignments: dict[str, Expr]
@@ -135,15 +137,15 @@ class Delete(msgspec.Struct, frozen=True, tag="delete"):
 
 
 class Merge(msgspec.Struct, frozen=True, tag="merge", omit_defaults=True):
-    """Merge a stored source; ``sources`` as of an insert.
+    """Merge the rows of a source into the table; ``sources`` as in ``Insert``.
 
     ``columns`` are the columns that the table gets first (``schema_mode="merge"``), ``added`` the
-    fields that were made of them. ``within`` is set where the source is a query that reads the
-    table itself, once: for a row of which it is not true the query returns nothing, and no row of
-    which it is not true matches. So files that have only such rows are not read; a client that does
-    not know ``within`` reads them in vain. ``computed``: the columns that are set to values which
-    the source has computed from the table's own rows; None where an older client has not recorded
-    them.
+    fields that it got for them. ``within`` is set where the source is a query that reads the table
+    itself, once: if ``within`` is not true for a row of the table, the query returns nothing for
+    that row, and the row matches nothing. So files that have only such rows are not read; a client
+    that does not know ``within`` reads them in vain. ``computed``: the columns that are set to
+    values which the source has computed from the table's own rows; None where an older client has
+    not recorded them.
     """
 
     table: str
@@ -171,7 +173,7 @@ class Create(msgspec.Struct, frozen=True, tag="create", omit_defaults=True):
 
 
 class Detach(Create, frozen=True, tag="detach", omit_defaults=True, kw_only=True):
-    """Make a table of what a clone shows, before the first write to it.
+    """Turn a table that a clone shows into a table of the lake, before the first write to it.
 
     ``clone`` is the name of the clone, ``entry_id`` its id, ``base`` the base that it shows (the
     fields of a ``BaseRef``), and ``source`` the place of the table in the base. ``change`` has no
@@ -198,8 +200,8 @@ class Drop(msgspec.Struct, frozen=True, tag="drop", omit_defaults=True):
 class Rename(msgspec.Struct, frozen=True, tag="rename"):
     """Give a table another name: names in HEAD change, and nothing in its log.
 
-    ``old`` is a registered name, or the table's location where its path was its name. ``place`` is
-    the location that ``new`` would mean as a path.
+    ``old`` is a registered name, or the table's location if its path was its name. ``place`` is the
+    location that ``new`` would name if it were a path.
     """
 
     table: str
@@ -209,7 +211,7 @@ class Rename(msgspec.Struct, frozen=True, tag="rename"):
 
 
 class AlteredFields(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The fields that an ``alter`` has ``named``, ``added``, or in new constraints ``checked``."""
+    """The fields that an ``alter`` names, has added, and that its new constraints check."""
 
     named: dict[str, Ids] = {}
     added: Named = ()
@@ -217,11 +219,11 @@ class AlteredFields(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Alter(msgspec.Struct, frozen=True, tag="alter"):
-    """Change a table's schema, constraints or properties; ``request`` as the format takes it."""
+    """Change a table's schema, constraints or properties."""
 
     table: str
     request: dict[str, Any]
-    """What ``TableFormat.alter`` takes, by name, but for the added columns."""
+    """The arguments of ``TableFormat.alter``, by name, except the added columns."""
     add_columns: bytes | None = None
     tied: AlteredFields | msgspec.UnsetType = msgspec.UNSET
 
@@ -245,19 +247,19 @@ class Guard(msgspec.Struct, frozen=True, tag="guard"):
 
 
 class Bin(msgspec.Struct, frozen=True):
-    """Files of one partition that are removed, and the files that hold the same rows instead."""
+    """Files of one partition that are removed, and the files that get the same rows instead."""
 
     removed: tuple[FileRef, ...] = msgspec.field(name="gone")
     files: tuple[DataFile, ...]
 
 
 class Optimize(msgspec.Struct, frozen=True, tag="optimize", omit_defaults=True):
-    """Move rows into other files, without changing any of them.
+    """Move rows into other files, without changing any row.
 
-    A redo keeps the bins whose files all still exist and drops all other bins: it makes no new
-    files, so an optimize ends however much other clients write, and a helper that replays it
-    computes no data. ``made_for`` is the metadata that the files were written under. ``considered``
-    counts the files that it has checked.
+    A redo keeps the bins whose removed files all still exist, and drops all other bins: it makes no
+    new files. So an optimize ends even while other clients keep writing, and a client that replays
+    it computes no data. ``made_for`` is the table's metadata when the files were written.
+    ``considered`` counts the files that the optimize has checked.
     """
 
     table: str
@@ -277,10 +279,10 @@ class Defined(msgspec.Struct, frozen=True, omit_defaults=True):
 OnConflict = Literal["error", "ours", "theirs"]
 
 
-#: Outcome of a row that both sides have changed alike, if these may be two changes.
+#: Outcome of a row that both sides have changed to the same value, if each side has computed it.
 OnEqual = Literal["conflict", "keep"]
 
-#: How far a state is in the lake's history (``""``), and in those of epochs of branches.
+#: The version that a state has in the lake's history (``""``), and in those of branches' epochs.
 Reached = dict[str, int]
 
 
@@ -288,15 +290,15 @@ class Transplant(msgspec.Struct, frozen=True, tag="transplant", omit_defaults=Tr
     """Apply to the table what changed in it between two states (docs/design/0032-apply.md).
 
     ``removes`` and ``adds`` are the removed and added files, in full. ``after`` is None where the
-    table has the same definition in both states. ``keys`` and ``on_conflict`` give the outcome of
-    rows that other clients have touched. ``exact``: the table becomes what it was then, whatever
-    that takes; its rows have been read, so if the files do not fit, another client was faster.
-    ``within``: patterns of all tables that were checked; the other tables that fit them are already
-    as they were then. ``hides``: columns, as named before, that the table no longer has after it,
-    while files of other clients stay: these files must have no value in them
-    (docs/design/0055-columns-that-went.md). ``since`` and ``until`` state by which commits the two
-    states differ; they are empty where that is not known. ``on_equal``: whether a row that other
-    clients have changed to the same value is in conflict, where that was computed
+    table has the same definition in both states. ``keys`` and ``on_conflict`` determine the outcome
+    of rows that other clients have changed. ``exact``: the table gets exactly its earlier state;
+    its rows count as read, so if the files do not fit, another client's commit is in conflict.
+    ``within``: patterns of all tables that the caller has checked; the other tables that match them
+    have their earlier states already. ``hides``: columns, by their names before, that the
+    transplant removes from the table while files of other clients stay: these files must have no
+    value in them (docs/design/0055-columns-that-went.md). ``since`` and ``until`` state by which
+    commits the two states differ; they are empty where that is not known. ``on_equal``: whether a
+    row that other clients have changed to the same value is in conflict, if the value was computed
     (docs/design/0056-equal-changes.md). ``verb`` is the name of the operation in the log.
     """
 
@@ -318,7 +320,7 @@ class Transplant(msgspec.Struct, frozen=True, tag="transplant", omit_defaults=Tr
 
     @property
     def takes_back(self) -> bool:
-        """True if it undoes what was done, and does nothing else."""
+        """True if the transplant only undoes commits, as a rollback does."""
         known = self.since != self.until and self.until.keys() <= self.since.keys()
         return known and all(self.until.get(epoch, 0) <= self.since[epoch] for epoch in self.since)
 
@@ -346,8 +348,8 @@ Operation = Union[
 class ReadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """An observed read: the caller has seen the rows of ``table`` for which ``where`` is true.
 
-    ``after``: the number of operations of the transaction before the read; its result includes
-    their rows. None as ``where`` stands for all rows.
+    ``after``: the number of the transaction's operations before the read, whose rows the result
+    includes. ``where`` is None for all rows.
     """
 
     table: str
@@ -356,10 +358,11 @@ class ReadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def is_direct(operation: Operation) -> bool:
-    """Return whether the operation changes rows or definitions by itself: no other state has them.
+    """Return whether the operation writes directly: it makes rows or definitions that are new.
 
-    Operations that no branch has (names, guards), and those that move rows, are upkeep. A table of
-    a clone is made for the sake of the operations after it.
+    An operation that applies another state does not. Operations on names and guards, which no
+    branch has, and operations that only move rows are upkeep. A ``Detach`` only prepares the
+    operations after it.
     """
     match operation:
         case Transplant() | Optimize() | Guard() | Rename() | Detach():
@@ -375,7 +378,7 @@ def is_blind(operation: Operation) -> bool:
 
 
 def is_append(operation: Operation) -> bool:
-    """Return whether it adds rows to the existing columns: it depends on metadata alone."""
+    """Return whether the operation only adds rows to existing columns: only metadata matters."""
     return isinstance(operation, Append) and operation.columns is None
 
 
@@ -417,7 +420,7 @@ def given_files(operation: Operation) -> tuple[DataFile, ...]:
 
 
 def source_files(operation: Operation) -> tuple[DataFile, ...]:
-    """Return the files that a redo may read, though the operation was not given them to keep."""
+    """Return files that a redo may read although the operation does not add them to the table."""
     return operation.removes if isinstance(operation, Transplant) else ()
 
 

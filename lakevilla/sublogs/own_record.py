@@ -1,9 +1,9 @@
 """A transaction's own record: created, replaced, renewed and deleted (design, section 5).
 
-The transaction and its heartbeat, which is another thread, both replace it under
-``Match``. There is no lock: the thread whose write is refused finds the other's write under
-the same claim, and repeats its own on top of it. Another claim means that the
-transaction was resumed elsewhere.
+The transaction's thread and its heartbeat's thread both replace the record under ``Match``. There
+is no lock: the thread whose write is refused finds the other thread's record, with the same claim,
+and repeats its own write on top of it. A record with another claim means that another owner has
+resumed the transaction.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from lakevilla.store.effects import Program, delete, get, put
 from lakevilla.sublogs.lease import Renewable
 from lakevilla.sublogs.record import Ticket, TxnRecord, record_key
 
-#: The most replacements in a row that lose to the other writer of the same record.
+#: The most attempts to replace a record, each of which the other thread may overtake.
 _MAX_RACES = 16
 
 
 class HeldRecord(msgspec.Struct, frozen=True):
-    """A record with the token under which its owner replaces it; ``at`` by its own clock."""
+    """A record with the token for its replacement; ``at`` is the time by its owner's clock."""
 
     record: TxnRecord
     token: Token
@@ -49,7 +49,7 @@ class OwnRecord:
     Attributes
     ----------
     record : HeldRecord or None
-        The record as it was last stored or read; None while there is none.
+        The record that was last stored or read; None while the transaction has none.
     claim : str
         The claim of this owner; see ``TxnRecord``.
     ousted : bool
@@ -75,11 +75,11 @@ class OwnersLake(Protocol):
 
     @property
     def only_creates(self) -> bool:
-        """True if HEAD is a log: then no record can be replaced."""
+        """True if HEAD is a log: then the store can't replace a record either."""
 
     @property
     def renewed(self) -> Callable[[Renewable], None]:
-        """The function that takes each record to be renewed from now on."""
+        """The function to call with a record that the heartbeat shall renew from now on."""
 
 
 class Owner(Protocol):
@@ -102,7 +102,7 @@ class Owner(Protocol):
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The tables that it uses, sorted."""
+        """The tables that the transaction uses, sorted."""
 
     @property
     def tickets(self) -> tuple[Ticket, ...]:
@@ -110,14 +110,14 @@ class Owner(Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """True once it has committed or was aborted."""
+        """True once the transaction has committed or was aborted."""
 
     @property
     def is_shared(self) -> bool:
-        """True if it was saved, so that another process may have resumed it."""
+        """True if the transaction was saved, so that another process may have resumed it."""
 
     def fail(self, error: LakeVillaError) -> LakeVillaError:
-        """Note an error after which nothing can commit; return it to be raised."""
+        """Note an error after which the transaction can't commit; return it to be raised."""
         ...
 
 
@@ -127,8 +127,8 @@ def create_record(txn: Owner, *, sublog: str = "") -> Program[None]:
     Raises
     ------
     StoreError
-        The record is not known to be stored. One that is stored later has no owner: it is
-        stale after a lease, and gc deletes it.
+        It is not known whether the record was stored. If the store stores it later, the record
+        has no owner: it is stale after a lease, and gc deletes it.
     """
     context = txn.context
     if context.only_creates:
@@ -170,7 +170,7 @@ def change_record(txn: Owner, **fields: Any) -> Program[None]:
     Raises
     ------
     TransactionAborted
-        It was resumed by another process, or aborted: its record is gone.
+        Another process has resumed the transaction; or it was aborted, and its record is deleted.
     """
     for _ in range(_MAX_RACES):
         held = txn.claims.record
@@ -189,26 +189,26 @@ def change_record(txn: Owner, **fields: Any) -> Program[None]:
 
 
 def renew(txn: Owner) -> Program[bool]:
-    """Renew the record (the heartbeat). False once there is nothing left to renew.
+    """Renew the record (the heartbeat). False if there is no record to renew any more.
 
-    It runs concurrently with the transaction, so it never fails it: the transaction finds out what
-    has happened to the record when it changes it itself, or commits.
+    The heartbeat runs concurrently with the transaction and never makes it fail: the transaction
+    finds a lost record when it next changes the record itself, or commits.
     """
     held = txn.claims.record
     if held is None or txn.has_ended:
         return False
     verdict = yield from _replace(txn, held, {})
     if txn.claims.record is None or txn.claims.record.record.txn != held.record.txn:
-        return True  # the transaction has released that record meanwhile, and may have another one
+        return True  # the transaction has deleted that record meanwhile, and may have a new one
     txn.claims.ousted = verdict in ("taken", "gone")
     return not txn.claims.ousted
 
 
 class Renewal:
-    """The record of one transaction, as a heartbeat renews it (``sublogs.lease.Renewable``).
+    """The record of one transaction, for the heartbeat that renews it (``lease.Renewable``).
 
-    The reference is weak: a transaction that its caller dropped without ending it stops being
-    renewed, and its places are deleted after a lease.
+    The reference is weak: if the caller drops a transaction without ending it, its record is not
+    renewed any more, and other clients delete its places after a lease.
     """
 
     def __init__(self, txn: Owner) -> None:
@@ -229,9 +229,9 @@ class Renewal:
 def _replace(txn: Owner, held: HeldRecord, fields: dict[str, Any]) -> Program[str]:
     """Replace the record once.
 
-    Returns ``stored``, ``again`` (the other writer was first), ``taken`` or ``gone``. A replacement
-    whose outcome is unknown may be stored until the record changes again; it can only replace the
-    record for which it was made, so repeating is safe.
+    Returns ``stored``, ``again`` (the transaction's other thread was first), ``taken`` (another
+    owner has resumed the transaction) or ``gone``. A replacement whose outcome is unknown may be
+    stored late; it can only replace the record that it names by its token, so to repeat it is safe.
     """
     new = msgspec.structs.replace(
         held.record,
@@ -256,12 +256,12 @@ def _replace(txn: Owner, held: HeldRecord, fields: dict[str, Any]) -> Program[st
 
 
 def _hold(txn: Owner, record: TxnRecord, token: Token, *, first: bool = False) -> None:
-    """Remember what is on the store.
+    """Remember the record that is in the store.
 
-    The other thread may be ahead; then the next write is refused, and this thread finds out.
+    The other thread may have replaced it since; then this thread's next write is refused.
 
-    A record that the other thread has deleted meanwhile must not come back: a transaction without
-    a record stores a new one, before it takes a place.
+    A record that the other thread has deleted meanwhile must not be remembered again: a transaction
+    without a record stores a new one before it takes a place.
     """
     held = txn.claims.record
     if record.txn != txn.id or (held is None and not first):
@@ -282,8 +282,8 @@ def delete_record(txn: Owner) -> Program[bool]:
         return True
     key = record_key(txn.id)
     if txn.is_shared:
-        # It was saved, so another process may have resumed it. One that was never saved no
-        # process can resume.
+        # The transaction was saved, so another process may have resumed it, and owns the record.
+        # A transaction that was never saved can't be resumed.
         current = yield from get(key)
         if (
             isinstance(current, Found)
@@ -295,7 +295,7 @@ def delete_record(txn: Owner) -> Program[bool]:
 
 
 def no_queues(txn_id: str) -> InvalidOperation:
-    """Return the error for Feature.CT where HEAD is a log: a record lives by being replaced."""
+    """Return the error for Feature.CT where HEAD is a log: such a store replaces no records."""
     return InvalidOperation(
         f"transaction {txn_id}: Feature.CT needs a store that replaces an object under a "
         "condition, and this lake was made on one that only creates: leave Feature.CT out",

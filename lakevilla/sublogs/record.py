@@ -2,10 +2,10 @@
 
 ``_lakevilla/txns/<txn>.json`` is created before the transaction's first marker, and deleted when it
 has ended: a marker whose transaction has no record does not count. The owner replaces the record
-under ``Match``. A client that resumes the transaction replaces it too, and the owner that lost
+under ``Match``. A client that resumes the transaction replaces the record too; the former owner
 finds that out at its next replacement. ``_lakevilla/txns/<txn>/<hash>.json`` holds the sublog,
-immutable; ``.../creates/<table>`` says where files of a table that is not in HEAD are stored before
-the commit.
+immutable; ``.../creates/<table>`` notes that the transaction stores files of a table that is not in
+HEAD yet.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from lakevilla.sublogs.operations import Operation, ReadRecord
 TXNS_PREFIX = "_lakevilla/txns"
 _CREATES = re.compile(rf"{TXNS_PREFIX}/([^/]+)/creates/(.+)", re.DOTALL)
 
-#: The use that a transaction will make of a table, from the weakest to the strongest.
+#: The way in which a transaction will use a table, from the weakest to the strongest.
 Access = Literal["read", "append", "write"]
 
-#: The ticket of a transaction that holds a reservation in HEAD: lower than any that is placed.
+#: The ticket of a transaction that holds a reservation in HEAD: lower than that of any marker.
 RESERVATION = 0
 
 
@@ -38,11 +38,10 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """A dependency: ``waiter``, with its ticket in ``table``, is behind ``holder`` with its own.
+    """One wait at ``table``: ``waiter``, with its ticket, waits for ``holder`` with another.
 
-    It does not count as soon as one of the two tickets is no longer held: sets of ids would keep a
-    finished transaction alive in the closures of two other transactions, and name for ever one that
-    has shifted.
+    An edge names both tickets, so it stops counting as soon as one of them is no longer held. If it
+    named only the transactions, it would still count after one of them had ended or shifted.
     """
 
     waiter: str
@@ -53,13 +52,13 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class TxnRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All changing data of a transaction, in one place.
+    """The data of a transaction that changes while the transaction is open, in one object.
 
     ``began`` is HEAD's sequence when the transaction began: its commit, if any, has a higher one.
     ``heartbeat`` counts replacements; a record that has not changed for ``lease_seconds`` on an
-    observer's own clock is stale. ``claim`` is new each time that the transaction is begun or
-    resumed: two owners in one process have two. ``tickets`` are exact while the transaction waits,
-    that is while it has ``edges``; else they may be older than the placed tickets.
+    observer's own clock is stale. ``claim`` is a new value each time that the transaction is begun
+    or resumed, so it tells two owners in one process apart. ``tickets`` are exact while the
+    transaction waits, that is while it has ``edges``; else they may be older than its markers.
     """
 
     REMEDY: ClassVar[str] = "the places of its owner are released after a lease"
@@ -79,9 +78,9 @@ class TxnRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SavedOperation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One operation, logical and physical side. ``counts`` as ``Counts`` holds them.
+    """One operation with its result: ``change``, and ``counts`` in the order of ``Counts``.
 
-    ``deferred``: the operation is deferred, so its physical side is empty. ``fitted``: it has
+    ``deferred``: the operation was not performed yet, so ``change`` is empty. ``fitted``: it has
     fitted a state that other clients have changed since.
     """
 
@@ -98,9 +97,9 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of a table that the transaction is bound to.
 
     The state is the log up to ``logged`` with the commits in ``overlay`` (sequence, txn, hash,
-    base) laid over. ``state`` is HEAD's entry, or null if it had none, as JSON that the global log
-    reads. ``clone`` is the id of the clone that shows the table, if one does; ``catalog`` is the
-    key of its pointer in a catalog, which HEAD may not have yet.
+    base) laid over. ``state`` is HEAD's entry of the table, or null if there was none, as JSON that
+    ``global_log`` decodes. ``clone`` is the id of the clone that shows the table, if one does;
+    ``catalog`` is the key of the table's pointer in a catalog, which HEAD may not have yet.
     """
 
     logged: int
@@ -108,7 +107,7 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
     hidden: tuple[int, ...]
     probed: int
     probed_for_reading: bool
-    # Not optional: a union with None makes the decoder expect null alone.
+    # ``Raw`` without None in the type: for a union with None the decoder accepts only null.
     state: msgspec.Raw = msgspec.Raw(b"null")
     format: FormatName = "delta"
     clone: str = ""
@@ -119,8 +118,8 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     """All data that another process needs to continue a transaction.
 
     ``isolation``, ``validation``, ``slack``, ``behind``, ``defer``, ``catalog`` and ``names`` are
-    as the transaction has them; ``checkpoint``, ``planned`` and ``gapless`` are as its key has
-    them.
+    those of the transaction's state; ``checkpoint``, ``planned`` and ``gapless`` are those of its
+    idempotency key.
     """
 
     format: int
@@ -162,6 +161,6 @@ def creates_key(txn: str, table: str) -> str:
 
 
 def created_by(key: str) -> tuple[str, str] | None:
-    """Return a note's transaction, and the place of its table; None for other keys."""
+    """Return transaction and location of a key of ``creates_key``; None for other keys."""
     found = _CREATES.fullmatch(key)
     return None if found is None else (found[1], found[2])

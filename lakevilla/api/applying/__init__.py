@@ -1,1 +1,1 @@
-"""Changes between two states of the lake: shown, taken back, and done again."""
+"""Show, revert and apply the changes between two states of the lake."""

@@ -83,12 +83,12 @@ class Diff(Generic[Frame]):
         return pa.Table.from_pylist(rows, _TABLES)
 
     def rows(self, table: str, keys: str | Sequence[str] | None = None) -> Frame:
-        """Return the rows that differ, in the table's later columns and ``_change_type``.
+        """Return the rows that differ, with the later state's columns and ``_change_type``.
 
-        ``_change_type`` is ``insert`` or ``delete``. With ``keys`` a row that is in both states,
-        and not the same, is returned as ``update_preimage`` and ``update_postimage``, and rows are
-        ordered by their keys. On a lake of Spark the result is a DataFrame in no order, whose rows
-        are read and compared by tasks when it is used.
+        ``_change_type`` is ``insert`` or ``delete``. With ``keys``, a row that both states have
+        under one key, with different values, is returned as ``update_preimage`` and
+        ``update_postimage``, and rows are ordered by their keys. On a lake of Spark the result is a
+        DataFrame in no order, whose rows are read and compared by tasks when it is used.
 
         Parameters
         ----------

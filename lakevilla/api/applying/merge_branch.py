@@ -64,7 +64,7 @@ def rebase(
     on_conflict: OnConflict,
     on_equal: OnEqual,
 ) -> Ref:
-    """Let a branch go on from the present lake; see ``Lake.rebase``."""
+    """Rebase a branch onto the present state of the lake; see ``Lake.rebase``."""
     client = client.main("rebase")
     _check_name(branch)
     settle = settled(on_conflict, on_equal)
@@ -74,7 +74,7 @@ def rebase(
 
 
 def _check_name(branch: object) -> None:
-    """Refuse a value that is no branch's name."""
+    """Refuse a value that is not the name of a branch."""
     if isinstance(branch, Ref):
         raise InvalidOperation(f"rebase takes the name of a branch: pass {branch.name!r}")
     if not isinstance(branch, str):
@@ -152,16 +152,17 @@ def merge_branch(
     return _after_merge(client, branch, last[0], delete=delete)
 
 
-#: The executor that has merged, the outcomes by table, and the state of the branch.
+#: The executor that has merged, the outcomes by table, and the branch's merged state.
 _Merged = tuple[Executor[Any], dict[str, str], Base]
 
 
 def _after_merge(client: LakeClient, branch: str, last: _Merged, *, delete: bool) -> MergeResult:
-    """Note the merge of a branch where nothing was written; with ``delete``, end the branch."""
+    """Record the merge in HEAD if nothing was written; with ``delete``, end the branch."""
     executor, outcomes, merged = last
     noted = executor.state.work.merging
     if noted is not None and not executor.state.work.commits:
-        # All changes were settled to be left as the lake has them: that is merged too.
+        # Every change was settled in favour of the lake, so nothing was written; still, HEAD must
+        # record that the branch is merged.
         client.run(note_merged(client.context, noted))
     result = executor.result if executor.state.work.commits else None
     if delete:
@@ -180,7 +181,7 @@ def audited(
     keep: Keep,
     merge_options: Mapping[str, Any],
 ) -> Iterator[str]:
-    """Enter a block with a branch of its own, merged at its end; see ``Lake.audited``.
+    """Enter a block with its own branch, which is merged at the block's end; see ``Lake.audited``.
 
     ``merge``: ``Lake.merge``, which merges a branch.
     """
@@ -196,24 +197,27 @@ def audited(
         merge(called, checks=all_checks, delete=keep != "always", **merge_options)
     except BaseException as error:
         if keep == "never":
-            with suppress(RefNotFound):  # it was merged and has ended, or was ended elsewhere
+            with suppress(RefNotFound):  # the merge or another client has ended the branch
                 refs.delete(client, called)
         elif not isinstance(error, AuditFailed):
-            error.add_note(f"what was written is on branch {called!r}")
+            error.add_note(f"the writes of the block are on branch {called!r}")
         raise
 
 
 def _refuse_some(what: str, tables: object) -> None:
-    """Refuse to merge some tables where the branch ends: what the others have would be lost."""
+    """Refuse to merge only some tables into a lake if the branch ends with the merge.
+
+    The changes of the other tables would be lost.
+    """
     if tables is not None:
         raise InvalidOperation(
-            f"{what} ends the branch, and tables= leaves other tables to be merged: leave tables= "
-            "out, or keep the branch"
+            f"{what} ends the branch, and with tables= the changes of other tables would be lost: "
+            "leave tables= out, or keep the branch"
         )
 
 
 def _check_branch(client: LakeClient, name: str, *, delete: bool) -> None:
-    """Refuse a branch that can't be merged, before anything is begun."""
+    """Refuse a branch that can't be merged, before the transaction begins."""
     if name == MAIN:
         raise InvalidOperation(
             f"{MAIN!r} is the lake itself, which is merged into no branch: merge takes the "
@@ -248,12 +252,12 @@ def _check_isolation(isolation: object, tables: object, on_conflict: str) -> Non
     if isolation == "serializable" and given:
         raise InvalidOperation(
             f"isolation='serializable' can't be combined with {given}: transactions on the branch "
-            "may have read what is left out"
+            f"may have read changes that {given} leaves out of the merge"
         )
 
 
 def _check_merged_name(branch: object) -> None:
-    """Refuse a value that is no branch's name, such as rows or a table."""
+    """Refuse a value that is not the name of a branch, such as rows or a table."""
     if isinstance(branch, Ref):
         raise InvalidOperation(f"lake.merge takes the name of a branch: pass {branch.name!r}")
     if not isinstance(branch, str):
@@ -268,12 +272,12 @@ def _check_merged_name(branch: object) -> None:
 # Arguments of the verbs that apply one state to another.
 
 
-#: A state of the lake as its caller names it.
+#: A state of the lake, in one of the forms in which a caller can name it.
 StateLike = int | datetime | str
 
 
 def state_name(client: LakeClient, argument: str, state: object) -> StateName:
-    """Return a state by a caller's name of it: a global version, an aware time, or a ref.
+    """Return the state that a caller names by a global version, an aware time, or a ref.
 
     Raises ``InvalidOperation``.
     """
@@ -319,7 +323,7 @@ def check_version(state: object) -> int:
 
 
 def settled(on_conflict: object, on_equal: object) -> Settle:
-    """Return the rule where both sides have changed the same. Raises ``InvalidOperation``."""
+    """Return the rule for what both sides have changed. Raises ``InvalidOperation``."""
     check_choice("on_conflict", on_conflict, *get_args(OnConflict))
     check_choice("on_equal", on_equal, *get_args(OnEqual))
     return Settle(cast("OnConflict", on_conflict), cast("OnEqual", on_equal))
@@ -350,14 +354,14 @@ def keys_by_location(resolve: Callable[[str], str], keys: object) -> dict[str, t
 # A transaction that only applies one state to another.
 
 
-#: The program that it runs.
+#: A function that returns the program of that transaction.
 Applies = Callable[[Executor[Any]], Program[dict[str, Outcome]]]
 
 
 def in_one_transaction(
     client: LakeClient, begin: Begin, merged: str, program: Applies
 ) -> MergeResult:
-    """Run the program in a transaction, again from the start if other transactions were first."""
+    """Run the program in a transaction of its own; rerun it after a ``ConflictError``."""
     last: list[Executor[Any]] = []
 
     def once(executor: Executor[Any]) -> dict[str, str]:
@@ -397,13 +401,13 @@ def checked(checks: object) -> tuple[Check, ...]:
 
 
 def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
-    """Run all checks on what a transaction shows. What they read is read by the transaction.
+    """Run all checks in a transaction, on what it sees; rows that they read count as its reads.
 
     A check that writes is refused: it may run several times, its writes would not be checked, and
     no result would report them.
 
-    Raises ``AuditFailed``. An error that says that other transactions were first is raised
-    unchanged.
+    Raises ``AuditFailed``. A ``ConflictError``, ``TransactionAborted`` or ``InvalidOperation`` of a
+    check is raised unchanged.
     """
     failed: list[str] = []
     reasons: list[str] = []
@@ -433,7 +437,7 @@ def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
             if txn.state == "aborted":
                 failed.append(name)
                 reasons += [f"{name} (it aborted the transaction)"] if passed else []
-                break  # the other checks would see nothing
+                break  # an aborted transaction shows nothing to the other checks
         failed += [] if passed else [name]
     if failed:
         raise AuditFailed(
@@ -444,9 +448,9 @@ def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
 
 
 def _call(name: str, txn: Any, check: Callable[..., object]) -> bool:
-    """Return whether a function passes; one that asserts returns None.
+    """Return whether a check passes; a function that only asserts returns None, and passes.
 
-    ``False`` of numpy, pandas or Arrow is another object than ``False``.
+    A false value of numpy, pandas or Arrow is not the object ``False``.
     """
     value = check(txn)
     if value is None:

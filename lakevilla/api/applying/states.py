@@ -43,7 +43,7 @@ __all__ = [
 
 # -------------------- lake
 #
-# Changes in a lake: taken back, done again, and compared.
+# Changes in a lake: reverted, done again, and compared.
 
 
 def rollback(
@@ -76,7 +76,7 @@ def revert(
     on_equal: OnEqual,
     metadata: Mapping[str, str] | None,
 ) -> MergeResult:
-    """Take back the changes of one commit; see ``Lake.revert``."""
+    """Revert the changes of one commit; see ``Lake.revert``."""
     number, settle = check_version(version), settled(on_conflict, on_equal)
     states = ("version", number), ("version", number - 1)
     merged = f"revert of {number}"
@@ -108,7 +108,7 @@ def compare_states(
     *,
     tables: Sequence[str] | None,
 ) -> Diff[Frame]:
-    """Return the differences of state ``b`` of the lake from state ``a``; see ``Lake.diff``."""
+    """Return what differs between the lake's states ``a`` and ``b``; see ``Lake.diff``."""
     client = client.main("diff")
     old, new = state_name(client, "a", a), state_name(client, "b", b)
     patterns = check_patterns("tables", tables)
@@ -150,7 +150,7 @@ def _apply(
     program: Applies,
     metadata: Mapping[str, str] | None,
 ) -> MergeResult:
-    """Run it in a transaction of its own, again if other transactions were first."""
+    """Run the program in a transaction of its own; rerun it after a ``ConflictError``."""
     begin = partial(begin_or_rerun, client, executor, {"metadata": metadata})
     return in_one_transaction(client, begin, merged, program)
 
@@ -194,7 +194,7 @@ def _target(client: LakeClient, to: object) -> OwnVersion | StateName:
 
 
 class AppliesStates(Generic[Frame]):
-    """The operations of a transaction on two states of the lake."""
+    """A transaction's verbs on two states of the lake."""
 
     _executor: Executor[Frame]
 
@@ -208,7 +208,7 @@ class AppliesStates(Generic[Frame]):
         on_conflict: Literal["error", "ours", "theirs"] = "error",
         on_equal: Literal["conflict", "keep"] = "conflict",
     ) -> MergeResult:
-        """Apply to the tables the changes in them from one state of the lake to another.
+        """Apply to the tables what changed in them from one state of the lake to another.
 
         Files that were added between the two states are added, and files that were removed are
         removed. No data is read or written while all files to be removed exist. Where other
@@ -226,16 +226,17 @@ class AppliesStates(Generic[Frame]):
             changed are in conflict.
         on_conflict : {"error", "ours", "theirs"}
             ``"ours"`` leaves a table in conflict unchanged, ``"theirs"`` gives it its state in
-            ``after``. For a table in ``keys`` only the rows in conflict.
+            ``after``. For a table in ``keys``, that holds only for the rows in conflict.
         on_equal : {"conflict", "keep"}
             A row that both sides have changed to the same, by a value computed from the row itself
-            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes it for
-            one.
+            (``qty - 1``), may stand for two changes: ``"conflict"`` raises, ``"keep"`` takes them
+            for one change.
 
         Raises
         ------
         MergeConflict
-            The tables were changed meanwhile. Nothing was applied, and the transaction goes on.
+            Other changes to the tables are in conflict. Nothing was applied, and the transaction
+            goes on.
         VersionNotFound
             A state, or a file that must be added again, is not kept any more.
         RefNotFound

@@ -26,7 +26,7 @@ from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal, columns
 
 # -------------------- names
 #
-# Tables that a path's first steps fit, by the parts of their names.
+# Tables whose names match a path's first steps, part by part.
 
 
 Row = dict[str, Any]
@@ -35,7 +35,9 @@ _HIGHEST = chr(0x10FFFF)
 
 
 def names_asked(steps: Sequence[PathStep]) -> NameRange:
-    """Return the range of names that can fit the steps: up to the first ``*``, and its terms."""
+    """Return the range of names that can match the steps, by the steps up to the first ``*`` and
+    the filters of that one.
+    """
     fixed = []
     for step in steps:
         if step.is_any:
@@ -55,7 +57,7 @@ def names_asked(steps: Sequence[PathStep]) -> NameRange:
 
 
 def matching(rows: Sequence[Row], steps: Sequence[PathStep]) -> list[Row]:
-    """Return the tables that fit the steps and their filters, in the order of their names."""
+    """Return the tables that match the steps and their filters, in the order of their names."""
     fitting: list[tuple[tuple[str, ...], Row]] = []
     for row in rows:
         fitting += [(parts, row) for parts in _cut(row["name"].split("/"), steps)]
@@ -82,7 +84,7 @@ def _name_of(one: tuple[tuple[str, ...], Row]) -> str:
 
 
 def _cut(parts: Sequence[str], steps: Sequence[PathStep]) -> Iterator[tuple[str, ...]]:
-    """Yield the ways to divide a name's parts among the steps: ``**`` takes one or more."""
+    """Yield the ways to divide a name's parts among the steps; ``**`` matches one or more parts."""
     if not steps or not parts:
         if not steps and not parts:
             yield ()
@@ -105,7 +107,7 @@ def _cut(parts: Sequence[str], steps: Sequence[PathStep]) -> Iterator[tuple[str,
 # name.
 
 
-#: The steps that may follow below each step that is no part of a table's name, and below the table.
+#: The steps that may follow each step below the table, and, under ``""``, the table itself.
 BELOW: Mapping[str, tuple[str, ...]] = {
     "": ("snapshots", "files", "columns", "statistics", "commits"),
     "snapshots": ("files", "columns", "statistics"),
@@ -120,7 +122,7 @@ _POSITION = re.compile(r"\s*-?\d{1,18}\s*")
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """One step: its text (``*`` and ``**`` for any), and its filters, in order."""
+    """One step: its text (``*`` and ``**`` match any), and its filters, in order."""
 
     text: str
     is_any: bool = False
@@ -129,7 +131,7 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class CatalogPath:
-    """The steps of a table's name, and those below the table."""
+    """A parsed path: the steps of a table's name, and the steps below the table."""
 
     names: tuple[PathStep, ...]
     below: tuple[PathStep, ...]
@@ -141,7 +143,7 @@ def parsed(path: object) -> CatalogPath:
     Raises
     ------
     InvalidOperation
-        It is not a valid path. If it can't be read, the message has the position.
+        The path is not valid. If it can't be parsed, the message has the position.
     """
     if not isinstance(path, str):
         raise InvalidOperation(f"a path is text, such as '/sales/*/files', not {shown(path)}")
@@ -169,13 +171,13 @@ def parsed(path: object) -> CatalogPath:
 
 
 class _Reader:
-    """The part of a path that is not read yet."""
+    """The part of a path that is not parsed yet."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._at = 0
         if not path.startswith("/"):
-            raise self._wrong("it begins with '/', as in '/sales/orders/files'")
+            raise self._wrong("it must begin with '/', as in '/sales/orders/files'")
 
     @property
     def ended(self) -> bool:
@@ -184,7 +186,7 @@ class _Reader:
     def step(self) -> tuple[PathStep, bool]:
         """Return the next step, and whether it is in quotes."""
         if self._path[self._at] != "/":
-            raise self._wrong("a step ends with '/' or the end of the path")
+            raise self._wrong("after a step, '/' or the end of the path must follow")
         self._at += 1
         text, is_quoted = self._text()
         filters: list[Expr | int] = []
@@ -198,7 +200,7 @@ class _Reader:
         if rest.startswith('"'):
             end = rest.find('"', 1)
             if end < 2:
-                raise self._wrong("a name in quotes is not empty, and its quote is closed")
+                raise self._wrong("a name in quotes must not be empty, and must end with a quote")
             self._at += end + 1
             return rest[1:end], True
         for text in ("**", "*"):
@@ -207,12 +209,12 @@ class _Reader:
                 return text, False
         found = _NAME.match(rest)
         if found is None:
-            raise self._wrong('a step is a name, * or **; other names are in quotes, "a b"')
+            raise self._wrong('a step must be a name, * or **; other names need quotes, "a b"')
         self._at += found.end()
         return found[0], False
 
     def _filter(self) -> Expr | int:
-        """Return the filter in brackets; brackets are in pairs outside of closed quotes."""
+        """Return the filter in brackets; outside of quoted text, brackets come in pairs."""
         begin, depth, quote = self._at + 1, 0, ""
         for at in range(self._at, len(self._path)):
             char = self._path[at]
@@ -243,7 +245,7 @@ class _Reader:
 
 # -------------------- pages
 #
-# Pages of tables, and the tokens by which a list goes on.
+# Pages of a list of tables, and the tokens by which callers request the next page.
 
 
 __all__ = ["ListedTable", "TablePage", "last_name", "token_of"]
@@ -265,7 +267,7 @@ class ListedTable(HtmlFields):
     format : {"delta", "iceberg"}
         The format of the table.
     table_id : str
-        The table's own id in its format. A table that is dropped and made again has another.
+        The table's own id in its format. A table that is dropped and created again gets another id.
     guarded : bool
         True if clients without LakeVilla refuse to write the table: see ``Lake.guard``.
     files : int or None
@@ -310,7 +312,7 @@ class TablePage(HtmlList[T]):
 
 
 class _Token(msgspec.Struct, frozen=True, array_like=True):
-    """The content of ``next`` of a page, under base64: no state is kept for it."""
+    """The content of a page's ``next``, which base64 encodes; nothing is stored for it."""
 
     format: int
     lake_id: str
@@ -329,7 +331,7 @@ def last_name(head: Head | None, token: object) -> str:
     Raises
     ------
     InvalidOperation
-        It is no token, is another lake's, or has another release's format.
+        The value is no token, or a token of another lake, or in another release's format.
     """
     if not isinstance(token, str):
         raise InvalidOperation(
@@ -365,9 +367,9 @@ def last_name(head: Head | None, token: object) -> str:
 def filtered(
     rows: Sequence[Row], step: PathStep, own: pa.Schema, every: Sequence[Row] | None = None
 ) -> list[Row]:
-    """Return the rows that the filters leave, one filter after the other.
+    """Return the rows that pass the step's filters, which are applied one after the other.
 
-    ``every`` are the rows of all tables, which determine the keys that a map may have.
+    ``every`` has the rows of all tables; keys of maps are taken from them.
 
     Raises
     ------
@@ -391,9 +393,9 @@ def filtered(
 def _bindable(
     own: pa.Schema, rows: Sequence[Row], condition: Expr
 ) -> tuple[pa.Schema, Mapping[str, tuple[str, ...]]]:
-    """Return the columns, with each map as a struct of the existing keys.
+    """Return the columns, each map replaced by a struct with a field for each key in the rows.
 
-    Without rows the keys are unknown, and the requested keys are taken to exist.
+    Without rows the keys are unknown; then the struct has the keys that the condition names.
     """
     fields, maps = [], {}
     for field in own:
@@ -423,9 +425,9 @@ _SAME: dict[str, Operator] = {name: name for name in _TURNED.values()}
 
 
 def constants_in(step: PathStep, own: pa.Schema) -> list[Term]:
-    """Return the terms of a step's first filters that leave out rows before they are made.
+    """Return the terms of a step's first filters by which rows are excluded before they are made.
 
-    Terms after a position are not returned: a position counts the rows that were left.
+    Terms after a position are not returned: a position counts the rows that passed before it.
     """
     found: list[Term] = []
     for one in step.filters:
@@ -462,7 +464,7 @@ def _terms(condition: Expr) -> Iterator[Term]:
             if condition.name == "like":
                 ends = [at for at in map(prefix.find, "%_\\") if at >= 0]
                 prefix = prefix[: min(ends)] if ends else prefix
-            if len(args) == 2:  # with an escape of its own a pattern means something else
+            if len(args) == 2:  # a third argument, the escape character, changes the meaning
                 yield Term(".".join(args[0].path).lower(), "prefix", (prefix,))
 
 

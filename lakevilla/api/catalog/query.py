@@ -1,4 +1,4 @@
-"""Execution of a path: a look-up of catalog tables for each step, narrowed by the next one."""
+"""Execute a path: for each step, read a catalog table, narrowed by the step above."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from lakevilla.transaction.verbs.catalog.rows import catalog_rows
 __all__ = ["answered", "query"]
 
 Row = dict[str, Any]
-#: A transaction that is bound to an older version of the same lake.
+#: A function that begins a transaction, bound to an older version of the same lake.
 Begin = Callable[[int], Executor[Frame]]
 
 _SNAPSHOTS = pa.schema(
     [SCHEMAS["commits"].field(name) for name in ("version", "timestamp", "txn_id", "kind")]
 )
-#: The catalog table of a step.
+#: The catalog table that each step reads.
 _KINDS: dict[str, CatalogKind] = {
     "columns": "columns",
     "statistics": "statistics",
@@ -50,7 +50,7 @@ _KEYS = pa.schema([("table", pa.string()), ("version", pa.int64()), ("path", pa.
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Rows of a step; they contain the rows of all steps above by their keys."""
+    """The rows of a step, with the keys that name the rows of the steps above."""
 
     rows: list[Row]
     keys: tuple[str, ...]
@@ -68,7 +68,7 @@ def query(
     path: str,
     at: int | datetime | str | None,
 ) -> pa.Table:
-    """Return the rows to which a path over the catalog leads; see ``Lake.query``."""
+    """Return the rows that a path over the catalog selects; see ``Lake.query``."""
     steps = parsed(path)
     if isinstance(at, str):
         client, at = client_on(client, at), None
@@ -90,14 +90,14 @@ def query(
 
 
 def answered(executor: Executor[Frame], begin: Begin[Frame], path: CatalogPath) -> pa.Table:
-    """Return the rows of a path's last step, the keys of the steps above before them.
+    """Return the rows of a path's last step; the first columns are the keys of the steps above.
 
     Raises
     ------
     InvalidOperation
         A step or a column does not exist.
     TableNotFound
-        The path names one table, and the lake has none of that name.
+        The path names one table, and the lake has no table of that name.
     """
     tables = _tables(executor, path)
     if not path.below:
@@ -116,7 +116,7 @@ def answered(executor: Executor[Frame], begin: Begin[Frame], path: CatalogPath) 
 
 
 def _tables(executor: Executor[Frame], path: CatalogPath) -> list[Row]:
-    """Return the tables whose names the path fits, in the order of their names."""
+    """Return the tables whose names the path matches, in the order of their names."""
     names = names_asked(path.names)
     rows = _read(executor, "tables", names)
     found = matching(rows, path.names)
@@ -126,13 +126,13 @@ def _tables(executor: Executor[Frame], path: CatalogPath) -> list[Row]:
 
 
 def _refuse_unknown(executor: Executor[Frame], path: CatalogPath) -> None:
-    """Raise the error of a path that names one table, where there is no such table."""
+    """Raise the error for a path that names one table, which does not exist."""
     parts = [step.text for step in path.names]
     whole = "/".join(parts)
     above = frozenset("/".join(parts[:number]) for number in range(1, len(parts)))
     for row in _read(executor, "tables", NameRange(exact=above | {whole})):
         if row["name"] == whole:
-            return  # its filters leave it out
+            return  # the table exists, but the path's filters exclude it
         step = parts[len(row["name"].split("/"))]
         raise InvalidOperation(
             f"table {row['name']} has no step {step!r}: there are {', '.join(BELOW[''])}",
@@ -189,7 +189,7 @@ def _of_tables(
 
 
 def _of_files(executor: Executor[Frame], files: _Found, step: PathStep) -> _Found:
-    """Return the known data about the columns of some files."""
+    """Return the catalog's rows on the columns of some files."""
     chosen = {(row["table"], row["path"]) for row in files.rows}
     names = list(dict.fromkeys(row["table"] for row in files.rows))
     rows = [
@@ -209,12 +209,12 @@ def _of_files(executor: Executor[Frame], files: _Found, step: PathStep) -> _Foun
 
 
 def _called(name: str) -> str:
-    """Return the name, below files, of column ``name``: the same as below a table."""
+    """Return the name that ``column`` has in steps below files: the same as below a table."""
     return "name" if name == "column" else name
 
 
 def _each(rows: Iterable[Row], names: Sequence[str], step: PathStep, own: pa.Schema) -> list[Row]:
-    """Return the rows of each table that a step leaves: a position counts within its table."""
+    """Return the rows of each table that pass a step; a position counts rows within one table."""
     by_table: dict[str, list[Row]] = {name: [] for name in names}
     for row in rows:
         if row["table"] in by_table:

@@ -75,14 +75,14 @@ def create_table(
         try:
             return open_table(client, executor, name)
         except TableNotFound:
-            raise error from None  # its name is taken, but there is no such table
+            raise error from None  # the name is taken by something that is not this table
     return open_table(client, executor, name)
 
 
 def drop_table(
     client: LakeClient, executor: type[Executor[Frame]], name: str, *, delete_data: bool
 ) -> None:
-    """Remove a table from the lake, and perhaps its data; see ``Lake.drop_table``."""
+    """Remove a table from the lake, with its data if ``delete_data``; see ``Lake.drop_table``."""
     delete_data = check_flag("delete_data", delete_data)
     location = client.location_of(name)
     if delete_data:
@@ -112,13 +112,16 @@ def register(
             raise InvalidOperation("register takes discover=True, or tables by name, not both")
         return register_all(client)
     if isinstance(name, os.PathLike):
-        # Under the root, the table's own path is its name.
+        # Under the root, the name of a table is its path.
         name = client.place(check_place("name", name))
     return register_named(client, tables_to_register(name, uri))
 
 
 def unregister(client: LakeClient, name: str) -> None:
-    """Remove a table from the lake, so that another lake may take it; see ``Lake.unregister``."""
+    """Remove a table from the lake, so that another lake may register it.
+
+    See ``Lake.unregister``.
+    """
     client = client.main("unregister")
     location = client.location_of(name)
     client.run_safely(registration.unregister(client.context, name, location))
@@ -131,7 +134,7 @@ def open_table(client: LakeClient, executor: type[Executor[Frame]], name: str) -
 
 
 def set_guard(client: LakeClient, executor: type[Executor[Frame]], table: str, on: bool) -> None:
-    """Make other clients refuse to write the table, or let them write it again."""
+    """Guard a table against writers without LakeVilla, or end its guard."""
 
     def change(writing: Executor) -> None:
         writing.set_guard(table, on)

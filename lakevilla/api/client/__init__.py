@@ -1,1 +1,1 @@
-"""One process at one lake: names, heartbeat, forks, catalogs. It knows nothing of users."""
+"""One process at one lake: names, heartbeat, forks, catalogs. No user calls these modules."""

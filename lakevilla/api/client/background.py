@@ -1,4 +1,4 @@
-"""Work of a client in the background: threads, forks, and transactions that callers use."""
+"""A client's work in the background, its state after a fork, and transactions in use."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- background
 #
-# Work of a process concurrently with its transactions: publishing that no caller waits for,
-# checkpoints.
+# Work of a process concurrently with its transactions: checkpoints, and publishing for which no
+# caller waits.
 
 
 _LOG = logging.getLogger("lakevilla")
 
 
 class Background:
-    """One thread that runs programs, one after the other; it is begun with the first program."""
+    """One thread that runs programs in turn; it starts with the first program."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -42,15 +42,16 @@ class Background:
         after: Callable[[], None],
         key: object = None,
     ) -> None:
-        """Run a program, then ``after``; an error is logged, and the next client does the work.
+        """Queue a program, to be run before ``after``. An error is logged; the next client does the
+        work.
 
-        Of programs with one key only the last is run, unless the one before it has begun: so a
-        thread that is behind does not do what newer work makes superfluous.
+        A program replaces a waiting program with the same key, so a thread that is late skips work
+        that newer work makes superfluous.
         """
         with self._lock:
             if self._pool is None or self._process != os.getpid():
                 if self._process != os.getpid():
-                    self._keyed.clear()  # the parent's thread does that
+                    self._keyed.clear()  # the parent's thread runs these programs
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="lakevilla")
                 self._process = os.getpid()
             if key is None:
@@ -74,7 +75,7 @@ class Background:
             _LOG.warning("background work failed; the next client will do it", exc_info=True)
 
     def close(self) -> None:
-        """Wait for all work that was begun, and stop."""
+        """Wait until all queued programs have run, and stop the thread."""
         with self._lock:
             pool, self._pool = self._pool, None
             owner = self._process
@@ -84,14 +85,17 @@ class Background:
 
 # -------------------- forks
 #
-# State that a forked child must begin again: it has its parent's objects, and none of its threads.
+# State that a forked child must reset: it has its parent's objects, but not its parent's threads.
 
 
 _ALL: weakref.WeakSet[Groups] = weakref.WeakSet()
 
 
 def empty_after_fork(groups: Groups) -> None:
-    """Empty the commit groups in a forked child: leaders and waiting threads stay behind."""
+    """Register commit groups to be emptied in forked children.
+
+    Their leader and the threads that wait in them exist only in the parent.
+    """
     _ALL.add(groups)
 
 
@@ -106,7 +110,7 @@ if hasattr(os, "register_at_fork"):
 
 # -------------------- in use
 #
-# Transactions of this process that its threads hold open: they are never taken for dead.
+# Transactions that threads of this process hold open; they are never taken for dead.
 
 
 class Use:
@@ -119,29 +123,29 @@ class Use:
 
     @property
     def is_of_this_process(self) -> bool:
-        """True if it was begun here, and not in the parent of this forked process."""
+        """True if this process began the transaction, and not its parent before a fork."""
         return self.process == os.getpid()
 
     def begin(self) -> None:
-        """Note that the running thread uses it from now on."""
+        """Note that the running thread uses the transaction from now on."""
         self._thread = threading.get_ident()
 
     def end(self) -> None:
-        """Note that the use is over, by the id that the transaction has now."""
+        """Note that the use is over, under the transaction's present id."""
         _IN_USE[self._state.id] = self
 
     def is_open_in(self, thread: int) -> bool:
-        """Return whether it is open, and ``thread`` of this process was the last to use it."""
+        """Return whether the transaction is open, and ``thread`` of this process used it last."""
         if not self.is_of_this_process or self._thread != thread:
             return False
         return self._state.state not in TERMINAL
 
 
-#: The transactions of this process that a caller still holds, by id.
+#: The transactions of this process to which a caller still has a reference, by id.
 _IN_USE: WeakValueDictionary[str, Use] = WeakValueDictionary()
 
 
 def is_callers(txn_id: str) -> bool:
-    """Return whether the running thread was the last to use a transaction that is still open."""
+    """Return whether the running thread used a transaction last that is still open."""
     use = _IN_USE.get(txn_id)
     return use is not None and use.is_open_in(threading.get_ident())

@@ -1,4 +1,4 @@
-"""Bars: progress shown in a terminal or a notebook; nowhere else."""
+"""Progress bars, shown in a terminal or a notebook, and nowhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Bars:
-    """A listener that shows a line for each verb that takes long, as long as it takes.
+    """A listener that shows a line for each long verb while the verb runs.
 
     Rich is loaded for the first such verb. Where stderr is neither a terminal nor a notebook, or a
     terminal that can't move its cursor, nothing is shown.
@@ -27,7 +27,7 @@ class Bars:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin again: a forked child has its parent's lines and lock, and no thread to draw."""
+        """Reset in a forked child, which has its parent's lines and lock, but no thread to draw."""
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._screen: _Screen | None = None
@@ -61,7 +61,7 @@ class Bars:
             return None
         try:
             return _Terminal(console)
-        except LiveError:  # the caller shows something there already
+        except LiveError:  # the caller already shows its own live display there
             return None
 
     def _end(self, number: object) -> None:
@@ -94,8 +94,8 @@ class _Terminal:
             TextColumn("{task.description}", markup=False),
             console=console,
             transient=True,
-            # Text that is printed meanwhile moves above the lines. It would be written to stderr:
-            # that is right only where both are this terminal.
+            # Text that is printed meanwhile goes to stderr, above the lines. That is right only for
+            # a stream that is this terminal.
             redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         )
         self._progress.start()
@@ -115,7 +115,10 @@ class _Terminal:
 
 
 class _Notebook:
-    """Lines below a cell. Rich's own need ipywidgets, which few users have; these need nothing."""
+    """Lines below a cell.
+
+    Rich's own notebook display needs ipywidgets, which few users have; these lines need nothing.
+    """
 
     def __init__(self) -> None:
         self._texts: dict[object, str] = {}
@@ -130,7 +133,7 @@ class _Notebook:
         self._draw()
 
     def close(self) -> None:
-        pass  # what is drawn last is empty
+        pass  # the last drawing is empty
 
     def _draw(self) -> None:
         from IPython.display import display

@@ -22,7 +22,7 @@ from lakevilla.store.location import normalise_location
 
 # -------------------- catalogs
 #
-# Catalogs of a lake: the one that a table's name means, and the location of its table.
+# Catalogs of a lake: the one to which a table's name belongs, and the table's location.
 
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ Catalogs = Mapping[str, "Catalog | Mapping[str, str]"]
 
 
 def check_catalogs(catalogs: object) -> Catalogs:
-    """Return what a caller gives as ``catalogs``, checked. Raises ``InvalidOperation``."""
+    """Return the ``catalogs`` that a caller gives, checked. Raises ``InvalidOperation``."""
     if catalogs is None:
         return {}
     if not isinstance(catalogs, Mapping):
@@ -56,7 +56,7 @@ def check_catalogs(catalogs: object) -> Catalogs:
 
 
 def _texts(given: Catalog | Mapping[str, str]) -> Catalog | Mapping[str, str]:
-    """Return properties as text; a path of this machine is made absolute, for other processes."""
+    """Return properties as text, with local paths made absolute for other processes."""
     if not isinstance(given, Mapping):
         return given
     return {
@@ -68,10 +68,9 @@ def _texts(given: Catalog | Mapping[str, str]) -> Catalog | Mapping[str, str]:
 def mount_catalogs(
     store: LakeStore, catalogs: Catalogs, settings: Settings, admit: Callable[[str], object]
 ) -> None:
-    """Have the store answer for the pointers of these catalogs' tables.
+    """Have the store read and write the pointers of these catalogs' tables in the catalogs.
 
-    ``admit`` is called with each directory in which a catalog says that a table, or its metadata,
-    is.
+    ``admit`` is called with each directory that a catalog names for a table or its metadata.
     """
     if not catalogs:
         return
@@ -79,14 +78,15 @@ def mount_catalogs(
         from lakevilla.formats.iceberg.catalog.store import CatalogStore
     except ImportError as error:
         raise InvalidOperation(
-            f"catalogs need what is not installed here ({error}): `pip install lakevilla[iceberg]`"
+            f"catalogs need a package that is not installed ({error}): "
+            "`pip install lakevilla[iceberg]`"
         ) from error
     seconds = settings.request_timeout_seconds
     store.mount(CatalogStore(catalogs, timeout_seconds=seconds, admit=admit))
 
 
 def pickled(catalogs: Catalogs) -> dict[str, dict[str, Any]]:
-    """Return the catalogs as properties, from which another process makes them again."""
+    """Return the catalogs as properties, from which another process can load them."""
     return {
         name: dict(given) if isinstance(given, Mapping) else _properties(given)
         for name, given in catalogs.items()
@@ -99,9 +99,9 @@ def _properties(catalog: Catalog) -> dict[str, Any]:
 
 
 def pointer_of(catalogs: Catalogs, table: object) -> str | None:
-    """Return the pointer of the table that ``catalog.namespace.table`` names; else None.
+    """Return the pointer of the table that ``catalog.namespace.table`` names; None for other names.
 
-    Statements spell the name with slashes. So a catalog's name hides a directory of that name.
+    Statements spell the name with slashes, so a catalog hides a directory of the same name.
     """
     if not isinstance(table, str):
         return None
@@ -112,15 +112,15 @@ def pointer_of(catalogs: Catalogs, table: object) -> str | None:
 
 
 def locate(context: Context, pointer: str, table: str) -> Program[str]:
-    """Return the location of a table in a catalog; later requests for it go by its pointer.
+    """Return the location of a catalog's table, and note its pointer for later requests.
 
     Raises ``TableNotFound``.
     """
     outcome = yield from get(pointer)
     if not isinstance(outcome, Found):
         raise TableNotFound(
-            f"there is no table {table} in its catalog: LakeVilla makes none there, so make it "
-            "with the catalog",
+            f"there is no table {table} in its catalog: LakeVilla creates no tables in catalogs, "
+            "so create it by the catalog",
             table=table,
         )
     uri = place_of(decode_pointer(outcome.body).location).uri
@@ -131,11 +131,11 @@ def locate(context: Context, pointer: str, table: str) -> Program[str]:
 
 # -------------------- catalog names
 #
-# Messages about a catalog's table name it as its catalog does, and not by its location.
+# Names of catalogs' tables in messages: a message gives the catalog's name, not the location.
 
 
 def catalog_names(context: Context) -> dict[str, str]:
-    """Return the names of the catalogs' tables that are known here, by location."""
+    """Return the names of the catalogs' tables that this process knows, by location."""
     names = {location: name_in_catalog(key) for location, key in context.catalogs.items()}
     if context.held is not None:
         shown = shown_names(context.held.head)
@@ -161,7 +161,7 @@ def name_in_error(error: LakeVillaError, names: Mapping[str, str]) -> None:
 
 
 def named_report(report: Report, names: Mapping[str, str]) -> Report:
-    """Return a report whose findings name the catalogs' tables by their names."""
+    """Return a report whose findings name the catalogs' tables by their names in the catalogs."""
     findings = tuple(
         replace(
             one,

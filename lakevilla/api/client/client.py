@@ -1,7 +1,6 @@
-"""One process at one lake: its requests, its knowledge, and its work in the background.
+"""One process at one lake: its requests, its cached state, and its work in the background.
 
-It is what ``Lake``, ``Transaction``, ``Snapshot`` and ``Table`` have in common, and is hidden from
-their users.
+``Lake``, ``Transaction``, ``Snapshot`` and ``Table`` share one client, and hide it from users.
 """
 
 from __future__ import annotations
@@ -60,34 +59,34 @@ _LOG.addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 
-#: Stores that this process has probed, with the writes that are conditional there: all, creates
-#: alone, or none.
+#: For each store that this process has probed, the writes that are conditional there: all, only
+#: creates, or none.
 _PROBED: dict[str, Literal["all", "creates", "none"]] = {}
 
-#: The time for which the location of a table that was named by its catalog is known.
+#: The time for which the location of a catalog's table is cached.
 _LOCATED_SECONDS = 60.0
 
-#: The interval of the checks of transactions that are undone when they are idle for long.
+#: The interval at which idle transactions are checked for their time-out.
 LOOK_AT_IDLE_SECONDS = 1.0
 
 
 class LakeClient(ClientOfEpoch):
-    """One process at one lake. Safe across threads and fork; pickles as its arguments.
+    """One process at one lake; safe across threads and forks, and pickled as its arguments.
 
     Attributes
     ----------
     root : str
     settings : Settings
     reach : Reach
-        The objects beyond the root that are read.
+        The objects outside of the root that this client may read.
     owner : str
         The name of this process in the records of its transactions.
     runner : Runner
         Carries out programs on the lake's store.
     saver : Heartbeat
-        Saves the transactions that last.
+        Saves the transactions that last long.
     context : Context
-        The lake, as far as the programs of this process know it.
+        The lake's state, as far as this process knows it.
     """
 
     #: The clock that measures the phases of transactions, if it is not the lake's clock.
@@ -112,8 +111,8 @@ class LakeClient(ClientOfEpoch):
         self.settings = settings
         clock = clock or SystemClock()
         ids = ids or Ids(clock)
-        # Use checks until it is known that the store needs none: a client that only reads, and may
-        # have no right to probe, reads what has settled.
+        # Use checks until the store is known to need none: a client that only reads may have no
+        # right to probe, and with checks it reads only settled objects.
         checks = conditional_writes == "check" and _PROBED.get(self._store_key()) != "all"
         self._store = store
         place = store.place if isinstance(store, LakeStore) else root
@@ -137,17 +136,19 @@ class LakeClient(ClientOfEpoch):
         self._located: dict[str, tuple[str, float]] = {}
         self._listen(on_event, progress=progress)
         self._reopen = reopen
-        #: The lake's own client, the tag, or the branch, that it is bound to; None for the lake.
+        #: The lake's own client, if this client is bound to a tag or a branch; None for the lake
+        #: itself.
         self.lake: Self | None = None
         self.at: Frozen | None = None
         self.branch: str | None = None
-        #: The client of its branch's next epoch, if that was rebased since
-        #: (docs/design/0034-rebase.md).
+        #: The client of the branch's next epoch, if the branch was rebased since this client was
+        #: bound (docs/design/0034-rebase.md).
         self.next_epoch: Self | None = None
-        #: The names that were last requested, while a caller still iterates over them.
+        #: The names that were requested last, while a caller still iterates over them.
         self.listing: ReferenceType[TableNames] | None = None
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
-        # Under checks a write counts once it has settled; an inbox would be read before that.
+        # With checks, a write counts only after it has settled; a leader would read a proposal
+        # earlier.
         self.context.proposes = lambda: self.runner.checked is None
         self._begin_threads()
 
@@ -162,13 +163,14 @@ class LakeClient(ClientOfEpoch):
     def _begin_threads(self) -> None:
         """Begin the threads that work for this context concurrently with its callers."""
         clock, settings = self.context.clock, self.settings
-        # Threads hold the runner, which must not hold a lake that its caller has dropped.
+        # Threads refer to the runner. The runner must not keep alive a lake that its caller
+        # dropped.
         self.runner.search = _weakly(self._find_place)
         self.context.replaces = self._replaces
         self._background = Background(self.runner)
         self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
         self.context.renewed = self._heartbeat.add
-        # Threads of their own: a large upload must hold up neither a renewal nor a place.
+        # Separate threads: a large upload must not delay a heartbeat or the taking of places.
         self.saver = self._thread("lakevilla-saver", settings.save_interval_seconds)
         self.placer = self._thread("lakevilla-placer", PLACE_AFTER_SECONDS)
         self.idlers = self._thread("lakevilla-idle", LOOK_AT_IDLE_SECONDS)
@@ -190,7 +192,8 @@ class LakeClient(ClientOfEpoch):
         return again if name is None else (_reopened_on, (name, *again))
 
     def on(self, name: str | None) -> Self:
-        """Return the same client bound to a ref for good, or to the lake itself.
+        """Return a client of the same lake that stays bound to a ref; for None, the lake's own
+        client.
 
         Raises
         ------
@@ -211,14 +214,14 @@ class LakeClient(ClientOfEpoch):
         return new
 
     def _go_to(self, branch: Branch) -> None:
-        """Work on a branch from now on: with a HEAD, logs, records and threads of its own."""
+        """Bind this client to a branch, with its own HEAD, logs, records and threads."""
         self.branch = branch.name
         self.runner = self.runner.at(branch.entry.epoch)
         self.context = self.context.of_branch(branch.held)
         self._begin_threads()
 
     def head(self) -> Head | None:
-        """Return the present HEAD, or that of the ref that the client is bound to."""
+        """Return the newest HEAD, or the HEAD of the ref to which the client is bound."""
         if self.at is not None:
             return self.at.head
         held = self.run(self.context.head()) if self.branch is None else self.current().context.held
@@ -243,7 +246,7 @@ class LakeClient(ClientOfEpoch):
         )
 
     def only_reads(self) -> InvalidOperation:
-        """Return the error for a transaction that would write where a tag is read."""
+        """Return the error for a transaction that would write, bound to a tag or clone."""
         assert self.at is not None
         return InvalidOperation(
             f"{self.at.base.kind} {self.at.name!r} only reads: begin the transaction on the lake "
@@ -260,11 +263,11 @@ class LakeClient(ClientOfEpoch):
         return self.runner.run(program)
 
     def close(self) -> None:
-        """Wait for running work in the background, and renew nothing any more.
+        """Wait for running background work, and stop renewing records.
 
-        The tables that SQL keeps in memory are released too. A client that is bound to a tag shares
-        all of that with the lake's own client, and leaves it alone. A branch's client shares only
-        what SQL keeps.
+        This also releases the tables that SQL keeps in memory. A client that is bound to a tag
+        shares all of these with the lake's own client, so it closes nothing. A branch's client
+        shares only the tables in memory, so it leaves those.
         """
         if self.at is not None:
             return
@@ -279,7 +282,7 @@ class LakeClient(ClientOfEpoch):
             self._embedded.close()
             self.runner.cached.leave()
 
-    # -- differences of other sorts of lake ---------------------------------------
+    # -- what other kinds of lakes override ----------------------------------------
 
     def _engine(self, embedded: DuckDBEngine) -> Engine:
         """Return the engine of the lake's transactions."""
@@ -287,7 +290,9 @@ class LakeClient(ClientOfEpoch):
 
     @contextmanager
     def beside(self, frame: object) -> Iterator[None]:
-        """Enter a block whose frames come from where ``frame`` does; they may be used together."""
+        """Enter a block in which new frames come from the source of ``frame``, to be combined with
+        it.
+        """
         yield
 
     # -- the store -----------------------------------------------------------------
@@ -295,9 +300,9 @@ class LakeClient(ClientOfEpoch):
     def ensure_safe_store(self) -> None:
         """Probe conditional writes, once per store and process, before the first of them.
 
-        A store that does not replace under a condition is used without such writes: HEAD is a log
-        there. With ``conditional_writes="check"`` a store that honours conditions is used as any
-        other store: that is cheaper, and safe, and fits clients that require them. Only a store
+        If a store can create but not replace under a condition, HEAD is a log of objects there.
+        With ``conditional_writes="check"``, a store that passes the probe is used without checks:
+        that is cheaper and safe, and fits clients that require conditional writes. Only a store
         that fails the probe is used with checks.
         """
         if self.runner.checked is None:
@@ -307,8 +312,8 @@ class LakeClient(ClientOfEpoch):
         if key not in _PROBED:
             _PROBED[key] = self._honoured()
         self.runner.replaces = _PROBED[key] == "all"
-        # A lake whose HEAD is replaced under checks stays so: it was made before this store was
-        # known to create, or was made by clients without conditions.
+        # A lake whose HEAD is replaced under checks stays so: it was created before this store was
+        # known to support conditional creates, or by clients that don't use them.
         held = self.run(self.context.head()) if _PROBED[key] == "creates" else None
         if _PROBED[key] == "all" or (
             _PROBED[key] == "creates" and (held is None or held.head.as_log)
@@ -316,7 +321,7 @@ class LakeClient(ClientOfEpoch):
             self.runner.checked = None
 
     def _replaces(self) -> Program[bool]:
-        """Return whether the store, checks included, replaces under a condition; probed once."""
+        """Return whether the store replaces under a condition, probed once; with checks, True."""
         if self.runner.checked is not None:
             return True
         key = self._store_key()
@@ -332,7 +337,7 @@ class LakeClient(ClientOfEpoch):
         try:
             return "all" if plain.run(probe(self.context.ids)) else "creates"
         except (UnsafeStore, StoreError) as error:
-            # If a plain write fails too, conditions are not the cause: its error is raised.
+            # If an unconditional write fails too, the store itself has failed: raise that error.
             plain.run(probe_plain(self.context.ids))
             message = (
                 f"{self.root} is written with checks instead of conditional writes, which is best "
@@ -343,7 +348,7 @@ class LakeClient(ClientOfEpoch):
             return "none"
 
     def _cached_as(self) -> Hashable:
-        """Return a key for this lake's objects among those of all open lakes of this process."""
+        """Return the key under which the process's cache of objects keeps this lake's objects."""
         store = self.runner.store
         if not isinstance(store, LakeStore) or self.root == "memory://":
             return object()
@@ -355,12 +360,12 @@ class LakeClient(ClientOfEpoch):
     # -- names ---------------------------------------------------------------------
 
     def location_of(self, name: str) -> str:
-        """Return the location of a table, by the names of HEAD as it is known here.
+        """Return the location of a table, looked up by its name in the newest HEAD.
 
         Raises
         ------
         InvalidOperation, TableNotFound
-            The name is no name, or its catalog has no such table.
+            The name is not valid, or its catalog has no such table.
         """
         head = self.head()
         return self.resolve(self.names(head, name), name, head)
@@ -376,13 +381,13 @@ class LakeClient(ClientOfEpoch):
         """Return the location of a table: a registered name, a path, a URI, or its name in a
         catalog.
 
-        Objects at that location are read from now on. ``also_renamed``: a path leads to its table
-        even if the table has another name now.
+        From now on the client may read objects at that location. ``also_renamed``: accept a path
+        although its table has another name by now.
 
         Raises
         ------
         InvalidOperation, TableNotFound
-            The name is no name, could mean two tables, or its catalog has no such table.
+            The name is not valid, could mean two tables, or its catalog has no such table.
         """
         return self.reach.admit(self._resolved(names, table, head, also_renamed=also_renamed))
 
@@ -411,7 +416,7 @@ class LakeClient(ClientOfEpoch):
         return location
 
     def place(self, given: str) -> str:
-        """Return the location that a caller gives as a path or a URI; no name is looked up.
+        """Return the location for a path or a URI, which is not looked up among the names.
 
         Raises
         ------
@@ -420,12 +425,12 @@ class LakeClient(ClientOfEpoch):
         return self.reach.admit(named(self._store, resolve(self.root, {}, given)))
 
     def place_of_name(self, old: str, new: str) -> str:
-        """Return the location that a new name of a table would mean as a path.
+        """Return the location that a table's new name would have if it were a path.
 
         Raises
         ------
         InvalidOperation
-            It is no name, or one of the two is a catalog's name.
+            The new name is a path or a URI, or one of the two names is a name in a catalog.
         """
         if is_external(new):
             raise InvalidOperation(
@@ -443,7 +448,7 @@ class LakeClient(ClientOfEpoch):
         return resolve(self.root, {}, new)
 
     def names(self, head: Head | None, table: object) -> NameMap:
-        """Return registered names, with all that a look-up of a caller's name of a table needs."""
+        """Return HEAD's names, with the parts loaded that the look-up of ``table`` needs."""
         if head is None or not isinstance(table, str):
             return NameMap()
         if head.names.refs:
@@ -455,18 +460,18 @@ class LakeClient(ClientOfEpoch):
         return head.names
 
     def uri_of(self, location: str) -> str:
-        """Return a location in the form that any other client may be given."""
+        """Return a location as a path or a URI that other clients understand."""
         if "://" in location or location.startswith("/"):
             return location
         root = self.root if self.root == "memory://" else self.root.rstrip("/")
         return f"{root}/{location}"
 
     def named(self, result: CommitResult) -> CommitResult:
-        """Return a result with the tables by the names that are shown."""
+        """Return a commit's result with the names of its tables in place of their locations."""
         held = self.context.held
         if held is None or result.versions is None:
             return result
-        # Every name that the transaction has used was looked up, so it is cached.
+        # The transaction has looked up every name that it has used, so all are cached.
         head = held.head
         versions = {shown_name(head, key): one for key, one in result.versions.items()}
         return CommitResult(
@@ -491,7 +496,7 @@ class LakeClient(ClientOfEpoch):
         for listener in self._listeners:
             try:
                 listener(event)
-            except Exception:  # a caller's listener must not undo a commit
+            except Exception:  # an error of the caller's listener must not fail a commit
                 _LOG.exception("on_event raised", extra={"txn_id": event.txn_id})
 
     def phases_of(self, state: TransactionState) -> Phases | None:
@@ -505,7 +510,7 @@ class LakeClient(ClientOfEpoch):
         return Phases(state.id, self.phase_clock or self.context.clock, tell)
 
     def tell_end(self, state: TransactionState, error: LakeVillaError | None = None) -> None:
-        """Report, once, that a transaction is over, and how it has ended."""
+        """Report once that a transaction has ended, and with which outcome."""
         self.saver.drop(id(state))
         self.idlers.drop(id(state))
         phases = state.phases
@@ -517,7 +522,7 @@ class LakeClient(ClientOfEpoch):
 
     @contextmanager
     def ending(self, state: TransactionState) -> Iterator[None]:
-        """Enter a block that contains all the work of a transaction."""
+        """Enter a block in which a transaction does all its work; report the end at its exit."""
         try:
             yield
         except LakeVillaError as error:
@@ -529,7 +534,7 @@ class LakeClient(ClientOfEpoch):
     def measured(
         self, verb: str, table: object = None, txn_id: str | None = None
     ) -> AbstractContextManager[None]:
-        """Enter a block that reports its progress if it takes long, and if there is a listener."""
+        """Enter a block whose progress is reported if it takes long and somebody listens."""
         if self._progress is None or not verb:
             return nullcontext()
         return self._progress.of(verb, table, txn_id)
@@ -537,7 +542,7 @@ class LakeClient(ClientOfEpoch):
     # -- the background ------------------------------------------------------------
 
     def after_commit(self, state: TransactionState, *, publish: bool) -> None:
-        """Begin the background work of a commit: publishing if not waited for, checkpoints.
+        """Queue a commit's background work: checkpoints, and publishing unless ``publish`` is True.
 
         A branch publishes nothing: its commits are in no table's log.
         """
@@ -550,10 +555,10 @@ class LakeClient(ClientOfEpoch):
         self.checkpoint_soon()
 
     def checkpoint_soon(self) -> None:
-        """Write the checkpoints that are due, in the background: of a table only the newest."""
+        """Queue the checkpoints that are due, of each table only the newest."""
         due = self.context.checkpoints_due
         newest: dict[str, int] = {}
-        with suppress(IndexError):  # another thread may take the last one
+        with suppress(IndexError):  # another thread may have taken the last entry
             while due:
                 location, version = due.popleft()
                 newest[location] = max(version, newest.get(location, version))
@@ -568,12 +573,12 @@ class LakeClient(ClientOfEpoch):
 def _reopened_on(
     name: str, reopen: Callable[..., LakeClient], given: tuple[Any, ...]
 ) -> LakeClient:
-    """Return, for pickles, a client that is bound to a ref."""
+    """Unpickle a client that is bound to a ref."""
     return reopen(*given).on(name)
 
 
 def _weakly(find: Callable[[str], Program[None]]) -> Callable[[str], Program[None]]:
-    """Return a method that does not keep its client alive; without the client it finds nothing."""
+    """Return ``find`` with a weak reference to its client; without it, a search finds nothing."""
     method = WeakMethod(find)
 
     def search(key: str) -> Program[None]:

@@ -1,4 +1,4 @@
-"""Find tables by their directories, and check names that SQL gives."""
+"""Discover tables by their directories, describe the known state, and check names in SQL."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from lakevilla.store.location import is_external, normalise_location
 
 # -------------------- discovering
 #
-# Tables that are not in the lake yet: their descriptions, and the registration of all of them.
+# Tables under the root that are not in the lake yet: their descriptions and registration.
 
 
-#: The tables, with their lakes, of which this process has warned.
+#: The tables, with their lakes, for which this process has shown a warning.
 _WARNED_OF: set[tuple[str, str]] = set()
-#: The number of keys that a message names.
+#: The number of keys that a message lists.
 _SHOWN = 5
 _LIBRARY = f"{Path(__file__).parents[1]}/"
 
 
 def discover_tables(client: LakeClient) -> list[DiscoveredTable]:
-    """Return the tables under the root that are not in the lake."""
+    """Return the tables under the root that the lake does not have."""
     with client.measured("discover"):
         found = client.run(discovery.discover(client.context))
     return HtmlList(_discovered(client, one) for one in found)
@@ -46,13 +46,13 @@ def register_named(client: LakeClient, given: Mapping[str, str]) -> list[str]:
     """Register tables, by their names and locations."""
     client.ensure_safe_store()
     found = {key: client.resolve({}, uri, None) for key, uri in given.items()}
-    # A name that only stands for a path is replaced by that path.
+    # A table given under the dotted form of its own path is registered under the path.
     locations = {
         location if given[key] == key and location == path_of(key) else key: location
         for key, location in found.items()
     }
-    # The paths that the name would mean if it were not registered: a name that no path can have is
-    # refused here, and a name that is a path already is no name for another table.
+    # The paths that each name could mean if it were not registered. This refuses a name that can't
+    # be a path; ``register`` refuses a name that is the path of another table.
     own = {
         key: [resolve(client.root, {}, path) for path in (key, path_of(key)) if path is not None]
         for key in locations
@@ -62,7 +62,7 @@ def register_named(client: LakeClient, given: Mapping[str, str]) -> list[str]:
 
 
 def register_all(client: LakeClient) -> list[str]:
-    """Register the tables that ``discover_tables`` finds; report those that are refused."""
+    """Register the tables that ``discover_tables`` finds, and report those that can't be."""
     with client.measured("register"):
         found = client.run(discovery.discover(client.context))
         if any(one.state == "new" for one in found):
@@ -75,7 +75,7 @@ def register_all(client: LakeClient) -> list[str]:
 
 
 def _discovered(client: LakeClient, found: FoundTable) -> DiscoveredTable:
-    """Return the description, for a caller, of a table that is stored under the root."""
+    """Return a caller's description of a table that is stored under the root."""
     return DiscoveredTable(
         name=found.location,
         uri=client.uri_of(found.location),
@@ -89,7 +89,7 @@ def _discovered(client: LakeClient, found: FoundTable) -> DiscoveredTable:
 def leave_out(
     client: LakeClient, name: str, message: str, reason: str, *, quiet: bool = False
 ) -> None:
-    """Report that a table is left out of a request, and why."""
+    """Report that a request leaves out a table, and why."""
     message = f"table {name} is left out: {message}"
     if not quiet:
         _warn_once(client.root, name, message)
@@ -97,24 +97,24 @@ def leave_out(
 
 
 def tell_left(client: LakeClient, table: str, keys: Sequence[str]) -> None:
-    """Report the keys that were left in the directory of a table whose data was deleted."""
+    """Report the objects that remain in a directory after its table's data was deleted."""
     if not keys:
         return
     shown = ", ".join(keys[:_SHOWN]) + (f" and {len(keys) - _SHOWN} more" * (len(keys) > _SHOWN))
-    message = f"table {table}: {shown} was left, which is none of what tables are made of"
+    message = f"table {table}: {shown} was left in its directory, as it belongs to no table"
     warnings.warn(message, LakeVillaWarning, stacklevel=_callers_level())
     client.notify(Event("left_out", None, message, {"table": table, "keys": list(keys)}))
 
 
 def _warn_once(root: str, table: str, message: str) -> None:
-    """Show a warning to a person, who may have set up no log: once per table and process."""
+    """Show a warning, once per table and process, for users who have set up no log."""
     if (root, table) not in _WARNED_OF:
         _WARNED_OF.add((root, table))
         warnings.warn(message, LakeVillaWarning, stacklevel=_callers_level())
 
 
 def _callers_level() -> int:
-    """Return the ``stacklevel``, seen from the caller of this, of the library's own caller."""
+    """Return the ``stacklevel`` with which a warning points to the caller of the library."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARY):
         level, frame = level + 1, frame.f_back
@@ -123,13 +123,13 @@ def _callers_level() -> int:
 
 # -------------------- glance
 #
-# A client's knowledge of its lake, for shells and notebooks: what is cached, or one GET more.
+# A summary of the lake for shells and notebooks, from cached state and at most one GET.
 #
-# A glance binds nothing, and no decision is based on it.
+# It binds no transaction, and no decision depends on it.
 
 
 def summary(head: Head | None) -> str:
-    """Return a state of a lake in few words; empty if none is known."""
+    """Return the number of a state and of its tables, as text; empty for None."""
     if head is None:
         return ""
     count = sum(not table.dropped for table in head.tables.cached().values())
@@ -138,19 +138,19 @@ def summary(head: Head | None) -> str:
 
 
 def place_of(client: LakeClient) -> str:
-    """Return, in few words, the ref that a client is bound to, and what is known of its state."""
+    """Return, as text, the ref to which a client is bound, and the summary of the known state."""
     return f"{ref_of(client)}{summary(known_head(client))}"
 
 
 def ref_of(client: LakeClient) -> str:
-    """Return the ref that a client is bound to, as its repr says; empty for the lake itself."""
+    """Return, as text for a repr, the ref to which a client is bound; empty for the lake itself."""
     if client.branch is not None:
         return f" on branch {client.branch!r}"
     return "" if client.at is None else f" at {client.at.base.kind} {client.at.name!r}"
 
 
 def known_head(client: LakeClient) -> Head | None:
-    """Return HEAD in the state in which it was last read."""
+    """Return HEAD as this client has last read it; None if it has not read HEAD."""
     client = client.newest()
     if client.at is not None:
         return client.at.head
@@ -158,7 +158,7 @@ def known_head(client: LakeClient) -> Head | None:
 
 
 def tables_html(caption: str, client: LakeClient, head: Head | None) -> str:
-    """Return the tables of a state of the lake, as far as HEAD itself lists them."""
+    """Return a state's tables as HTML, as far as their leaves are cached."""
     if head is None:
         return table_html(caption, (), ())
     rows = [
@@ -175,9 +175,9 @@ def tables_html(caption: str, client: LakeClient, head: Head | None) -> str:
 
 
 def _version(client: LakeClient, location: str, table: TableState) -> str:
-    """Return the log version of a table's state.
+    """Return a table's log version as text, with "≥" where it is only a lower bound.
 
-    Other clients may have committed before the pending commits.
+    Foreign commits may be in the log before the place of the pending commits.
     """
     version = table.published + len(table.pending)
     tail = client.context.tails.get(location)
@@ -186,7 +186,7 @@ def _version(client: LakeClient, location: str, table: TableState) -> str:
 
 
 def table_names(client: LakeClient) -> TableNames:
-    """Return the present names of the lake's tables, in the order in which they are listed."""
+    """Return the present names of the lake's tables, in the order of a listing."""
     head = client.head()
     if head is not None:
         client.run(load_all(head))
@@ -198,8 +198,8 @@ def table_names(client: LakeClient) -> TableNames:
 def table_count(client: LakeClient) -> int:
     """Return the number of tables that the lake has now.
 
-    ``list(lake)`` requests an iterator first and then, as a hint, the length: an iterator that was
-    not used yet knows the length, and saves a request.
+    ``list(lake)`` creates an iterator and then requests the length as a hint. An iterator from
+    which nothing was taken yet gives its length, which saves a request.
     """
     begun = None if client.listing is None else client.listing()
     unused = None if begun is None else begun.unused
@@ -207,7 +207,7 @@ def table_count(client: LakeClient) -> int:
 
 
 def has_table(client: LakeClient, name: object) -> bool:
-    """Return whether the lake has a table of that name, in any of its spellings."""
+    """Return whether the lake has a table of that name, in any spelling of the name."""
     if not isinstance(name, str):
         return False
     try:
@@ -225,12 +225,12 @@ def has_table(client: LakeClient, name: object) -> bool:
 
 
 def lake_html(client: LakeClient) -> str:
-    """Return the present lake: one GET at most, and what is known already where that fails."""
+    """Return the lake's present state as HTML, by one GET; if that fails, the known state."""
     note, client = "", client.newest()
     if client.at is not None:
         return tables_html(f"lake {client.root}{place_of(client)}", client, client.at.head)
     try:
-        # A person waits for this display: an unreachable store is reported at once.
+        # A user waits for this display, so an unreachable store is reported without retries.
         held = client.runner.without_retries().run(glance(client.context.held))
         head = None if held is None else held.head
         note = summary(head) or ", nothing was committed yet"
@@ -251,14 +251,14 @@ def known_size(client: LakeClient, uri: str, version: int | None) -> TableSize |
 
 # -------------------- sql names
 #
-# Names of tables in statements: SQL reaches the lake's tables alone.
+# Names of tables in statements: SQL reads and writes only tables of the lake.
 
 
 def refuse_places(client: LakeClient, table: str, known: Container[str] = ()) -> None:
-    """Refuse a statement's name of a table if it is a place beyond the root.
+    """Refuse a table's name in a statement if it is a place outside of the root.
 
-    A table elsewhere that is in the lake may be spelled as ``tables`` lists it. ``known``:
-    locations that the caller has opened in Python.
+    A table of the lake that is stored outside of the root may be named as ``tables`` lists it.
+    ``known``: locations that the transaction's caller has already opened in Python.
 
     Raises
     ------
@@ -270,7 +270,7 @@ def refuse_places(client: LakeClient, table: str, known: Container[str] = ()) ->
         try:
             location = normalise_location(client.root, spelled)
         except InvalidOperation:
-            continue  # no place at all: its look-up raises the error
+            continue  # not a place: the look-up of the name raises the error
         if (
             is_external(location)
             and location not in known
@@ -286,7 +286,7 @@ def refuse_places(client: LakeClient, table: str, known: Container[str] = ()) ->
 
 
 def _is_the_lakes(client: LakeClient, table: str, location: str) -> bool:
-    """Return whether the lake has a table of that name, or at that place."""
+    """Return whether the lake has a table with that name or at that location."""
     head = client.head()
     if client.names(head, table).get(table, NOWHERE) != NOWHERE:
         return True

@@ -1,4 +1,4 @@
-"""The epochs of a branch: the client of the next epoch, once the branch was rebased."""
+"""The epochs of a branch: the client of the next epoch, once the branch is rebased."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakevilla.store.effects import Program
 
 
 class ClientOfEpoch:
-    """A client that is bound to one epoch of a branch, and knows the client of the next one."""
+    """A client that is bound to one epoch of a branch, and knows the next epoch's client."""
 
     context: Context
     branch: str | None
@@ -27,22 +27,23 @@ class ClientOfEpoch:
         raise NotImplementedError
 
     def newest(self) -> Self:
-        """Return this client, or that of the epoch in which its branch is known to go on.
+        """Return the client of the newest epoch that is known, which may be this client.
 
-        That is another client, since transactions that were begun before end where they began.
+        Each epoch has its own client, because a transaction ends in the epoch in which it began.
         """
         newest = self
         while newest.next_epoch is not None:
             newest = newest.next_epoch
         if newest is not self:
-            self.next_epoch = newest  # the clients in between are not used any more
+            self.next_epoch = newest  # the clients of the epochs in between are not used any more
         return newest
 
     def follow(self, *, is_lost: bool = False) -> bool:
-        """Return whether its branch goes on in another epoch: then ``newest`` returns its client.
+        """Return whether the branch has a newer epoch; if it has, ``newest`` returns that one's
+        client.
 
-        ``is_lost``: its HEAD does not exist any more, so only the lake has the answer. Raises
-        ``RefNotFound`` if it was rebased, and deleted since.
+        ``is_lost``: this epoch's HEAD does not exist any more, so the branch is looked up in the
+        lake's HEAD. Raises ``RefNotFound`` if the branch was rebased, and deleted since.
         """
         held, lake = self.context.held, self.lake
         epoch = None if held is None else held.head.epoch
@@ -61,7 +62,7 @@ class ClientOfEpoch:
         if now is not None and now.ref_id == epoch.ref_id and now.id != epoch.id:
             self.next_epoch = found
         elif moved:
-            raise ended(self.branch)  # one that was made again under the name is another branch
+            raise ended(self.branch)  # a branch created again under the name is another one
         return self.next_epoch is not None
 
     def committed_before(self, txn_id: str) -> Outcome | None:
@@ -81,7 +82,7 @@ class ClientOfEpoch:
             self.lake.run(refuse_begun_before(self.lake.context, self.branch, txn_id))
 
     def current(self) -> Self:
-        """Return ``newest``, after a check whether the branch goes on in another epoch by now."""
+        """Return ``newest``, after a check whether the branch was rebased meanwhile."""
         client = self.newest()
         if client.branch is None:
             return client

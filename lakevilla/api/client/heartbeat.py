@@ -1,4 +1,4 @@
-"""Renew the records of transactions that last, and the lease of upkeep."""
+"""Renew the records of transactions that last long, and check the lease against the store."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from lakevilla.sublogs.lease import Renewable
 #
 # The heartbeat: one thread per lake renews the records of transactions that last long.
 #
-# It runs concurrently with the transactions and touches neither them nor an event loop. A heartbeat
-# that is late, or never runs, is harmless: other clients may then give up the places of a
-# transaction, which costs it a wait or a redo (design, section 5).
+# The thread runs concurrently with the transactions and touches neither them nor an event loop. A
+# heartbeat that is late, or never runs, does no harm to data: other clients may then give up the
+# places of a transaction, which costs this transaction a wait or a redo (design, section 5).
 
 
 #: The longest wait for a running renewal, at exit and when a lake is closed.
@@ -34,7 +34,7 @@ _END_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry:
-    """A record to renew; after a failure, not before the time ``not_before``."""
+    """A record to renew; after a failed renewal, not before the time ``not_before``."""
 
     record: Renewable
     not_before: float
@@ -43,8 +43,8 @@ class _Entry:
 class Heartbeat:
     """The renewal of the record of each added transaction, every third of the lease.
 
-    A transaction that ends before that costs no request, only (once in a while) the
-    start of the thread. The thread ends when nothing is left to renew.
+    A transaction that ends within a third of a lease costs no request, only (rarely) the start of
+    the thread. The thread ends when nothing is left to renew.
 
     Renewals are made one after the other: each is one small request, and a third of a lease has
     room for many. They do not go through the pool of requests, where they would wait behind the
@@ -81,14 +81,16 @@ class Heartbeat:
         _ALL.add(self)
 
     def forget(self) -> None:
-        """Begin again: a forked child has its parent's entries, but neither thread nor right."""
+        """Reset in a forked child, which has its parent's entries, but neither the thread nor the
+        right to renew.
+        """
         self._entries: dict[int, _Entry] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def add(self, record: Renewable) -> None:
-        """Renew a record from now on, until its transaction ends or is dropped."""
+        """Renew a record from now on, until its transaction ends or ``drop`` is called."""
         with self._lock:
             # Add a new entry each time. If the thread is about to remove the transaction, the new
             # entry shows it that the transaction has a record again.
@@ -105,19 +107,19 @@ class Heartbeat:
             try:
                 self._thread.start()
             except RuntimeError as error:
-                # There are no more threads, or the interpreter is shutting down. Without a
-                # heartbeat the transaction is merely one that may lose its places.
+                # The system has no more threads, or the interpreter is shutting down. Without a
+                # heartbeat, the transaction can lose its places to other clients, and nothing else.
                 txn_id = record.txn_id
                 self._log(f"transaction {txn_id} is not renewed: {error}", txn_id)
 
     def drop(self, key: int) -> None:
-        """Stop renewing a record: its transaction has ended."""
+        """Stop renewing a record, whose transaction has ended."""
         if key in self._entries:
             with self._lock:
                 self._entries.pop(key, None)
 
     def close(self) -> None:
-        """Stop; a renewal that is under way may end."""
+        """Stop the thread; a running renewal may finish."""
         with self._lock:
             self._entries.clear()
             thread, self._thread = self._thread, None
@@ -134,7 +136,7 @@ class Heartbeat:
                     self._visit(key, entry)
             with self._lock:
                 if stop is not self._stop:
-                    return  # stopped, and another thread has begun
+                    return  # this thread was stopped, and another one has started
                 if not self._entries:
                     self._thread = None
                     return
@@ -142,9 +144,9 @@ class Heartbeat:
             stop.wait(pause)
 
     def _until_next(self) -> float:
-        """Seconds until the next renewal is due.
+        """Return the seconds until the next renewal is due.
 
-        Never more than a third of a lease: nothing that is added meanwhile is due earlier.
+        The pause is at most a third of a lease: no record that is added meanwhile is due earlier.
         """
         now = self._clock.elapsed()
         due = (self._due(entry) for entry in self._entries.values())
@@ -153,13 +155,14 @@ class Heartbeat:
     def _due(self, entry: _Entry) -> float:
         held_at = entry.record.held_at
         if held_at is None:
-            return entry.not_before  # ended, or dropped: it must be removed
+            # the transaction has ended or was dropped: visit the entry now, to remove it
+            return entry.not_before
         return max(held_at + self._third_seconds, entry.not_before)
 
     def _visit(self, key: int, entry: _Entry) -> None:
-        """Renew one transaction if it is due, and remove it if it has ended.
+        """Renew one transaction's record if it is due; remove it if the transaction has ended.
 
-        Its own thread may use it at the same time: see ``record``.
+        The transaction's own thread may use the record at the same time: see ``record``.
         """
         if self._due(entry) > self._clock.elapsed():
             return
@@ -167,8 +170,8 @@ class Heartbeat:
         try:
             epochs = self._runner.run(record.renew())
         except Exception as error:
-            # The store may be back soon. If a record can't be read, its own transaction finds out.
-            # The thread serves other transactions as well.
+            # The store may be back soon. If a record can't be read, the transaction itself finds
+            # that out. This thread goes on, because it serves other transactions as well.
             why = error.message if isinstance(error, LakeVillaError) else repr(error)
             self._log(f"could not renew transaction {record.txn_id} now: {why}", record.txn_id)
             soon = self._clock.elapsed() + self._third_seconds / 4
@@ -191,8 +194,8 @@ _ALL: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    # A thread that is inside the backend's native code when the interpreter ends would crash the
-    # process.
+    # At the interpreter's end, a thread inside the backend's native code would crash the process.
+    #
     # https://github.com/python/cpython/issues/87135
     for heartbeat in list(_ALL):
         heartbeat.close()
@@ -213,25 +216,26 @@ if hasattr(os, "register_at_fork"):
 # Check that a store is fast enough for the lease that a user has set.
 
 
-#: A third of this is 17 ms. Below, a busy interpreter (a thread waits for its turn in
-#: steps of 5 ms) and a machine's scheduler would make live transactions look dead.
+#: A third of this is 17 ms. With a shorter lease, a busy interpreter (threads take turns of 5 ms)
+#: and the machine's scheduler would make live transactions look dead.
 _LEAST_SECONDS = 0.05
 _LOOKS = 5
-#: The number of requests for which a third of the lease has room: the heartbeat renews one record
-#: after the other, may conflict with the transaction's own write, and may have to request twice.
+#: The number of requests that must fit into a third of the lease: the heartbeat renews one record
+#: after the other, may conflict with the transaction's own write, and may have to send a request
+#: twice.
 _REQUESTS_IN_A_THIRD = 10
 
 
 def check_lease(settings: Settings, clock: Clock) -> Program[None]:
-    """Refuse a lease in which a live client could not renew its record in time.
+    """Refuse a lease that is too short for a live client to renew its record in time.
 
-    Too short a lease does no harm to rows, but every transaction would take every other for dead.
-    The default is long enough for any store, so it makes no request.
+    Too short a lease does no harm to rows, but transactions would take each other for dead. For the
+    default lease no request is made: it is long enough for any store.
 
     Raises
     ------
     InvalidOperation
-        The lease is below what the store's latency allows.
+        The lease is too short for the store's latency.
     """
     lease = settings.lease_seconds
     if lease >= Settings().lease_seconds:
@@ -246,7 +250,7 @@ def check_lease(settings: Settings, clock: Clock) -> Program[None]:
         began = clock.elapsed()
         yield from get(HEAD_KEY)
         taken.append(clock.elapsed() - began)
-    # The median: the first request opens a connection, and one in five may be slow.
+    # Take the median: the first request also opens a connection, and one in five may be slow.
     latency = statistics.median(taken)
     least = 3 * _REQUESTS_IN_A_THIRD * latency
     if lease < least:

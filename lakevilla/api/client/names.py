@@ -1,4 +1,4 @@
-"""Names: the resolution of a caller's table name to the location that identifies the table."""
+"""Resolve a caller's table name to the location that identifies the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakevilla.store.location import (
 
 
 class TableNames(Iterator[str]):
-    """Names one after the other; ``unused`` is their number until the first is taken."""
+    """An iterator over names; ``unused`` is their number until the first name is taken."""
 
     def __init__(self, names: Iterable[str]) -> None:
         found = list(names)
@@ -34,14 +34,14 @@ class TableNames(Iterator[str]):
 def resolve(root: str, names: Mapping[str, str], table: str, *, also_renamed: bool = False) -> str:
     """Return the location of a table: a registered name, a path under the root, or a URI.
 
-    ``also_renamed``: a path leads to its table even if the table has another name now.
+    ``also_renamed``: accept a path although its table has another name by now.
 
     Raises
     ------
     InvalidOperation
-        The name is no string, is empty, climbs out of the root, or is the lake's own directory.
+        The name is no string, is empty, leads out of the root, or into the lake's own directory.
     TableNotFound
-        The path is no name of its table any more.
+        The table at that path was renamed, so the path does not name it any more.
     """
     if not isinstance(table, str):
         raise InvalidOperation(no_name(table))
@@ -62,16 +62,16 @@ def resolve(root: str, names: Mapping[str, str], table: str, *, also_renamed: bo
 
 
 def named(store: Store, location: str) -> str:
-    """Return a location that the caller itself has named, so that its store may be opened."""
+    """Allow access to the store of a location that the caller itself has named; return it."""
     if isinstance(store, LakeStore):
         store.name(location)
     return location
 
 
 def refuse_outside(root: str, table: str, location: str) -> None:
-    """Refuse to make a table at a bare path outside of the root, or below a link.
+    """Refuse to create a table at a path without scheme outside of the root, or behind a link.
 
-    Mostly such a path is a name with a slash. Raises ``InvalidOperation``.
+    Such a path is mostly a mistyped name with a leading slash. Raises ``InvalidOperation``.
     """
     if is_external(location) and table.startswith("/"):
         raise InvalidOperation(
@@ -84,13 +84,13 @@ def refuse_outside(root: str, table: str, location: str) -> None:
 
 
 def refuse_link(root: str, table: str, location: str) -> None:
-    """Refuse to make or delete outside of the root by a path below it, through a link.
+    """Refuse to create or delete a table whose path below the root leads out of it by a link.
 
     Raises ``InvalidOperation``.
     """
     if not is_external(location) or is_external(table) or root_location(root).scheme != "file":
         return
-    # A name in a catalog, or one that is registered, is no path.
+    # A name in a catalog, and a registered name, never equals such a path.
     paths = (f"{root.rstrip('/')}/{one}" for one in (table, table.replace(".", "/")))
     if any(os.path.realpath(path) == location for path in paths):
         raise InvalidOperation(
@@ -101,7 +101,7 @@ def refuse_link(root: str, table: str, location: str) -> None:
 
 
 def renamed(names: Mapping[str, str], table: str, location: str) -> str:
-    """Return the message for a path whose table has another name by now."""
+    """Return the message for a path whose table was renamed."""
     known = names.cached() if isinstance(names, NameMap) else names
     now = [name for name, place in known.items() if place == location]
     return (
@@ -111,10 +111,10 @@ def renamed(names: Mapping[str, str], table: str, location: str) -> str:
 
 
 def no_name(table: object) -> str:
-    """Return the message for something that is no name of a table."""
+    """Return the message for a value that can't be a table's name."""
     message = f"a table is named by a string, not {shown(table)}"
     if isinstance(table, os.PathLike):
-        message += "; a table under the root has its path there for a name, such as 'sales/orders'"
+        message += "; the name of a table under the root is its path there, such as 'sales/orders'"
     elif isinstance(name := getattr(table, "name", None), str):
         message += f": pass its name, {name!r}"
     elif isinstance(table, list | tuple | Mapping) or hasattr(table, "__arrow_c_stream__"):

@@ -1,4 +1,4 @@
-"""Report progress: events of verbs and of phases."""
+"""Report the progress of verbs, and the phases of transactions, as events."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- progress
 #
-# Progress: verbs that take long report what they have done, as events.
+# Progress: events that report what a long verb has done so far.
 #
 # One thread per lake checks the running verbs, and only if there is a listener. It reads counts,
 # touches no transaction and makes no request to the store.
 
 
-#: The time before the first report of a verb.
+#: The time after which a running verb is first reported.
 AFTER_SECONDS = 2.0
-#: The interval of its reports from then on.
+#: The interval of further reports of a verb.
 EACH_SECONDS = 0.5
-#: The time without a verb after which the thread ends.
+#: The time without a running verb after which the thread ends.
 _IDLE_SECONDS = 10.0
 
 _numbers = itertools.count(1)
@@ -46,14 +46,14 @@ class _Verb:
     began: float
     number: int = field(default_factory=lambda: next(_numbers))
     meter: Meter = field(default_factory=Meter)
-    #: Held during a report, so that nothing is reported after the verb's end.
+    #: The lock held during a report, so that nothing is reported after the verb's end.
     lock: threading.Lock = field(default_factory=threading.Lock)
     was_shown: bool = False
     ended: bool = False
 
 
 class Progress:
-    """The reports to ``notify`` of verbs that take longer than ``AFTER_SECONDS``."""
+    """Reports to ``notify`` of verbs that take longer than ``AFTER_SECONDS``."""
 
     def __init__(self, clock: Clock, notify: Callable[[Event], None]) -> None:
         self._clock = clock
@@ -61,7 +61,7 @@ class Progress:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin again: a forked child has its parent's verbs and locks, and no thread."""
+        """Reset in a forked child, which has its parent's verbs and locks, but no thread."""
         self._process = os.getpid()
         self._verbs: set[_Verb] = set()
         self._lock = threading.Lock()
@@ -69,7 +69,9 @@ class Progress:
 
     @contextmanager
     def of(self, name: str, table: object = None, txn_id: str | None = None) -> Iterator[None]:
-        """Enter a block that is one verb; within another verb's block it is part of that."""
+        """Enter a block that is one verb; inside another verb's block it counts as part of that
+        verb.
+        """
         if running() is not None:
             yield
             return
@@ -90,13 +92,13 @@ class Progress:
         with self._lock:
             self._verbs.add(verb)
             if self._thread is not None and self._thread.is_alive():
-                return  # it checks again soon enough: most verbs have ended by then
+                return  # the thread's next check is soon enough: most verbs have ended before it
             self._thread = threading.Thread(
                 target=self._look, name="lakevilla-progress", daemon=True
             )
             try:
                 self._thread.start()
-            except RuntimeError:  # no more threads: then only the end is reported
+            except RuntimeError:  # no more threads: only the verb's end is reported then
                 self._thread = None
 
     def _end(self, verb: _Verb, outcome: str) -> None:
@@ -144,7 +146,7 @@ class Progress:
 
 
 def words(done: Tally) -> str:
-    """Return the work that was done, in words for people."""
+    """Return a verb's counts in words, for users."""
     parts = [
         f"{count:,} {name if count != 1 else name.removesuffix('s')}"
         for name, count in (("rows", done.rows), ("files", done.files))
@@ -163,7 +165,7 @@ def words(done: Tally) -> str:
 
 
 def phase_event(phases: Phases, span: Span) -> Event:
-    """Return the event of one stretch of one phase, reported when it is over."""
+    """Return the event for one period of one phase, reported when the period is over."""
     about = span.phase if span.table is None else f"{span.phase} {span.table}"
     detail = {
         "phase": span.phase,

@@ -1,1 +1,1 @@
-"""The execution of one transaction's verbs; the modules above have the methods that users call."""
+"""Execute a transaction's verbs. Modules above this package have the methods that users call."""

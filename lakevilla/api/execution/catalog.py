@@ -1,4 +1,4 @@
-"""Catalog tables in a statement: each one that it names is made before it runs, as a view."""
+"""Catalog tables in a statement: each that the statement names is made first, as a view."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def with_catalog(
     params: Mapping[str, object],
     views: dict[str, object],
 ) -> tuple[Select, dict[str, object]]:
-    """Return the statement and its views, with the rows of the catalog tables that it names.
+    """Return the statement and its views, and among them the catalog tables that it names.
 
     Raises
     ------
     InvalidOperation
-        The lake has a table of that name.
+        The lake has a table with the name of a catalog table.
     """
     found = catalog_query(statement, params, dialect, frozenset(views))
     if found is None:
@@ -78,10 +78,10 @@ def with_catalog(
 
 
 def _refuse_twin(head: Head | None, use: CatalogUse) -> None:
-    """Refuse a name that could mean two tables, as far as HEAD is cached.
+    """Refuse the name of a catalog table that is, by the cached HEAD, also a table of the lake.
 
-    It makes no request for this, because no table is created with, registered under or renamed to
-    such a name.
+    No request is made for this check, because LakeVilla creates, registers and renames no table
+    under such a name.
     """
     name = use.name.removeprefix(f"{MAIN_SCHEMA}.").replace(".", "/")
     if head is None:
@@ -91,8 +91,8 @@ def _refuse_twin(head: Head | None, use: CatalogUse) -> None:
     is_there = called is None and state is not None and not state.dropped
     if is_there or called not in (None, NOWHERE):
         raise InvalidOperation(
-            f"{use.name} is a catalog table of every lake, and this one has a table of that name: "
-            f"rename_table({name!r}, ...) gives it another",
+            f"{use.name} is a catalog table of every lake, and this lake has a table of that name: "
+            f"rename_table({name!r}, ...) gives this table another name",
             table=name,
         )
 
@@ -171,13 +171,13 @@ def _named(name: str) -> dict[str, str]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Return a table's schema and name: its path up to the last slash, and what follows."""
+    """Split a table's name into its schema, up to the last slash, and its name in that."""
     schema, slash, table = name.rpartition("/")
     return (schema, table) if slash else (MAIN_SCHEMA, name)
 
 
 def _names_asked(terms: Sequence[Term]) -> NameRange:
-    """Return the names of the tables that terms on schema and name admit."""
+    """Return the range of table names that conditions on the schema and the name admit."""
     schemas = range_of(terms, "table_schema")
     if schemas.is_all:
         schemas = range_of(terms, "schema_name")
@@ -186,7 +186,7 @@ def _names_asked(terms: Sequence[Term]) -> NameRange:
         return NameRange()
     (schema,) = schemas.exact
     if schema == MAIN_SCHEMA:
-        # A table of that name, or one that is stored in a directory of that name.
+        # A table with that name, or a table in a directory with the schema's name.
         both = tables.exact or frozenset()
         exact = both | {f"{schema}/{name}" for name in both}
         return NameRange(exact=exact) if tables.exact is not None else NameRange()

@@ -1,4 +1,4 @@
-"""Changes of rows, bound to the columns of a table: updates, deletes, merges, and their results."""
+"""Changes of rows, bound to a table's columns: updates, deletes, merges, and their results."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ T = TypeVar("T")
 def fitting(
     client: LakeClient, state: TransactionState, location: str, made: Callable[[Layout], T]
 ) -> T:
-    """Return the result of ``made`` for a table's layout: a verb, bound to the columns.
+    """Call ``made`` with the table's layout, and return the verb that it binds to the columns.
 
-    A deferred verb uses the layout that is known already. If it does not fit that, the current
-    layout is read and used.
+    A deferred verb is bound to the cached layout. If that is refused, the present layout is read,
+    and the verb is bound to that one.
     """
     if state.defers:
         try:
@@ -62,7 +62,7 @@ def update_of(
     condition: Expr,
     alias: str | None,
 ) -> Update | OtherMeaning:
-    """Return an update that is bound to the columns of a layout, or why it can't be one."""
+    """Return an update bound to a layout's columns; ``OtherMeaning`` if SQL reads it otherwise."""
     assigned = exact_assignments(values, layout.schema, alias=alias)
     other = other_meaning(texts, layout.schema, alias)
     if other is not None:
@@ -73,7 +73,7 @@ def update_of(
 def delete_of(
     location: str, layout: Layout, texts: StatementExpressions, condition: Expr, alias: str | None
 ) -> Delete | OtherMeaning:
-    """Return a delete that is bound to the columns of a layout, or why it can't be one."""
+    """Return a delete bound to a layout's columns; ``OtherMeaning`` if SQL reads it otherwise."""
     exactly = exact(condition, layout.schema, alias=alias)
     return other_meaning(texts, layout.schema, alias) or Delete(location, exactly)
 
@@ -84,7 +84,7 @@ def merge_of(
     merge: PlannedMerge,
     clauses: tuple[MergeClause, ...],
 ) -> Merge:
-    """Return a merge that is bound to the columns of its table and of its source."""
+    """Return a merge bound to the columns of its table and of its source."""
 
     def bound(layout: Layout) -> tuple[Expr, tuple[MergeClause, ...], bytes | None]:
         columns = None
@@ -134,7 +134,7 @@ def _bound_clause(
 def result_of(
     state: TransactionState, done: Done, perform: Callable[[Done], None]
 ) -> OperationResult:
-    """Return the result of a verb; ``perform`` is called if a deferred one's counts are read."""
+    """Return a verb's result, which calls ``perform`` if counts of a deferred verb are read."""
 
     def counts() -> Counts:
         if done.deferred:
@@ -153,14 +153,16 @@ def result_of(
 
 # -------------------- own rows
 #
-# Test of whether a merge sets a column to a value computed from the row that it sets.
+# Test whether a merge sets a column to a value computed from the row that it updates.
 
 
 def own_row_test(statement: MergeStatement, location: str, tables: Mapping[str, str]) -> OfOwnRow:
-    """Return the test for a statement, and for the ``tables`` that its query reads, by location.
+    """Return the function that decides, by column, whether a statement computes it from its own
+    row.
 
-    If the statement does not list the computed columns, a query over the table itself may have
-    computed all of them.
+    ``tables`` are the locations of the tables that the statement's query reads. If the statement
+    does not list its computed columns, and its query reads the table itself, all columns count as
+    computed.
     """
     if statement.computed is None:
         reads_itself = location in tables.values()
@@ -170,5 +172,5 @@ def own_row_test(statement: MergeStatement, location: str, tables: Mapping[str, 
 
 
 def is_read_once(source: QuerySource, location: str) -> bool:
-    """Return whether a query knows a table by one name; it may have two, a path among them."""
+    """Return whether a query names a table exactly once; a table may have a name and a path."""
     return sum(table == location for table in source.tables.values()) == 1

@@ -1,4 +1,4 @@
-"""The end of a transaction: its commit, what is released then, and a warning if it has none."""
+"""End a transaction: commit it and release its places; warn if its caller has dropped it open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["give_back", "is_left_open", "loss_of", "refuse_unfinished", "run_com
 
 
 def refuse_unfinished(state: TransactionState, merges: Iterable[Described]) -> None:
-    """Refuse to commit while a merge is described and not executed."""
+    """Refuse to commit while a merge is described but not executed."""
     for merge in merges:
         if not merge.ended:
             raise InvalidOperation(
@@ -34,7 +34,7 @@ def run_commit(
 ) -> CommitResult:
     """Commit, and begin the background work that follows; ``publish``: publish before returning.
 
-    ``keeps_place``: a transaction that runs again takes over the places after a conflict.
+    ``keeps_place``: keep the places after a conflict, because the transaction runs again in them.
     """
     if state.work.commits or state.claims.key is not None:
         client.ensure_safe_store()
@@ -44,7 +44,7 @@ def run_commit(
     except BaseException:
         ended = state.state is Status.FAILED or state.ending.is_in_doubt
         if ended and not keeps_place:
-            # The caller may keep the object for long; nothing must wait for it.
+            # The caller may keep the transaction for long; no other transaction must wait for it.
             give_back(client, state)
         if state.state is Status.FAILED:
             client.tell_end(state)
@@ -57,7 +57,7 @@ def run_commit(
 
 
 def give_back(client: LakeClient, state: TransactionState) -> None:
-    """Release a transaction's places and its record: it has ended, or never will."""
+    """Release the places and the record of a transaction that has ended or never will."""
     try:
         client.run(forget(state))
     except LakeVillaError as error:
@@ -66,22 +66,23 @@ def give_back(client: LakeClient, state: TransactionState) -> None:
 
 
 def is_left_open(state: TransactionState, use: Use, *, keeps_place: bool) -> bool:
-    """Return whether the caller has forgotten the transaction.
+    """Return whether the caller has dropped the transaction without an end.
 
-    That is so if it was used, and nothing can end it any more.
+    That is so if the transaction was used, and no caller or process can end it any more.
     """
     work, claims, ending = state.work, state.claims, state.ending
     if keeps_place or state.options.read_only or not use.is_of_this_process:
-        return False  # it is run again under its id, is a snapshot, or is the parent's
+        # it runs again under its id, is a snapshot, or was begun by the parent of this fork
+        return False
     if state.state is not Status.OPEN or ending.tried:
         return False
     if claims.saved is not None and claims.saved.operations == len(work.done):
-        return False  # saved in this state: another process may continue it
+        return False  # saved in its present state: another process may resume it
     return bool(state.bound.is_bound or work.done or claims.queue)
 
 
 def loss_of(state: TransactionState) -> str:
-    """Return the warning that an open transaction was dropped, and its writes with it."""
+    """Return the warning that an open transaction was dropped, and that its writes are lost."""
     count = len(state.work.done)
     lost = f"what it has written ({count} operation{'' if count == 1 else 's'}) is lost"
     return (

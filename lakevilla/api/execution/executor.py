@@ -1,10 +1,10 @@
 """The executor of one transaction's verbs, as one thread uses it.
 
-Its methods are short: each takes the lock, resolves the names of tables, and hands the arguments
-to functions of the other modules here. ``names`` has the names of tables, ``turns`` the lock and
-the work between verbs, ``ending`` the commit, ``sources`` the rows that callers give, ``queries``
-the SELECTs, and ``changing`` updates, deletes and merges. ``SparkExecutor`` overrides the methods
-that read rows or take them.
+The executor's methods are short: each takes the lock, resolves the names of tables, and passes the
+arguments to functions of the other modules of this package. ``names`` has the names of tables,
+``turns`` the lock and the work between verbs, ``ending`` the commit, ``sources`` the rows that
+callers give, ``queries`` the SELECTs, and ``changing`` updates, deletes and merges.
+``SparkExecutor`` overrides the methods that return rows or take them from callers.
 """
 
 from __future__ import annotations
@@ -114,14 +114,14 @@ __all__ = ["Executor"]
 
 T = TypeVar("T")
 
-#: Verbs that need no place in a queue before the commit, if they are deferred until then.
+#: Verbs that, if deferred, take no place in a queue before the commit.
 _DEFERRABLE = frozenset({"update", "delete", "merge", "upsert", "overwrite", "insert"})
-#: Verbs that a protected lake permits.
+#: Verbs that change a table and are allowed while the lake itself is protected.
 _UPKEEP = frozenset({"optimize", "guard", "unguard"})
 
 
 class Executor(Generic[Frame]):
-    """The executor of the verbs of one transaction; rows that it reads become frames of Arrow.
+    """The executor of one transaction's verbs; rows are returned as Arrow tables.
 
     Every verb takes the lock (a transaction belongs to one thread at a time), makes programs from
     its arguments, and has the client's runner run them.
@@ -135,10 +135,10 @@ class Executor(Generic[Frame]):
     durability : {"lazy", "every_op"}
         Whether the transaction is saved after each verb.
     idle_timeout_seconds : float
-        The longest time between two verbs; the transaction is undone after it.
+        The longest time between two verbs, after which the transaction is undone.
     """
 
-    #: The SQL in which the queries of ``sql`` are written.
+    #: The SQL dialect of the statements of ``sql``.
     dialect: Dialect = "duckdb"
 
     def __init__(
@@ -156,11 +156,11 @@ class Executor(Generic[Frame]):
         self._durability = durability
         self._now: datetime | None = None
         self.merges: list[Described] = []
-        #: True if ``lake.run`` takes over its places after a conflict.
+        #: True if ``lake.run`` runs the transaction again in its places after a conflict.
         self.keeps_place = False
-        #: Whether a verb of this transaction found its key, or itself, committed before.
+        #: True if a verb has found that this transaction, or its idempotency key, had committed.
         self.was_committed = False
-        #: Whether a statement of several verbs is under way, of which nothing may be saved yet.
+        #: True within a statement of several verbs: no part of that may be saved.
         self.is_midway = False
         self.turns = turns.Turns(state.id)
         self.watched = turns.Watched()
@@ -172,7 +172,7 @@ class Executor(Generic[Frame]):
 
     @property
     def id(self) -> str:
-        """The transaction's id; reading it notes that the caller has seen it."""
+        """The transaction's id; reading the id notes that the caller has seen it."""
         return names.shown_id(self.state)
 
     @property
@@ -184,13 +184,13 @@ class Executor(Generic[Frame]):
     @property
     def lost(self) -> TransactionState | None:
         """The transaction's state, if it ended with ``ConflictError`` and may run again in its
-        place.
+        places.
         """
         return self.state if self.state.ending.may_run_again else None
 
     @property
     def meaning(self) -> Meaning | None:
-        """The meaning with which conditions and values in statements of ``sql`` are compared."""
+        """The dialect's meaning of expressions, which texts in statements of ``sql`` must have."""
         return meaning_in(self.dialect)
 
     def shown_names(self) -> Mapping[str, str]:
@@ -199,17 +199,17 @@ class Executor(Generic[Frame]):
         return {} if held is None else shown_names(held.head)
 
     def _fixed_now(self) -> datetime:
-        """Return the time of the transaction's statements: that of the first one that uses it."""
+        """Return the time of the transaction's statements, fixed by the first one that uses it."""
         if self._now is None:
             self._now = datetime.fromtimestamp(self.client.context.clock.now(), UTC)
         return self._now
 
-    # -- life --------------------------------------------------------------------
+    # -- lifetime ----------------------------------------------------------------
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        """Warn of lost writes; Python shows a ResourceWarning only if that is requested."""
+        """Warn of lost writes; without any, give a ResourceWarning, which Python mostly hides."""
         if globals()["ending"] is None:
-            return  # Python ends, and has emptied the modules
+            return  # Python is shutting down, and has emptied the modules
         # The constructor may have raised before it set these attributes.
         use = getattr(self, "_use", None)
         if use is None or not ending.is_left_open(self.state, use, keeps_place=self.keeps_place):
@@ -226,10 +226,10 @@ class Executor(Generic[Frame]):
         if self.state.claims.key is not None:
             try:
                 with self.verb_scope():
-                    # A key that is done already must be reported before the body runs.
+                    # An idempotency key that has committed must be reported before the body runs.
                     self.run(bind_to_head(self.state))
             except BaseException:
-                self._undo()  # a transaction that is run again has places from before
+                self._undo()  # a transaction that runs again has places from before
                 raise
         return self
 
@@ -249,11 +249,11 @@ class Executor(Generic[Frame]):
                 raise
 
     def _give_up(self) -> None:
-        """Undo after a commit that raised, where that is safe.
+        """Undo the transaction after its commit has raised, if that is safe.
 
-        Before the commit point was tried, nothing of the transaction can become visible. Nothing of
-        a failed transaction ever will. Between these two, another ``commit``, or ``outcome``, may
-        determine the outcome: only its places are given back.
+        Undoing is safe if the commit point was not tried, or if the transaction has failed: then
+        its changes can't become visible. If the outcome is in doubt, a second ``commit``, or
+        ``outcome``, may still find it committed: then only the places are given back.
         """
         status = self.state.state
         if status is Status.FAILED or (status is Status.OPEN and not self.state.ending.tried):
@@ -263,12 +263,12 @@ class Executor(Generic[Frame]):
             self.client.tell_end(self.state)
 
     def _undo(self) -> None:
-        """Abort because of an exception; an exception of the abort must not hide that one."""
+        """Abort because of an exception, and only log an error of the abort."""
         if not self._use.is_of_this_process:
-            return  # a forked child leaves the block: the transaction is not its own
+            return  # the block of a forked child has ended: the transaction is the parent's
         if self.keeps_place and isinstance(self.state.ending.failure, ConflictError):
             self.client.tell_end(self.state)
-            return  # it is run again, in its place
+            return  # the transaction runs again in its places
         try:
             self.abort()
         except LakeVillaError as error:
@@ -290,12 +290,12 @@ class Executor(Generic[Frame]):
                 self.client, self.state, publish=publish, keeps_place=self.keeps_place
             )
             while self.state.work.noted:
-                with suppress(LakeVillaError):  # gc does it, too
+                with suppress(LakeVillaError):  # gc deletes these objects if this fails
                     self.run(forget_created(self.state, self.state.work.noted.pop()))
             return result
 
     def abort(self) -> None:
-        """Undo everything; does nothing after the end."""
+        """Undo everything; do nothing if the transaction has ended."""
         with self.verb_scope():
             try:
                 self.run(give_up(self.state))
@@ -303,14 +303,14 @@ class Executor(Generic[Frame]):
                 self.client.tell_end(self.state)
 
     def save(self) -> None:
-        """Store the transaction as it is now, so that ``lake.resume`` can continue it elsewhere."""
+        """Store the transaction's present state, so that any client can ``lake.resume`` it."""
         with self.verb_scope():
             self.state.check_alive("save")
             self.client.ensure_safe_store()
             self.run(saving.save(self.state))
 
     def give_back(self) -> None:
-        """Release its places and its record: the transaction has ended, or never will."""
+        """Release the places and the record of the transaction, which has ended or never will."""
         ending.give_back(self.client, self.state)
 
     # -- one verb ----------------------------------------------------------------
@@ -319,7 +319,7 @@ class Executor(Generic[Frame]):
     def verb_scope(self, verb: str = "", table: str | None = None) -> Generator[None]:
         """Enter a verb: take the lock, measure its phases, and name its table in its errors.
 
-        A copy of the transaction in a forked child is refused. At the end the idle time begins.
+        A forked child's copy of the transaction is refused. The idle time begins at the verb's end.
 
         Parameters
         ----------
@@ -332,8 +332,8 @@ class Executor(Generic[Frame]):
             Another verb of the transaction is running, or a parent process has begun it.
         """
         if not self._use.is_of_this_process:
-            # This is a forked child's copy. It must not commit concurrently with its parent, and
-            # must not undo: that would delete the files that the parent goes on to commit.
+            # This is a forked child's copy of the transaction. It must not commit concurrently with
+            # its parent, and must not undo: that would delete files of the parent's coming commit.
             raise InvalidOperation(
                 f"transaction {self.id} belongs to the process that began it, not to this forked "
                 "one: begin another here, or save() it there and resume it by its id",
@@ -363,7 +363,7 @@ class Executor(Generic[Frame]):
 
     @contextmanager
     def _refusing_as_of_now(self, table: str | None) -> Generator[None]:
-        """Turn a refusal by an outdated state of the verb's table into a conflict."""
+        """Raise a conflict if a verb was refused because of an outdated state of its table."""
         try:
             yield
         except (InvalidOperation, UnsupportedTableFeature) as refusal:
@@ -377,7 +377,7 @@ class Executor(Generic[Frame]):
         return self.client.run(program)
 
     def run_verb(self, program: Program[Done]) -> OperationResult:
-        """Run the program of a verb that writes, and save the transaction if that is due."""
+        """Run the program of a verb that writes, and save the transaction if a save is due."""
         done = self.run(program)
         self.save_if_due()
         return result_of(self.state, done, self._perform_deferred)
@@ -395,16 +395,16 @@ class Executor(Generic[Frame]):
                 )
 
     def save_if_due(self) -> None:
-        """Save after a verb if that is due; see ``turns.save_if_due``."""
+        """Save the transaction after a verb if a save is due; see ``turns.save_if_due``."""
         if not self.is_midway:
             turns.save_if_due(self, every_verb=self._durability == "every_op")
 
     @contextmanager
     def as_one(self) -> Generator[None]:
-        """Enter a statement of several verbs: all of it is saved at its end, or nothing.
+        """Enter a statement of several verbs, which is saved as a whole at its end, or not at all.
 
-        If it raises, its verbs are undone here; a process that resumed a part of them would commit
-        that part.
+        If the statement raises, its verbs are undone. A process that resumed the transaction with a
+        part of them would commit that part.
         """
         self.is_midway = True
         try:
@@ -419,7 +419,7 @@ class Executor(Generic[Frame]):
     def resolve(self, table: str, *, also_renamed: bool = False) -> str:
         """Return the table's location by the names of the HEAD that the transaction is bound to.
 
-        ``also_renamed``: a path leads to its table even if the table has another name now.
+        ``also_renamed``: accept a path although its table has another name by now.
         """
         return names.resolve(self.client, self.state, table, also_renamed=also_renamed)
 
@@ -429,7 +429,7 @@ class Executor(Generic[Frame]):
         Raises
         ------
         InvalidOperation
-            The name is a place beyond the root, and no table of the lake.
+            The name is a place outside of the root, where the lake has no table.
         """
         refuse_places(self.client, table, self.state.work.tables)
         return self.resolve(table)
@@ -437,8 +437,7 @@ class Executor(Generic[Frame]):
     def begin_write(self, table: str, verb: str) -> str:
         """Take places in the queue of a table that a verb changes, and return its location.
 
-        The table's name is resolved first, and the verb must be allowed on it. A deferred verb
-        takes its place later.
+        A verb that is not allowed on the table is refused. A deferred verb takes its place later.
         """
         self.state.check_open(verb)
         location = self.resolve(table)
@@ -452,19 +451,22 @@ class Executor(Generic[Frame]):
         return location
 
     def begin_write_into(self, table: str, verb: str) -> tuple[str, Layout]:
-        """Return what ``begin_write`` and ``bind`` do, for a verb that must know the columns."""
+        """Return ``begin_write``'s location and ``bind``'s layout, for a verb that needs the
+        columns.
+        """
         location = self.begin_write(table, verb)
         return location, self.bind(location, probing=True)
 
     def bind(self, location: str, *, probing: bool = False) -> Layout:
         """Bind the transaction to HEAD, if it is not bound yet, and return the table's layout.
 
-        From then on the verb reads the table as of that HEAD. ``probing`` is as in ``layout_of``.
+        From then on the transaction reads the table in the state of that HEAD. ``probing`` is as in
+        ``layout_of``.
         """
         return self.run(layout_of(self.state, location, probing=probing))
 
     def state_of_lake(self, *, whole: bool = False) -> Head | None:
-        """Return the HEAD that it is bound to; ``whole``: with all tables and names."""
+        """Return the HEAD to which it is bound; ``whole``: with all tables and names loaded."""
         with self.verb_scope():
             self.run(bind_if_made(self.state))
             if whole:
@@ -477,24 +479,28 @@ class Executor(Generic[Frame]):
             bind_to_version(self.client, self.state, version, timestamp)
 
     def bind_to_own(self, own: OwnVersion) -> None:
-        """Bind it for good to a past state, by its own log, of the table that it will read."""
+        """Bind the transaction for good to a past state of a table, by the version of the table's
+        log.
+        """
         with self.verb_scope():
             self.run(bind_to_own(self.state, own))
 
     def refuse_missing_files(self) -> None:
-        """Raise ``VersionNotFound`` if files of a past state that it has opened are deleted."""
+        """Raise ``VersionNotFound`` if files were deleted of a past state that the transaction
+        reads.
+        """
         with self.verb_scope():
             self.run(refuse_missing_files(self.state))
 
     def look(self, table: str) -> View:
-        """Return a table's state without its rows: nothing becomes part of its reads."""
+        """Return a table's state without its rows; this does not count as a read."""
         with self.verb_scope("open", table):
             location = self.resolve(table)
             self.run(touch(self.state, [location], probing=True))
             return self.state.work.tables[location].view
 
     def look_at_each(self, tables: Mapping[str, str]) -> dict[str, View | LakeVillaError]:
-        """Return the states of tables by name, or the error of each; all are read together."""
+        """Return the states of tables by name, or each table's error; all are read in one round."""
         found: dict[str, View | LakeVillaError] = {}
         with self.verb_scope():
             errors = self.run(touch_each(self.state, tables.values()))
@@ -518,14 +524,16 @@ class Executor(Generic[Frame]):
         foreign: Foreign | None = None,
         meaning: Meaning | None = None,
     ) -> StatementExpressions:
-        """Return the parser of a statement's expressions, which share these parameters."""
+        """Return the parser of the expressions of one statement, which share these parameters."""
         given = parameters(params, nested=True)
         return StatementExpressions(given, self._fixed_now(), foreign, meaning)
 
     def optional_predicate(
         self, where: object, params: Mapping[str, object] | None, table: str | None = None
     ) -> Expr | None:
-        """Return the tree of a ``where``, or None; ``table`` is the one whose columns it names."""
+        """Return the tree of a ``where``, or None if there is none; ``table`` has the columns in
+        it.
+        """
         if where is None:
             if parameters(params):
                 raise InvalidOperation(
@@ -537,13 +545,13 @@ class Executor(Generic[Frame]):
         return parse_predicate(where, parameters(params), self._fixed_now(), foreign)
 
     def foreign(self, table: str) -> Foreign | None:
-        """Return the reader of expressions over a table that are the engine library's objects."""
+        """Return the parser for expressions over a table that are the engine library's objects."""
         return None
 
     def foreign_of_merge(
         self, location: str, source: object, rows: pa.Schema, aliases: tuple[str, str]
     ) -> Foreign | None:
-        """Return the same over both sides of a merge; ``rows`` are the columns of ``source``."""
+        """Return ``foreign``'s parser for a merge's two sides; ``rows``: the source's columns."""
         return None
 
     # -- rows that callers give ----------------------------------------------------
@@ -551,19 +559,19 @@ class Executor(Generic[Frame]):
     def incoming(
         self, location: str, layout: Layout, data: object, schema_mode: Literal["merge"] | None
     ) -> tuple[pa.RecordBatchReader, bytes | None]:
-        """Return rows as the columns of a table, and its new columns if there are further ones."""
+        """Return rows with the columns of a table, and their new columns for it, or None."""
         return sources.incoming(self.client, self.state, location, layout, data, schema_mode)
 
     def replacing(self, location: str, data: object) -> tuple[pa.RecordBatchReader, bytes]:
-        """Return rows as ``incoming`` does; the table will have their columns and no others."""
+        """Return rows as ``incoming`` does, for a verb that replaces the table's columns."""
         return sources.replacing(self.client, self.state, location, data)
 
     def fitted(self, layout: Layout, data: Any) -> Any:
-        """Return the rows, checked to be those of a table of that layout."""
+        """Return rows with the columns and types of a layout; refuse rows that don't fit it."""
         return input.to_reader(data, table=layout.table, schema=layout.schema)
 
     def schema_of(self, data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
-        """Return the columns of a new table, and its rows; None for a schema alone."""
+        """Return the columns of a new table, and its rows, which are None for a schema alone."""
         return sources.schema_of(data_or_schema, name)
 
     def merge_rows(
@@ -576,19 +584,21 @@ class Executor(Generic[Frame]):
     def keyed_rows(
         self, layout: Layout, data: object, keys: Sequence[str], *, widens: bool = False
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
-        """Return as ``merge_rows``; each key must have a value in every row, and no key twice."""
+        """Return as ``merge_rows``, after a check that the keys of the rows are unique and not
+        null.
+        """
         rows = sources.keyed_rows(self.client, layout, data, keys, widens=widens)
         return rows.schema, partial(sources.stored_source, self.client, self.state, rows)
 
     def assigned_rows(
         self, layout: Layout, columns: Sequence[str], rows: Frame, *, literals: bool
     ) -> pa.RecordBatchReader:
-        """Return the rows that a query has found, as the ``columns`` of a table to insert into."""
+        """Return the rows that a query has found as values for the ``columns`` of an insert."""
         found: Any = rows
         return assigned_rows(columns, layout, found, literals=literals)
 
     def _source_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
-        """Return rows for a statement, ``name``d in messages; see ``sources.source_rows``."""
+        """Return a statement's rows, called ``name`` in messages; see ``sources.source_rows``."""
         return sources.source_rows(data, name, like)
 
     def _view_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
@@ -600,11 +610,11 @@ class Executor(Generic[Frame]):
     # -- reading -----------------------------------------------------------------
 
     def kept(self) -> AbstractContextManager[None]:
-        """Raise ``VersionNotFound`` if files of the past state that is read were vacuumed."""
+        """Raise ``VersionNotFound`` if the block fails as files of a past state were vacuumed."""
         return queries.kept(self)
 
     def framed(self, rows: pa.Table) -> Frame:
-        """Return rows in memory in the form that the lake's callers get."""
+        """Return rows in memory as a frame of the kind that the lake's callers get."""
         frame: Frame = rows
         return frame
 
@@ -637,7 +647,7 @@ class Executor(Generic[Frame]):
     def scan_where(
         self, table: str, columns: Sequence[str] | None, predicate: Expr | None
     ) -> pa.RecordBatchReader:
-        """Return rows of a table as ``scan`` does, by a predicate that is already a tree."""
+        """Return rows of a table as ``scan`` does, by a parsed predicate."""
         with self.kept(), self.verb_scope("read", table):
             self.state.check_open("read")
             return self._scanned(table, columns, predicate)
@@ -650,12 +660,12 @@ class Executor(Generic[Frame]):
         return pa.RecordBatchReader.from_batches(rows.schema, self._streamed(location, rows))
 
     def _streamed(self, location: str, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Yield a table's rows; a file that is deleted with the table meanwhile is a conflict."""
+        """Yield a table's rows; raise a conflict if a file is gone as its table was dropped."""
         with self.kept():
             try:
                 for batch in streamed(self.state.phases, "data", location, iter(rows)):
                     note(rows=batch.num_rows, bytes=batch.nbytes)
-                    self.idle.note_use()  # a transaction whose rows are read is not idle
+                    self.idle.note_use()  # a transaction is not idle while its rows are read
                     yield batch
             except (LakeVillaError, OSError) as error:
                 self.run(raise_if_replaced(self.state, [location], error))
@@ -685,7 +695,9 @@ class Executor(Generic[Frame]):
 
     @staticmethod
     def rows_changed(client: LakeClient, request: RequestedRows) -> Frame:
-        """Return the rows that a version of the feed changed in a table; see ``Version.tables``."""
+        """Return the rows of a table that a version of the feed has changed; see
+        ``Version.tables``.
+        """
         rows: Frame = client.run(rows_of(client.context, request))
         return rows
 
@@ -700,7 +712,7 @@ class Executor(Generic[Frame]):
     def select(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> Frame:
-        """Run a SELECT; the rows of its tables count as read."""
+        """Run a SELECT; its tables' rows count as read."""
         with self.verb_scope():
             bound = self._bound_query(statement, params, views)
             now = self._fixed_now()
@@ -710,7 +722,7 @@ class Executor(Generic[Frame]):
     def plan(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> str:
-        """Return the engine's plan of a query; nothing counts as read."""
+        """Return the engine's plan of a query, which is not run; nothing counts as read."""
         with self.verb_scope():
             bound = self._bound_query(statement, params, views)
             return queries.plan_of(self.client, self.state, bound)
@@ -726,7 +738,7 @@ class Executor(Generic[Frame]):
     def schema_of_query(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> pa.Schema:
-        """Return the columns of a query; none of its rows counts as seen."""
+        """Return the columns of a query that becomes a source; no row of it counts as seen."""
         with self.verb_scope():
             source = self._query_source(statement, params, views, NO_COLUMNS)
             return queries.columns_of_source(self.client, self.state, source)
@@ -734,7 +746,7 @@ class Executor(Generic[Frame]):
     def rows_within(
         self, statement: Select, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
     ) -> dict[str, Expr]:
-        """Return the conditions on the rows that a query reads of tables, by their paths in it.
+        """Return the conditions on the rows that a query reads, by the paths of its tables in it.
 
         Spark reports nothing about its own queries.
         """
@@ -760,7 +772,7 @@ class Executor(Generic[Frame]):
         views: Mapping[str, object],
         like: pa.Schema,
     ) -> QuerySource:
-        """Return a query as the source of an operation, which a redo can run again."""
+        """Return a query as a source for an operation, which a redo runs again."""
         refuse_volatile(statement.sql)
         sql = with_fixed_time(statement.sql, self._fixed_now(), self.dialect)
         rows = ((name, self._view_rows(view, name, like)) for name, view in views.items())
@@ -801,8 +813,9 @@ class Executor(Generic[Frame]):
     ) -> OperationResult | OtherMeaning:
         """Set columns of the rows for which ``where`` is true; see ``Transaction.update``.
 
-        ``meaning`` is that of a statement of ``sql``. If a text has another meaning than that, it
-        is returned, and nothing is done. ``alias`` is the table's name in the statement.
+        For a statement of ``sql``, ``meaning`` is what its texts must mean. If a text means
+        something else to LakeVilla, return that as ``OtherMeaning`` and do nothing. ``alias`` is
+        the table's name in the statement.
         """
         with self.verb_scope("update", table):
             location = self.begin_write(table, "update")
@@ -864,7 +877,7 @@ class Executor(Generic[Frame]):
             return self.run_verb(execute(self.state, operation, "delete"))
 
     def merge(self, merge: PlannedMerge, clauses: tuple[MergeClause, ...]) -> OperationResult:
-        """Merge a source into a table by these clauses, bound to the columns that it has now."""
+        """Merge a source into a table; bind the clauses to the columns that the table has now."""
         operation = merge_of(self.client, self.state, merge, clauses)
         return self.run_verb(execute(self.state, operation, "merge"))
 
@@ -873,10 +886,10 @@ class Executor(Generic[Frame]):
     ) -> MergeBuilder:
         """Return the builder by which a caller describes the clauses of a merge.
 
-        ``texts`` parses them, and has parsed the condition.
+        ``texts`` has parsed the merge's condition, and parses the clauses.
         """
         layout = self.bind(merge.location, probing=True)
-        # A condition that can't be bound is refused here, not by `execute`.
+        # This refuses a condition that can't be bound; otherwise `execute` would refuse it.
         bind(merge.on, merge.schemas(layout.schema))
         return MergeBuilder(self, described, merge, layout.schema, texts)
 
@@ -885,7 +898,7 @@ class Executor(Generic[Frame]):
     def insert(
         self, statement: InsertStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> OperationResult:
-        """Insert the rows of a query; the operation holds the query, so that a redo runs it."""
+        """Insert the rows of a query; the operation has the query, so a redo runs it again."""
         with self.verb_scope("insert", statement.table):
             location = self.begin_write(statement.table, "insert")
 
@@ -912,7 +925,7 @@ class Executor(Generic[Frame]):
         with self.verb_scope(statement.verb, statement.table):
             location, layout = self.begin_write_into(statement.table, "merge")
             source = self._query_source(statement.source, params, views, layout.schema)
-            # A deferred merge must raise the errors of its query now.
+            # A deferred merge has to raise its query's errors now, not at the commit.
             within = statement.within if is_read_once(source, location) else None
             own = None if within is None else (location, within)
             alone = not self.state.defers
@@ -951,7 +964,7 @@ class Executor(Generic[Frame]):
     ) -> Done | None:
         """Move a table's rows into fewer files, and do nothing else.
 
-        Return None if all files are as they should be.
+        Return None if no file needs it.
         """
         with self.verb_scope("optimize", table):
             location = self.begin_write(table, "optimize")
@@ -966,14 +979,14 @@ class Executor(Generic[Frame]):
             )
 
     def set_guard(self, table: str, on: bool) -> None:
-        """Turn the writer feature ``lakevilla`` on or off."""
+        """Add the writer feature ``lakevilla`` to the table's log, or remove it."""
         with self.verb_scope():
             location = self.begin_write(table, "guard" if on else "unguard")
             self.run_verb(execute(self.state, Guard(location, on), "guard"))
 
     def applied(self, program: Program[dict[str, Outcome]]) -> dict[str, str]:
-        """Return the outcome of each table, by name, of a program that applies one state to
-        another.
+        """Run a program that applies one state to another; return the outcomes by the tables'
+        names.
         """
         with self.verb_scope("apply"):
             self.client.ensure_safe_store()

@@ -1,4 +1,4 @@
-"""Insert the rows that a query or a frame gives, with keys or without."""
+"""Insert the rows of a query or a frame, and check idempotency keys on branches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lakevilla.transaction.verbs.read_write import overwrite
 
 # -------------------- inserting
 #
-# INSERT in all its forms: by name, into partitions, and in the place of other rows.
+# INSERT in all its forms: by name, into partitions, and in place of replaced rows.
 
 
 __all__ = ["run_insert"]
@@ -42,7 +42,7 @@ def run_insert(
     params: dict[str, object],
     views: dict[str, object],
 ) -> OperationResult:
-    """Insert the rows of a query, as the statement says."""
+    """Insert the rows of a query, in the form of INSERT that the statement has."""
     if statement.by_name or statement.partition:
         with executor.verb_scope("insert", statement.table):
             _, layout = executor.begin_write_into(statement.table, "insert")
@@ -56,7 +56,11 @@ def run_insert(
 
 
 def _in_partition(statement: InsertStatement, layout: Layout, dialect: Dialect) -> InsertStatement:
-    """Add PARTITION (day = ...) as one more column of the query, (day) as its last column."""
+    """Add the columns of a PARTITION clause to the query, or move them to its end.
+
+    PARTITION (day = ...) adds a column with that value; PARTITION (day) takes the query's last
+    column.
+    """
     given = statement.partition
     if not given:
         return statement
@@ -81,7 +85,7 @@ def _in_partition(statement: InsertStatement, layout: Layout, dialect: Dialect) 
 
 
 def _refuse_other(layout: Layout, keys: set[str]) -> None:
-    """Refuse PARTITION (...) that names some of the table's partitions, or other columns."""
+    """Refuse PARTITION (...) without values unless it names exactly the partition columns."""
     plain = layout.partition_by or tuple(part.spelled for part in layout.partition_fields)
     if {name.lower() for name in plain} != keys:
         raise InvalidOperation(
@@ -109,7 +113,7 @@ def _insert_over(
     params: dict[str, object],
     views: dict[str, object],
 ) -> OperationResult:
-    """Insert the rows of the query; it runs now, because it may read rows that are replaced."""
+    """Insert the rows of the query in place of others; run the query now, as it may read those."""
     replaced = statement.replaced
     assert replaced is not None
     used = _used(executor, statement.source.sql, params)
@@ -154,13 +158,13 @@ def _used(executor: Executor[Frame], text: str, params: Mapping[str, object]) ->
 
 # -------------------- keys
 #
-# Idempotency keys of transactions on a branch, compared with those in the branch's base.
+# Idempotency keys of transactions on a branch, compared with the keys in the branch's base.
 #
-# The lake itself is read for that, because a branch's own programs do not read it.
+# Functions here run programs on the lake itself, because a branch's programs do not read it.
 
 
 def outcome_in_base(client: LakeClient, key: str) -> Outcome:
-    """Return the outcome of a key in the base of a branch; expired, also on the lake itself."""
+    """Return a key's outcome in the base of a branch; ``expired`` if it is not found there."""
     held, lake = client.context.held, client.lake
     if held is None or lake is None or held.head.epoch is None:
         return Outcome("expired")
@@ -171,7 +175,7 @@ def outcome_in_base(client: LakeClient, key: str) -> Outcome:
 
 
 def refuse_in_base(client: LakeClient, key: str) -> None:
-    """Refuse a key that was committed in the base. Raises ``AlreadyCommitted``."""
+    """Refuse a key that was committed before the branch was made. Raises ``AlreadyCommitted``."""
     result = outcome_in_base(client, key).result
     if result is not None:
         raise AlreadyCommitted(

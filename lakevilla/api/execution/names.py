@@ -1,4 +1,4 @@
-"""Names of tables in a transaction: resolved to locations, and named in its errors."""
+"""Resolve tables' names in a transaction, and name tables in its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["naming_errors", "resolve", "shown_id"]
 
 
 def shown_id(state: TransactionState) -> str:
-    """Return the transaction's id, and note that it was seen: from now on it must stay."""
+    """Return the transaction's id; note that the caller has seen it, so it must not change."""
     state.ending.id_was_seen = True
     return state.id
 
@@ -49,7 +49,7 @@ def naming_errors(
             names_table = error.table is not None
             if error.table is not None:
                 name_in_error(error, {error.table: table})
-            error.table = table  # as the caller named it
+            error.table = table  # the name by which the caller named the table
             if isinstance(error, InvalidOperation) and not names_table:
                 message = error.message.removeprefix(f"{verb}: ")
                 error.message = f"{f'{verb} {table}'.rstrip()}: {message}"
@@ -63,8 +63,8 @@ def resolve(
 ) -> str:
     """Return the table's location by the names of the HEAD that the transaction is bound to.
 
-    Once the table was taken into the transaction, its name means it to the end (note 23).
-    ``also_renamed``: a path leads to its table even if the table has another name now.
+    A name by which the transaction has used a table means that table to its end (note 23).
+    ``also_renamed``: accept a path although its table has another name by now.
     """
     location = _meant_before(state, table)
     if location is not None:
@@ -81,13 +81,13 @@ def resolve(
 
 
 def _called(names: NameMap, table: str, location: str) -> str:
-    """Return the registered name by which a table was found; ``""`` if none has led to it."""
+    """Return the registered name by which a table was found; ``""`` if it was found by its path."""
     known = (name for name in (table, path_of(table)) if name is not None)
     return next((name for name in known if names.get(name) == location), "")
 
 
 def _meant_before(state: TransactionState, table: object) -> str | None:
-    """Return the table that the transaction has taken in by this name, which it has not changed."""
+    """Return the table that the transaction has already used by this name, and has not renamed."""
     if not isinstance(table, str) or table not in state.bound.meant:
         return None
     location, called = state.bound.meant[table]
@@ -113,7 +113,7 @@ def _by_head(
             client.run(bind_where_it_is(state, location))
         if not bound.is_bound:
             if not state.options.read_only:
-                # Binding creates HEAD if there is none, in the form that the store allows.
+                # Binding creates HEAD if there is none, which first requires a probe of the store.
                 client.ensure_safe_store()
             client.run(bind_to_head(state))
         held = bound.held
@@ -124,7 +124,7 @@ def _by_head(
         path_of(table) is not None or _knows(names, table, location) or _is_new(client, location)
     )
     if not bound.is_bound and may_move:
-        # Such a name may mean another table by now, and a path may mean none.
+        # By now, a registered or dotted name may mean another table, and a path no table.
         client.run(bind_to_head(state))
         head = state.head
         names = _names(client, state, head, table)
@@ -134,27 +134,27 @@ def _by_head(
 
 
 def _names(client: LakeClient, state: TransactionState, head: Head | None, table: str) -> NameMap:
-    """Return registered names, including those that the transaction itself has given."""
+    """Return HEAD's registered names, changed by the transaction's own renames."""
     return renamed(client.names(head, table), state.work.renames)
 
 
 def _is_new(client: LakeClient, location: str) -> bool:
-    """Return whether the HEAD known here has no such table: a newer HEAD may have the name."""
+    """Return whether the cached HEAD lacks the table: then a newer HEAD may have the name."""
     held = client.context.held
     return held is not None and held.head.tables.peek(location) is None
 
 
 def _knows(names: NameMap, table: str, location: str) -> bool:
-    """Return whether HEAD has an entry for a caller's name of a table, or for its location."""
+    """Return whether HEAD's names have an entry for a caller's table name or for its location."""
     return any(not names.missing([name]) and name in names for name in (table, location))
 
 
 def _by_log(
     client: LakeClient, state: TransactionState, table: str, *, also_renamed: bool
 ) -> _Found:
-    """Do the same for a transaction that commits by the table's own entry.
+    """Find a table's location for a transaction that commits by an entry in the table's own log.
 
-    HEAD is read for the name, unless the name is a path whose log is known already.
+    HEAD is read to resolve the name, unless the name is a path whose log is cached.
     """
     context = client.context
     head = None if context.held is None else context.held.head

@@ -1,4 +1,4 @@
-"""Queries of ``sql``: bound, run, explained, and kept for a redo that runs them again."""
+"""Queries of ``sql``: bind, run and explain them, and keep them as sources for a redo."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Reader(Protocol):
-    """The executor of a transaction, as far as a table is read through it."""
+    """The part of an executor that reading a table needs."""
 
     @property
     def client(self) -> LakeClient: ...
@@ -64,13 +64,13 @@ class Reader(Protocol):
 
 @contextmanager
 def kept(reader: Reader) -> Iterator[None]:
-    """Raise ``VersionNotFound`` if files of the past state that is read were vacuumed."""
+    """Raise ``VersionNotFound`` if the block fails as files of a past state were vacuumed."""
     try:
         yield
     except VersionNotFound:
         raise
     except (LakeVillaError, OSError) as error:
-        # Each engine reports a missing file in its own way; an error in a query names no file.
+        # Engines report a missing file in different ways; an error in a query mentions no file.
         may_be_missing = isinstance(error, CorruptObject) or "file" in str(error)
         if reader.state.bound.is_past and may_be_missing:
             reader.refuse_missing_files()
@@ -81,14 +81,14 @@ def kept(reader: Reader) -> Iterator[None]:
 
 # -------------------- queries
 #
-# A SELECT of a statement, bound to the tables and views of a transaction.
+# SELECTs, bound to the tables and views of a transaction.
 
 
 @dataclass(frozen=True, slots=True)
 class BoundQuery:
-    """A query with the tables that it names, by location, and with the views that it is given.
+    """A query with the locations of the tables that it names, and the views that its caller gives.
 
-    ``given`` are the rows of the views, but for past tables that the engine reads itself.
+    ``given`` has the rows of all views except the past tables that the engine reads itself.
     """
 
     statement: Select
@@ -101,7 +101,7 @@ class BoundQuery:
 def tables_of(
     statement: Select, views: Mapping[str, object], resolve: Callable[[str], str]
 ) -> dict[str, str]:
-    """Return the locations of the tables that a query names, by their paths in it."""
+    """Return the locations of the tables that a query names, by the paths in the query."""
     found: dict[str, str] = {}
     for path, name in statement.spellings:
         if path in views:
@@ -119,7 +119,7 @@ def tables_of(
 def given_rows(
     client: LakeClient, views: Mapping[str, object], rows_of: Callable[[object, str], pa.Table]
 ) -> dict[str, pa.RecordBatchReader]:
-    """Return the rows of views, each by ``rows_of``; the engine itself reads past tables."""
+    """Return the rows of views, each by ``rows_of``, except past tables, which the engine reads."""
     return {
         name: rows_of(view, name).to_reader()
         for name, view in views.items()
@@ -130,10 +130,10 @@ def given_rows(
 def select(
     client: LakeClient, state: TransactionState, bound: BoundQuery, dialect: Dialect, now: datetime
 ) -> pa.Table:
-    """Run a query; the rows of its tables count as read."""
+    """Run a query; its tables' rows count as read."""
     sql = with_fixed_time(bound.statement.sql, now, dialect)
     for name, value in bound.params.items():
-        # A value that no column holds is no parameter.
+        # This refuses a parameter's value that no column could have.
         literal(value, f"parameter :{name}")
 
     def within(schemas: Mapping[str, pa.Schema]) -> dict[str, Expr]:
@@ -153,13 +153,13 @@ def rows_within(
     dialect: Dialect,
     now: datetime,
 ) -> dict[str, Expr]:
-    """Return the conditions on the rows that a query reads of tables, by their paths in it."""
+    """Return the conditions on the rows that a query reads, by the paths of its tables in it."""
     sql = with_fixed_time(statement.sql, now, dialect)
     return dict(client.context.engine.rows_within(sql, params, schemas))
 
 
 def plan_of(client: LakeClient, state: TransactionState, bound: BoundQuery) -> str:
-    """Return the engine's plan of a query; nothing counts as read."""
+    """Return the engine's plan of a query, which is not run; nothing counts as read."""
     with _pasts(client, bound.views) as pasts:
         sql = bound.statement.sql
         return client.run(plan(state, sql, bound.tables, bound.given, bound.params, pasts))
@@ -185,7 +185,7 @@ def parameters_of(sql: str, params: Mapping[str, object]) -> dict[str, Expr]:
 def columns_of_source(
     client: LakeClient, state: TransactionState, source: QuerySource
 ) -> pa.Schema:
-    """Return the columns of a source; none of its rows counts as seen."""
+    """Return the columns of a source; no row of it counts as seen."""
     reading = read_source(client.context, source, state.lookup, columns_alone=True)
     with conflict_if_replaced(client, state, source.tables.values()):
         found: pa.Table = client.run(reading)
@@ -196,7 +196,7 @@ def columns_of_source(
 def conflict_if_replaced(
     client: LakeClient, state: TransactionState, locations: Iterable[str]
 ) -> Iterator[None]:
-    """Raise a conflict if the block can't read files of a table because that was replaced."""
+    """Raise a conflict if the block fails to read files of a table that was replaced."""
     try:
         yield
     except READING_FAILED as error:
@@ -207,26 +207,26 @@ def conflict_if_replaced(
 def _schemas(
     client: LakeClient, state: TransactionState, tables: Mapping[str, str]
 ) -> dict[str, pa.Schema]:
-    """Return the columns of tables that a query is about to read, as far as they are known."""
+    """Return the columns of the tables that a query names; empty if a table can't be opened."""
     try:
         return {
             path: client.run(layout_of(state, location, reading=True)).schema
             for path, location in tables.items()
         }
     except LakeVillaError:
-        return {}  # the query itself raises the error of a table
+        return {}  # the query itself will raise the table's error
 
 
 # -------------------- past tables
 #
-# Tables in other states, among the views of a query.
+# Views of a query that are tables in other states than the statement's own.
 
 
 class PastRows:
-    """A table in another state than that of a statement, as one of its views.
+    """A view of a statement that is a table in another state than the statement's own.
 
-    A query of the engine that knows this view reads what it needs of the files. Any other reader
-    gets all rows, streamed.
+    The lake's engine reads from the table's files what a query needs. Any other reader gets a
+    stream of all rows.
 
     Parameters
     ----------
@@ -239,11 +239,11 @@ class PastRows:
         self.executor, self._table = executor, table
 
     def schema(self) -> pa.Schema:
-        """Return the table's columns in that state."""
+        """Return the table's columns in the state to which the executor is bound."""
         return self._see(lambda state, location: layout_of(state, location, reading=True)).schema
 
     def files(self, within: Expr | None = None) -> TableInput:
-        """Return the table's files in that state whose rows may satisfy ``within``."""
+        """Return the table's files, in the executor's state, whose rows may satisfy ``within``."""
         return self._see(lambda state, location: see_files(state, location, None, within))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -272,10 +272,10 @@ def _pasts(
     views: Mapping[str, object],
     within: Callable[[Mapping[str, pa.Schema]], Mapping[str, Expr]] | None = None,
 ) -> Iterator[dict[str, TableInput]]:
-    """Yield the past tables among the views, each with the files that a query needs of it.
+    """Yield the past tables among the views, each with the files of it that a query needs.
 
-    ``within`` returns, given their schemas, the conditions on the rows that the query reads, by
-    the tables' names.
+    ``within`` takes the past tables' schemas and returns, by the tables' names, the conditions on
+    the rows that the query reads.
     """
     pasts = {name: view for name, view in views.items() if _reads_files_of(view, client)}
     with ExitStack() as files_kept:

@@ -1,4 +1,4 @@
-"""Tables that are defined again: CREATE OR REPLACE, of a table that exists or was dropped."""
+"""Define a table again that exists or was dropped: CREATE OR REPLACE."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Place", "is_there", "place_of", "replace_table"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place at which a table is defined again, within ``block``.
+    """The place of a table that is defined again; the caller does that within ``block``.
 
     ``revives``: see ``replace_table``.
     """
@@ -40,10 +40,10 @@ def is_there(executor: Executor[Frame], name: str) -> bool:
 
 
 def place_of(executor: Executor[Frame], name: str, *, replaces: bool) -> Place | None:
-    """Return the place of a table that CREATE defines again; None: it makes a new one, or raises.
+    """Return the place of a table that CREATE defines again; None if there is no such table.
 
-    A table that the transaction itself has dropped is defined again; any other only if CREATE
-    ``replaces``.
+    If the result is None, CREATE makes a new table, or raises. A table that the transaction itself
+    has dropped is always defined again, any other only if CREATE ``replaces``.
     """
     state = executor.state
     location = executor.resolve(name, also_renamed=True)
@@ -67,9 +67,9 @@ def replace_table(
     constraints: Mapping[str, str] | None = None,
     revives: bool = False,
 ) -> None:
-    """Define a table again, with these rows or none.
+    """Replace a table's definition, and its rows by the given ones or by none.
 
-    ``revives``: the table was dropped, and the transaction has taken it up again.
+    ``revives``: the table was dropped, and the transaction reuses its location.
 
     Raises
     ------

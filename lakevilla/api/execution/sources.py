@@ -1,4 +1,4 @@
-"""Rows that users give: frames, files and queries."""
+"""Rows that users give: frames, files and queries, as verbs take them."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ __all__ = [
 
 # -------------------- sources
 #
-# Rows that callers give, as the schemas, streams and stored sources that verbs take.
-# ``Executor`` has a method for each; an executor of another engine takes further kinds of rows.
+# Conversion of callers' rows to the schemas, streams and stored sources that verbs take.
+# ``Executor`` has a method for each; ``SparkExecutor`` overrides them to take DataFrames as well.
 
 
-#: Merge sources up to this size travel in the commit object itself.
+#: Merge sources up to this size are stored in the commit object itself.
 _INLINE_BYTES = 64 * 1024
 _STAGED_BYTES = 64 * 1024 * 1024
 NO_COLUMNS = pa.schema([])
@@ -66,11 +66,11 @@ def incoming(
     data: object,
     schema_mode: Literal["merge"] | None,
 ) -> tuple[pa.RecordBatchReader, bytes | None]:
-    """Return rows as the columns of a table, and its new columns if the rows have further ones.
+    """Return rows with the columns of a table, and the new columns that they add to it, or None.
 
-    ``layout`` is that of the table to which the transaction is bound.
+    ``layout`` is the table's layout in the state to which the transaction is bound.
     """
-    # Opened once: a stream begins when it is first opened.
+    # Open the data once: a stream can be read only once.
     source = open_data(data)
 
     def fitted(layout: Layout) -> pa.RecordBatchReader:
@@ -81,7 +81,8 @@ def incoming(
     try:
         reader = fitted(layout)
     except InvalidOperation:
-        # The rows may fit the table as other clients have changed it since it was first read.
+        # Other clients may have changed the table since it was first read, so that the rows fit
+        # now.
         now = client.run(layout_of(state, location, probing=True))
         if now.schema.equals(layout.schema):
             raise
@@ -90,7 +91,7 @@ def incoming(
     if reader.schema.equals(layout.schema):
         return reader, None
     columns = reader.schema.serialize().to_pybytes()
-    # A new column may be of a type that the format widens: Iceberg's smallest number is an int.
+    # The format may widen a new column's type: Iceberg's smallest integer type is int.
     layout = client.run(layout_with(state, location, reader.schema))
     return input.to_reader(reader, table=layout.table, schema=layout.schema), columns
 
@@ -98,7 +99,7 @@ def incoming(
 def replacing(
     client: LakeClient, state: TransactionState, location: str, data: object
 ) -> tuple[pa.RecordBatchReader, bytes]:
-    """Return rows as ``incoming`` does; the table will have their columns and no others."""
+    """Return rows as ``incoming`` does, for a verb that replaces the table's columns by theirs."""
     source = open_data(data)
     before = client.run(layout_of(state, location, probing=True))
     schema = input.schema_of(source, table=before.table, like=before.schema)
@@ -108,7 +109,7 @@ def replacing(
 
 
 def schema_of(data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
-    """Return the columns of a new table, and its rows; None for a schema alone."""
+    """Return the columns of a new table, and its rows, which are None for a schema alone."""
     schema = given_schema(data_or_schema)
     if schema is not None:
         return input.schema_of(schema, table=name), None
@@ -117,16 +118,16 @@ def schema_of(data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
 
 
 def identifier(layout: Layout) -> list[str]:
-    """Return the columns by which a table itself identifies its rows.
+    """Return a table's identifier fields, the columns by which its metadata identifies rows.
 
     Raises
     ------
     InvalidOperation
-        The table has none, or they are nested within columns.
+        The table has no identifier fields, or a nested one.
     """
     if not layout.identifier or any(len(path) > 1 for path in layout.identifier):
         spelled = ", ".join(".".join(path) for path in layout.identifier)
-        reason = f"has {spelled} for them, within a column" if spelled else "has none"
+        reason = f"has {spelled}, and a nested field can't be a key" if spelled else "has none"
         raise InvalidOperation(
             f"without keys, rows are identified by an Iceberg table's identifier fields, and "
             f"table {layout.table} {reason}: name the key columns, keys=[...]",
@@ -136,7 +137,7 @@ def identifier(layout: Layout) -> list[str]:
 
 
 def merge_rows(layout: Layout, data: object, *, widens: bool) -> pa.Table:
-    """Return the rows of a merge's source."""
+    """Return the rows of a merge's source, in memory."""
     source = open_data(data)
     if widens:
         refuse_untyped(source.schema, layout)
@@ -146,7 +147,7 @@ def merge_rows(layout: Layout, data: object, *, widens: bool) -> pa.Table:
 def keyed_rows(
     client: LakeClient, layout: Layout, data: object, keys: Sequence[str], *, widens: bool
 ) -> pa.Table:
-    """Return as ``merge_rows``; each key must have a value in every row, and no key twice."""
+    """Return rows as ``merge_rows``, after a check that their keys are unique and not null."""
     rows = _materialised(layout, data, widens=widens)
     columns = key_columns(rows.schema, keys)
     for name in columns:
@@ -160,16 +161,17 @@ def keyed_rows(
 def _materialised(layout: Layout, data: object, *, widens: bool) -> pa.Table:
     source = open_data(data)
     if not len(source.schema):
-        return layout.schema.empty_table()  # no rows, as of an empty list: nothing to do
+        # the data have no columns, like an empty list, and so no rows
+        return layout.schema.empty_table()
     schema = keyed_schema(source.schema, layout, widens=widens)
     rows = source_rows(source, layout.table, schema)
     return input.to_reader(rows, table=layout.table, schema=schema).read_all()
 
 
 def source_rows(data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
-    """Return rows for a statement, ``name``d in messages.
+    """Return a statement's rows in memory; messages call them ``name``.
 
-    A column that has only nulls takes the type in ``like``.
+    A column that has only nulls gets its type from ``like``.
     """
     rows = open_data(data)
     schema = input.schema_of(rows, table=name, like=like)
@@ -179,13 +181,13 @@ def source_rows(data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Tab
 def stored_source(
     client: LakeClient, state: TransactionState, rows: pa.Table
 ) -> InlineSource | StagedSource:
-    """Return a source that a redo, or a helper, can read again (hazard 25)."""
+    """Store rows as a source that a redo, or a helper, can read again (hazard 25)."""
     if rows.nbytes <= _INLINE_BYTES:
         return InlineSource(to_ipc(rows))
     keys, counts = [], []
     for part in _parts(rows):
-        # The name is never used again, neither by another attempt nor by a process that resumes
-        # the transaction: operations whose rows are stored there may have to be redone.
+        # The key has a nonce, so no other attempt and no process that resumes the transaction uses
+        # it again: operations whose rows are stored there may have to be redone.
         nonce = client.context.ids.nonce()
         key = f"_lakevilla/txns/{shown_id(state)}/source-{nonce}.arrow"
         with during("data"):
@@ -198,7 +200,7 @@ def stored_source(
 
 
 def refuse_untyped(source: pa.Schema, layout: Layout) -> None:
-    """Refuse to add, to a table, a column or a field that has only nulls, and so no type."""
+    """Refuse to add to a table a column or field with only nulls, because it has no type."""
     known = {field.name.lower(): field for field in layout.schema}
     for field in source:
         own = known.get(field.name.lower())
@@ -213,14 +215,14 @@ def refuse_untyped(source: pa.Schema, layout: Layout) -> None:
 
 
 def keyed_schema(source: pa.Schema, layout: Layout, *, widens: bool) -> pa.Schema:
-    """Return the columns of an upsert's rows: the table's columns, as far as the data have them.
+    """Return the schema of an upsert's rows: those of the table's columns that the data have.
 
-    ``widens``: columns and fields that the table lacks are included, at any depth.
+    ``widens``: also columns and fields, at any depth, that only the data have.
 
     Raises
     ------
     InvalidOperation
-        The table lacks a column, or a new column has no type that a table stores.
+        The table lacks a column of the data, or a new column has a type that no table stores.
     """
     if not widens:
         input.refuse_unknown(source.names, layout.schema, layout.table, WIDEN_FIRST)
@@ -240,7 +242,7 @@ def keyed_schema(source: pa.Schema, layout: Layout, *, widens: bool) -> pa.Schem
 
 
 def _different(client: LakeClient, keys: pa.Table) -> int:
-    """Return the number of distinct rows by SQL: NaN equals itself, and -0.0 equals 0.0."""
+    """Return the number of distinct rows by SQL's equality: NaN equals NaN, and -0.0 equals 0.0."""
     if not any(map(pa.types.is_nested, keys.schema.types)):
         return _different_of_flat(keys)
     sql = "SELECT count(*) AS n FROM (SELECT DISTINCT * FROM keys)"
@@ -249,7 +251,7 @@ def _different(client: LakeClient, keys: pa.Table) -> int:
 
 
 def _different_of_flat(keys: pa.Table) -> int:
-    """Return the number of distinct rows of flat columns, by Arrow alone."""
+    """Return the number of distinct rows of columns that are not nested, by Arrow alone."""
     for at, column in enumerate(keys.columns):
         if pa.types.is_floating(column.type):
             zero, nan = (pa.scalar(value, column.type) for value in (0.0, math.nan))
@@ -259,7 +261,7 @@ def _different_of_flat(keys: pa.Table) -> int:
 
 
 def key_columns(schema: pa.Schema, keys: Sequence[str]) -> list[str]:
-    """Return the columns that are an upsert's keys, as they are spelled in the data."""
+    """Return the key columns of an upsert, in the spelling of the data."""
     columns = {name.lower(): name for name in schema.names}
     for name in keys:
         if name.lower() not in columns:
@@ -279,10 +281,10 @@ def _parts(rows: pa.Table) -> Iterator[pa.Table]:
 
 # -------------------- frame hint
 #
-# Hint to a caller: a missing table of a statement may be meant as a variable of the caller.
+# A hint in the error of a missing table: the caller may mean a frame in a Python variable.
 #
-# The hint is at the end of the error. A caller that takes no frames, as the command line and
-# DB-API, shows only the rest: ``without_frames``.
+# The hint is at the message's end. The command line and DB-API, which take no frames, remove it:
+# ``without_frames``.
 
 
 _SAID = "_frames_said"
@@ -290,13 +292,13 @@ _SAID = "_frames_said"
 
 @contextmanager
 def frames_go_in_views(tables: Mapping[str, str]) -> Iterator[None]:
-    """Add to the error of a missing table how a frame is passed under the table's name."""
+    """Add, to the error of a missing table, how to pass a frame under the table's name."""
     try:
         yield
     except TableNotFound as error:
         named = [name for name, location in tables.items() if location == error.table]
         if named and named[0].isidentifier() and "did you mean" not in error.message:
-            advice = f"; a frame goes in as views={{{named[0]!r}: {named[0]}}}"
+            advice = f"; to query a frame, pass views={{{named[0]!r}: {named[0]}}}"
             error.message += advice
             error.args = (error.message,)
             setattr(error, _SAID, advice)
@@ -304,6 +306,6 @@ def frames_go_in_views(tables: Mapping[str, str]) -> Iterator[None]:
 
 
 def without_frames(error: LakeVillaError) -> str:
-    """Return the message of an error for callers that have no frames to pass."""
+    """Return an error's message without the hint on frames."""
     said: str = getattr(error, _SAID, "")
     return error.message.removesuffix(said)

@@ -1,4 +1,4 @@
-"""Carry out SQL statements as verbs."""
+"""Run SQL statements by a transaction's verbs."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ __all__ = [
 
 # -------------------- sql
 #
-# Statements of ``txn.sql``: a SELECT is run, any other statement is passed to the verb that does
-# it.
+# Statements of ``txn.sql``: a SELECT is run, any other statement is passed to its verb.
 
 
 def run_statement(
@@ -47,7 +46,7 @@ def run_statement(
     views: dict[str, object],
     statement: Statement | None = None,
 ) -> Frame | OperationResult:
-    """Run one statement for the user of a transaction; it may have been parsed before."""
+    """Run one statement for a transaction's caller; ``statement``: the query as parsed before."""
     statement = statement or parse_statement(query, params, executor.dialect)
     if executor.state.options.read_only and not isinstance(statement, Select):
         raise InvalidOperation(
@@ -85,11 +84,11 @@ def _changed(
     statement: UpdateStatement | DeleteStatement,
     params: dict[str, object],
 ) -> OperationResult:
-    """Perform an UPDATE or DELETE by its own expressions.
+    """Perform an UPDATE or DELETE that reads no other rows, by LakeVilla's own expressions.
 
-    An expression that means something else in a SELECT is computed by the engine, as if the
-    statement read other rows. That is decided by its texts, once they are bound, and before
-    anything is done.
+    If one of its expressions would mean something else in a SELECT, a merge is performed instead,
+    whose query computes the expression by the engine. That is decided once the texts are bound,
+    before anything is done.
     """
     table, where, called = statement.table, statement.where, statement.called
     meaning = executor.meaning
@@ -116,10 +115,11 @@ def _as_merge(
     *,
     by_engine: bool = False,
 ) -> OperationResult:
-    """Perform, as a merge, an UPDATE or DELETE.
+    """Perform an UPDATE or DELETE as a merge.
 
-    It reads other rows, or the engine computes its condition. Of the merges that do the same, the
-    first is performed that can be bound and whose texts mean the same in a SELECT.
+    The statement reads other rows, or the engine must compute one of its expressions. Of the
+    equivalent merges, the first one is performed that can be bound and whose texts mean the same in
+    a SELECT.
     """
     with executor.verb_scope(merge_verb(statement), statement.table):
         schema = executor.begin_write_into(statement.table, "merge")[1].schema
@@ -130,7 +130,7 @@ def _as_merge(
         except InvalidOperation as unbound:
             if statement.source is not None:
                 raise
-            error = unbound  # the next one is more general
+            error = unbound  # the next merge of the list is more general
             continue
         other = meaning_of(_described(builder, merge))
         if other is None:
@@ -174,7 +174,7 @@ def _begun(
 
 
 def _described(builder: MergeBuilder, statement: MergeStatement) -> MergeBuilder:
-    """Return the builder with the clauses of the statement."""
+    """Return the builder, with the clauses of the statement added."""
     for clause in statement.clauses:
         predicate, values = clause.predicate, clause.assignments
         match clause.kind:
@@ -199,7 +199,7 @@ def _described(builder: MergeBuilder, statement: MergeStatement) -> MergeBuilder
 
 # -------------------- compiling
 #
-# Terms of a statement as an executor reads them: see ``sql.statements.conditions``.
+# Compile a statement's terms for an executor: see ``sql.statements.conditions``.
 
 
 def compiler_of(
@@ -208,7 +208,7 @@ def compiler_of(
     schemas: Schemas,
     alias: str | None = None,
 ) -> Compiler:
-    """Return a compiler of texts that must mean what they mean in a SELECT of the executor."""
+    """Return a compiler that accepts a text only if it means the same in the executor's SELECT."""
     meaning = executor.meaning
     return Compiler(
         executor.dialect,
@@ -227,9 +227,9 @@ def merges(
     *,
     by_engine: bool = False,
 ) -> Iterator[MergeStatement]:
-    """Return the merges of ``merges_of``, with the terms that are expressions compiled.
+    """Return the merges of ``merges_of``; terms that LakeVilla's expressions can say are compiled.
 
-    In Spark's SQL no term is compared with its meaning, so there no term is compiled.
+    For Spark's SQL no term is compiled, because LakeVilla can't check what it means to Spark.
     """
     reading = compiler_of(executor, params, schema, statement.called)
     is_held = meaning_in(executor.dialect) is not None

@@ -1,4 +1,4 @@
-"""One verb at a time in each transaction, and the end of transactions that are idle."""
+"""Run one verb at a time in each transaction, and end transactions that are idle."""
 
 from __future__ import annotations
 
@@ -29,35 +29,37 @@ from lakevilla.transaction.verbs.save import forget, save
 
 # -------------------- turns
 #
-# Turns with a transaction: of a thread's verb, or of a thread that serves it between two verbs.
+# Turns in using a transaction: of a verb, or of a background thread between two verbs.
 #
 # A verb is refused if another thread's verb is running: a transaction belongs to one thread at a
-# time. A verb waits if the transaction is being saved, for its caller has done nothing wrong.
+# time. A verb waits while a background thread saves the transaction, because its caller has done
+# nothing wrong.
 
 
-#: The longest wait for the end of a verb. If a verb lasts longer, the next interval is soon enough.
-#: A verb of another thread may be held up for as long before it is refused.
+#: The longest wait of a background thread for the end of a verb; after it, the thread tries again
+#: an interval later. A verb that another thread calls meanwhile waits as long before it is refused.
 _WAITS_SECONDS = 0.25
 
 
 class Turns:
-    """A lock for which verbs never wait and a saver does.
+    """A lock for which a background thread (the saver) waits, while a verb is refused at once.
 
-    A Python lock is not fair: a thread whose verbs follow each other closely takes it again before
-    a waiting thread wakes. So the saver holds the way in while it waits. Every verb passes the way
-    in: at most the rest of one verb goes before the saver.
+    A Python lock is not fair: a thread that calls verbs in quick succession takes the lock again
+    before a waiting thread wakes. So there is a second lock, ``_way_in``, which every verb passes
+    first, and which the saver holds while it waits. The saver waits only for the end of the running
+    verb.
     """
 
     def __init__(self, txn_id: str) -> None:
         self._txn_id = txn_id
         self._way_in = threading.Lock()
         self._lock = threading.Lock()
-        #: The thread whose turn it is.
+        #: The thread that holds the lock.
         self._holder: int | None = None
 
     @contextmanager
     def verb(self) -> Generator[None]:
-        """Enter one verb. It waits for nothing but a save.
+        """Enter one verb, which waits only while a background thread uses the transaction.
 
         Raises
         ------
@@ -68,7 +70,7 @@ class Turns:
             # Check before taking ``_way_in``: a saver that holds it may wait for this very verb.
             raise InvalidOperation(
                 f"transaction {self._txn_id} is running another operation, whose data source "
-                "calls it: read first, and pass the result",
+                "calls this transaction: read first, and pass the result",
                 txn_id=self._txn_id,
             )
         with self._way_in:
@@ -87,7 +89,7 @@ class Turns:
 
     @contextmanager
     def between_verbs(self) -> Generator[bool]:
-        """Enter the time between two verbs; yield False if a verb goes on for long."""
+        """Enter the time between two verbs; yield False if the running verb does not end soon."""
         with self._way_in:
             if not self._lock.acquire(timeout=_WAITS_SECONDS):
                 yield False
@@ -101,7 +103,7 @@ class Turns:
 
 
 class Lasting(Protocol):
-    """The executor of a transaction that is saved if it lasts."""
+    """The executor of a transaction that is saved if it lasts long."""
 
     @property
     def client(self) -> LakeClient: ...
@@ -117,18 +119,18 @@ class Lasting(Protocol):
 
 @dataclass(slots=True)
 class Watched:
-    """The heartbeats that watch a transaction: one that saves it, one that places its reads."""
+    """Flags for the heartbeats that watch a transaction: to save it, and to place its reads."""
 
     saver: bool = False
     placer: bool = False
 
 
 def save_if_due(executor: Lasting, *, every_verb: bool) -> None:
-    """Save after a verb, if each verb must be saved or this one must; else watch it.
+    """Save the transaction after a verb if that is due; otherwise have a heartbeat watch it.
 
-    A transaction that is watched is saved once it lasts. A verb that raises has had no effect.
-    So a failed save is not the verb's failure, unless saving each operation was requested: then
-    nothing can commit.
+    A watched transaction is saved once it has lasted long. If the save fails, the verb does not
+    raise, because a verb that raises must have had no effect. With ``durability="every_op"`` it
+    does raise, and the transaction fails.
     """
     client, state = executor.client, executor.state
     if not (every_verb or is_due_in_verb(state)):
@@ -144,7 +146,7 @@ def save_if_due(executor: Lasting, *, every_verb: bool) -> None:
 
 
 def _watch(executor: Lasting) -> None:
-    """Have the transaction saved once it has lasted; most end before, and are never saved."""
+    """Have the transaction saved once it lasts long; most end earlier and are never saved."""
     interval = executor.client.settings.save_interval_seconds
     has_record = Feature.R in executor.state.options.features
     if not executor.watched.saver and interval and has_record:
@@ -153,7 +155,7 @@ def _watch(executor: Lasting) -> None:
 
 
 def watch_reads(executor: Lasting) -> None:
-    """Have the places of its reads taken once it lasts; most transactions end before that."""
+    """Have places taken for the transaction's reads once it lasts long; most end earlier."""
     state = executor.state
     if not state.queues or state.claims.queue is not None or not state.work.reads:
         return
@@ -164,10 +166,10 @@ def watch_reads(executor: Lasting) -> None:
 
 
 class LazySave:
-    """The save of a transaction once it has lasted.
+    """The save of a transaction that lasts long.
 
-    It is a ``sublogs.lease.Renewable``, of another heartbeat. The reference is weak: a transaction
-    that its caller dropped is not saved any more.
+    A heartbeat of its own calls it (``sublogs.lease.Renewable``). The reference to the executor is
+    weak: a transaction that its caller dropped is not saved any more.
     """
 
     def __init__(self, executor: Lasting) -> None:
@@ -183,7 +185,10 @@ class LazySave:
         return None if executor is None or _is_over(executor.state) else self._looked
 
     def renew(self) -> Program[bool]:
-        """Save it, if it has changed and is between two verbs. Return False once it has ended."""
+        """Save the transaction if it has changed and no verb runs.
+
+        Return False once it has ended.
+        """
         executor = self._executor()
         if executor is None or _is_over(executor.state):
             return False
@@ -193,22 +198,23 @@ class LazySave:
                 try:
                     yield from save(state)
                 except LakeVillaError as error:
-                    # If the transaction can't continue, its next verb raises: the state has noted
-                    # it.
+                    # If the transaction can't continue, its state has noted that, and its next verb
+                    # raises.
                     client.log(f"could not save transaction {state.id} now: {error}", state.id)
         saved = state.claims.saved
         now = client.context.clock.elapsed()
-        # If a verb has saved it meanwhile, the next save is due that much later.
+        # If a verb has saved the transaction meanwhile, the next save is due an interval after
+        # that.
         fresh = saved is not None and now - saved.at < self._seconds
         self._looked = saved.at if saved is not None and fresh else now
         return not _is_over(state)
 
 
 class LatePlaces:
-    """The places of a transaction's reads, taken once it has lasted (``Renewable``).
+    """The taking of places for the reads of a transaction that lasts long (``Renewable``).
 
-    They are taken between two verbs, so this acts as a verb does: nothing else changes the
-    transaction meanwhile, and a commit or an abort that follows gives back the taken places.
+    Places are taken between two verbs, so nothing else changes the transaction meanwhile, and a
+    later commit or abort gives these places back like those of a verb.
     """
 
     def __init__(self, executor: Lasting) -> None:
@@ -223,7 +229,10 @@ class LatePlaces:
         return None if executor is None or not _needs_places(executor.state) else self._looked
 
     def renew(self) -> Program[bool]:
-        """Take them, if it is between two verbs. Return False once it has all that it needs."""
+        """Take the places if no verb runs.
+
+        Return False once the transaction needs no more places.
+        """
         executor = self._executor()
         if executor is None or not _needs_places(executor.state):
             return False
@@ -234,8 +243,8 @@ class LatePlaces:
                     client.ensure_safe_store()
                     yield from place_reads(state)
                 except LakeVillaError as error:
-                    # Without a place it may lose to other transactions once more, but no row is
-                    # lost.
+                    # Without a place the transaction may lose to others once more, but loses no
+                    # row.
                     client.log(f"could not place transaction {state.id} now: {error}", state.id)
         self._looked = client.context.clock.elapsed()
         return _needs_places(state)
@@ -251,13 +260,13 @@ def _is_over(state: TransactionState) -> bool:
 
 # -------------------- idle
 #
-# Transactions that are not continued: they are undone once they have been idle for long.
+# Transactions that their callers don't continue: each is undone after its idle time-out.
 
 
 class IdleEnd:
-    """The end of a transaction whose verbs are too far apart (``sublogs.lease.Renewable``).
+    """The end of a transaction after its idle time-out (``sublogs.lease.Renewable``).
 
-    The reference is weak: a transaction that its caller dropped is not ended here.
+    The reference to the executor is weak: a transaction that its caller dropped is not ended here.
 
     Parameters
     ----------
@@ -275,7 +284,7 @@ class IdleEnd:
         self.txn_id = executor.state.id
 
     def note_use(self) -> None:
-        """Restart the idle time: a verb has just ended, or rows of one were taken."""
+        """Restart the idle time: a verb has just ended, or the caller has taken rows of a scan."""
         executor = self._executor()
         if self._seconds == math.inf or executor is None:
             return
@@ -289,17 +298,17 @@ class IdleEnd:
         executor = self._executor()
         if executor is None or _is_beyond(executor.state):
             return None
-        # Due when the time is over; then again and again while a verb goes on.
+        # Due one interval before the idle time is over; then at each interval while a verb runs.
         return max(self._used_at + self._seconds - LOOK_AT_IDLE_SECONDS, self._looked)
 
     def renew(self) -> Program[bool]:
-        """Undo it if it is still idle. Return False once there is nothing left to watch."""
+        """Undo the transaction if it is still idle. Return False once nothing is left to watch."""
         executor = self._executor()
         if executor is None or _is_beyond(executor.state):
             return False
         client, state = executor.client, executor.state
         with executor.turns.between_verbs() as is_allowed:
-            # A verb in between has moved the end of the idle time, or has ended the transaction.
+            # A verb may have restarted the idle time meanwhile, or ended the transaction.
             self._looked = client.context.clock.elapsed()
             if not is_allowed or _is_beyond(state) or self._looked - self._used_at < self._seconds:
                 return not _is_beyond(state)
@@ -320,5 +329,5 @@ class IdleEnd:
 
 
 def _is_beyond(state: TransactionState) -> bool:
-    """Return whether it has ended, or may have committed: then only its caller may end it."""
+    """Return whether it has ended or may have committed: then only its caller may end it."""
     return state.state is not Status.OPEN or state.ending.tried or state.ending.is_in_doubt

@@ -1,1 +1,1 @@
-"""The change feed of a lake, as its users request it."""
+"""The change feed of a lake, for its users."""

@@ -1,7 +1,7 @@
-"""Absorption of the commits of other clients, so that a feed reports them.
+"""Absorb foreign commits, so that the feed reports them.
 
-Every transaction does this for the tables that it writes (``lake.absorb``); here it is done by one
-that writes none of its own.
+Every transaction absorbs those of the tables that it writes (``lake.absorb``). Here, HEAD is
+replaced only to absorb, without a transaction's own changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import is_another
 from lakevilla.store.effects import Program, parallel
 
-#: The number of logs that are read at once; the next call reads the next ones.
+#: The number of logs that are read at once; the next call continues with the next logs.
 MOST_TABLES = 256
 _TRIES = 3
 _MAX_RACES = 200
@@ -29,9 +29,10 @@ _MAX_RACES = 200
 
 @dataclass(slots=True)
 class Absorber:
-    """The absorption of the logs of the chosen tables, in turn.
+    """An object that absorbs the foreign commits of the chosen tables, a part of the tables at a
+    time.
 
-    ``last`` is the location that was read last.
+    ``last`` is the location of the last table whose log was read.
     """
 
     context: Context
@@ -39,9 +40,9 @@ class Absorber:
     last: str = ""
 
     def absorb(self) -> Program[bool]:
-        """Give the commits that the logs have beyond HEAD their places in HEAD, if there are any.
+        """Give foreign commits their places in HEAD, if the logs have any that HEAD does not know.
 
-        It costs a read of HEAD and of each log, and one replacement of HEAD if a log has grown.
+        This costs a read of HEAD and of each log, and one replacement of HEAD if a log has grown.
 
         Returns
         -------
@@ -56,15 +57,15 @@ class Absorber:
         return False
 
     def _next(self, head: Head) -> list[str]:
-        """Return the tables to read: those after the last one, and then the first ones again."""
+        """Return the tables to read next: those after ``last``, then those from the beginning."""
         live = _live(head, self.chosen)
         return sorted(live, key=lambda location: (location <= self.last, location))[:MOST_TABLES]
 
 
 def absorb_all(context: Context, chosen: Chosen = ALL) -> Program[frozenset[str]]:
-    """Give what the logs of all chosen tables have beyond HEAD its place there.
+    """Give all foreign commits of the chosen tables that HEAD does not know their places in HEAD.
 
-    Return the tables of which something was absorbed.
+    Return the tables whose foreign commits were absorbed.
 
     Raises
     ------
@@ -88,18 +89,18 @@ def absorb_all(context: Context, chosen: Chosen = ALL) -> Program[frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The tables whose logs were read, and those among them whose logs had grown."""
+    """The tables whose logs were read, and those whose foreign commits were absorbed."""
 
     looked_at: list[str]
     tables: frozenset[str] = frozenset()
 
 
 def _try_absorb(context: Context, choose: Callable[[Head], list[str]]) -> Program[_Found | None]:
-    """Try once to absorb what the logs of some tables have; None if a race was lost.
+    """Try once to absorb the foreign commits of some tables; None if another client replaced HEAD.
 
-    This is as safe as any commit: HEAD is replaced only if it is the one against which the logs
-    were placed, and no more of a log is absorbed than fits what is decided (``view.place``). The
-    client that has won the race may have absorbed the same.
+    This is as safe as any commit: HEAD is replaced only if it is still the one with which the logs
+    were compared, and only those entries of a log are absorbed that fit the decided commits
+    (``view.place``). The client that has replaced HEAD may have absorbed the same commits.
     """
     held = yield from context.head()
     if held is None:
@@ -137,7 +138,7 @@ def _after(last: str, chosen: Chosen, head: Head) -> list[str]:
 
 
 def _live(head: Head, chosen: Chosen) -> list[str]:
-    """Return the chosen tables to which other clients can commit."""
+    """Return the chosen tables to which clients without LakeVilla can commit."""
     called = names_by_location(head)
     return [
         location
@@ -147,7 +148,7 @@ def _live(head: Head, chosen: Chosen) -> list[str]:
 
 
 def _log(context: Context, head: Head, location: str) -> Program[Tail | None]:
-    """Return a table's present log; None if it can't be read, or is another table's."""
+    """Return a table's present log; None if it can't be read or belongs to another table."""
     try:
         tail = yield from refresh(context, location)
         if tail.tip < 0 or (yield from is_another(context, head.tables[location], tail)):

@@ -33,7 +33,7 @@ from lakevilla.store.effects import sleep
 
 # -------------------- lake feed
 #
-# The feed, ``lake.changes`` and ``lake.follow``: the changes of all tables, version by version.
+# The feed of ``lake.changes`` and ``lake.follow``: the changes of all tables, by version.
 
 
 __all__ = ["absorb", "changes", "follow"]
@@ -70,7 +70,7 @@ def changes(
 
 
 def absorb(client: LakeClient, tables: Sequence[str] | None) -> list[str]:
-    """Give the commits of other clients their places in the lake's order; see ``Lake.absorb``."""
+    """Give foreign commits their places in the lake's order; see ``Lake.absorb``."""
     client = client.main("absorb")
     head = client.head()
     chosen = chosen_of(client, head, tables)
@@ -116,12 +116,12 @@ def follow(
 
 # -------------------- following
 #
-# The endless feed: it polls HEAD, yields new versions, and absorbs the commits of other clients.
+# The endless feed, which polls HEAD, yields new versions, and absorbs foreign commits.
 
 
 @dataclass(slots=True)
 class Follower(Generic[Frame]):
-    """One feed that is followed."""
+    """The state of one ``lake.follow``."""
 
     teller: Teller[Frame]
     poll_seconds: float
@@ -129,7 +129,7 @@ class Follower(Generic[Frame]):
     stop: StopSignal | None
 
     def versions(self, position: int) -> Iterator[Version[Frame]]:
-        """Yield the versions after ``position``, and all later ones."""
+        """Yield the versions after ``position``, without an end."""
         client = self.teller.client
         clock = client.context.clock
         absorber = Absorber(client.context, self.teller.chosen)
@@ -138,7 +138,7 @@ class Follower(Generic[Frame]):
             read_at = clock.elapsed()
             if self.absorb_seconds is not None and read_at >= absorb_at:
                 absorb_at = read_at + self.absorb_seconds
-                client.run_safely(absorber.absorb())  # has read HEAD, too
+                client.run_safely(absorber.absorb())  # absorbing reads HEAD, too
                 held = client.context.held
             else:
                 held = client.run(client.context.head())
@@ -167,7 +167,7 @@ class Follower(Generic[Frame]):
 
 
 def _refuse_closed(head: Head) -> None:
-    """Refuse to wait for new versions of a branch that has ended, or goes on from other tables.
+    """Refuse to wait for new versions of a branch that has ended or was rebased.
 
     Raises ``RefNotFound``, ``VersionNotFound``.
     """

@@ -1,4 +1,4 @@
-"""Versions of the feed, made from the steps of a walk: rows are read when they are accessed."""
+"""Make the feed's versions from the steps of a walk; rows are read when they are accessed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakevilla.results import Version
 
 
 class ChangedTables(Mapping[str, Frame]):
-    """The changed rows of a version by table; each is read at its first access, and then kept."""
+    """The changed rows of a version, by table; each table's are read once, at the first access."""
 
     def __init__(self, readers: Mapping[str, Callable[[], Frame]]) -> None:
         self._readers = readers
@@ -39,7 +39,7 @@ class ChangedTables(Mapping[str, Frame]):
         return len(self._readers)
 
     def __reduce__(self) -> tuple[type[dict[str, Frame]], tuple[dict[str, Frame]]]:
-        """Return, for another process, all rows."""
+        """Pickle as a dict with the rows of all tables, for another process."""
         return dict, (dict(self),)
 
     def __repr__(self) -> str:
@@ -48,17 +48,7 @@ class ChangedTables(Mapping[str, Frame]):
 
 
 class Teller(Generic[Frame]):
-    """A maker of versions from steps.
-
-    Parameters
-    ----------
-    client : LakeClient
-    executor : type of Executor
-        Reads the rows.
-    chosen : Chosen
-        The tables that are followed.
-    columns : RequestedColumns
-    """
+    """A maker of the feed's versions from steps."""
 
     def __init__(
         self,
@@ -79,7 +69,7 @@ class Teller(Generic[Frame]):
         Raises
         ------
         VersionNotFound
-            gc has been quicker.
+            gc has deleted the history meanwhile.
         """
         steps = stretch.steps(self.chosen, self._shapes.changed, net=net)
         while some := list(islice(steps, AT_ONCE)):

@@ -1,4 +1,4 @@
-"""Walk over the versions of a lake that concern the chosen tables."""
+"""Walk over the versions of a lake that changed the chosen tables."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from lakevilla.store.effects import Program, parallel
 
 # -------------------- walk
 #
-# Walks over the commits of a lake: where a walk may begin, and which versions exist.
+# Walks over the commits of a lake: the version at which one may begin, and those that exist.
 #
-# All comes from one HEAD, and from the pages that it names; later commits are for the next walk.
+# A walk reads one HEAD and the pages that it names; later commits are left for the next walk.
 
 
 #: The number of commit objects that are fetched at a time.
@@ -36,10 +36,10 @@ AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The versions of a range, in order, and all that is needed to report them.
+    """The versions of a range, in order, and what is needed to report them.
 
-    ``commits`` are all commits after ``since``, also those after the range; ``names`` are of the
-    tables that they touch.
+    ``commits`` has all commits after ``since``, also those after the range; ``names`` has the names
+    of the tables that they changed.
     """
 
     timeline: Timeline
@@ -53,7 +53,7 @@ class Stretch:
         return self.commits[: self.until - self.since]
 
     def steps(self, chosen: Chosen, shapes: dict[str, int], *, net: bool) -> Iterator[Step]:
-        """Yield the steps that concern the chosen tables, oldest first.
+        """Yield the steps that changed one of the chosen tables, oldest first.
 
         ``shapes`` has, by location, the last commit that may have changed a table's columns.
         """
@@ -75,9 +75,10 @@ def stretch(context: Context, head: Head, since: int, until: int) -> Program[Str
     Raises
     ------
     VersionNotFound
-        Some are not kept any more, or do not exist yet.
+        Some of the commits are not kept any more, or do not exist yet.
     InvalidOperation
-        A number is within a pair, and is no version of its own.
+        ``since`` or ``until`` is the number of a foreign commit that was absorbed together with the
+        reconcile after it, and so is no version of its own.
     """
     timeline = Timeline.of(head)
     check_kept(head, since)
@@ -86,7 +87,7 @@ def stretch(context: Context, head: Head, since: int, until: int) -> Program[Str
     try:
         commits = yield from timeline.after(since)
     except VersionNotFound:
-        # gc was quicker: the present HEAD shows what gc has left.
+        # gc has deleted a page meanwhile; the present HEAD shows what history is left.
         held = yield from load_head()
         if held is not None:
             check_kept(held.head, since)
@@ -101,7 +102,7 @@ def stretch(context: Context, head: Head, since: int, until: int) -> Program[Str
 
 
 def check_kept(head: Head, since: int) -> None:
-    """Refuse a version to which the history does not go back.
+    """Refuse a version that is older than the kept history.
 
     Raises
     ------
@@ -122,7 +123,7 @@ def check_kept(head: Head, since: int) -> None:
 
 
 def _refuse_within(following: Sequence[CommitSummary], number: int, argument: str) -> None:
-    """Refuse the number of a ``foreign`` commit that was made in one with a ``reconcile``."""
+    """Refuse the number of a ``foreign`` commit that was decided together with a ``reconcile``."""
     if following and following[0].kind == "reconcile":
         raise InvalidOperation(
             f"{argument} is global version {number}, which has no state of its own: it was "
@@ -133,14 +134,14 @@ def _refuse_within(following: Sequence[CommitSummary], number: int, argument: st
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A commit's notes about itself: metadata, and the branch that it merges."""
+    """Notes that a commit object has: the metadata, and the branch that it merges."""
 
     metadata: Mapping[str, str] = field(default_factory=dict)
     merged: str | None = None
 
 
 def noted_of(context: Context, steps: Sequence[Step]) -> Program[list[Noted | LakeVillaError]]:
-    """Return the notes of the steps' last commits, read in one round; or the error of each."""
+    """Return the notes of each step's last commit, or its error; all are read in one round."""
     return (yield from parallel([_noted(context, step.commit) for step in steps]))
 
 
@@ -161,18 +162,18 @@ def _live_id(head: Head, location: str) -> str | None:
 
 # -------------------- chosen
 #
-# The tables that a caller follows: by names, or by patterns, which later tables may fit too.
+# The tables that a caller follows: by name, or by patterns, which later tables may match too.
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Locations that were named, and patterns of names and paths; all tables if both are None."""
+    """The chosen tables, by locations and by patterns of names; all if ``locations`` is None."""
 
     locations: frozenset[str] | None = None
     patterns: tuple[str, ...] = ()
 
     def has(self, location: str, called: Mapping[str, Sequence[str]]) -> bool:
-        """Return whether a table is one of them; ``called`` has its names by its location."""
+        """Return whether a table is chosen; ``called`` has the names of tables by location."""
         if self.locations is None or location in self.locations:
             return True
         return any(fits(pattern, location, called) for pattern in self.patterns)
@@ -186,12 +187,12 @@ def is_pattern(text: str) -> bool:
 
 
 def fits(pattern: str, location: str, called: Mapping[str, Sequence[str]]) -> bool:
-    """Return whether a table's path or one of its names fits a pattern."""
+    """Return whether a table's location or one of its names matches a pattern."""
     return any(fnmatchcase(name, pattern) for name in (location, *called.get(location, ())))
 
 
 def names_by_location(head: Head) -> dict[str, list[str]]:
-    """Return the names of each table in HEAD, whose names must be cached."""
+    """Return the names of each table in HEAD by location; the names must be cached."""
     called: dict[str, list[str]] = {}
     for name, location in head.names.cached().items():
         called.setdefault(location, []).append(name)
@@ -199,7 +200,7 @@ def names_by_location(head: Head) -> dict[str, list[str]]:
 
 
 def refuse_idle(head: Head, chosen: Chosen, touched: Collection[str]) -> Program[None]:
-    """Refuse a pattern that fits no table, now or among the ``touched`` ones.
+    """Refuse a pattern that matches neither one of the ``touched`` tables nor a table in HEAD.
 
     Raises
     ------
@@ -218,7 +219,7 @@ def refuse_idle(head: Head, chosen: Chosen, touched: Collection[str]) -> Program
 
 # -------------------- requests
 #
-# Arguments of the feed's callers: refused if they can mean nothing, and translated.
+# Arguments of the feed's callers, checked and translated.
 
 
 class StopSignal(Protocol):
@@ -231,7 +232,7 @@ class StopSignal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RequestedColumns:
-    """The requested columns: of all tables alike, or of some by location."""
+    """The requested columns: one list for all tables, or lists by location."""
 
     of_all: Sequence[str] | None = None
     of_some: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -260,8 +261,8 @@ def number_of(
     Raises
     ------
     InvalidOperation
-        It is neither, or a future time; or it is the name or the rows of a table, which are meant
-        for another verb.
+        The value is neither of them, or a future time, or the name or rows of a table, which
+        another verb takes.
     VersionNotFound
         The lake has no such version.
     """
@@ -286,12 +287,12 @@ def number_of(
 
 
 def _by(timeline: Timeline, stamp_ms: int) -> Program[int]:
-    """Return the newest version that is not later, as ``snapshot`` does: never within a pair."""
+    """Return the newest version up to a time, as ``snapshot`` does: never one within a pair."""
     return (yield from timeline.settled((yield from timeline.by(stamp_ms))))
 
 
 def _refuse_table(verb: str, argument: str, value: object) -> None:
-    """Refuse a table's name, or rows, in the place of a version."""
+    """Refuse a table's name, or rows, given as a version."""
     is_name = isinstance(value, str)
     is_rows = isinstance(value, list | tuple | Mapping) or hasattr(value, "__arrow_c_stream__")
     if not (is_name or is_rows):
@@ -305,14 +306,15 @@ def _refuse_table(verb: str, argument: str, value: object) -> None:
 
 
 def chosen_of(client: LakeClient, head: Head | None, tables: object) -> Chosen:
-    """Return the requested tables: names are looked up now, patterns whenever a table occurs.
+    """Return the requested tables: names are looked up now, patterns are matched when a table
+    occurs.
 
     Raises
     ------
     TableNotFound
-        There is no table of a name.
+        There is no table with one of the names.
     InvalidOperation
-        They are no names.
+        The value holds no names.
     """
     if isinstance(tables, str):
         raise InvalidOperation(f"tables is a list of names, not a string: tables=[{tables!r}]")
@@ -325,7 +327,7 @@ def chosen_of(client: LakeClient, head: Head | None, tables: object) -> Chosen:
 
 
 def columns_of(client: LakeClient, head: Head | None, columns: object) -> RequestedColumns:
-    """Return the requested columns. Raises as ``chosen_of``."""
+    """Return the requested columns; raise the errors of ``chosen_of``."""
     if not isinstance(columns, Mapping):
         return RequestedColumns(check_columns(columns))
     by_location = {}
@@ -351,7 +353,7 @@ def _location(client: LakeClient, head: Head | None, name: str) -> str:
 
 
 def check_seconds(name: str, value: object) -> float:
-    """Return a time to wait, which is more than 0.
+    """Return a number of seconds to wait, which must be more than 0.
 
     Raises
     ------
@@ -367,7 +369,7 @@ def check_seconds(name: str, value: object) -> float:
 
 
 def check_stop(stop: object) -> None:
-    """Refuse an object that can't report whether it is set, or can't be waited for."""
+    """Refuse an object without the methods ``is_set`` and ``wait`` of a ``threading.Event``."""
     verbs = [getattr(stop, name, None) for name in ("is_set", "wait")]
     if stop is not None and not all(callable(v) and not iscoroutinefunction(v) for v in verbs):
         raise InvalidOperation(f"stop must be a threading.Event, not {shown(stop)}")

@@ -1,9 +1,9 @@
-"""A filter of Arrow's as a predicate of LakeVilla: its parts that mean the same in both.
+"""Translate the parts of an Arrow filter that mean the same as a predicate of LakeVilla.
 
-Arrow shows the structure of an expression in one way alone: its pickled form, a stream of Arrow's
-own whose metadata is the tree, written from the root on, and whose columns are the constants. Parts
-that are not known here are not translated. That is safe because a reader that uses the translation
-filters by Arrow's expression itself afterwards.
+Only the pickled form of an Arrow expression shows its structure: an Arrow stream whose metadata has
+the tree, from the root on, and whose columns have the constants. Parts that this module does not
+know are not translated. That is safe because a reader that uses the translation filters by Arrow's
+own expression afterwards.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from lakevilla.sql.expressions.values import literal
 
 __all__ = ["translated"]
 
-# docs/upstream.md, "An expression does not show its parts"
+# See docs/upstream.md, "An expression does not show its parts".
 
-#: A call of Arrow's with its operands and options; the name of a column; or a constant.
+#: A call of an Arrow function with operands and options; the name of a column; or a constant.
 _Node: TypeAlias = "tuple[str, list[Any], Any] | str | pa.Scalar | None"
 
 _COMPARED = {
@@ -41,13 +41,13 @@ _JOINED = {"and_kleene": "and", "or_kleene": "or"}
 
 
 class _NotTranslated(Exception):
-    """No predicate of LakeVilla means this."""
+    """An error for an expression without an equivalent predicate of LakeVilla."""
 
 
 def translated(expression: Any, schema: pa.Schema) -> Expr | None:
-    """Return a predicate that is true of all rows for which Arrow's expression is.
+    """Return a predicate that is true for all rows for which Arrow's expression is true.
 
-    Return None if no part of it can be translated.
+    Return None if no part of the expression can be translated.
     """
     try:
         root = _tree(expression)
@@ -85,7 +85,8 @@ def _predicate(node: _Node) -> Expr:
             return _is_valid(column)
         case ("is_in", [str(column)], {"value_set": [*values]}) if values:
             within = Call("in", (Column((column,)), *map(_literal, values)))
-            return Call("and", (within, _is_valid(column)))  # of NULL it is false, not unknown
+            # for NULL, Arrow's ``is_in`` is false, not unknown
+            return Call("and", (within, _is_valid(column)))
         case str(column):
             return Column((column,))
     raise _NotTranslated
@@ -100,7 +101,7 @@ def _constant(value: pa.Scalar) -> Expr:
 
 
 def _literal(value: object) -> Expr:
-    """Translate a value, but not None and NaN, which mean other things to Arrow."""
+    """Translate a value, but neither None nor NaN, which compare differently in Arrow."""
     if value is None or isinstance(value, float):
         raise _NotTranslated
     return literal(value)
@@ -117,7 +118,7 @@ def _tree(expression: Any) -> _Node:
 
 
 def _next(entries: deque[tuple[str, str]], constants: Sequence[pa.Scalar]) -> _Node:
-    """Return the tree that begins at the next entry, and remove all its entries."""
+    """Return the tree that begins at the next entry, and consume its entries."""
     if not entries:
         raise _NotTranslated
     key, value = entries.popleft()
@@ -148,7 +149,7 @@ def _call(name: str, entries: deque[tuple[str, str]], constants: Sequence[pa.Sca
 
 
 class _CSchema(ctypes.Structure):
-    """The beginning of a schema in Arrow's C data interface."""
+    """The first fields of a schema in Arrow's C data interface."""
 
     _fields_ = (
         ("format", ctypes.c_char_p),
@@ -158,7 +159,7 @@ class _CSchema(ctypes.Structure):
 
 
 def _entries(schema: pa.Schema) -> list[tuple[str, str]]:
-    """Return a schema's metadata in order; pyarrow's own mapping keeps one value per key."""
+    """Return a schema's metadata in order, with repeated keys, which pyarrow's mapping drops."""
     capsule = schema.__arrow_c_schema__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]

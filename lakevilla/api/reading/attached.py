@@ -1,8 +1,8 @@
-"""Tables of a snapshot for a DuckDB connection of the caller's.
+"""Tables of a snapshot as views of the caller's DuckDB connection.
 
-The connection gets no paths of data files: its settings (the time zone, the collation) would
-change what casts and comparisons give, and it knows neither deleted rows nor renamed columns.
-It requests rows, column by column, and LakeVilla's own reader returns them.
+DuckDB does not read the data files in these views: the connection's settings (time zone, collation)
+would change the results of casts and comparisons, and DuckDB knows neither deleted rows nor renamed
+columns. The connection requests rows of some columns, and LakeVilla's own reader returns them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["attach", "relation_of"]
 
 
 class Pulled:
-    """A scanner for DuckDB: a reader, whose rows are filtered when they are pulled.
+    """A scanner for DuckDB: a reader of rows, which are filtered when DuckDB pulls them.
 
-    Arrow's own scanner reads ahead in a thread of its own. That thread would still be in the
-    Python code of LakeVilla's reader when the interpreter ends, after a query that needed the first
-    rows alone, and the process would abort.
+    Arrow's own scanner reads ahead in another thread. After a query that needed only the first
+    rows, that thread could still run Python code of LakeVilla's reader when the interpreter ends,
+    and the process would abort.
     """
 
     # https://github.com/duckdb/duckdb/issues/20715
@@ -56,7 +56,7 @@ class Pulled:
 
 
 class TableRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
-    """A table at a transaction's state, which DuckDB reads as any dataset: by ``scanner``."""
+    """A table in a transaction's state, which DuckDB reads as an Arrow dataset: by ``scanner``."""
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class TableRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
         columns: Sequence[str] | None = None,
         where: Expr | None = None,
     ) -> None:
-        # The base class can't be made, and keeps nothing of its own.
+        # The base class has no usable constructor, and no state of its own.
         self._executor, self._table, self._opening = executor, table, opening
         layout = executor.look(table).snapshot.layout
         self._schema = projection(layout, columns)
         self._where = where
         if where is not None:
-            bind(where, layout.schema)  # an error is raised here, and not by a query of DuckDB's
+            bind(where, layout.schema)  # raise an error here, and not in a later query of DuckDB
 
     @property
     def schema(self) -> pa.Schema:
@@ -84,12 +84,13 @@ class TableRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
         filter: pyarrow.dataset.Expression | None = None,
         **options: object,
     ) -> Pulled:
-        """Return rows of some columns for which a filter of Arrow's is true."""
+        """Return a scanner of some columns, for the rows that pass Arrow's filter."""
         names = (self._schema.names if columns is None else columns) or self._schema.names[:1]
         pushed = None if filter is None else arrow_filters.translated(filter, self._schema)
         given = [one for one in (self._where, pushed) if one is not None]
         where = Call("and", tuple(given)) if len(given) == 2 else next(iter(given), None)
-        # DuckDB's threads call at once; a transaction belongs to one thread at a time.
+        # Several threads of DuckDB call this at once; a transaction belongs to one thread at a
+        # time.
         with self._opening:
             rows = self._executor.scan_where(self._table, names, where)
         return Pulled(rows, filter)
@@ -101,7 +102,10 @@ def attach(
     tables: str | Sequence[str] | Mapping[str, str] | None,
     names: Sequence[str],
 ) -> None:
-    """Make views of tables, of all ``names`` if none are given. See ``Snapshot.attach``."""
+    """Make views of the given tables, or of all ``names`` if none are given.
+
+    See ``Snapshot.attach``.
+    """
     target = connection_of(connection)
     opening = threading.Lock()
     show_tables(
@@ -135,7 +139,7 @@ def relation_of(
 def _chosen(
     tables: str | Sequence[str] | Mapping[str, str] | None, names: Sequence[str]
 ) -> Mapping[str, str]:
-    """Return tables by the names of their views."""
+    """Return the chosen tables by the names of their views."""
     if tables is None:
         return {name: name for name in names}
     if isinstance(tables, str):
@@ -147,6 +151,6 @@ def _chosen(
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """Return the parts of the other name of ``a/b``, ``a.b``: as in the SQL of a lake."""
+    """Return the parts of a name ``a/b`` or ``a.b``, for a second view ``a.b`` as in SQL."""
     parts = tuple(name.replace(".", "/").split("/"))
     return parts if len(parts) in (2, 3) and all(parts) else ()

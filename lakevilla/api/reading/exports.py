@@ -1,4 +1,4 @@
-"""Tables of a lake, or of a branch, for readers that know no lake."""
+"""Export tables of a lake or of a branch for readers without LakeVilla."""
 
 from __future__ import annotations
 

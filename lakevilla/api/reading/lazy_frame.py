@@ -1,4 +1,4 @@
-"""A lazy frame of polars over a table, and predicates of polars as expressions."""
+"""A table as a lazy frame of polars, and the translation of polars' predicates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 # -------------------- lazy frame
 #
-# A table as a ``LazyFrame`` of polars, which is read when it is collected.
+# A table as a ``LazyFrame`` of polars, which reads the table when it is collected.
 #
 # Polars passes the columns and the predicate of a query. The parts of the predicate that mean the
 # same in LakeVilla's language are tested on the log and on the files' statistics, so that files
@@ -44,13 +44,7 @@ Frame = TypeVar("Frame")
 
 
 def frame_of(rows: pa.Table) -> pl.DataFrame:
-    """Return rows of Arrow as a frame of polars.
-
-    Raises
-    ------
-    InvalidOperation
-        Polars is not installed.
-    """
+    """Return Arrow rows as a polars DataFrame."""
     try:
         import polars as pl
     except ModuleNotFoundError:
@@ -67,14 +61,14 @@ def lazy_frame(
     where: Predicate | None,
     params: Mapping[str, object] | None,
 ) -> pl.LazyFrame:
-    """Return a table's rows, read when they are collected, in the state that is bound now."""
+    """Return a lazy frame of a table's rows in the transaction's present state."""
     layout = executor.look(table).snapshot.layout
     schema = projection(layout, check_columns(columns))
     given = executor.optional_predicate(where, params, table)
     if given is not None:
-        bind(given, layout.schema)  # an error is raised here, not when the frame is collected
+        bind(given, layout.schema)  # raise an error here, not when the frame is collected
     empty = frame_of(schema.empty_table())
-    # Polars may read one frame by several threads; a transaction belongs to one at a time.
+    # Several threads of polars may read one frame; a transaction belongs to one thread at a time.
     opening = threading.Lock()
 
     def source(
@@ -87,7 +81,8 @@ def lazy_frame(
         filtered = predicate.meta.root_names() if predicate is not None else []
         needed = [name for name in schema.names if name in {*names, *filtered}] or schema.names[:1]
         pushed = given
-        if predicate is not None and n_rows is None:  # else for the first rows alone
+        # with ``n_rows``, the predicate would be applied before the limit
+        if predicate is not None and n_rows is None:
             text = predicate.meta.serialize(format="json")
             pushed = _both(given, translated(text, schema))
         with opening:
@@ -118,18 +113,18 @@ def _both(one: Expr | None, other: Expr | None) -> Expr | None:
 
 # -------------------- polars predicates
 #
-# Predicates of polars as predicates of LakeVilla: the parts of them that mean the same in both.
+# Translate the parts of a polars predicate that mean the same as a predicate of LakeVilla.
 #
-# Polars writes an expression as JSON, whose form may change with its version: a part that is not
-# known here, to the last key, is not translated. That is safe because a reader that uses the
-# translation filters by the predicate itself afterwards; a part that is left out costs time.
+# Polars serializes an expression as JSON, whose form may change with the version of polars: a part
+# that has any unknown key is not translated. That is safe because a reader that uses the
+# translation filters by polars' own predicate afterwards; a part that is left out only costs time.
 
 
-#: A part of the JSON.
+#: A node of the JSON.
 Node: TypeAlias = Any
 
 _AND, _OR = ("And", "LogicalAnd"), ("Or", "LogicalOr")
-#: An operator of polars, and the one that means the same with its operands exchanged.
+#: A comparison of polars, with LakeVilla's operator and the one for exchanged operands.
 _COMPARED = {
     "Eq": ("=", "="),
     "NotEq": ("<>", "<>"),
@@ -146,11 +141,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _NotTranslated(Exception):
-    """No expression of LakeVilla means this."""
+    """An error for a part without an equivalent predicate of LakeVilla."""
 
 
 def translated(predicate: str, schema: pa.Schema) -> Expr | None:
-    """Return a predicate that is true of all rows for which polars' predicate is.
+    """Return a predicate that is true for all rows for which polars' predicate is true.
 
     Parameters
     ----------
@@ -162,7 +157,7 @@ def translated(predicate: str, schema: pa.Schema) -> Expr | None:
     Returns
     -------
     Expr or None
-        None if no part of it can be translated.
+        None if no part of the predicate can be translated.
     """
     found = []
     for part in _conjuncts(json.loads(predicate)):
@@ -183,7 +178,7 @@ def _conjuncts(node: Node) -> Iterator[Node]:
 
 
 def _tree(node: Node) -> Expr:
-    """Translate a boolean expression. Both languages have three truth values in AND, OR, NOT."""
+    """Translate a boolean expression; AND, OR and NOT are three-valued in both languages."""
     match node:
         case {"Column": str(name)}:
             return Column((name,))
@@ -235,7 +230,7 @@ def _test(test: Node, operands: list[Node]) -> Expr:
             within = Call("in", (column, *map(literal, _listed(stream))))
             if not nulls_equal:
                 return within
-            # For NULL, which is not in the list, the test is false and not unknown.
+            # For NULL, polars' test is false, not unknown, if the list has no NULL.
             return Call("and", (within, Call("not", (Call("is_null", (column,)),))))
     raise _NotTranslated
 
@@ -256,12 +251,13 @@ def _constant(node: Node) -> Expr:
 
 
 def _value(kind: str, value: Node) -> object:
-    """Return the Python value of a scalar; the JSON has neither NaN nor the infinities."""
+    """Return the Python value of a scalar; polars' JSON can't have NaN or infinities."""
     match kind, value:
         case ("Boolean", bool()) | ("String", str()) | ("Float64", float()):
             return value
         case "Float32", float():
-            return ctypes.c_float(value).value  # the JSON has the shortest text that rounds to it
+            # the JSON has the shortest decimal that rounds to this float32
+            return ctypes.c_float(value).value
         case "Date", int():
             return date.fromordinal(_EPOCH.toordinal() + value) if abs(value) < 10**6 else _no()
         case "Binary", [*codes]:
@@ -278,7 +274,7 @@ def _value(kind: str, value: Node) -> object:
 def _to_datetime(count: int, per_second: int, zone: Node) -> datetime:
     microseconds, rest = divmod(count * 10**6, per_second)
     if rest:
-        raise _NotTranslated  # a constant of LakeVilla has no more than six decimals
+        raise _NotTranslated  # LakeVilla's timestamp constants have at most six decimals
     try:
         instant = _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
@@ -287,13 +283,13 @@ def _to_datetime(count: int, per_second: int, zone: Node) -> datetime:
 
 
 def _listed(stream: list[int]) -> list[object]:
-    """Return the values of a list, which polars writes as an Arrow stream of one column."""
+    """Return the values of a list that polars has written as an Arrow stream of one column."""
     try:
         (column,) = pa.ipc.open_stream(bytes(stream)).read_all().columns
     except (pa.ArrowException, ValueError):
         raise _NotTranslated from None
     if column.null_count or not len(column) or pa.types.is_nested(column.type):
-        raise _NotTranslated  # NULL in a list is a value to polars
+        raise _NotTranslated  # polars compares NULL in a list like a value
     values: list[object] = column.to_pylist()
     return values
 

@@ -1,6 +1,6 @@
-"""Sessions: SQL statements one after the other, in the transactions that they begin and end.
+"""Sessions: SQL statements run one after the other, in transactions that they begin and end.
 
-It may import the modules of transactions, and knows a lake only by the verbs that it calls.
+This package imports the modules of transactions; it uses a lake only by the interface ``Host``.
 """
 
 from lakevilla.api.session.session import Session

@@ -1,4 +1,4 @@
-"""EXPLAIN: the files that a statement would read, and the plan of its engine."""
+"""EXPLAIN: the files that a statement would read, and the engine's plan of it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _lines(
         yield _files(executor, name, within.get(path))
     used = _used(source.sql, params)
     select, views = with_catalog(executor, given.dialect, source, used, views)
-    # Make a row for each line: a program that draws a table for people writes a row as one line.
+    # Make a row for each line of the plan: a client would show a text of many lines in one row.
     for line in executor.plan(select, used, views).rstrip("\n").split("\n"):
         yield "plan", line
 
@@ -98,7 +98,7 @@ def _of_change(
     params: Mapping[str, object],
     views: Mapping[str, object],
 ) -> Generator[Sequence[str], None, MergeStatement | None]:
-    """Yield the rows for an UPDATE or DELETE; return the merge as which it is run, if it is."""
+    """Yield the rows for an UPDATE or DELETE; return the merge that performs it, or None."""
     verb = "delete from" if isinstance(statement, DeleteStatement) else "update"
     yield verb, statement.table
     schema = _schema(executor, statement.table)
@@ -122,7 +122,7 @@ def _of_change(
     merge = _bound(executor, found, params, views)
     yield merge.verb, f"{statement.table}, as a merge on {_line(merge.on)}"
     if _path(statement.table) in merge.source.tables:
-        yield "reads", f"{statement.table} twice: by the query, and for the rows with its values"
+        yield "reads", f"{statement.table} twice: by the query, and to find the rows to change"
     return merge
 
 
@@ -132,7 +132,7 @@ def _of_merge(
     params: Mapping[str, object],
     views: dict[str, object],
 ) -> Iterator[Sequence[str]]:
-    """Yield the terms of a MERGE's condition, and the files of its target that they leave."""
+    """Yield the terms of a MERGE's condition, and the files of its target that may match it."""
     used = _used(statement.source.sql, params)
     query, views = with_catalog(executor, executor.dialect, statement.source, used, views)
     target = _schema(executor, statement.table)
@@ -156,7 +156,7 @@ def _conditions(text: str, dialect: Dialect) -> list[str]:
 
 
 def _said(term: CompiledTerm, dialect: Dialect, otherwise: str = "left to the engine") -> str:
-    """Return whether a term is compiled; else what is done with it, and why."""
+    """Return, as text, that a term is compiled, or what is done with it instead, and why."""
     if term.tree is not None:
         return f"{_line(term.text)}: compiled"
     why = "it reads other rows" if has_query(term.text, dialect) else term.why
@@ -177,7 +177,7 @@ def _bound(
     params: Mapping[str, object],
     views: Mapping[str, object],
 ) -> MergeStatement:
-    """Return the first merge whose query can be run by itself, as when the statement is run."""
+    """Return the first merge whose query the engine can plan, or the last one."""
     *_, last = found = list(merges)
     for merge in found[:-1]:
         try:
@@ -189,12 +189,14 @@ def _bound(
 
 
 def _used(text: str, params: Mapping[str, object]) -> dict[str, object]:
-    used = used_in(text, params, "duckdb")  # as in any dialect
+    used = used_in(text, params, "duckdb")  # parameters are spelled the same in all dialects
     return {name: value for name, value in params.items() if name in used}
 
 
 def _files(executor: Executor[Frame], table: str, where: Expr | None) -> tuple[str, str]:
-    """Return the row on a table's files: how many the statistics in its log keep, and prune."""
+    """Return the row on a table's files: how many the log's statistics keep, and how many they
+    prune.
+    """
     with executor.verb_scope("explain", table):
         location = executor.resolve_in_sql(table)
         kept = executor.run(files_kept(executor.state, location, where))

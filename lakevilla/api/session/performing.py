@@ -1,4 +1,4 @@
-"""Carry out statements of a session."""
+"""Perform the statements of a session."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = [
 
 # -------------------- performing
 #
-# One statement done by the verbs of a transaction.
+# Perform one statement by the verbs of a transaction.
 
 
 def tell(state: Reads[Frame], statement: Parsed, given: Given[Frame]) -> Frame:
@@ -72,7 +72,7 @@ def tell(state: Reads[Frame], statement: Parsed, given: Given[Frame]) -> Frame:
 def perform(
     txn: Transaction[Frame], statement: Parsed, given: Given[Frame]
 ) -> Frame | OperationResult | None:
-    """Do a statement, and return its result: None where it makes or changes tables."""
+    """Perform a statement and return its result, which is None for changes of definitions."""
     match statement.node:
         case OfRows(reads=False, statement=known):
             text = statement.text
@@ -109,9 +109,9 @@ def perform(
             return tell(txn, statement, given)
 
 
-# -------------------- apart
+# -------------------- separately
 #
-# Statements that take effect by themselves: branches, tags and upkeep, by verbs of the lake.
+# Statements that take effect by themselves, outside of transactions: branches, tags and upkeep.
 
 
 _MERGED = pa.schema([("table", pa.string()), ("change", pa.string())])
@@ -120,7 +120,7 @@ _OPTIMIZED = ("files_added", "files_removed", "bytes_added", "bytes_removed", "p
 
 
 def run_separately(lake: Host[Frame], node: Separate) -> Frame | None:
-    """Do the statement, and return its effect as rows."""
+    """Perform a statement that takes effect by itself; return its result as rows."""
     match node:
         case CreateRef():
             _create(lake, node)
@@ -172,7 +172,7 @@ def _refuse_kind(node: DropRef, kind: str) -> NoReturn:
 
 # -------------------- creating
 #
-# CREATE TABLE: a table made, filled and given its rules as a whole, or not at all.
+# CREATE TABLE: create a table with its rows and its constraints as a whole, or not at all.
 
 
 def create_table(
@@ -181,7 +181,7 @@ def create_table(
     params: Mapping[str, object],
     views: Mapping[str, object] | None,
 ) -> None:
-    """Make the table; IF NOT EXISTS leaves an existing table of that name unchanged."""
+    """Create the table; with IF NOT EXISTS, leave an existing table of that name unchanged."""
     executor = txn._executor
     if node.like is not None:
         node = _like(executor, node, node.like)
@@ -194,13 +194,13 @@ def create_table(
         with executor.as_one(), whole_or_not_at_all(executor.state, location):
             _create_table(txn, node, params, views)
     except TableExists:
-        # A name can be taken without a table: by one that was dropped, or renamed.
+        # A dropped or renamed table can hold the name although no table of that name exists.
         if not (node.exist_ok and is_there(executor, node.name)):
             raise
 
 
 def _like(executor: Executor[Frame], node: CreateTable, other: str) -> CreateTable:
-    """Return the statement with the columns, rules and partitions of the other table."""
+    """Return the statement with the columns, constraints and partitions of the other table."""
     with executor.verb_scope("open", other):
         location = executor.resolve(other)
         layout = executor.run(layout_of(executor.state, location, probing=True))
@@ -222,7 +222,7 @@ def _replace(
     views: Mapping[str, object] | None,
     place: Place,
 ) -> None:
-    """Define the table again; the query runs now, since it may read the replaced rows."""
+    """Define the table again; run the query first, since it may read the replaced rows."""
     rows: object = node.columns
     if node.query is not None:
         rows = txn.sql(node.query.sql, params, views=views)
@@ -249,8 +249,9 @@ def _create_table(
     columns: object = node.columns
     filled = query is not None and executor.dialect == "duckdb"
     if query is not None:
-        # Its rows are added by an INSERT, which is redone if other transactions change what it
-        # reads. Spark's jobs are not redone: there the rows are read now, on the cluster.
+        # The rows are added by an INSERT, which is redone if other transactions change the rows
+        # that its query reads. With Spark, operations with queries are not redone: there the rows
+        # are read now.
         columns = (
             _columns(executor, query, dict(params), dict(views or {}))
             if filled
@@ -274,6 +275,6 @@ def _create_table(
 def _columns(
     executor: Executor[Frame], query: Select, params: dict[str, object], views: dict[str, object]
 ) -> pa.Schema:
-    """Return the columns of a query; none of its rows counts as seen."""
+    """Return the columns of a query; no row of it counts as seen."""
     query, views = with_catalog(executor, executor.dialect, query, params, views)
     return executor.schema_of_query(query, params, views)

@@ -1,4 +1,4 @@
-"""Decide what a statement does: its tables, places, and parameters."""
+"""Divide a text of SQL into transactions, and give statements their parameters and views."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 # -------------------- planning
 #
-# Division of a text: the statements that are one transaction.
+# Divide a text into transactions.
 
 
 _KINDS = ("BRANCH", "TAG")
@@ -50,17 +50,17 @@ _NESTED = "a transaction is open, and can't hold another: COMMIT or ROLLBACK it 
 
 @dataclass(frozen=True, slots=True)
 class One:
-    """A statement by itself: in the transaction that is open, or in one of its own."""
+    """A single statement, in the open transaction or in its own."""
 
     statement: Parsed
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Statements that are a transaction from its beginning to its end.
+    """Statements that are one transaction, from its beginning to its end.
 
-    They can be run again after a conflict, because no result of them was seen. ``begin`` is None if
-    the text does not say where it begins; then the last statement has the result.
+    They can be run again after a conflict, because the caller has not seen their results. ``begin``
+    is None if the text has no BEGIN; then the result is that of the last statement.
     """
 
     begin: Begin | None
@@ -68,7 +68,7 @@ class Whole:
 
     @property
     def reads(self) -> bool:
-        """True if nothing is written, so that one state is all that is needed."""
+        """True if the statements write nothing, so that a snapshot is enough for them."""
         return self.begin is None and all(only_reads(one) for one in self.statements)
 
 
@@ -79,7 +79,7 @@ def only_reads(statement: Parsed) -> bool:
 
 
 def planned(statements: Sequence[Parsed], *, is_open: bool) -> list[One | Whole]:
-    """Return the parts of a text, in their order.
+    """Divide the statements of a text into parts, in their order.
 
     Raises
     ------
@@ -96,7 +96,9 @@ def _is_control(statement: Parsed) -> bool:
 
 
 def _alone(statements: Sequence[Parsed]) -> Iterator[One | Whole]:
-    """Yield the parts of a text that has no BEGIN or COMMIT: each leading SET, the rest as one."""
+    """Yield the parts of a text without BEGIN or COMMIT: each leading SET, then all other
+    statements.
+    """
     first = 0
     while first < len(statements) and isinstance(statements[first].node, SetOption):
         yield One(statements[first])
@@ -137,7 +139,7 @@ def _scripted(statements: Sequence[Parsed], is_open: bool) -> Iterator[One | Who
 
 
 def _refuse_at(node: Node, is_open: bool) -> None:
-    """Refuse a statement that ends no transaction, or begins one inside another."""
+    """Refuse COMMIT and ROLLBACK outside a transaction, and BEGIN inside one."""
     if is_open and isinstance(node, Begin | Block):
         raise InvalidOperation(_NESTED)
     if not is_open and isinstance(node, Commit | Rollback):
@@ -146,7 +148,7 @@ def _refuse_at(node: Node, is_open: bool) -> None:
 
 
 def _end(statements: Sequence[Parsed], begin: int) -> int | None:
-    """Return the end of the transaction that begins there; None if it is not in this text."""
+    """Return the index of the statement that ends a transaction; None if the text has none."""
     for index in range(begin + 1, len(statements)):
         if isinstance(statements[index].node, Commit | Rollback | Begin | Block):
             return index
@@ -154,14 +156,14 @@ def _end(statements: Sequence[Parsed], begin: int) -> int | None:
 
 
 def _refuse_outside(statements: Sequence[Parsed]) -> None:
-    """Refuse, in a transaction, statements that can't be part of one."""
+    """Refuse statements that can't be part of a transaction."""
     for one in statements:
         with placing(one.number, one.source, is_script=True):
             refuse_in_transaction(one)
 
 
 def refuse_in_transaction(statement: Parsed) -> None:
-    """Refuse a statement that takes effect at once.
+    """Refuse a statement that can't be part of a transaction, because it takes effect by itself.
 
     Raises
     ------
@@ -189,14 +191,14 @@ def _words(text: str) -> str:
 
 # -------------------- placing
 #
-# Places of errors: in a text of many statements, an error names its statement.
+# Place errors: in a text of many statements, an error names the statement that raised it.
 
 
 @contextmanager
 def placing(number: int, source: ScriptStatement, *, is_script: bool) -> Iterator[None]:
-    """Name, in errors raised inside, the statement by number and line; alone it needs none.
+    """Name the statement, by number and line, in errors raised inside; a single one is not named.
 
-    Text that can't be read is reported by its line and column in the whole text.
+    A syntax error is reported by its line and column in the whole text.
     """
     try:
         yield
@@ -214,18 +216,18 @@ def placing(number: int, source: ScriptStatement, *, is_script: bool) -> Iterato
 
 
 def place_error(error: LakeVillaError, number: int, line: int) -> None:
-    """Add to an error the statement in which it was raised."""
+    """Add, to an error's message, the number and line of the statement that raised it."""
     error.message = f"statement {number} (line {line}): {error.message}"
     error.args = (error.message, *error.args[1:])
 
 
 # -------------------- given
 #
-# Inputs of a statement next to its text: parameters, views, and past tables.
+# A statement's inputs besides its text: parameters, views, and past tables.
 
 
 def script_text(value: object) -> str:
-    """Return a text of statements, without the mark that some editors put before it.
+    """Return a text of statements without a byte order mark, which some editors put before it.
 
     Raises
     ------
@@ -240,7 +242,7 @@ def script_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Given(Generic[Frame]):
-    """The inputs from the caller of ``sql``, and the lake on which statements are run."""
+    """The arguments of a call of ``sql``, and the lake on which its statements are run."""
 
     lake: Host[Frame]
     params: Mapping[str, object]
@@ -255,7 +257,7 @@ class Given(Generic[Frame]):
         return {name: value for name, value in self.params.items() if name in used}
 
     def views_of(self, statement: Parsed) -> dict[str, object] | None:
-        """Return the views that a statement can use, and the rows of its past tables."""
+        """Return the views that a statement may use, its past tables among them."""
         node, found = statement.node, dict(self.views)
         if isinstance(node, OfRows) and isinstance(
             node.statement, UpdateStatement | DeleteStatement
@@ -265,7 +267,7 @@ class Given(Generic[Frame]):
         return found or None
 
     def state(self, at: State | Marked) -> State:
-        """Return the state that a statement names, by itself or by a parameter."""
+        """Return the state that a statement names, directly or by a parameter."""
         if not isinstance(at, Marked):
             return at
         if at.name not in self.params:
@@ -279,7 +281,7 @@ class Given(Generic[Frame]):
             assert not isinstance(version, str), "no table has a ref of the lake's"
             executor = self.lake.table(past.table)._reading_at(version, instant)
         else:
-            # All tables of one state are of one timestamp.
+            # All past tables of one state are read from one snapshot.
             if at not in self._snapshots:
                 self._snapshots[at] = self._snapshot(at)
             executor = self._snapshots[at]._executor
@@ -297,14 +299,14 @@ class Given(Generic[Frame]):
 
 # -------------------- host
 #
-# The interface of a session to its lake.
+# The interface by which a session uses its lake.
 
 
 T = TypeVar("T")
 
 
 class Host(Protocol[Frame]):
-    """The verbs of a lake that statements become."""
+    """The part of a lake that a session uses."""
 
     _client: LakeClient
     _executor: type[Executor[Frame]]

@@ -1,4 +1,4 @@
-"""A session of SQL over a lake, and its settings."""
+"""Sessions of SQL over a lake, and their settings."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ __all__ = [
 class Session(Generic[Frame]):
     """SQL statements one after the other, and the transaction that is open between them.
 
-    ``lake.session()`` returns one. Outside BEGIN and COMMIT each text is a transaction of
-    its own, and run again after a conflict. At the end of a ``with`` block an open transaction is
+    ``lake.session()`` returns a session. Outside BEGIN and COMMIT each text is a transaction of its
+    own, which is run again after a conflict. At the end of a ``with`` block an open transaction is
     undone. Use it in one thread at a time.
 
     Examples
@@ -88,7 +88,7 @@ class Session(Generic[Frame]):
         self._last: Transaction[Frame] | None = None
         self._is_closed = False
 
-    # -- life --------------------------------------------------------------------
+    # -- lifetime ----------------------------------------------------------------
 
     @property
     def transaction(self) -> Transaction[Frame] | None:
@@ -97,9 +97,10 @@ class Session(Generic[Frame]):
 
     @property
     def last_transaction(self) -> Transaction[Frame] | None:
-        """The transaction of the last call of ``sql``, open or over; None if it needed none.
+        """The transaction of the last call of ``sql``, open or ended; None if the call needed none.
 
-        After an interrupt ``Lake.outcome`` returns by its id whether it has committed.
+        After an interrupt, ``Lake.outcome`` reports for its id whether the transaction has
+        committed.
         """
         return self._last
 
@@ -162,8 +163,8 @@ class Session(Generic[Frame]):
         """Run the statements of a text, and return the result of the last one.
 
         Many statements without BEGIN are one transaction. So are those between BEGIN and COMMIT. A
-        transaction that is all in one text is run again after a conflict, as by ``Lake.run``. All
-        statements are read before the first is run.
+        transaction that is wholly in one text is run again after a conflict, as by ``Lake.run``.
+        All statements are parsed before the first is run.
 
         Parameters
         ----------
@@ -218,7 +219,7 @@ class Session(Generic[Frame]):
 
     @contextmanager
     def _back_from_its_branch(self) -> Iterator[None]:
-        """Add the way back to an error about the session's own branch, which was deleted."""
+        """Add "USE main" as advice to an error about the session's branch, if that was deleted."""
         try:
             yield
         except RefNotFound as error:
@@ -229,7 +230,7 @@ class Session(Generic[Frame]):
             raise
 
     def _refuse_places(self, statement: Parsed) -> None:
-        """Refuse a statement that names a table beyond the lake, before any is run."""
+        """Refuse a statement that names a table outside of the lake, before any is run."""
         txn = self._transaction
         known = () if txn is None else txn._executor.state.work.tables
         for name in named_tables(statement):
@@ -274,23 +275,24 @@ class Session(Generic[Frame]):
         return self._lake.run(body, **self._of_transactions())
 
     def _run_separately(self, node: Separate, given: Given[Frame]) -> Frame | None:
-        """Run a statement that takes effect by itself; USE moves the session to a branch."""
+        """Run a statement that takes effect by itself; USE binds the session to a branch."""
         if isinstance(node, CreateRef) and node.at is not None:
             node = replace(node, at=given.state(node.at))
         if isinstance(node, UseBranch):
             target = self._lake.on(node.name)
             with once(target.snapshot()) as state:
-                _ = state.version  # a name that leads nowhere raises
+                _ = state.version  # raise an error if the branch has no such version
             self._lake = target
             return None
-        # Statements on refs are the same on a branch: there is one set of refs, the lake's.
+        # The lake and all its branches share one set of refs, so the lake performs these
+        # statements.
         is_of_refs = isinstance(node, CreateRef | DropRef | MergeBranch)
         return run_separately(self._lake.on("main") if is_of_refs else self._lake, node)
 
     def _whole(
         self, part: Whole, given: Given[Frame]
     ) -> Frame | OperationResult | CommitResult | None:
-        """Run a transaction from its beginning to its end, again after a conflict."""
+        """Run a whole transaction, again after a conflict."""
         result: Frame | OperationResult | None = None
         if part.reads:
             with once(self._lake.snapshot()) as state:
@@ -315,7 +317,9 @@ class Session(Generic[Frame]):
         return last.result or self._lake.outcome(last.id).result
 
     def _limited(self) -> AbstractContextManager[None]:
-        """Return a block that limits one statement: not the commit, which must not end halfway."""
+        """Return a block that limits one statement; a commit has no limit, since it must not be cut
+        off.
+        """
         return limited(limits_of(self._options))
 
     def _of_transactions(self) -> dict[str, Any]:
@@ -324,7 +328,7 @@ class Session(Generic[Frame]):
     # -- the transaction ---------------------------------------------------------
 
     def _with(self, begin: Begin) -> dict[str, Any]:
-        """Return the options of a transaction that begins with this BEGIN."""
+        """Return the options of a transaction that begins with this BEGIN statement."""
         own = {name: setting(name, text) for name, text in begin.settings.items()}
         return self._of_transactions() | own | ({"read_only": True} if begin.read_only else {})
 
@@ -348,7 +352,7 @@ class Session(Generic[Frame]):
             txn.abort()
 
     def _settings(self) -> dict[str, object]:
-        """Return the rows of SHOW SETTINGS: the settings of the session's next transactions."""
+        """Return the settings of the session's next transactions, for SHOW SETTINGS."""
         return {name: spelled(self._options.get(name, value)) for name, value in DEFAULTS.items()}
 
     def _set(self, statement: Parsed, node: SetOption) -> None:
@@ -367,7 +371,7 @@ class Session(Generic[Frame]):
 
 # -------------------- beginning
 #
-# A new session of a lake.
+# Begin a new session of a lake.
 
 
 def begin_session(
@@ -378,7 +382,7 @@ def begin_session(
     limits: Mapping[str, object],
     transaction_options: Mapping[str, Any],
 ) -> Session[Frame]:
-    """Begin a session with some limits of its statements; see ``Lake.session``."""
+    """Begin a session whose statements may have limits; see ``Lake.session``."""
     options = dict(transaction_options)
     if "idempotency_key" in options:
         raise InvalidOperation(
@@ -398,13 +402,13 @@ def begin_session(
 
 # -------------------- options
 #
-# The settings of a session as SQL spells them.
+# Settings of a session, in their spelling in SQL.
 
 
-#: The words by which SET removes a limit, as SHOW SETTINGS spells them.
+#: Values by which SET removes a limit; SHOW SETTINGS shows the last one.
 _NO_LIMIT = ("none", "null", "default")
 
-#: The settings with which a session's transactions begin by default.
+#: The default options of a session's transactions.
 DEFAULTS: Mapping[str, object] = {
     name: one.default
     for name, one in inspect.signature(begin_transaction).parameters.items()
@@ -413,7 +417,7 @@ DEFAULTS: Mapping[str, object] = {
 
 
 def spelled(value: object) -> str:
-    """Return a setting's value in the form that SET takes."""
+    """Return a setting's value in the spelling that SET takes."""
     if isinstance(value, Feature):
         return ", ".join(str(one.name) for one in value) or "NONE"
     return "default" if value is None else str(value)
@@ -449,12 +453,12 @@ def setting(name: str, text: str) -> object:
 
 
 def checked(name: str, value: object) -> object:
-    """Return a limit of statements, checked.
+    """Check and return a limit of statements; infinity becomes None.
 
     Raises
     ------
     InvalidOperation
-        It is no number, or a number that leaves room for nothing.
+        The limit is no number, or a number with which no statement could run.
     """
     if value is None:
         return None
@@ -469,12 +473,12 @@ def checked(name: str, value: object) -> object:
 
 
 def checked_limits(dialect: str, given: Mapping[str, object]) -> dict[str, object]:
-    """Return StatementLimits as arguments give them, without those that are None.
+    """Check and return the given limits of statements, without those that are None.
 
     Raises
     ------
     InvalidOperation
-        One has a wrong value, or the statements are Spark's.
+        A limit has a wrong value, or Spark runs the statements.
     """
     found = {name: checked(name, one) for name, one in given.items() if one is not None}
     refuse_of_spark(dialect, *found)
@@ -487,12 +491,12 @@ def limited_to(state: Snapshot[Frame], given: Mapping[str, object]) -> AbstractC
 
 
 def limits_of(options: Mapping[str, Any]) -> StatementLimits:
-    """Return the limits that a session's options set to the cost of a statement."""
+    """Return the limits of a statement that a session's options set."""
     return StatementLimits(**{name: options.get(name) for name in LIMITS})
 
 
 def refuse_higher(name: str, value: Any, begun_with: Mapping[str, Any]) -> None:
-    """Refuse to lift a limit that the session was opened with: its statements may be a stranger's.
+    """Refuse to raise a limit that the session was opened with: untrusted users may write its SQL.
 
     Raises
     ------
@@ -507,7 +511,7 @@ def refuse_higher(name: str, value: Any, begun_with: Mapping[str, Any]) -> None:
 
 
 def refuse_of_spark(dialect: str, *names: str) -> None:
-    """Refuse limits of statements that Spark runs: it reads rows when a DataFrame is used.
+    """Refuse limits of statements with Spark, which reads rows only when a DataFrame is used.
 
     Raises
     ------
@@ -523,12 +527,12 @@ def refuse_of_spark(dialect: str, *names: str) -> None:
 
 
 def features_of(text: str) -> Feature:
-    """Return the features in a text: ``R, CT, I`` in any order; ``NONE`` for none of them.
+    """Return the features that a text names: ``R, CT, I`` in any order, or ``NONE``.
 
     Raises
     ------
     InvalidOperation
-        A name is no feature's.
+        A name in the text is not that of a feature.
     """
     found = Feature.NONE
     for word in text.replace("|", ",").replace("+", ",").split(","):

@@ -1,4 +1,4 @@
-"""Statements that report on the lake and its tables, as rows."""
+"""Perform statements that report on the lake and its tables, as rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _SETTINGS = pa.schema([("name", pa.string()), ("value", pa.string())])
 
 
 def rows_of(state: Reads[Frame], schema: pa.Schema, rows: Iterable[Sequence[object]]) -> Frame:
-    """Return rows in memory in the form that the lake's callers get."""
+    """Return rows in memory as a frame of the kind that the lake's callers get."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [
         pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)
@@ -67,7 +67,7 @@ def rows_of(state: Reads[Frame], schema: pa.Schema, rows: Iterable[Sequence[obje
 def shown(
     state: Reads[Frame], node: Show, lake: Host[Frame], settings: Mapping[str, object]
 ) -> Frame:
-    """Return the rows of SHOW, in a transaction or a snapshot."""
+    """Return the rows of a SHOW statement, in a transaction or a snapshot."""
     match node.what:
         case "tables":
             return _named(state, "SELECT name, format FROM lakevilla_tables", node.like)
@@ -115,7 +115,7 @@ def asked(
 
 
 def _named(state: Reads[Frame], text: str, like: str | None) -> Frame:
-    """Return the rows of a query of names: all, or those that a pattern fits."""
+    """Return the rows of a query with a column ``name``, filtered by SHOW's pattern, if any."""
     if like is None:
         return asked(state, f"{text} ORDER BY name")
     joined = "AND" if " WHERE " in text else "WHERE"
@@ -123,7 +123,7 @@ def _named(state: Reads[Frame], text: str, like: str | None) -> Frame:
 
 
 def described(state: Reads[Frame], node: Describe, lake: Host[Frame]) -> Frame:
-    """Return the rows of DESCRIBE for a table, the transaction's own changes included."""
+    """Return the rows of DESCRIBE for a table; they show the transaction's own changes."""
     if node.what == "history":
         entries = lake.table(node.table).history()
         return rows_of(
@@ -171,7 +171,7 @@ def _spelled(layout: Layout) -> list[str]:
 
 
 def _comment(field: pa.Field) -> str | None:
-    """Return the comment on a column in the table's metadata."""
+    """Return a column's comment in the table's metadata."""
     metadata = field.metadata or {}
     comment = metadata.get(b"comment", metadata.get(b"doc"))
     return None if comment is None else comment.decode(errors="replace")

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkClient", "SparkReader"]
 
-#: The reader of a DataFrame of unchanged data.
+#: The reader that a DataFrame of unchanged data uses.
 SparkReader = Literal["auto", "native", "python"]
 
-#: The session of the frame that a stream has handed to this thread's batch.
+#: The session of the frame with which a stream has called this thread's function.
 _BESIDE: ContextVar[SparkSession | None] = ContextVar("session", default=None)
 
 
@@ -42,7 +42,7 @@ class SparkClient(LakeClient):
     Attributes
     ----------
     native : NativeReader
-        Reads by the session's own connectors.
+        Reads tables by the session's own connectors.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class SparkClient(LakeClient):
         Raises
         ------
         InvalidOperation
-            It was stopped; or the lake was unpickled, without a session.
+            The session was stopped, or the lake was unpickled and has no session.
         """
         session = _BESIDE.get() or self._spark
         if session is None:
@@ -80,7 +80,7 @@ class SparkClient(LakeClient):
 
     @contextmanager
     def beside(self, frame: Any) -> Iterator[None]:
-        """Enter a block in which frames come from the session of ``frame``."""
+        """Enter a block in which new frames come from the session of ``frame``."""
         token = _BESIDE.set(frame.sparkSession if is_frame(frame) else None)
         try:
             yield
@@ -89,7 +89,7 @@ class SparkClient(LakeClient):
 
     @property
     def engine(self) -> SparkEngine:
-        """The engine, by its own type."""
+        """The engine, with its own type for type checkers."""
         engine = self.context.engine
         assert isinstance(engine, SparkEngine)
         return engine
@@ -98,7 +98,7 @@ class SparkClient(LakeClient):
         return SparkEngine(lambda: self.spark, self._address, embedded, Ids(SystemClock()))
 
     def admit_files(self, table: TableInput) -> None:
-        """Refuse files that the lake does not read, before a session's connector reads them."""
+        """Refuse files that the lake may not read, before a session's connector reads them."""
         DataFiles(self.runner).admit(paths_elsewhere(table.files), table.layout.table)
 
     def _address(self) -> LakeAddress:

@@ -1,4 +1,4 @@
-"""Carry out verbs and reads by jobs of Spark."""
+"""Execute a transaction's verbs by jobs of Spark."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ from lakevilla.transaction.verbs.replaced_tables import read_again_if_replaced
 
 # -------------------- executor
 #
-# Transactions of a PySpark driver: DataFrames in, DataFrames out.
+# Transactions of a PySpark driver, which take and return DataFrames.
 
 
 if TYPE_CHECKING:
@@ -78,19 +78,21 @@ __all__ = ["SparkExecutor"]
 
 
 class SparkExecutor(Executor["DataFrame"]):
-    """An executor of a transaction's verbs by jobs of a Spark session; rows are DataFrames."""
+    """An executor that performs a transaction's verbs by Spark jobs; rows are DataFrames."""
 
     dialect: Dialect = "spark"
     client: SparkClient
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        #: The frames that were read, with their tables: columns may be taken from them.
+        #: The frames that the transaction has read, with their tables: callers may pass their
+        #: columns.
         self._read_frames: list[tuple[str, DataFrame]] = []
 
     def begin_write(self, name: str, verb: str) -> str:
         location = super().begin_write(name, verb)
-        # Tasks store what they write at once: rows that are added are noted where they are given.
+        # Tasks store their files at once, so a table that the transaction creates is noted before.
+        # For appended and inserted rows, ``incoming`` does that.
         if verb not in ("append", "insert") and is_created_by(self.state, location):
             self.run(note_created(self.state, location))
         return location
@@ -167,7 +169,7 @@ class SparkExecutor(Executor["DataFrame"]):
         )
         self.client.admit_files(table)
         bound = None if where is None else bind(where, table.layout.schema)
-        projection(table.layout, columns)  # for any reader: refused here or not at all
+        projection(table.layout, columns)  # raises for a missing column, whichever reader is used
         own = any(done.table == location and not done.change.is_empty for done in state.work.done)
         working = state.work.tables[location]
 
@@ -192,7 +194,9 @@ class SparkExecutor(Executor["DataFrame"]):
         return by_tasks() if native is None else native
 
     def _shown(self, location: str, table: TableInput) -> str:
-        """Return the text of a read in a plan: lake, table, the version of its log, and files."""
+        """Return the text that describes a read in Spark's plan: lake, table, log version, and
+        files.
+        """
         snapshot = self.state.work.tables[location].snapshot
         size = snapshot.known_size()
         read = f"{table.files.num_rows:,}"
@@ -234,11 +238,12 @@ class SparkExecutor(Executor["DataFrame"]):
     ) -> tuple[Any, bytes | None]:
         if not is_frame(data):
             return super().incoming(location, layout, data, schema_mode)
-        # All errors that the types show are raised before a job begins.
+        # Errors about the columns' types are raised before a Spark job begins.
         like = arrow_schema(data, layout.table).empty_table()
         reader, columns = super().incoming(location, layout, like, schema_mode)
         if is_created_by(self.state, location):
-            # Its files are stored before HEAD has it: if this driver dies, gc must find them.
+            # The new table's files are stored before HEAD names the table. This note lets gc find
+            # them if the driver dies.
             self.run(note_created(self.state, location))
         return SparkRows(data, reader.schema), columns
 
@@ -282,13 +287,13 @@ class SparkExecutor(Executor["DataFrame"]):
 
     def _source_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
         if is_frame(data):
-            raise InvalidOperation(f"{name} is a DataFrame, which is never brought to the driver")
+            raise InvalidOperation(f"{name} is a DataFrame, which is never collected on the driver")
         return super()._source_rows(data, name, like)
 
     def _stage(
         self, frame: Any, schema: pa.Schema, table: str, keys: Sequence[str] = ()
     ) -> StagedRows:
-        """Run a DataFrame once, and keep its rows: a redo must see the same rows (hazard 25)."""
+        """Compute a DataFrame once, and store the rows: a redo must see the same (hazard 25)."""
         prefix = f"_lakevilla/txns/{self.id}/source-"
         rows = self.run(self.client.engine.stage(frame, schema, table, prefix, keys))
         self.state.work.stored.extend(rows.keys)
@@ -319,7 +324,7 @@ class SparkExecutor(Executor["DataFrame"]):
             return plan_of(self._selected(statement, params, views))
 
     def _needed(self, location: str, named: frozenset[str] | None) -> list[str] | None:
-        """Return the columns of a table that a query can mean; all of them if it may mean any."""
+        """Return the columns of a table that a query may mean; None if it may mean any of them."""
         if named is None:
             return None
         schema = self.run(layout_of(self.state, location, reading=True)).schema
@@ -333,7 +338,7 @@ class SparkExecutor(Executor["DataFrame"]):
 
     @contextmanager
     def _unseen(self) -> Iterator[None]:
-        """Return a block whose frames are never computed: nothing of them counts as read."""
+        """Enter a block whose frames are not computed, so their tables don't count as read."""
         work, reads = self.state.work, dict(self.state.work.reads)
         try:
             yield
@@ -390,7 +395,7 @@ class SparkExecutor(Executor["DataFrame"]):
             return self.merge_builder(described, merge, texts)
 
     def _given(self, data: Any) -> DataFrame:
-        """Return rows that the caller holds, as a DataFrame."""
+        """Return rows in the caller's memory as a DataFrame."""
         if is_frame(data):
             frame: DataFrame = data
             return frame
@@ -404,7 +409,7 @@ def _stored(rows: StagedRows) -> StagedSource:
 
 # -------------------- changed
 #
-# Rows that commits changed in a table, as a DataFrame.
+# The rows of a table that commits have changed, as a DataFrame.
 
 
 if TYPE_CHECKING:
@@ -414,7 +419,7 @@ if TYPE_CHECKING:
 def changed(
     client: SparkClient, reading: Reading, changes: Iterable[tuple[CommitSummary, Change]]
 ) -> DataFrame:
-    """Return the rows of some changes, read and compared by tasks when they are used."""
+    """Return the rows of some changes; tasks read and compare them when the DataFrame is used."""
     steps = [
         ChangeStep(
             commit.sequence,
@@ -434,7 +439,7 @@ def changed(
 
 # -------------------- differing
 #
-# Rows in which two states of a table differ, as a DataFrame.
+# The rows in which two states of a table differ, as a DataFrame.
 
 
 if TYPE_CHECKING:
@@ -442,12 +447,13 @@ if TYPE_CHECKING:
 
 
 def differing(client: SparkClient, table: TableDifference, keys: Sequence[str] | None) -> DataFrame:
-    """Return what ``state_rows.rows_between`` does, read and compared by tasks when it is used."""
+    """Return the rows of ``state_rows.rows_between``, which tasks compare when they are used."""
     sources = client.run(sources_between(table, keys))
     inputs = tuple(
         (TableInput(one.layout, files_from_structs(one.files)), one.kind) for one in sources
     )
-    # Two states are compared like the changes of one commit; neither version nor time is shown.
+    # Compare the two states as if one commit led from one to the other; its version and time are
+    # not shown.
     steps = [ChangeStep(0, 0, inputs)] if inputs else []
     comparing = Comparing(comparison(keys), ADDED, REMOVED, tuple(keys or ()))
     layout = table.snapshot.layout

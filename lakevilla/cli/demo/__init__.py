@@ -1,1 +1,1 @@
-"""The tour: LakeVilla's features, shown in half a minute on local files."""
+"""The tour: shows LakeVilla's features in half a minute, on local files."""

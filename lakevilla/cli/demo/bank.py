@@ -1,7 +1,6 @@
-"""The demo's clients: processes that move money between two tables, and one that will die.
+"""The demo's clients: processes that move money between two tables; one of them will be killed.
 
-Each function here is the body of a process of its own; the processes report to the demo through a
-pipe.
+Each client function runs in a process of its own, which reports to the demo through a pipe.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from lakevilla.store.base import (
 )
 from lakevilla.store.location import root_location
 
-#: The amount that the dying client moves in its last transfer.
+#: The amount that the killed client moves in its last transfer.
 LAST_AMOUNT = Decimal("77.77")
 
 
@@ -46,7 +45,7 @@ class Transferred:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The client stops before it stores ``key``; it has stored ``stored``."""
+    """A report that the client stops before it stores ``key``, after it has stored ``stored``."""
 
     key: str
     stored: str
@@ -63,7 +62,7 @@ def transfer(
         params={"payer": payer, "amount": amount},
     )
     if paid.rows_updated == 0:
-        return  # not enough money: nothing to pay out
+        return  # the account has too little money
     txn.update(
         target,
         {"balance": "balance + :amount"},
@@ -75,7 +74,7 @@ def transfer(
 def transfer_many(
     root: str, options: Mapping[str, str], number: int, transfers: int, pipe: Connection
 ) -> None:
-    """Make transfers between random accounts, in competition with other processes."""
+    """Make transfers between random accounts, concurrently with other processes."""
     with connect(root, storage_options=dict(options) or None) as lake:
         _compete(lake, number, transfers, pipe)
 
@@ -83,7 +82,7 @@ def transfer_many(
 def transfer_until_killed(
     root: str, options: Mapping[str, str], number: int, transfers: int, pipe: Connection
 ) -> None:
-    """Make the same transfers, and one more that stops for ever in the middle of its commit."""
+    """Make transfers like ``transfer_many``, and one that blocks in the middle of its commit."""
     with connect(root, storage_options=dict(options) or None) as lake:
         _compete(lake, number, transfers, pipe)
     pipe.recv()
@@ -94,16 +93,16 @@ def transfer_until_killed(
 
 
 def recover(root: str, options: Mapping[str, str], pipe: Connection) -> None:
-    """Finish the work of dead clients, and report it."""
+    """Recover the lake, and report what was finished."""
     with connect(root, storage_options=dict(options) or None) as lake:
         pipe.send(lake.recover())
 
 
 class StopBeforeSecondEntry(WrappedStore):
-    """A store that lets one log entry of a commit through and holds the next for ever.
+    """A store that writes the first log entry of a commit and blocks at the second one.
 
-    At that time the transaction is decided, and one of its two tables shows it to every reader: the
-    worst instant to die.
+    At that time the transaction is decided, but readers of the logs see it in only one of its two
+    tables: the worst time for a client to die.
     """
 
     def __init__(self, inner: Store, pipe: Connection) -> None:
@@ -113,7 +112,7 @@ class StopBeforeSecondEntry(WrappedStore):
         self._stored: str | None = None
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
-        """Write, unless it is the second log entry."""
+        """Write an object; block if it is the second log entry."""
         if not isinstance(condition, Absent) or "/_delta_log/" not in key:
             return self.inner.put(key, body, condition)
         with self._lock:

@@ -1,7 +1,7 @@
-"""The demo's checks: the view of clients without LakeVilla, by two readers that share no code.
+"""The demo's checks of what readers without LakeVilla see, by two readers that share no code.
 
-deltalake is delta-rs; DuckDB's ``delta_scan`` is delta-kernel-rs inside a DuckDB extension. Neither
-knows of LakeVilla.
+deltalake is delta-rs; DuckDB's ``delta_scan`` is delta-kernel-rs in a DuckDB extension. Neither
+knows LakeVilla.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ TABLES = ("orders", "lineitem", "customer", *BANKS)
 
 @contextmanager
 def deltalake_reader(root: str, options: Mapping[str, str]) -> Iterator[OtherReader]:
-    """Open the tables with deltalake; DuckDB only computes the sums over its Arrow."""
+    """Open the tables with deltalake; DuckDB only computes sums over the Arrow data."""
     with duckdb.connect() as connection:
         for table in TABLES:
             handle = deltalake.DeltaTable(f"{root}/{table}", storage_options=dict(options))
@@ -80,7 +80,7 @@ def duckdb_reader(root: str, options: Mapping[str, str]) -> Iterator[OtherReader
 
 
 def check_readable(root: str, options: Mapping[str, str]) -> None:
-    """Refuse, before anything is made, a place or an installation that can't be checked later."""
+    """Refuse, at the start, a place or an installation in which the checks could not run."""
     _extension("delta")
     if "://" in root:
         _extension("httpfs")
@@ -88,7 +88,7 @@ def check_readable(root: str, options: Mapping[str, str]) -> None:
 
 
 def check_orders(reader: OtherReader, expected: Mapping[str, object]) -> list[Check]:
-    """Check that each order has its lines, none is there twice, and the customers have paid."""
+    """Check that each order has all its lines, none twice, and that its customer has paid."""
     halves = reader.one(
         "SELECT (SELECT count(*) FROM orders ANTI JOIN lineitem ON o_orderkey = l_orderkey)"
         " + (SELECT count(*) FROM lineitem ANTI JOIN orders ON o_orderkey = l_orderkey)"
@@ -113,12 +113,12 @@ def bank_total(reader: OtherReader) -> object:
 
 
 def check_bank(reader: OtherReader, total: Decimal) -> list[Check]:
-    """Check that money is moved, and never made."""
+    """Check that the transfers have changed no total: no money was made or lost."""
     return [Check("sum of bank balances", reader.name, total, bank_total(reader))]
 
 
 def _extension(name: str) -> str:
-    """Return the file of a DuckDB extension that was installed as a wheel."""
+    """Return the file of a DuckDB extension that a wheel has installed."""
     package = importlib.util.find_spec(f"duckdb_extension_{name}")
     if package is None or package.submodule_search_locations is None:
         raise InvalidOperation(
@@ -136,7 +136,7 @@ def _extension(name: str) -> str:
 
 
 def _secret(root: str, options: Mapping[str, str]) -> str:
-    """Return deltalake's storage options for an S3 store in the form that DuckDB takes."""
+    """Convert deltalake's storage options for an S3 store to a secret of DuckDB."""
     scheme = urlsplit(root).scheme
     if scheme not in ("s3", "s3a"):
         raise InvalidOperation(

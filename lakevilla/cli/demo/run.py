@@ -1,8 +1,8 @@
-"""``lakevilla demo``: the library's promise, shown on real tables in half a minute.
+"""``lakevilla demo``: the library's guarantees, shown on real tables in half a minute.
 
 deltalake creates the tables. LakeVilla then ingests orders into three of them at a time, four
 processes move money between two more, one of them is killed in the middle of a commit, another
-process recovers, and two readers that do not know of LakeVilla check every sum.
+process recovers, and two readers without LakeVilla check every sum.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def run(
     batches : int
         Order batches to ingest.
     storage_options : Mapping
-        For ``store``, in deltalake's form.
+        Options of ``store``, in deltalake's form.
     output : Output
         The printer of the results.
 
@@ -155,7 +155,7 @@ class _Demo:
         return self._shown
 
     def _transfers(self, lake: Lake) -> None:
-        """Move money in four processes; the last one dies in the middle of a commit."""
+        """Move money in four processes; one of them is killed in the middle of a commit."""
         workers = [self._start(number) for number in range(WORKERS)]
         seen: list[Decimal] = []
         try:
@@ -211,14 +211,16 @@ class _Demo:
         )
 
     def _recover(self, lake: Lake) -> None:
-        """Show the half-published commit as readers see it; then another process finishes it."""
+        """Show the half-published commit as readers of the logs see it; have another process finish
+        it.
+        """
         with deltalake_reader(self._root, self._options) as reader:
             torn = bank_total(reader)
         self._shown.notes.append(
             f"before recovery a reader of the log files sees {torn} in both banks,"
             f" one table ahead of the other; LakeVilla sees {_total(lake)}"
         )
-        # The demo shows nothing if the client died when no commit was half published.
+        # The demo proves nothing if no commit was half published when the client was killed.
         self._shown.checks.append(
             Check(
                 "half of a commit seen before recovery",
@@ -255,7 +257,7 @@ class _Demo:
 
 
 class _Worker:
-    """A process of the demo and the pipe of its reports."""
+    """A process of the demo, and the pipe on which it reports."""
 
     def __init__(self, context: SpawnContext, body: Any, args: tuple[object, ...]) -> None:
         self.pipe, theirs = context.Pipe()
@@ -290,7 +292,7 @@ class _Worker:
 
 
 def _ingest(txn: Transaction, batch: Batch) -> None:
-    """Ingest new orders, their lines and their customers' payments: all or nothing."""
+    """Ingest new orders, their lines and their customers' payments in one transaction."""
     txn.append("orders", batch.orders)
     txn.append("lineitem", batch.lines)
     txn.merge("customer", batch.payments, "target.c_custkey = source.customer").when_matched_update(
@@ -309,7 +311,7 @@ def _total(lake: Lake) -> Decimal:
 
 @contextmanager
 def _watching(lake: Lake, seen: list[Decimal]) -> Iterator[None]:
-    """Read both banks again and again, concurrently with the writers."""
+    """Read both banks repeatedly, concurrently with the writers."""
     done = threading.Event()
     failures: list[BaseException] = []
 
@@ -345,7 +347,7 @@ def _ready(workers: list[_Worker]) -> list[_Worker]:
 
 @contextmanager
 def _place(store: str | None, keep: Path | None) -> Iterator[tuple[str, Path]]:
-    """Provide the lake's root and a directory for generated files."""
+    """Provide the lake's root, and a directory for generated files."""
     scratch = Path(tempfile.mkdtemp(prefix="lakevilla-demo-"))
     try:
         if store is not None:
@@ -361,7 +363,7 @@ def _place(store: str | None, keep: Path | None) -> Iterator[tuple[str, Path]]:
 
 
 def _check_place(root: str, options: Mapping[str, str]) -> None:
-    """Refuse, before anything is made, a store that can't be used and a place that is in use."""
+    """Refuse, at the start, a store that can't be used and a place that is not empty."""
     check_readable(root, options)
     with connect(root, storage_options=dict(options) or None) as lake:
         for name in TABLES:
@@ -413,7 +415,7 @@ def _print(shown: Shown, output: Output) -> None:
 
 
 def _next_steps(root: str | None, options: bool) -> str:
-    """Return suggestions for the next steps; without a root the lake is gone."""
+    """Return suggestions for the next steps; without a root the lake was deleted."""
     if root is None:
         kept = "lakevilla demo --keep DIR      # the same, and keeps the lake"
         return f"next:\n  {kept}\n  lakevilla --help"
@@ -440,6 +442,6 @@ def _show(value: object) -> str:
 
 
 def _short(key: str) -> str:
-    """Return a log entry's key as table and version."""
+    """Return a log entry's key as the table and the version."""
     table, _, name = key.rpartition("/_delta_log/")
     return f"{table.rpartition('/')[2]} version {int(name.removesuffix('.json'))}"

@@ -1,4 +1,4 @@
-"""The demo's tables, made as the lake's owner would: with deltalake, not with LakeVilla."""
+"""The demo's tables, made by deltalake, as by an owner without LakeVilla."""
 
 from __future__ import annotations
 
@@ -34,15 +34,7 @@ class Batch:
 
 
 class Held:
-    """The generated orders: those already in the tables, and those held back to be ingested.
-
-    Parameters
-    ----------
-    directory : Path
-        The directory of the generated Parquet files.
-    batches : int
-        Number of batches of orders that are held back.
-    """
+    """The generated orders: those in the tables at the start, and those to be ingested later."""
 
     def __init__(self, directory: Path, batches: int) -> None:
         self._connection = duckdb.connect()
@@ -57,7 +49,7 @@ class Held:
         )
 
     def initial(self, table: str) -> pa.RecordBatchReader:
-        """Return the rows of a table before anything is ingested."""
+        """Return the rows of a table at the start."""
         key = {"orders": "o_orderkey", "lineitem": "l_orderkey"}.get(table)
         unheld = "" if key is None else f" WHERE {key} NOT IN (SELECT key FROM held)"
         return self._connection.sql(f"FROM {table}{unheld}").to_arrow_reader()
@@ -77,7 +69,7 @@ class Held:
             )
 
     def expected(self) -> dict[str, object]:
-        """Return the expected values once every batch is in, from the generated files alone."""
+        """Return the expected values after all batches are ingested, from the generated files."""
         orders, lines = self._one(
             "SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM lineitem)"
         )

@@ -1,5 +1,5 @@
-"""``lakevilla shell``: a prompt for statements over a lake.
+"""``lakevilla shell``: a prompt for SQL statements over a lake.
 
-``completing`` offers texts for the cursor, ``short`` has the commands that begin with a
+``completing`` suggests completions at the cursor, ``screen`` has the commands that begin with a
 backslash, ``loop`` reads, runs and prints. Only ``prompt`` uses prompt_toolkit.
 """

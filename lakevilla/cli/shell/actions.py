@@ -1,4 +1,4 @@
-"""The effects of the shell's commands on its state."""
+"""The shell's state, and the actions of its backslash commands."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from lakevilla.errors import InvalidOperation, TableNotFound
 
 # -------------------- actions
 #
-# The actions of the short commands.
+# The actions of the backslash commands.
 
 
-#: Number of commits shown, if the user gives none.
+#: The number of commits shown if the user gives none.
 _COMMITS = 10
 
 RunFile = Callable[[Path], None]
 
 
 class Leave(Exception):
-    """The request of the user to leave the shell."""
+    """Raised when the user leaves the shell."""
 
 
 def act(desk: Desk, line: str, run_file: RunFile) -> None:
-    """Do a short command.
+    """Run a backslash command.
 
     Raises
     ------
     Leave
     InvalidOperation
-        There is none of that name, or its argument is wrong.
+        There is no command of that name, or its argument is wrong.
     """
     command, argument = short(line)
     if command.verb == "include":
@@ -93,7 +93,7 @@ def _describe(desk: Desk, name: str | None) -> None:
     except TableNotFound:
         if desk.session.transaction is None:
             raise
-        # The transaction may have made it.
+        # The open transaction may have created the table.
         rows: Any = desk.session.sql(f"SELECT * FROM {name} LIMIT 0")
         _columns(desk, rows.schema, ())
         return
@@ -123,7 +123,7 @@ def _columns(desk: Desk, schema: Any, partitions: tuple[str, ...] | list[str]) -
 
 
 def _rules(properties: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the constraints of a Delta table, which are properties of it."""
+    """Return the constraints of a Delta table, which are some of its properties."""
     start = "delta.constraints."
     return [
         (name.removeprefix(start), text)
@@ -169,7 +169,7 @@ def _info(desk: Desk, argument: str | None) -> None:
     desk.screen.lines([f"{desk.lake.root} at {desk.ref}", state])
 
 
-# -- place and form --------------------------------------------------------------
+# -- the lake, and the form of results -----------------------------------------------
 
 
 def _on(desk: Desk, ref: str | None) -> None:
@@ -241,7 +241,7 @@ def _on_or_off(state: bool) -> str:
 
 
 def _path(name: str) -> str:
-    """Return a name of SQL or a path with slashes and without quotes."""
+    """Return a table's name in SQL, or a path, as a path without quotes."""
     return "/".join(part.strip('"') for part in name.replace(".", "/").split("/"))
 
 
@@ -270,18 +270,18 @@ _DOING: Mapping[Verb, Callable[[Desk, str | None], None]] = {
 }
 
 
-# -------------------- desk
+# -------------------- shell state
 #
-# The state of a shell: the lake, its ref, and the session that is open there.
+# The state of a shell: the lake, its ref, and the session that is open on it.
 
 
 _LONGEST_NAME = 24
 
 
 class Desk:
-    """The state of a shell: a lake at one of its refs, with a session of its own.
+    """The state of a shell: a lake bound to one of its refs, and a session on it.
 
-    ``values`` are those of the ``:name`` in statements.
+    ``values`` are the values of the parameters ``:name`` in statements.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class Desk:
         self.session = lake.session(**self._limits)
 
     def go_to(self, ref: str) -> None:
-        """Work at another ref.
+        """Bind the shell to another ref.
 
         Raises
         ------
@@ -325,7 +325,7 @@ class Desk:
 
     @property
     def prompt(self) -> str:
-        """``lake@ref*=>``: with ``*`` in a transaction, ``!`` in one that can only be undone."""
+        """``lake@ref*=>``: ``*`` if a transaction is open, ``!`` if it can only be rolled back."""
         name = self.lake.root.rstrip("/").rsplit("/", 1)[-1] or "lake"
         if len(name) > _LONGEST_NAME:
             name = name[: _LONGEST_NAME - 1] + "…"
@@ -335,7 +335,7 @@ class Desk:
         return f"{name}{at}{mark}=> "
 
     def close(self) -> None:
-        """Undo the transaction that is open, and report that."""
+        """Undo the open transaction, if there is one, and report that."""
         txn = self.session.transaction
         self.session.close()
         if txn is not None:

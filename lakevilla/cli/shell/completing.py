@@ -1,4 +1,4 @@
-"""Complete typed text: commands, names of tables and columns, words of SQL."""
+"""Complete typed text: commands, names of tables and columns, and words of SQL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakevilla.cli.values import FORMATS
 
 # -------------------- suggestions
 #
-# The texts that may follow at the cursor of a statement.
+# Completions at the cursor of a statement.
 
 
 SuggestionKind = Literal[
@@ -31,7 +31,7 @@ class Suggestion:
 
 
 def suggestions(before: str, after: str, names: Names) -> list[Suggestion]:
-    """Return texts that fit between two texts, the likeliest first; none in a string or comment."""
+    """Return completions between two texts, the likeliest first; none in a string or comment."""
     tokens = _statement(tokens_of(before))
     if tokens and not tokens[-1].is_closed and tokens[-1].kind != "quoted":
         return []
@@ -56,14 +56,14 @@ _Found = tuple[str, SuggestionKind, str]
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The statement without the name under the cursor."""
+    """The statement around the cursor, without the name under it."""
 
     tokens: Sequence[WrittenToken]
     behind: Sequence[WrittenToken]
     names: Names
 
     def members(self, path: Sequence[str]) -> Iterator[_Found]:
-        """Return what may follow a dot: columns of an alias or table, tables of a directory."""
+        """Return completions after a dot: columns of an alias or table, tables of a directory."""
         scope = self._scope()
         whole = ".".join(path)
         table = scope.get(path[0]) if len(path) == 1 else None
@@ -115,7 +115,7 @@ class _Around:
         return "column"
 
     def _lists_tables(self) -> bool:
-        """Return whether a comma is in the list of a FROM, not in brackets or after SELECT."""
+        """Return whether a comma at the cursor separates tables in a FROM clause."""
         depth = 0
         for index in range(len(self.tokens) - 1, -1, -1):
             token = self.tokens[index]
@@ -158,7 +158,9 @@ def _up_to_semicolon(tokens: Sequence[WrittenToken]) -> list[WrittenToken]:
 def _under_cursor(
     tokens: list[WrittenToken], cursor: int
 ) -> tuple[list[str], WrittenToken | None, list[WrittenToken]]:
-    """Return the typed name's parts before its last dot, its last part, and the other tokens."""
+    """Return the parts of the name under the cursor before its last dot, the last part, and the
+    other tokens.
+    """
     typed = None
     if tokens and tokens[-1].end == cursor and _goes_on(tokens[-1]):
         typed = tokens.pop()
@@ -170,7 +172,7 @@ def _under_cursor(
 
 
 def _goes_on(token: WrittenToken) -> bool:
-    """Return whether another letter would be part of the token."""
+    """Return whether a letter typed after a token would belong to it."""
     return token.kind == "word" or (token.kind == "quoted" and not token.is_closed)
 
 
@@ -187,17 +189,17 @@ def _once(found: Iterable[_Found]) -> Iterator[_Found]:
 
 
 def _as_typed(text: str, prefix: str, kind: SuggestionKind) -> str:
-    """Return a keyword in the case of the typed text."""
+    """Return a keyword in upper or lower case, like the typed text."""
     return text.lower() if kind == "keyword" and prefix and prefix.islower() else text
 
 
 # -------------------- commands
 #
-# The texts that may follow at the cursor of a short command.
+# Completions at the cursor of a backslash command.
 
 
 def command_suggestions(before: str, names: Names) -> list[Suggestion]:
-    """Return texts that may follow a line that begins with a backslash or a dot."""
+    """Return completions of a line that begins with a backslash or a dot."""
     line = before.lstrip()
     name, space, argument = line.partition(" ")
     if not space:
@@ -236,7 +238,7 @@ def _arguments(takes: Takes, typed: str, names: Names) -> Iterator[tuple[str, Su
 
 # -------------------- names
 #
-# The names of a lake that completion needs.
+# The names in a lake that completion needs.
 
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -244,43 +246,43 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class NamedColumn:
-    """A column as it is offered."""
+    """A column that completion suggests."""
 
     name: str
     type: str
 
 
 class Names(Protocol):
-    """The names of a lake. A call may take some time: it may have to read them."""
+    """The interface to the names in a lake; calls may be slow, because they may read the names."""
 
     def tables(self, prefix: str) -> Sequence[str]:
-        """Return the tables whose names begin with ``prefix``, with slashes."""
+        """Return the tables whose names, with slashes, begin with ``prefix``."""
 
     def columns(self, table: str) -> Sequence[NamedColumn]:
         """Return the columns of a table, by its name with slashes; none if it does not exist."""
 
     def refs(self) -> Sequence[str]:
-        """Return branches and tags."""
+        """Return the names of branches and tags."""
 
     def files(self, prefix: str) -> Sequence[str]:
-        """Return the paths of this machine that begin so; a directory ends with a slash."""
+        """Return the local paths that begin with ``prefix``; a directory ends with a slash."""
 
 
 def quoted(name: str) -> str:
-    """Return one part of a name in the form that SQL takes."""
+    """Return one part of a name, quoted if SQL requires that."""
     if _PLAIN.fullmatch(name) and name.lower() not in RESERVED:
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
 def dotted(table: str) -> str:
-    """Return the name of a table in the form that SQL takes."""
+    """Return the name of a table in SQL, with dots."""
     return ".".join(map(quoted, table.split("/")))
 
 
 # -------------------- words
 #
-# The words of SQL that are offered.
+# The words of SQL that completion suggests.
 
 
 #: Words that begin a statement.
@@ -292,7 +294,7 @@ FIRST_WORDS = (
     *("DESCRIBE", "EXPLAIN", "OPTIMIZE", "VACUUM"),
     *("CREATE BRANCH", "DROP BRANCH", "MERGE BRANCH", "CREATE TAG", "DROP TAG"),
 )
-#: Words that may follow inside a statement.
+#: Words that may occur inside a statement.
 WORDS = (
     *("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "QUALIFY", "ORDER BY"),
     *("LIMIT", "OFFSET", "ASC", "DESC", "NULLS FIRST", "NULLS LAST", "AS", "ON", "USING"),
@@ -317,19 +319,19 @@ FUNCTIONS = (
     *("stddev", "strftime", "string_agg", "strptime", "substring", "sum", "trim", "try_cast"),
     *("unnest", "upper", "variance"),
 )
-#: Words that a table follows.
+#: Words before the name of a table.
 BEFORE_TABLES = frozenset(
     {"FROM", "JOIN", "INTO", "UPDATE", "TABLE", "DESCRIBE", "OPTIMIZE", "VACUUM", "TRUNCATE"}
 )
-#: Words that the name of a branch or tag follows.
+#: Words before the name of a branch or tag.
 BEFORE_REFS = frozenset({"BRANCH", "TAG"})
-#: Words that begin a part of a statement; the list in such a part is of one kind.
+#: Words that begin a clause of a statement; the items of a clause's list are of one kind.
 CLAUSES = BEFORE_TABLES | {
     *("SELECT", "WHERE", "ON", "BY", "HAVING", "QUALIFY", "SET", "VALUES", "USING", "WHEN"),
     *("THEN", "ELSE", "CASE", "LIMIT", "OFFSET", "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE"),
     *("DISTINCT", "RETURNING", "OF", "WITH", "AS", "EXCEPT", "EXCLUDE"),
 }
-#: DuckDB's reserved words, as ``duckdb_keywords()`` lists them: a name that is one is quoted.
+#: DuckDB's reserved words, as ``duckdb_keywords()`` lists them, which are quoted in names.
 RESERVED = frozenset(
     {
         *("all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "both"),
@@ -347,11 +349,11 @@ RESERVED = frozenset(
 
 # -------------------- scope
 #
-# The tables that a statement names, by the names that it uses for them.
+# The tables that a statement names, by alias.
 
 
 _BETWEEN = frozenset({"IF", "NOT", "EXISTS", "LATERAL"})
-#: Words that are no alias after a table.
+#: Words after a table that are not an alias.
 _NO_ALIAS = (
     CLAUSES
     | {"LEFT", "RIGHT", "FULL", "INNER", "OUTER", "CROSS", "SEMI", "ANTI", "NATURAL", "GROUP"}
@@ -361,7 +363,7 @@ _NO_ALIAS = (
 
 
 def tables_in(tokens: Sequence[WrittenToken]) -> dict[str, str]:
-    """Return each table by alias, or by the last part of its own name; as written, with dots."""
+    """Return the tables of a statement, as written, by alias or by the last part of the name."""
     found: dict[str, str] = {}
     index = 0
     while index < len(tokens):
@@ -377,7 +379,7 @@ def tables_in(tokens: Sequence[WrittenToken]) -> dict[str, str]:
             found[alias or name.rsplit(".", 1)[-1]] = name
             if index == len(tokens) or tokens[index].text != ",":
                 break
-            index += 1  # FROM lists several
+            index += 1  # a FROM clause may list several tables
     return found
 
 
@@ -391,11 +393,11 @@ def queries_in(tokens: Sequence[WrittenToken]) -> list[str]:
 
 
 def is_before_table(tokens: Sequence[WrittenToken], index: int) -> bool:
-    """Return whether the name of a table follows this token."""
+    """Return whether a table's name may follow this token."""
     word = tokens[index].upper
-    if word == "USING":  # of MERGE; that of a join has columns in brackets
+    if word == "USING":  # USING of MERGE; a join's USING has columns in brackets
         return any(token.upper == "MERGE" for token in tokens[:index])
-    if word == "UPDATE":  # also a clause of MERGE
+    if word == "UPDATE":  # a clause of MERGE also begins with UPDATE
         return index + 1 == len(tokens) or tokens[index + 1].upper != "SET"
     return word in BEFORE_TABLES
 
@@ -405,7 +407,7 @@ def _is_name(token: WrittenToken) -> bool:
 
 
 def _chain(tokens: Sequence[WrittenToken], index: int) -> tuple[str, int]:
-    """Return a name with dots, and the place after it."""
+    """Return the parts of a dotted name, and the index of the token after it."""
     parts = [tokens[index].name]
     index += 1
     while index < len(tokens) and tokens[index].text == ".":
@@ -428,7 +430,7 @@ def _alias(tokens: Sequence[WrittenToken], index: int) -> tuple[str | None, int]
 
 # -------------------- tokens
 #
-# A text that is being typed, as tokens; it may end in the middle of one.
+# The tokens of a text that is being typed, which may end within a token.
 
 
 Kind = Literal["word", "quoted", "string", "comment", "number", "mark"]
@@ -448,7 +450,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WrittenToken:
-    """``text`` as it is written, from ``start`` on."""
+    """A token: ``text`` as written, at the position ``start``."""
 
     kind: Kind
     text: str
@@ -460,7 +462,7 @@ class WrittenToken:
 
     @property
     def upper(self) -> str:
-        """The keyword, if the token can be one."""
+        """The token in upper case, if it can be a keyword."""
         return self.text.upper() if self.kind in ("word", "mark") else ""
 
     @property
@@ -473,7 +475,7 @@ class WrittenToken:
 
     @property
     def is_closed(self) -> bool:
-        """True if a quote or a comment ends within the text."""
+        """True if the token's quote or comment is closed."""
         match self.kind:
             case "quoted":
                 return len(self.text) > 1 and self.text.count('"') % 2 == 0
@@ -491,11 +493,11 @@ class WrittenToken:
 
 
 def tokens_of(text: str) -> list[WrittenToken]:
-    """Return all tokens, comments too."""
+    """Return all tokens of a text, comments included."""
     found = []
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup
-        # Groups inside others are no kinds.
+        # Some groups of the pattern are only parts of others, and no kinds of tokens.
         kind = "comment" if kind == "line_end" else "string" if kind == "tag" else kind
         found.append(WrittenToken(kind, match.group(), match.start()))  # type: ignore[arg-type]
     return found

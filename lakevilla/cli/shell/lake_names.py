@@ -1,4 +1,4 @@
-"""The names of a lake, read on request and kept until they may have changed."""
+"""The names in a lake, read on request and cached until they may have changed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from lakevilla.cli.shell.completing import NamedColumn
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.sql.expressions.types import type_name
 
-#: In a lake of more tables, only those that begin with the typed text are requested.
+#: For a lake with more tables, only the names that begin with the typed text are requested.
 _MOST = 1000
 
 
 class LakeNames:
-    """Names for completion, which calls from a thread of its own.
+    """Names for completion, whose thread calls this object.
 
-    An object that can't be read has no names: the statement that needs it reports the store's
-    error.
+    If an object can't be read, no names are returned: the statement that needs it will report the
+    store's error.
     """
 
     def __init__(self, lake: lv.Lake[Any]) -> None:
@@ -33,7 +33,9 @@ class LakeNames:
         self._refs: list[str] | None = None
 
     def forget(self, *, columns: bool) -> None:
-        """Forget cached names that may be outdated: those of tables, and with ``columns`` all."""
+        """Drop the cached names of tables, which may have changed; with ``columns``, those of
+        columns, too.
+        """
         with self._lock:
             self._tables.clear()
             self._refs = None
@@ -104,7 +106,7 @@ class LakeNames:
 
 
 def type_shown(kind: pa.DataType) -> str:
-    """Return a type in the form of DESCRIBE and CREATE TABLE; Arrow's name where SQL has none."""
+    """Return a type's name as in DESCRIBE and CREATE TABLE, or Arrow's name if SQL has none."""
     try:
         return type_name(kind)
     except InvalidOperation:
@@ -112,7 +114,7 @@ def type_shown(kind: pa.DataType) -> str:
 
 
 def _catalog() -> dict[str, list[NamedColumn]]:
-    """Return the tables in which a lake shows its catalog."""
+    """Return the names of the lake's catalog tables."""
     from lakevilla.sql.catalog import SCHEMAS
 
     return {

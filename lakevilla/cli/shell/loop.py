@@ -29,20 +29,20 @@ from lakevilla.results import CommitResult, OperationResult
 
 # -------------------- loop
 #
-# The loop: read, run, show; until the user leaves.
+# The loop of reading, running and showing, until the user leaves.
 
 
-#: Most files that run each other.
+#: The most files that may include one another.
 _DEEPEST = 16
 
 
 class EntryReader(Protocol):
-    """A source of entries."""
+    """The interface to a source of entries: a terminal or a pipe."""
 
     def read(self, prompt: str, begun: str = "") -> str:
-        """Return the next entry, of which ``begun`` has been typed.
+        """Return the next entry that the user enters, after the text ``begun``.
 
-        Raises EOFError at the end, KeyboardInterrupt where the entry was dropped.
+        Raises EOFError at the end of the input, KeyboardInterrupt if the user drops the entry.
         """
 
 
@@ -54,7 +54,7 @@ class Shell:
         self._depth = 0
 
     def is_complete(self, text: str) -> bool:
-        """Return whether Enter runs a text that is being typed."""
+        """Return whether the Enter key runs the typed text, instead of beginning a new line."""
         stripped = text.strip()
         return (
             not stripped.strip(";")
@@ -65,7 +65,7 @@ class Shell:
         )
 
     def converse(self, reader: EntryReader) -> None:
-        """Run the entries of a person. No error ends the loop, and no Ctrl-C."""
+        """Run the entries that a user types; neither an error nor Ctrl-C ends the loop."""
         begun = ""
         while True:
             try:
@@ -87,9 +87,9 @@ class Shell:
         Raises
         ------
         InvalidOperation
-            It can't be read.
+            The file can't be read.
         LakeVillaError
-            A statement raised; the message names the file and the line.
+            The error of a statement, with the file and the line in the message.
         """
         if self._depth == _DEEPEST:
             raise InvalidOperation(f"{path}: files run files {_DEEPEST} deep: does one run itself?")
@@ -104,12 +104,12 @@ class Shell:
             self._depth -= 1
 
     def run_lines(self, lines: Iterable[str], source: str) -> None:
-        """Run the entries in lines, up to the first error, which then names its line."""
+        """Run the entries in lines, up to the first error, whose message names the line."""
         for entry in entries(lines, self.desk.session.is_complete):
             self._take(entry, source)
 
     def _take(self, entry: ScriptEntry, source: str | None) -> None:
-        """Run one entry: a short command, or statements."""
+        """Run one entry: a backslash command, or statements."""
         text = entry.text.rstrip()
         if is_short(text):
             with placed(source, entry.line):
@@ -117,7 +117,7 @@ class Shell:
             return
         text, expanded = ended(text, self.desk.session.is_complete) or (text, False)
         if not text.strip(";"):
-            return  # Enter alone
+            return  # the user has pressed Enter without text
         with placed(source, entry.line):
             statements = self.desk.session.statements(text)
         for statement in statements:
@@ -128,7 +128,7 @@ class Shell:
 
 # -------------------- running
 #
-# One statement of a shell: run, and shown.
+# Run one statement of a shell, and show its result.
 
 
 def run_statement(desk: Desk, text: str, *, expanded: bool = False) -> None:
@@ -138,7 +138,7 @@ def run_statement(desk: Desk, text: str, *, expanded: bool = False) -> None:
     ------
     Interrupted
     LakeVillaError
-        As ``Session.sql``.
+        The errors of ``Session.sql``.
     """
     began = time.perf_counter()
     session = desk.session
@@ -157,11 +157,11 @@ def run_statement(desk: Desk, text: str, *, expanded: bool = False) -> None:
         if desk.choices.timing:
             desk.screen.line(f"time: {_time(seconds)}")
     except KeyboardInterrupt:
-        raise Interrupted("stopped: the statement is done, its answer is cut short") from None
+        raise Interrupted("stopped: the statement has ended, and its result is cut short") from None
 
 
 def _defines(text: str) -> bool:
-    """Return whether a statement may have changed columns."""
+    """Return whether a statement may have changed tables' columns."""
     return tag_of(text).split()[0] in ("CREATE", "DROP", "ALTER", "ROLLBACK", "MERGE")
 
 
@@ -175,7 +175,7 @@ def _time(seconds: float) -> str:
 
 # -------------------- opened
 #
-# An open shell: at a prompt, or fed from a pipe.
+# A shell with its input: a prompt, or a pipe.
 
 
 def run_shell(
@@ -185,7 +185,9 @@ def run_shell(
     values: Mapping[str, object],
     limits: Mapping[str, Any],
 ) -> None:
-    """Run the texts; without any, the input until its end, or until the user leaves."""
+    """Run the given texts; if there are none, run the input until its end, or until the user
+    leaves.
+    """
     desk = Desk(lake, ref, values, limits)
     try:
         if texts:
@@ -203,7 +205,7 @@ def _converse(desk: Desk, run: Shell) -> None:
         from lakevilla.cli.shell.prompt import Prompt
     except ImportError as error:
         raise InvalidOperation(
-            f"the prompt needs what is not installed here ({error.name or error}): install "
+            f"the prompt needs a package that is not installed ({error.name or error}): install "
             "LakeVilla with its extra shell, `pip install 'lakevilla[shell]'`"
         ) from error
     desk.screen.line(f"{desk.lake.root}: \\? lists the commands, Ctrl-D leaves")

@@ -1,4 +1,4 @@
-"""The prompt of the shell and its history."""
+"""The shell's prompt, and its history."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Prompt:
     Parameters
     ----------
     is_complete : callable
-        Returns whether Enter runs a text, and does not begin another line.
+        Returns whether the Enter key runs a text, instead of beginning a new line.
     names : callable
-        Returns the names that are offered at present.
+        Returns the present names for completion.
     source, screen : optional
-        Those of prompt_toolkit; the terminal if not given.
+        The input and output of prompt_toolkit; by default, the terminal.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Prompt:
         )
 
     def read(self, prompt: str, begun: str = "") -> str:
-        """Return the next text, which may be begun.
+        """Return the next text that the user enters; ``begun`` stands at the prompt already.
 
         Raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C.
         """
@@ -78,7 +78,7 @@ class _Completer(Completer):
         if before.lstrip()[:1] in ("\\", "."):
             found = command_suggestions(before, self._names())
         elif event.text_inserted and not _wants_names(before):
-            return  # a menu of all names would only disturb
+            return  # a menu of all names would only be in the way
         else:
             found = suggestions(before, after, self._names())
         for one in found:
@@ -90,16 +90,16 @@ class _Completer(Completer):
 
 
 def _wants_names(before: str) -> bool:
-    """Return whether a name is being typed, or a dot after one."""
+    """Return whether completion should open by itself: within a name, or after a dot."""
     return before[-1:].isalnum() or before[-1:] in ("_", ".", '"')
 
 
 class _KeptHistory(FileHistory):
-    """A history that writes permitted texts, and remembers the rest until the shell ends."""
+    """A history file for permitted texts; other texts are kept in memory until the shell ends."""
 
     def store_string(self, string: str) -> None:
         if is_kept(string):
-            with contextlib.suppress(OSError):  # a full disk is no reason to end a shell
+            with contextlib.suppress(OSError):  # a full disk must not end the shell
                 super().store_string(string)
 
 
@@ -135,7 +135,7 @@ def _keys(is_complete: Callable[[str], bool]) -> KeyBindings:
         menu = buffer.complete_state
         if menu is None:
             buffer.start_completion(insert_common_part=True)
-        elif len(menu.completions) == 1:  # the only completion
+        elif len(menu.completions) == 1:  # there is only one completion
             buffer.apply_completion(menu.completions[0])
         else:
             buffer.complete_next()
@@ -149,24 +149,24 @@ def _keys(is_complete: Callable[[str], bool]) -> KeyBindings:
 
 # -------------------- history
 #
-# The file that keeps statements from one shell to the next, and the exceptions.
+# The history file of statements, and texts that are never written to it.
 
 
-#: Texts with such words stay in this process.
+#: Texts with such words are not written to the file.
 _SECRET = re.compile(
     r"passw(or)?d|secret|token|credential|access_?key|account_?key|private_?key", re.IGNORECASE
 )
-#: A file beyond this is cut to its newer half when a shell begins.
+#: When a shell begins, a larger file is cut to its newer half.
 MOST_BYTES = 1 << 20
 
 
 def history_file(environment: Mapping[str, str]) -> Path | None:
-    """Return the file of a user, by the XDG base directories; None where there is no home."""
+    """Return a user's history file, by the XDG base directories; None without a home directory."""
     chosen = environment.get("LAKEVILLA_HISTORY")
     if chosen is not None:
         return Path(chosen) if chosen else None
     state = environment.get("XDG_STATE_HOME", "")
-    if os.path.isabs(state):  # XDG says to ignore other paths
+    if os.path.isabs(state):  # the XDG specification says to ignore relative paths
         return Path(state) / "lakevilla" / "history"
     home = environment.get("HOME")
     return Path(home) / ".local" / "state" / "lakevilla" / "history" if home else None
@@ -175,14 +175,14 @@ def history_file(environment: Mapping[str, str]) -> Path | None:
 def is_kept(text: str) -> bool:
     """Return whether a text may be written to the file.
 
-    A text that begins with a space is not written, as in other shells, nor one that may hold a
-    secret.
+    As in other shells, a text that begins with a space is not written. Nor is a text that may
+    contain a secret.
     """
     return bool(text.strip()) and not text.startswith(" ") and not _SECRET.search(text)
 
 
 def opened(path: Path) -> bool:
-    """Create the file if it is absent, for its owner alone; return whether it can be written."""
+    """Create the file if absent, readable only by its owner; return whether it is writable."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))
@@ -193,7 +193,7 @@ def opened(path: Path) -> bool:
 
 
 def _cut(path: Path) -> None:
-    """Keep the newer half of a file that has grown too long. Entries begin with a line of ``#``."""
+    """Cut a file that has grown too long to its newer half. Entries begin with a line of ``#``."""
     if path.stat().st_size <= MOST_BYTES:
         return
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Show results on the screen: lines, pages, and short forms."""
+"""The shell's output, its scripts' entries, its pager, and its backslash commands."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from lakevilla.errors import InvalidOperation, LakeVillaError
 
 # -------------------- screen
 #
-# The output of the shell: its contents and its destination.
+# The output of the shell: what it prints, and where.
 
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Characters to which a cell in a pager is cut: all lines are as long as the longest.
+#: The width to which cells in a pager are cut, because all lines get as long as the longest.
 _WIDEST_PAGED = 500
-#: Lines of the terminal that are not for a result: the typed text, and the next prompt.
+#: Lines of the terminal that a result must leave free: the typed text, and the next prompt.
 _OTHER_LINES = 3
 
 
 @dataclass(slots=True)
 class Choices:
-    """The settings of a user. ``rows`` 0 shows all; ``target`` replaces the screen for results."""
+    """A user's settings: ``rows`` is the most rows, 0 for all; ``target`` is a file for results."""
 
     form: Format = "table"
     expanded: bool = False
@@ -45,7 +45,7 @@ class Choices:
 
 
 class Screen:
-    """The output of a shell: results go to stdout or to a file, remarks to stderr."""
+    """The output of a shell: results go to stdout or a file, remarks to stderr."""
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
@@ -56,7 +56,7 @@ class Screen:
         return self._output.console.is_terminal
 
     def line(self, text: str) -> None:
-        """Print the outcome of a statement: for people, so not into a file of results."""
+        """Print a remark on a statement for users, which does not go into a file of results."""
         if self.is_terminal:
             self._output.line(text)
         else:
@@ -69,11 +69,11 @@ class Screen:
         self._output.error(error)
 
     def lines(self, lines: Sequence[str]) -> None:
-        """Print text that is ready to be shown."""
+        """Print lines that are ready to be shown."""
         self._print(lines, len(lines))
 
     def rows(self, frame: pa.Table, *, expanded: bool = False, counted: bool = True) -> None:
-        """Print the rows of a query; ``expanded`` for this query only."""
+        """Print the rows of a query; ``expanded`` overrides the user's setting for this query."""
         from lakevilla.cli.rendering import grid, lines_of
 
         form = self.choices.form
@@ -108,7 +108,7 @@ class Screen:
         return [f"({what})"]
 
     def _print(self, lines: Iterable[str], count: int | None) -> None:
-        """Print lines; ``count`` is None for lines that are too wide for the terminal."""
+        """Print lines; ``count`` is None if they are too wide for the terminal."""
         target = self.choices.target
         if target is not None:
             target.writelines(f"{line}\n" for line in lines)
@@ -127,7 +127,7 @@ class Screen:
 
     @property
     def _pager(self) -> list[str] | None:
-        """The pager, where results can be paged."""
+        """The pager's command; None if results can't be paged."""
         if not (self.choices.pager and self.is_terminal and sys.stdin.isatty()):
             return None
         return pager_of(os.environ)
@@ -138,21 +138,22 @@ _FOR_PEOPLE = ("table", "vertical")
 
 # -------------------- lines
 #
-# A script or a pipe, cut into the entries of a prompt: statements and short commands.
+# The entries of a script or a pipe: statements and backslash commands.
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptEntry:
-    """A text to run, and the line on which it begins, from 1."""
+    """A text to run, and the number of the line on which it begins, from 1."""
 
     text: str
     line: int
 
 
 def entries(lines: Iterable[str], is_complete: Callable[[str], bool]) -> Iterator[ScriptEntry]:
-    """Yield the entries of a text; the last may lack its semicolon.
+    """Yield the entries of a text, the last one also without a semicolon.
 
-    Each is yielded as soon as it is complete: a pipe may wait for the answer.
+    Each entry is yielded as soon as it is complete: the program at the pipe may wait for its
+    result.
     """
     held: list[str] = []
     first = 0
@@ -175,7 +176,7 @@ def entries(lines: Iterable[str], is_complete: Callable[[str], bool]) -> Iterato
 
 
 def _may_end(line: str) -> bool:
-    """Return whether a check is needed: only a semicolon or a backslash ends a statement."""
+    """Return whether a statement may end on this line, which then has a semicolon or backslash."""
     return ";" in line or "\\" in line
 
 
@@ -184,12 +185,12 @@ def _may_end(line: str) -> bool:
 # Long results, shown by a program that scrolls.
 
 
-#: Options of less: colours unchanged, long lines cut, the screen left unchanged.
+#: Options of less: show colours, cut long lines, leave the screen unchanged.
 _LESS = "-SRX"
 
 
 def pager_of(environment: Mapping[str, str]) -> list[str] | None:
-    """Return the command of the pager: that of the user, else less; None where there is none."""
+    """Return the pager's command: the user's own, or less; None if neither is available."""
     for name in ("LAKEVILLA_PAGER", "PAGER"):
         chosen = environment.get(name)
         if chosen is not None:
@@ -200,11 +201,11 @@ def pager_of(environment: Mapping[str, str]) -> list[str] | None:
 
 
 def page(lines: Iterable[str], command: list[str]) -> bool:
-    """Pass the lines to the pager and wait until the user leaves it; return whether it began."""
+    """Pass the lines to the pager and wait until the user leaves it; return whether it started."""
     environment = dict(os.environ)
     environment.setdefault("LESS", _LESS)
-    # Ctrl-C is for the pager while it runs: less ends a search by it. A handler that does nothing
-    # is not inherited, as SIG_IGN would be.
+    # While the pager runs, Ctrl-C is for the pager: less ends a search by it. Unlike SIG_IGN, a
+    # handler that does nothing is not inherited by the pager.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         with subprocess.Popen(
@@ -231,7 +232,7 @@ def page(lines: Iterable[str], command: list[str]) -> bool:
 
 # -------------------- short
 #
-# The commands that begin with a backslash: their names, and their arguments.
+# The backslash commands: their names and arguments.
 
 
 Verb = Literal[
@@ -257,7 +258,7 @@ Takes = Literal["nothing", "table", "ref", "file", "switch", "format", "number",
 
 @dataclass(frozen=True, slots=True)
 class ShortCommand:
-    """One command; the first of its names is the one that help shows."""
+    """A backslash command; help shows the first of its names."""
 
     verb: Verb
     names: tuple[str, ...]
@@ -305,12 +306,12 @@ COMMANDS = (
         "quit", ("\\q", "\\quit", ".quit", ".exit", "exit", "quit"), "nothing", "", "leave (Ctrl-D)"
     ),
 )
-#: Endings that replace the semicolon of a statement.
+#: Backslash commands that end a statement in place of a semicolon.
 _ENDINGS = {"\\gx": True, "\\G": True, "\\g": False}
 _BY_NAME = {name: one for one in COMMANDS for name in one.names}
-#: Commands without a backslash; a text that begins so may still be a statement.
+#: Commands that need no backslash; a text that begins with such a word may be a statement.
 _WORDS = frozenset(name for name in _BY_NAME if name[0].isalpha())
-#: Commands of psql, and their equivalents in this shell.
+#: psql's commands that this shell lacks, and what to use instead.
 _ELSEWHERE = {
     "\\c": "`lakevilla shell ROOT` opens another lake, \\on NAME goes to a branch",
     "\\connect": "`lakevilla shell ROOT` opens another lake, \\on NAME goes to a branch",
@@ -326,15 +327,16 @@ _ELSEWHERE = {
 
 
 def is_short(text: str) -> bool:
-    """Return whether a line is a short command, and no statement or a part of one."""
+    """Return whether a line is a backslash command, and not a statement or a part of one."""
     line = text.strip()
     return line[:1] in ("\\", ".") or line.rstrip("; ").lower() in _WORDS
 
 
 def short_at_end(text: str, is_complete: Callable[[str], bool]) -> tuple[str, str] | None:
-    r"""Return an unfinished statement and the short command on its last line, as in psql.
+    r"""Return an unfinished statement and the backslash command at the end of its last line, as in
+    psql.
 
-    None where there is none, or it is in a string: ``\q`` there is text.
+    Return None if there is no such command, or it is within a string.
     """
     before, line_feed, line = text.rstrip().rpartition("\n")
     known = line.lstrip().startswith("\\") and _parts(line)[0] in _BY_NAME
@@ -344,9 +346,10 @@ def short_at_end(text: str, is_complete: Callable[[str], bool]) -> tuple[str, st
 
 
 def ended(text: str, is_complete: Callable[[str], bool]) -> tuple[str, bool] | None:
-    r"""Return the text before ``\g``, ``\gx`` or ``\G``, and whether each value gets a line.
+    r"""Return the statement before ``\g``, ``\gx`` or ``\G``, and whether to print a line for each
+    value.
 
-    None where the text does not end so, or in the middle of a string.
+    Return None if the text does not end with one of them, or it is within a string.
     """
     stripped = text.rstrip()
     for ending, expanded in _ENDINGS.items():
@@ -357,12 +360,12 @@ def ended(text: str, is_complete: Callable[[str], bool]) -> tuple[str, bool] | N
 
 
 def short(line: str) -> tuple[ShortCommand, str | None]:
-    """Return the command of a line and its argument.
+    """Return the backslash command on a line, and its argument.
 
     Raises
     ------
     InvalidOperation
-        There is no such command, the nearest is named; or its argument is wrong.
+        There is no such command (the message names a similar one), or its argument is wrong.
     """
     name, argument = _parts(line)
     found = _BY_NAME.get(name)
@@ -379,18 +382,18 @@ def _parts(line: str) -> tuple[str, str | None]:
     name, _, rest = line.strip().rstrip(";").partition(" ")
     rest = rest.strip()
     if rest[:1] in ("'", '"') and rest[-1:] == rest[:1]:
-        with contextlib.suppress(ValueError):  # a name may have quotes in it
+        with contextlib.suppress(ValueError):  # a name may have quotes inside
             rest = " ".join(shlex.split(rest))
     return name if name.startswith(("\\", ".")) else name.lower(), rest or None
 
 
 def switched(argument: str | None, now: bool, name: str) -> bool:
-    """Return the value that a switch is set to; without an argument it is toggled.
+    """Return the new value of a switch; without an argument the switch is toggled.
 
     Raises
     ------
     InvalidOperation
-        It is neither on nor off.
+        The argument is neither on nor off.
     """
     if argument is None:
         return not now
@@ -402,12 +405,12 @@ def switched(argument: str | None, now: bool, name: str) -> bool:
 
 
 def number(argument: str, name: str) -> int:
-    """Return a count.
+    """Parse a count.
 
     Raises
     ------
     InvalidOperation
-        The argument is none.
+        The argument is not a count.
     """
     if not argument.isascii() or not argument.isdigit():
         raise InvalidOperation(f"{name} takes a number, not {argument!r}")

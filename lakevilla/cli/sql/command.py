@@ -1,4 +1,4 @@
-"""The command."""
+"""The command ``lakevilla sql``."""
 
 from __future__ import annotations
 

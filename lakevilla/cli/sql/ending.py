@@ -1,4 +1,4 @@
-"""The end of a statement: its effects, and its outcome at Ctrl-C."""
+"""The end of a statement: its effects, and its outcome after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import lakevilla as lv
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.results import CommitResult, OperationResult
 
-#: A word after commented text.
+#: The first word of a text, after comments.
 _WORD = re.compile(r"(?:--[^\n]*\n|/\*.*?\*/|[^\w])*(\w+)", re.DOTALL)
-#: Statements of two words.
+#: First words of statements that are named by two words.
 _OF_TWO = frozenset({"CREATE", "DROP", "ALTER", "MERGE", "COMMENT", "BEGIN"})
 _NOTHING = "it has not committed, and nothing of it is stored"
 _NOT_KNOWN = "interrupted: whether it has committed is not known"
@@ -20,11 +20,11 @@ _COUNTS = ("rows_inserted", "rows_updated", "rows_deleted")
 
 
 class Interrupted(Exception):
-    """The user has pressed Ctrl-C; the text states the outcome of the statement."""
+    """Raised after the user has pressed Ctrl-C; the text says how the statement ended."""
 
 
 def described(result: OperationResult | CommitResult | None, text: str, version: int | None) -> str:
-    """Describe a statement without rows; ``version`` is the commit that it made by itself."""
+    """Describe a statement without rows; ``version``: that of its own commit, if it has one."""
     match result:
         case CommitResult(operations=0):
             return "committed: nothing was written"
@@ -41,7 +41,7 @@ def described(result: OperationResult | CommitResult | None, text: str, version:
 
 
 def refuse_open(session: lv.Session[Any]) -> None:
-    """Refuse a script that leaves a transaction open: it has not ended it.
+    """Refuse a script that leaves a transaction open.
 
     Raises
     ------
@@ -56,20 +56,19 @@ def refuse_open(session: lv.Session[Any]) -> None:
 
 
 def as_version(number: int | None) -> str:
-    """Return a commit by its version; one by its table's own log entry has none."""
+    """Return the text that names a commit's version; empty for a commit by a table's log entry."""
     return "" if number is None else f" as global version {number}"
 
 
 def after_interrupt(
     lake: lv.Lake[Any], session: lv.Session[Any], text: str, *, goes_on: bool = True
 ) -> str:
-    """Return the outcome of a statement that was interrupted, as the store knows it.
+    """Return the outcome of an interrupted statement, as text, by the store's objects.
 
-    If the session does not go on, its open transaction is rolled back, and that is not reported
-    here.
+    If the session does not go on, its open transaction is rolled back; the text does not say so.
 
-    The outcome of a transaction that was being committed is queried; if nothing was decided yet,
-    this query ends the transaction. So the reported outcome is final.
+    If the transaction was being committed, its outcome is queried, which ends the transaction if it
+    is undecided. So the reported outcome is final.
     """
     txn, was_open = session.last_transaction, session.transaction
     if txn is None:
@@ -88,7 +87,7 @@ def after_interrupt(
         return f"{_NOT_KNOWN}: {error.message}{_ask(lake, txn)}"
     finally:
         if session.transaction is not None:
-            session.sql("ROLLBACK")  # a committed transaction is left unchanged
+            session.sql("ROLLBACK")  # a transaction that has committed is not changed by this
     if isinstance(found, CommitResult):
         return f"interrupted too late: it had committed{as_version(found.global_version)}"
     if found == "aborted":
@@ -97,7 +96,7 @@ def after_interrupt(
 
 
 def made_by_itself(session: lv.Session[Any]) -> int | None:
-    """Return the version that a statement has made outside of a transaction."""
+    """Return the version that a statement outside of a transaction has committed."""
     txn = session.last_transaction
     if session.transaction is not None or txn is None or txn.result is None:
         return None
@@ -109,7 +108,8 @@ def _settled(lake: lv.Lake[Any], txn: lv.Transaction[Any]) -> CommitResult | str
     if found is None:
         return lake.outcome(txn.id).state
     with contextlib.suppress(LakeVillaError, KeyboardInterrupt):
-        txn.commit()  # it continues after the interrupt: clients without LakeVilla must see it
+        # finish the interrupted commit by publishing it: clients without LakeVilla must see it
+        txn.commit()
     return found
 
 
@@ -128,7 +128,7 @@ def _ends(text: str) -> bool:
 
 
 def tag_of(text: str) -> str:
-    """Return the first words of a statement, which are psql's name for its effect."""
+    """Return the first words of a statement, by which psql names its effect."""
     words = _WORD.findall(text)[:2]
     if not words:
         return "done"

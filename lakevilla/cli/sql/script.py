@@ -1,4 +1,4 @@
-"""Run a script of statements, with its sources and values."""
+"""Run scripts of statements, with values for their parameters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lakevilla.sql.statements.script.cutting import ScriptStatement
 
 # -------------------- script
 #
-# Statements one after the other, up to the first error, and their output.
+# Run statements one after the other, up to the first error, and print their results.
 
 
 _WRITES = frozenset(
@@ -46,7 +46,7 @@ _COUNTS = ("rows_matched", "rows_inserted", "rows_updated", "rows_deleted")
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A text of statements; ``name`` is that of its file, None for an argument."""
+    """A text of statements; ``name`` is its file's name, or None for an argument."""
 
     text: str
     name: str | None = None
@@ -58,7 +58,7 @@ def read_script(path: str) -> Script:
     Raises
     ------
     InvalidOperation
-        It can't be read.
+        The file can't be read.
     """
     try:
         if path == "-":
@@ -81,13 +81,13 @@ class ScriptRun:
     limit : int, optional
         The most rows of a result.
     values : Mapping, optional
-        The values of the ``:name`` in the scripts.
+        The values of the parameters ``:name`` in the scripts.
     write : bool
-        If False, all is one read-only transaction.
+        If False, all statements are one read-only transaction.
     atomic : bool
-        All is one transaction, which commits at the end.
+        If True, all statements are one transaction, which commits at the end.
     limits : Mapping, optional
-        The limits of its statements, as ``Lake.session`` takes them.
+        The limits of the statements, as ``Lake.session`` takes them.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class ScriptRun:
         Raises
         ------
         LakeVillaError
-            Of the first statement that raises, with its file and line.
+            The error of the first statement that raises, with its file and line.
         Interrupted
         """
-        # Read as a whole first: a quote that is not closed is found before any statement is run.
+        # First split all scripts, so that an unclosed quote is found before any statement is run.
         cut = []
         for script in scripts:
             cut.append((script, self._cut(script)))
@@ -152,7 +152,7 @@ class ScriptRun:
         return found
 
     def _half(self, text: str) -> int:
-        """Return the line on which the statement without an end begins."""
+        """Return the line on which the unfinished statement begins."""
         statement, first = "", 1
         for number, line in enumerate(text.splitlines(keepends=True), 1):
             if not statement.strip():
@@ -214,13 +214,13 @@ class ScriptRun:
         if is_alone and isinstance(result, OperationResult):
             counts = ", ".join(f"{known[name]} {name.replace('_', ' ')}" for name in _COUNTS)
             said = f"committed {known['id']} as global version {version}: {counts}"
-        # Rows for programs are alone on stdout.
+        # In a format for programs, stdout has only rows.
         (self._output.line if self._output.form in ("table", "vertical") else self._output.aside)(
             said
         )
 
     def _end(self) -> None:
-        """Commit the one transaction; a script that leaves one open has not ended it."""
+        """Commit the run's one transaction; refuse one that a script has begun and not ended."""
         txn = self._session.transaction
         if txn is None or not self._write:
             return
@@ -230,7 +230,7 @@ class ScriptRun:
         refuse_open(self._session)
 
     def _tell_fate(self, is_script: bool) -> None:
-        """Report what the statements before an error have committed or undone."""
+        """Report what the statements before an error have committed, and what was rolled back."""
         if not (self._write and is_script):
             return
         if self._versions:
@@ -247,11 +247,11 @@ class ScriptRun:
 
 # -------------------- sources
 #
-# The sources of the statements of ``lakevilla sql``, and the queries on the past.
+# The texts that ``lakevilla sql`` runs, and queries on a past state.
 
 
 def scripts_of(query: str | None, files: list[str] | None) -> list[Script]:
-    """Return the texts to run. Raises ``InvalidOperation`` where there is none, or too many."""
+    """Return the texts to run. Raises ``InvalidOperation`` if there is none, or too many."""
     if files:
         if query is not None:
             raise InvalidOperation("sql takes statements or files, not both: leave one of them out")
@@ -273,7 +273,7 @@ def read_past(
     limit: int | None,
     limits: Mapping[str, Any],
 ) -> None:
-    """Run the queries over one older state of the lake."""
+    """Run the queries on one older state of the lake."""
     session = lake.session(**limits)
     refuse_unused((script.text for script in scripts), values)
     with lake.snapshot(version, when) as state:
@@ -296,7 +296,7 @@ def run_scripts(
     write: bool,
     atomic: bool,
 ) -> bool:
-    """Run the statements up to the first error; False if Ctrl-C has ended one."""
+    """Run the statements up to the first error; return False if Ctrl-C has ended one."""
     try:
         run = ScriptRun(lake, output, limit, values, write=write, atomic=atomic, limits=limits)
         run.run(scripts)
@@ -308,19 +308,19 @@ def run_scripts(
 
 # -------------------- values
 #
-# Values for the ``:name`` of statements, in the forms of the command line and the shell.
+# Values of the parameters ``:name``, from the command line and the shell.
 
 
 Values = Mapping[str, object]
 
 
 def values_of(given: Iterable[str] | None) -> dict[str, object]:
-    """Return the values by their names.
+    """Parse values, and return them by name.
 
     Raises
     ------
     InvalidOperation
-        One is not ``NAME=VALUE``, or a name is there twice.
+        An argument is not ``NAME=VALUE``, or a name is given twice.
     """
     found: dict[str, object] = {}
     for one in given or ():
@@ -334,7 +334,7 @@ def values_of(given: Iterable[str] | None) -> dict[str, object]:
 
 
 def value_of(text: str) -> object:
-    """Return the JSON value of a text; a text that is no JSON is its own value, as dates are."""
+    """Return the JSON value of a text; a text that is not JSON, such as a date, stays a text."""
     try:
         return json.loads(text, parse_float=_number, parse_constant=_no_constant)
     except ValueError:
@@ -344,13 +344,13 @@ def value_of(text: str) -> object:
 
 
 def used_by(text: str, values: Values) -> dict[str, object] | None:
-    """Return the values that a statement names: the rest is for other statements of the script."""
+    """Return those of the script's values that one statement names."""
     used = used_in(text, values, "duckdb")
     return {name: value for name, value in values.items() if name in used} or None
 
 
 def refuse_unused(texts: Iterable[str], values: Values) -> None:
-    """Refuse a value that no statement of any text names: its name is misspelt.
+    """Refuse a value that no statement names, because its name is probably misspelt.
 
     Raises
     ------
@@ -366,7 +366,7 @@ def refuse_unused(texts: Iterable[str], values: Values) -> None:
 
 
 def _number(text: str) -> object:
-    """Return the number as a literal of SQL: with an exponent a double, else a decimal."""
+    """Return a number as SQL reads it: with an exponent as a double, else as a decimal."""
     return float(text) if "e" in text.lower() else Decimal(text)
 
 
@@ -376,7 +376,7 @@ def _no_constant(text: str) -> NoReturn:
 
 # -------------------- placing
 #
-# Errors name the file and the line of the statement that raised them.
+# Add, to errors, the file and the line of the statement that raised them.
 
 
 _PLACED = "_lakevilla_placed"
@@ -384,9 +384,10 @@ _PLACED = "_lakevilla_placed"
 
 @contextmanager
 def placed(source: str | None, line: int, shown: bool = True, column: int = 1) -> Iterator[None]:
-    """Let errors from inside name the file and the line, unless they name them already.
+    """Add the file and the line to errors raised inside, unless they have them already.
 
-    ``line`` and ``column``: the beginning of the statement; an error may name a place in it.
+    ``line`` and ``column`` are those of the statement's beginning; an error may name a place in the
+    statement.
     """
     try:
         yield
@@ -407,9 +408,9 @@ def placed(source: str | None, line: int, shown: bool = True, column: int = 1) -
 
 
 def piped() -> TextIO:
-    """Return stdin as UTF-8, as files are, whatever the locale says; empty where it is closed.
+    """Return stdin as UTF-8, like files, whatever the locale is; empty if stdin is closed.
 
-    Bytes that are no UTF-8 raise ``UnicodeDecodeError`` when they are read.
+    Bytes that are not UTF-8 raise ``UnicodeDecodeError`` when they are read.
     """
     if sys.stdin is None:
         return io.StringIO()

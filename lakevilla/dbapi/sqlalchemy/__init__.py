@@ -1,7 +1,7 @@
-"""SQLAlchemy's dialect of a lake: ``create_engine("lakevilla:///path")``.
+"""The SQLAlchemy dialect for lakes: ``create_engine("lakevilla:///path")``.
 
-It compiles to LakeVilla's SQL, and runs that through ``lakevilla.dbapi``. No lower module imports
-it, and SQLAlchemy is imported here alone.
+The dialect compiles to LakeVilla's SQL, and runs it by ``lakevilla.dbapi``. No other package
+imports this one, and only this one imports SQLAlchemy.
 """
 
 try:

@@ -13,10 +13,10 @@ from lakevilla.errors import LakeVillaWarning
 
 # -------------------- compiler
 #
-# Statements of SQLAlchemy as LakeVilla's SQL: DuckDB's for queries, its own for writes.
+# Compile statements to LakeVilla's SQL: DuckDB's dialect for queries, its own for writes.
 
 
-#: Words that DuckDB and LakeVilla reserve, and SQLAlchemy's list lacks.
+#: Words that DuckDB and LakeVilla reserve, but SQLAlchemy's list lacks.
 _RESERVED = frozenset(
     {"anti", "asof", "at", "by", "collation", "columns", "concurrently", "describe", "fetch"}
     | {"generated", "glob", "lambda", "lateral", "map", "pivot", "pivot_longer", "pivot_wider"}
@@ -25,7 +25,7 @@ _RESERVED = frozenset(
 )
 
 
-#: The schema of tables whose name has no directory; no statement names it.
+#: The schema of tables whose names have no directory; statements leave it out.
 MAIN = "main"
 
 
@@ -34,7 +34,7 @@ def _schema(table: Any) -> Any:
 
 
 class LakeVillaIdentifierPreparer(compiler.IdentifierPreparer):
-    """A quoter of names by ``"``; ``main`` is the schema of names without a directory."""
+    """A quoter of names with ``"``; the schema ``main`` is left out."""
 
     reserved_words = compiler.RESERVED_WORDS | _RESERVED
 
@@ -48,7 +48,7 @@ class LakeVillaCompiler(compiler.SQLCompiler):
         text: str = super().visit_column(column, *args, **kw)
         table = column.table
         schema = None if table is None else self.preparer.schema_for_object(table)
-        # A statement that writes names its table by the last part of the name.
+        # In UPDATE and DELETE, columns are qualified by the last part of the table's name.
         if schema and (self.isupdate or self.isdelete):
             text = text.removeprefix(f"{self.preparer.quote_schema(schema)}.")
         return text
@@ -75,7 +75,9 @@ class LakeVillaCompiler(compiler.SQLCompiler):
         return found
 
     def for_update_clause(self, select: Any, **kw: Any) -> str:
-        """Return nothing: a serializable transaction's reads must still be true at its commit."""
+        """Return no FOR UPDATE clause: the reads of a serializable transaction are validated
+        anyway.
+        """
         return ""
 
     def visit_empty_set_expr(self, element_types: Any, **kw: Any) -> str:
@@ -102,7 +104,7 @@ class LakeVillaCompiler(compiler.SQLCompiler):
 
 
 def _plain_name(name: str) -> str:
-    """Return a parameter's name in ``:name``'s form: a letter or ``_``, then word characters."""
+    """Return a parameter's name as ``:name`` allows it: a letter or ``_``, then word characters."""
     plain = "".join(one if one.isalnum() or one == "_" else f"_{ord(one):x}_" for one in name)
     return (
         plain if plain[:1] == "_" or (plain[:1].isalpha() and plain[:1].isascii()) else f"p_{plain}"
@@ -110,7 +112,7 @@ def _plain_name(name: str) -> str:
 
 
 class LakeVillaTypeCompiler(compiler.GenericTypeCompiler):
-    """The compiler of column types. A length is not kept, and is left out."""
+    """The compiler of column types; lengths are left out, because tables don't store them."""
 
     def visit_FLOAT(self, type_: Any, **kw: Any) -> str:
         return "FLOAT" if type_.precision is not None and type_.precision <= 24 else "DOUBLE"
@@ -130,9 +132,9 @@ class LakeVillaTypeCompiler(compiler.GenericTypeCompiler):
         return self.visit_NUMERIC(type_, **kw)
 
     def visit_TIMESTAMP(self, type_: Any, **kw: Any) -> str:
-        """Return a type without a zone, as a datetime of Python without one.
+        """Return the timestamp type without a zone, for Python's datetimes without a zone.
 
-        LakeVilla's own type is a point in time.
+        LakeVilla's type ``timestamp`` is a point in time.
         """
         return "TIMESTAMP WITH TIME ZONE" if type_.timezone else "TIMESTAMP WITHOUT TIME ZONE"
 
@@ -180,10 +182,10 @@ class LakeVillaTypeCompiler(compiler.GenericTypeCompiler):
 
 # -------------------- ddl
 #
-# Tables of SQLAlchemy as CREATE TABLE: constraints that a lake does not check are left out.
+# Compile CREATE TABLE without the constraints that a lake does not check.
 
 
-#: Replacement of an index: a statement that does nothing.
+#: The statement in place of CREATE INDEX, which does nothing.
 _NOTHING = "SELECT 1 AS no_index"
 _CREATE = re.compile(r"CREATE TABLE ")
 
@@ -228,7 +230,7 @@ class LakeVillaDDLCompiler(compiler.DDLCompiler):
             text += f" PARTITIONED BY ({', '.join(map(self._partition, columns))})"
         properties = dict(options["properties"] or {})
         if table.comment is not None:
-            properties["comment"] = table.comment  # as COMMENT ON TABLE has it
+            properties["comment"] = table.comment  # the property that COMMENT ON TABLE sets
         if properties:
             pairs = properties.items()
             listed = ", ".join(f"{self._text(k)} = {self._text(str(v))}" for k, v in pairs)
@@ -256,7 +258,7 @@ class LakeVillaDDLCompiler(compiler.DDLCompiler):
         index = create.element
         if index.unique:
             self._left_out("UNIQUE INDEX", index)
-        return _NOTHING  # files are found by their statistics
+        return _NOTHING  # a lake has no indexes: files are selected by their statistics
 
     def visit_drop_index(self, drop: Any, **kw: Any) -> str:
         return _NOTHING

@@ -1,4 +1,4 @@
-"""The dialect of SQLAlchemy, and the reflection of tables."""
+"""The SQLAlchemy dialect, and the reflection of tables."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from lakevilla.sql.expressions.types import arrow_type
 
 # -------------------- reflection
 #
-# Types of columns as SQLAlchemy's, and the values that differ from its expectations.
+# SQLAlchemy's types for columns, and conversions of values that differ from what it expects.
 
 
 class LakeVillaNumeric(types.Numeric[Any]):
-    """Decimals; where DuckDB has computed a double, as in a division, the number that it prints."""
+    """Decimals; a double that DuckDB has computed becomes the number that DuckDB prints."""
 
     def result_processor(self, dialect: Any, coltype: Any) -> Callable[[Any], Any]:
         if not self.asdecimal:
@@ -59,12 +59,12 @@ _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
 
 
 def column_type_of(name: str) -> TypeEngine[Any]:
-    """Return the type of a name in a schema, as in DESCRIBE: ``long``, ``array<string>``."""
+    """Return the type for a type name of DESCRIBE, such as ``long`` or ``array<string>``."""
     return type_of(type_code(arrow_type(name)))
 
 
 def type_of(name: str) -> TypeEngine[Any]:
-    """Return the type of a code as in ``Cursor.description``; ``NullType`` for structs and maps."""
+    """Return the type for a code of ``Cursor.description``; ``NullType`` for structs and maps."""
     if name == "TIMESTAMP WITH TIME ZONE":
         return types.TIMESTAMP(timezone=True)
     if name.endswith("[]"):
@@ -85,24 +85,24 @@ def _array(name: str) -> TypeEngine[Any]:
 
 # -------------------- dialect
 #
-# The dialect: the capabilities of a lake, the connection to it, and its contents.
+# The dialect: a lake's capabilities, the connection to it, and the reflection of its tables.
 
 
-#: SQLAlchemy's names of isolation levels, and LakeVilla's.
+#: LakeVilla's isolation levels, by SQLAlchemy's names.
 _LEVELS = {
     "SERIALIZABLE": "serializable",
     "SNAPSHOT": "snapshot",
     "WRITE SERIALIZABLE": "write-serializable",
 }
 _AUTOCOMMIT = "AUTOCOMMIT"
-#: Prefix by which DESCRIBE DETAIL names a table's CHECK.
+#: The prefix of a CHECK constraint's name in DESCRIBE DETAIL.
 _CHECK = "check "
 
 
 class LakeVillaExecutionContext(default.DefaultExecutionContext):
-    """An execution context that reads the count of a write only if the program reads it.
+    """An execution context that reads a write's row count only if the program reads it.
 
-    A count that was read is checked against the commits of other clients.
+    A count that was read is validated against the commits of other clients.
     """
 
     _rowcount: int | None
@@ -122,7 +122,8 @@ class LakeVillaExecutionContext(default.DefaultExecutionContext):
 
 
 class LakeVillaDialect(default.DefaultDialect):
-    """``create_engine("lakevilla:///path")``; all its connections share one ``Lake``.
+    """The dialect of ``create_engine("lakevilla:///path")``; an engine's connections share one
+    ``Lake``.
 
     ``create_engine(..., create_or_replace=True)``: tables are made by CREATE OR REPLACE TABLE, so
     that names of dropped tables can be used again.
@@ -141,7 +142,7 @@ class LakeVillaDialect(default.DefaultDialect):
     ]
 
     colspecs = {  # noqa: RUF012 (as the base class has it)
-        types.Float: types.Float,  # a kind of Numeric in SQLAlchemy 2.0
+        types.Float: types.Float,  # in SQLAlchemy 2.0, Float is a subclass of Numeric
         types.Numeric: LakeVillaNumeric,
     }
 
@@ -354,7 +355,7 @@ class LakeVillaDialect(default.DefaultDialect):
 
 
 def _place(table_name: str, schema: str | None) -> dict[str, str]:
-    """Return a table's place in ``information_schema``: a name with slashes has its schema."""
+    """Return a table's schema and name in ``information_schema``, where directories are schemas."""
     if schema is None or schema == MAIN:
         directory, _, name = table_name.rpartition("/")
         return {"schema": directory or MAIN, "name": name}

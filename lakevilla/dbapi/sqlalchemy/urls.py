@@ -1,4 +1,4 @@
-"""The lake of a URL of SQLAlchemy: ``lakevilla:///path``, ``lakevilla+s3://bucket/prefix``."""
+"""Lakes by SQLAlchemy's URLs: ``lakevilla:///path``, ``lakevilla+s3://bucket/prefix``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from sqlalchemy.engine import URL
 
 from lakevilla.engines.statistics import LIMITS
 
-#: The word after ``+`` that names no store.
+#: The word after ``+`` that names a driver, and not a store.
 _DRIVER = "dbapi"
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:
-    """Return arguments for ``lakevilla.dbapi.connect``; of the query, options of the store.
+    """Return the arguments for ``lakevilla.dbapi.connect``; the URL's query has options of the
+    store.
 
     Raises
     ------
     ArgumentError
-        The URL means no lake, or has a password.
+        The URL names no lake, or has a password.
     """
     if url.password is not None:
         raise exc.ArgumentError(
@@ -58,7 +59,7 @@ def _root(url: URL) -> str | None:
                 f"lakevilla://{url.host}/... names a host, and a lake has none: write "
                 "lakevilla:///path for a directory, or lakevilla+s3://bucket/prefix"
             )
-        return path or None  # an open lake is passed by connect_args
+        return path or None  # without a path, connect_args must pass an open lake
     if scheme == "file":
         return f"file:///{path}"
     if not url.host:

@@ -1,1 +1,1 @@
-"""Commits that their owners let any other process include in HEAD."""
+"""The inbox: proposals of commits that any process may include in its replacement of HEAD."""

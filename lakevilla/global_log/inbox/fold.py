@@ -1,9 +1,9 @@
-"""Inclusion of proposals: the foreign commits that join a HEAD which is about to be stored.
+"""Inclusion of proposals: a client adds other processes' commits to the HEAD it is about to store.
 
-The replacement of HEAD decides, unchanged. A commit is included if it fits behind the commits
-before it by what HEAD and the proposal state, without a request for any table's log. A commit that
+As always, the replacement of HEAD decides. A proposed commit is included if HEAD and the proposal
+show, without a read of any table's log, that it fits after the commits before it. A commit that
 does not fit is left in the inbox, and never refused: its owner, or another client that replaces
-HEAD, may know better.
+HEAD, may know more.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from lakevilla.ids import Ids, started_at
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Rename, Transplant, is_direct
 
-#: Most commits in one replacement of HEAD; the leader's own commits are among them.
+#: The most commits in one replacement of HEAD, including the leader's own.
 MOST_TOGETHER = 64
-#: Most commits that may wait for one table's log; fewer where each has an entry of its own.
+#: The most pending commits of one table; fewer if each is published as an entry of its own.
 MOST_PENDING, MOST_PENDING_ALONE = 128, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A HEAD with foreign commits, and their commit objects by digest."""
+    """A HEAD with proposed commits included, and their commit objects by digest."""
 
     head: Head
     commits: Mapping[str, CommitObject]
@@ -60,11 +60,11 @@ def take_along(
     now_ms: int,
     trusted_seconds: float,
 ) -> Program[Taken]:
-    """Return ``head`` with as many of the proposed commits as fit behind its own.
+    """Return ``head`` with as many of the proposed commits as fit after its own commits.
 
-    ``base`` is the HEAD that must be replaced; ``head`` has the leader's own commits besides. A
-    commit whose transaction began more than ``trusted_seconds`` ago is left to its owner, which
-    checks that its files exist (hazard 6).
+    ``base`` is the HEAD that is to be replaced; ``head`` is ``base`` with the leader's own commits.
+    A commit whose transaction began more than ``trusted_seconds`` ago is left to its owner, which
+    checks that its files still exist (hazard 6).
     """
     room = MOST_TOGETHER - (head.sequence - base.sequence)
     in_time = _in_time(base, proposals)
@@ -72,7 +72,7 @@ def take_along(
     young = [
         (one, commit)
         for one, commit in in_time
-        if abs(now - started_at(commit.txn)) < trusted_seconds  # or its clock is not this one's
+        if abs(now - started_at(commit.txn)) < trusted_seconds  # abs: clocks may differ
     ]
     fitting = young[: 2 * MOST_TOGETHER]
     named = {table for _, commit in fitting for table in (*commit.tables, *commit.relies)}
@@ -96,7 +96,7 @@ def take_along(
 def _in_time(
     base: Head, proposals: Iterable[Proposal]
 ) -> Iterator[tuple[Proposal, ProposedCommit]]:
-    """Return the proposals' commits, where HEAD's number lets a proposal be included at all."""
+    """Return the commits of the proposals that may be included at HEAD's present number."""
     for proposal in proposals:
         if _is_in_time(base, proposal):
             for proposed in proposal.commits:
@@ -104,9 +104,9 @@ def _in_time(
 
 
 def _is_in_time(base: Head, proposal: Proposal) -> bool:
-    """Return whether the proposal's owner lets it be in the HEAD that replaces ``base``.
+    """Return whether the proposal may be included in the HEAD that replaces ``base``.
 
-    The owner may count on that.
+    After the last such HEAD its owner relies on it that no client includes the proposal.
     """
     is_known = proposal.replacement <= base.replacement
     return is_known and not is_over(proposal.replacement, base)
@@ -115,9 +115,9 @@ def _is_in_time(base: Head, proposal: Proposal) -> bool:
 def fitting_commit(
     base: Head, head: Head, proposal: Proposal, proposed: ProposedCommit
 ) -> CommitObject | str:
-    """Return the commit object of a commit that may be included behind ``head``, or why not.
+    """Return the commit object of a commit that may be included after ``head``, or the obstacle.
 
-    The tables' leaves must be cached.
+    The leaves of its tables must be cached.
     """
     txn = proposed.txn
     if proposal.lake_id != base.lake_id:
@@ -151,7 +151,7 @@ def fitting_commit(
 
 
 def is_doubtful(head: Head, proposal: Proposal) -> Program[bool]:
-    """Return whether a commit since then may have touched what a proposed commit relies on."""
+    """Return whether a commit since the proposal's HEAD may have changed what it relies on."""
     since = commits_after(head, proposal.sequence) or ()
     some = [one for one in proposal.commits if one.relies]
     yield from load_tables(head, {table for one in some for table in one.relies})
@@ -175,7 +175,7 @@ def _why_touched(
     predicates: Predicates,
     reliance: Reliance | None,
 ) -> str | None:
-    """Return why the data that the commit relies on in one table may have changed; None if not."""
+    """Return why the data of one table that the commit relies on may have changed, or None."""
     if reliance is None:
         return "it does not state what it relies on"
     state = head.tables.get(table)
@@ -184,7 +184,7 @@ def _why_touched(
     try:
         return why_touched(since, table, predicates, reliance)
     except Exception as error:
-        # The owner must handle content that this library can't make sense of.
+        # Content that this version of the library can't interpret is left to the owner.
         return f"it is not known whether what it relies on was changed ({error})"
 
 
@@ -222,7 +222,7 @@ def _why_unfit(
 
 
 def _only_changes_rows(part: TablePart) -> bool:
-    """Return whether rows of the existing columns are added or deleted, and nothing else."""
+    """Return whether a commit only adds or deletes rows of the table's existing columns."""
     change = part.change
     has_metadata = change.metadata is not None or change.protocol is not None or change.domains
     is_made_or_dropped = part.created or part.dropped
@@ -230,10 +230,10 @@ def _only_changes_rows(part: TablePart) -> bool:
 
 
 def _moved(state: TableState, claim: Claim) -> TableState:
-    """Return the table with as much of its log as either HEAD or the claim knows of.
+    """Return the table's state, with ``published`` raised to the log version in the claim.
 
-    Safe without reading the log: up to ``logged`` the log has nothing that HEAD did not know, or
-    would learn from the commits since.
+    Safe without a read of the log: up to ``logged``, all entries in the log are of commits that are
+    in HEAD.
     """
     if claim.logged <= state.published:
         return state
@@ -252,7 +252,7 @@ def _added(
         state = _moved(head.tables[table], claim)
         ref = PendingRef(sequence, proposed.txn, proposed.digest, state.published)
         tables[table] = msgspec.structs.replace(state, pending=(*state.pending, ref))
-        # The growth of the table is computed from what the commit does, not from what it claims.
+        # The table's growth is computed from the commit object, not taken from the claim.
         touches[table] = msgspec.structs.replace(
             claim.touch,
             published=state.published,

@@ -1,4 +1,4 @@
-"""Proposals of commits, and the inbox that they are put into."""
+"""Proposals of commits, and the inbox that stores them."""
 
 from __future__ import annotations
 
@@ -20,34 +20,33 @@ from lakevilla.store.effects import Program, delete, get, list_objects, parallel
 #
 # Proposals: commits that the next client to replace HEAD may include (docs/design/0029-inbox.md).
 #
-# A proposal states where a commit object is stored, with its owner's consent to its inclusion in
-# HEAD while HEAD's number is below ``replacement + WINDOW``. Consent can't be withdrawn: only HEAD
-# ends it, by its number or by a fence. An object here is created once and never changed, and its
-# name is the hash of its content, so that a damaged one is recognized.
+# A proposal contains commits that any client may include in HEAD while HEAD's number is below
+# ``replacement + WINDOW``. The owner can't withdraw a proposal: it ends only when HEAD's number
+# passes the window, or HEAD fences the transaction. A proposal is created once and never changed,
+# and its name has the hash of its content, so that damage is recognized.
 
 
 INBOX_PREFIX = "_lakevilla/inbox"
-#: The format version of a proposal one of whose commits relies on rows. A client that does not know
-#: of reliances must not take the commit for one that only adds rows.
+#: The format version of a proposal with a commit that relies on rows. A client that does not know
+#: of reliances must not treat such a commit as one that only adds rows.
 FORMAT_RELYING = 2
 #: Number of replacements of HEAD for which a proposal may be included.
 WINDOW = 4
-#: Most commits in one proposal: those of one process that wait at the same time.
+#: The most commits in one proposal, which are those of one process that wait at the same time.
 MOST_COMMITS = 32
 #: Size limit of a commit object: a larger one is not stored twice; its owner replaces HEAD itself.
 MOST_COMMIT_BYTES = 64 * 1024
-#: Size limit of a proposal: a larger object is none of this library's, and no client reads all of
-#: it.
+#: Size limit of a proposal: this library writes no larger ones, and no client reads them.
 MOST_BYTES = MOST_COMMITS * (MOST_COMMIT_BYTES + 16 * 1024)
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The state in which the owner of a commit found the log of one table that the commit writes.
+    """The log of one table that a commit writes, in the state that the commit's owner has found.
 
-    From ``published`` of the HEAD that the proposal names up to ``logged`` the log holds commits of
-    this lake alone; the last of them has the sequence ``upto``. ``touch`` is what HEAD must state
-    of the commit, except for its ``published``. ``alone``: each commit to the table has an entry of
-    its own.
+    From ``published`` of the HEAD that the proposal names up to ``logged``, the log holds only
+    commits of this lake; the last of them has the sequence ``upto``. ``touch`` is the ``Touch`` of
+    the commit for HEAD's list, except for its ``published``. ``alone``: each commit to the table
+    is published as a log entry of its own.
     """
 
     table_id: str
@@ -59,10 +58,10 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProposedCommit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One transaction, ready to be in HEAD: ``commit`` is its stored commit object, unchanged.
+    """One transaction, ready to be in HEAD: ``commit`` is a copy of its stored commit object.
 
-    ``tables`` are the tables that it writes, ``relies`` those of which it has read rows or removes
-    files.
+    ``tables`` has the tables that it writes, ``relies`` those whose rows it has read or whose files
+    it removes.
     """
 
     txn: str
@@ -77,7 +76,7 @@ class ProposedCommit(msgspec.Struct, frozen=True, omit_defaults=True):
         Raises
         ------
         CorruptObject
-            It is not the one that ``txn`` and ``digest`` name.
+            The copy is not the commit object that ``txn`` and ``digest`` name.
         UnsupportedFormat
             A newer LakeVilla wrote it.
         """
@@ -88,8 +87,8 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/inbox/<replacement>-<hash>.json``.
 
     ``replacement`` and ``sequence`` are those of the newest HEAD that the owner had read; each of
-    ``commits`` was validated against it. The commits are in the order in which their owner would
-    have committed them.
+    ``commits`` was validated against that HEAD. The commits are in the order in which their owner
+    would commit them.
     """
 
     REMEDY: ClassVar[str] = "delete it: no transaction relies on it any more"
@@ -109,7 +108,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def format_of(commits: Iterable[ProposedCommit]) -> int:
-    """Return the format version of a proposal: the oldest that expresses all of these commits."""
+    """Return the format version of a proposal: the oldest that can express all these commits."""
     return FORMAT_RELYING if any(one.relies for one in commits) else FORMAT
 
 
@@ -125,7 +124,7 @@ def read_proposal(key: str, body: bytes) -> Proposal:
     Raises
     ------
     CorruptObject
-        It is damaged, too large, or not what its name says.
+        The proposal is damaged, is too large, or does not match its name.
     UnsupportedFormat
         A newer LakeVilla wrote it.
     """
@@ -140,7 +139,7 @@ def read_proposal(key: str, body: bytes) -> Proposal:
 
 
 def number_of(key: str) -> int | None:
-    """Return the number of HEAD in the name of a proposal; None if the key names no proposal."""
+    """Return HEAD's number in the name of a proposal; None if the key is not a proposal's."""
     name = key.removeprefix(f"{INBOX_PREFIX}/")
     number, dash, rest = name.partition("-")
     is_named = dash and rest.endswith(".json") and "/" not in rest
@@ -148,12 +147,12 @@ def number_of(key: str) -> int | None:
 
 
 def oldest_key(number: int) -> str:
-    """Return a key before all proposals that the successor of the HEAD ``number`` may include."""
+    """Return a key before those of all proposals that may follow the HEAD with that number."""
     return f"{INBOX_PREFIX}/{max(number - WINDOW + 1, 0):020}"
 
 
 def is_over(replacement: int, head: Head) -> bool:
-    """Return whether no HEAD after ``head`` can hold a proposal made at that number."""
+    """Return whether no HEAD after ``head`` can include a proposal made at that number."""
     return head.replacement >= replacement + WINDOW
 
 
@@ -163,15 +162,15 @@ def _unsound(key: str, why: str) -> CorruptObject:
 
 # -------------------- box
 #
-# The inbox in the store: proposals are put there, listed, read and deleted.
+# The inbox in the store: clients store, list, read and delete proposals there.
 
 
-#: Most proposals that are read for one replacement of HEAD: the most commits that it takes.
+#: The most proposals read for one replacement of HEAD: as many as it may have commits.
 _MOST_READ = 64
 
 
 def propose(key: str, body: bytes) -> Program[PutOutcome]:
-    """Put a proposal into the inbox. From here on it may be included, whatever the answer is."""
+    """Store a proposal in the inbox. Any client may include it from now on, even after an error."""
     return (yield from put(key, body, ABSENT))
 
 
@@ -190,8 +189,8 @@ def read_proposals(
 ) -> Program[dict[str, Proposal | None]]:
     """Return the proposals that may be in the HEAD that follows ``head``; None for unreadable ones.
 
-    A proposal that is damaged, or of an unknown format, is left to its owner, which commits without
-    it. ``known`` are the proposals that were read before.
+    A proposal that is damaged, or of an unknown format, is left to its owner, which replaces HEAD
+    itself. ``known`` are the proposals that were read before.
     """
     wanted = [key for key in keys if _fits(head, key)][:_MOST_READ]
     missing = [key for key in wanted if key not in known]

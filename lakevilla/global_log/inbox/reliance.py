@@ -1,10 +1,11 @@
-"""The data that a proposed commit has read or changes, and whether HEAD shows it to be untouched.
+"""Reliances: the data that a proposed commit has read or changes, compared with later commits.
 
-A commit that only adds rows is right behind any other rows. A commit that has read rows, or removes
-files, is right only where no commit since the HEAD that its owner has validated it against can have
-touched these rows or files. The client that includes the commit decides this by what HEAD states of
-each commit since: it sends no request to the store and checks no row. The commit object itself says
-what was queried, so no owner can omit it; this module has what is needed for the answer.
+A commit that only adds rows is right after any other commit of rows. A commit that has read rows,
+or removes files, is right only if no commit since the HEAD that its owner has validated it against
+can have changed these rows or files. The client that includes the commit decides this by what HEAD
+states of each commit since: it sends no request to the store and compares no rows. The commit
+object itself states what was queried, so that its owner can't omit it; a reliance has the other
+data that the decision needs.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from lakevilla.global_log.summaries import Added, fingerprint
 from lakevilla.sql.expressions.tree import Expr, columns
 from lakevilla.sublogs.operations import tables_read
 
-#: Most files per table that may hold queried rows; where there are more, any file may.
+#: The most files with queried rows that a reliance names per table; if more, any file may hold
+#: them.
 MOST_FILES = 256
-#: Most bytes that all reliances of one commit take in a proposal.
+#: The most bytes that all reliances of one commit take in a proposal.
 MOST_BYTES = 8 * 1024
 
 #: The rows that were queried of a table; None: all rows.
@@ -33,7 +35,7 @@ Predicates = Sequence[Expr | None]
 
 
 class Reliance(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The data that decides whether a commit to one table touches the rows that were queried there.
+    """The data that decides whether another commit to one table may touch rows queried there.
 
     Attributes
     ----------
@@ -43,10 +45,10 @@ class Reliance(msgspec.Struct, frozen=True, omit_defaults=True):
         The columns that the queries use, and the same columns as statistics name them: Arrow
         schemas.
     partitions : tuple of str
-        Those of the columns by whose values the table is partitioned.
+        Those of the columns by which the table is partitioned.
     files : tuple of int, or None
         Fingerprints of all files that may hold a queried row, and of the files that the commit
-        removes; None: any file may.
+        removes; None if any file may hold a queried row.
     """
 
     table_id: str
@@ -57,7 +59,7 @@ class Reliance(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def relied(commit: CommitObject) -> dict[str, list[Expr | None]]:
-    """Return the tables whose rows the commit has read or files it removes, with their queries."""
+    """Return the predicates by table, of tables that the commit has read or removes files of."""
     predicates: dict[str, list[Expr | None]] = {}
     for record in commit.reads:
         predicates.setdefault(record.table, []).append(record.where)
@@ -73,7 +75,7 @@ def relied(commit: CommitObject) -> dict[str, list[Expr | None]]:
 def reliance_of(
     table_id: str, layout: Layout, predicates: Predicates, files: Collection[int] | None
 ) -> Reliance:
-    """Return the reliance on one table, whose layout is that of the state that was queried."""
+    """Return the reliance on one table; ``layout`` is that of the queried state."""
     used = {
         path[0]
         for where in predicates
@@ -95,7 +97,7 @@ def reliance_of(
 def why_touched(
     since: Iterable[CommitSummary], table: str, predicates: Predicates, reliance: Reliance
 ) -> str | None:
-    """Return why a commit since may have touched the queried rows; None if none can have."""
+    """Return why one of the later commits may have touched the queried rows, or None."""
     added: list[Added] = []
     for commit in since:
         touch = commit.tables.get(table)
@@ -111,7 +113,7 @@ def why_touched(
         if removed and (reliance.files is None or not set(reliance.files).isdisjoint(removed)):
             return f"commit {commit.sequence} removed a file that may have held such rows"
         added.extend(touch.summary.added)
-    # All at once: it takes no longer for many files than for one.
+    # All files are checked at once: this takes no longer than for one file.
     return (
         "a file was added that may hold such rows"
         if _may_hold(predicates, reliance, added)
@@ -125,7 +127,7 @@ def _may_hold(predicates: Predicates, reliance: Reliance, added: Sequence[Added]
         return False
     layout = _layout(reliance)
     for where in predicates:
-        # A column that the reliance lacks would be taken for one without a value in any row.
+        # A column that the reliance does not have would count as null in every row.
         if where is None or any(
             column.ids and path_of(layout, column.ids) is None for column in columns(where)
         ):
@@ -134,7 +136,7 @@ def _may_hold(predicates: Predicates, reliance: Reliance, added: Sequence[Added]
 
 
 def states_all(touch: Touch, change: Change) -> bool:
-    """Return whether HEAD's statement of a commit covers all it does: clients rely on that."""
+    """Return whether ``touch`` covers the whole change of a commit: clients rely on that."""
     if touch.adds != bool(change.adds) or touch.removes != bool(change.removes):
         return False
     summary = touch.summary

@@ -1,4 +1,4 @@
-"""The HEAD of a branch, as the lake's HEAD names it (docs/design/0031-branches.md)."""
+"""The HEAD of a branch, found by its entry in the lake's HEAD (docs/design/0031-branches.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakevilla.store.location import at_home, key_at
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A branch by its name in the lake's HEAD, and by its own HEAD."""
+    """A branch: its name and its entry in the lake's HEAD, and its own HEAD."""
 
     name: str
     entry: RefEntry
@@ -34,7 +34,7 @@ def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
     Raises
     ------
     CorruptObject
-        The HEAD is missing, damaged, or another branch's.
+        The HEAD is missing, damaged, or that of another branch.
     """
     key = key_at(entry.epoch, HEAD_KEY)
     remedy = f"restore it from a copy, or delete_ref({name!r})"
@@ -58,7 +58,7 @@ def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
 
 
 def refuse_set_back(name: str, entry: RefEntry, held: HeldHead) -> None:
-    """Raise ``CorruptObject`` where a branch's HEAD is older than the lake has seen it."""
+    """Raise ``CorruptObject`` if a branch's HEAD is older than ``reached`` in the lake's HEAD."""
     if held.head.replacement < entry.reached:
         key = key_at(entry.epoch, HEAD_KEY)
         raise CorruptObject(
@@ -71,9 +71,9 @@ def refuse_set_back(name: str, entry: RefEntry, held: HeldHead) -> None:
 
 
 def open_branch(name: str, entry: RefEntry) -> Program[Branch]:
-    """Return a branch that has not ended. Raises ``RefNotFound``, and as ``load_branch``.
+    """Return a branch; raise ``RefNotFound`` if it was deleted, or the errors of ``load_branch``.
 
-    A branch that is being rebased shows its last state, which no client changes any more.
+    A branch that is being rebased is returned with the last state of its old epoch.
     """
     held = yield from load_branch(name, entry)
     if has_ended(held):
@@ -82,7 +82,7 @@ def open_branch(name: str, entry: RefEntry) -> Program[Branch]:
 
 
 def frozen_now(branch: Branch) -> Program[Base]:
-    """Return what a branch shows, as a base. Its refs, which are clones, are cached."""
+    """Return a branch's present state as a base. Its refs, which are clones, must be cached."""
     head = branch.held.head
     kept: dict[str, KeptTable] = {}
     if head.epoch is not None and head.epoch.separate_bases:
@@ -104,7 +104,7 @@ def frozen_now(branch: Branch) -> Program[Base]:
 
 
 def branch_at(branch: Branch, version: int) -> Program[Base]:
-    """Return what a branch showed at a version of its own. Runs at the branch's home.
+    """Return a branch's state at one of its versions, as a base. Runs at the branch's home.
 
     Raises ``VersionNotFound``.
     """
@@ -123,7 +123,7 @@ def branch_at(branch: Branch, version: int) -> Program[Base]:
 
 
 def is_closed(held: HeldHead) -> bool:
-    """Return whether this epoch of a branch takes no commits any more."""
+    """Return whether no client can commit in this epoch of a branch any more."""
     return held.head.epoch is not None and bool(held.head.epoch.closed)
 
 
@@ -133,7 +133,7 @@ def has_ended(held: HeldHead) -> bool:
 
 
 def has_moved(held: HeldHead) -> bool:
-    """Return whether the branch continues in another epoch, which may not have been made yet."""
+    """Return whether the branch continues in another epoch, which may not exist yet."""
     return held.head.epoch is not None and held.head.epoch.closed == "moved"
 
 

@@ -1,4 +1,4 @@
-"""Tables of clones: the places that they show, and the places beyond the root that are admitted."""
+"""Tables that clones show, and the locations outside the root at which the lake may read."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from lakevilla.store.effects import Program
 
 # -------------------- mounts
 #
-# Clones: places whose tables are those of another place, as a base has them.
+# Clones: directories that show the tables of another directory, in the state of a base.
 #
-# A clone is a mount. If HEAD's own map of tables lacks a table at or below a clone's name, the
-# table is that of the clone's base below ``source``; of several clones the one with the longest
-# name counts (docs/design/0039-clones.md). An entry in HEAD's map counts first, also a tombstone.
+# A clone is a mount. If HEAD's own map has no entry for a table at or below a clone's name, the
+# table is the one below ``source`` in the clone's base; of several clones, the one with the longest
+# name counts (docs/design/0039-clones.md). An entry in HEAD's map, even a tombstone, goes first.
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
     """A table that a clone shows: the clone, and the table's place in the clone's base.
 
-    ``state`` is the table's entry in the base, or in the base of the clone that it was cloned from.
+    ``state`` is the table's entry in that base, or, if a clone shows it there, in that clone's
+    base.
     """
 
     name: str
@@ -42,14 +43,14 @@ class Mount:
 
 
 def clones_of(head: Head | None) -> dict[str, RefEntry]:
-    """Return the clones of a HEAD, by their places; its refs are cached."""
+    """Return the clones of a HEAD, by name; its refs must be cached."""
     if head is None or not head.refs:
         return {}
     return {name: one for name, one in head.refs.items() if one.kind == "clone"}
 
 
 def load_clones(head: Head | None) -> Program[dict[str, RefEntry]]:
-    """Return the same; refs that are not cached are fetched."""
+    """Return the clones of a HEAD, by name; fetch its refs if they are not cached."""
     yield from load_refs(head)
     return clones_of(head)
 
@@ -57,13 +58,13 @@ def load_clones(head: Head | None) -> Program[dict[str, RefEntry]]:
 def mounted_id(entry_id: str, location: str) -> str:
     """Return the id of a table that a clone shows, from its first write on.
 
-    It is computed from the clone and the place: any client that makes the table makes the same one.
+    The id is computed from the clone and the location, so that all clients use the same id.
     """
     return uuid_of(blake3(f"{entry_id} {location}".encode()).digest(length=16))
 
 
 def mount_of(head: Head | None, location: str) -> Program[Mount | None]:
-    """Return the clone that shows a table at a location which HEAD's own map lacks, if one does."""
+    """Return the clone that shows a table at a location; None if HEAD's map has an entry there."""
     if head is None or not head.refs:
         return None
     yield from load_tables(head, [location])
@@ -73,7 +74,7 @@ def mount_of(head: Head | None, location: str) -> Program[Mount | None]:
 
 
 def is_there_in(head: Head, location: str) -> Program[bool]:
-    """Return whether a HEAD has a table there, or a clone shows one."""
+    """Return whether a HEAD has a table at a location, or a clone shows one."""
     yield from load_tables(head, [location])
     state = head.tables.get(location)
     if state is None:
@@ -82,7 +83,7 @@ def is_there_in(head: Head, location: str) -> Program[bool]:
 
 
 def mounted_at(head: Head, location: str) -> Program[Mount | None]:
-    """Return the same, whatever HEAD's own map says of the location."""
+    """Return the clone that shows a table at a location, without a check of HEAD's own map."""
     locations = places_of(location)
     yield from load_refs(head, locations)
     refs = ((place, head.refs.get(place)) for place in locations)
@@ -91,7 +92,7 @@ def mounted_at(head: Head, location: str) -> Program[Mount | None]:
 
 
 def mount_in(clones: Mapping[str, RefEntry], location: str) -> Program[Mount | None]:
-    """Return the clone of these that shows a table at a location, if one does."""
+    """Return the one of ``clones`` that shows a table at a location, or None."""
     for name in places_of(location):
         entry = clones.get(name)
         if entry is None:
@@ -104,7 +105,7 @@ def mount_in(clones: Mapping[str, RefEntry], location: str) -> Program[Mount | N
 
 
 def state_in(base: Base, location: str) -> Program[TableState | None]:
-    """Return what a base says of a table, its clones included; None if it has no table there."""
+    """Return the entry of a table in a base or in the bases of its clones; None if none has it."""
     if not base.covers(location):
         return None
     yield from load_base_tables(base, [location])
@@ -116,7 +117,7 @@ def state_in(base: Base, location: str) -> Program[TableState | None]:
 
 
 def places_of(location: str) -> list[str]:
-    """Return a location and the directories around it, the longest first."""
+    """Return a location and the directories above it, the longest first."""
     locations = [location]
     while "/" in locations[-1]:
         locations.append(locations[-1].rpartition("/")[0])
@@ -124,9 +125,9 @@ def places_of(location: str) -> list[str]:
 
 
 def mounted_between(head: Head | None, first: str, last: str) -> Program[dict[str, TableState]]:
-    """Return the tables that clones show from one location to before another, in their order.
+    """Return the tables that clones show from ``first`` to before ``last``, sorted by location.
 
-    Tables that HEAD's own map has are left out.
+    Tables that have an entry in HEAD's own map are left out.
     """
     clones = yield from load_clones(head)
     if head is None or not clones:
@@ -139,7 +140,7 @@ def mounted_between(head: Head | None, first: str, last: str) -> Program[dict[st
 
 
 def mounted_below(head: Head | None, place: str) -> Program[dict[str, TableState]]:
-    """Return the tables that clones show below a place."""
+    """Return the tables that clones show below a directory."""
     return (yield from mounted_between(head, f"{place}/", f"{place}/{HIGHEST}"))
 
 
@@ -149,12 +150,12 @@ def mounted(head: Head | None) -> Program[dict[str, TableState]]:
 
 
 def shown_by(clones: Mapping[str, RefEntry]) -> Program[dict[str, TableState]]:
-    """Return all tables that some clones show, whatever a map of tables says of their places."""
+    """Return all tables that ``clones`` show, without a check of any map of tables."""
     return (yield from _between(clones, "", HIGHEST))
 
 
 def mounted_in_base(base: Base) -> Program[dict[str, TableState]]:
-    """Return all tables that the clones of a base show and its own map lacks."""
+    """Return the tables that the clones of a base show and that its own map does not have."""
     found = yield from _between(base.clones, "", HIGHEST)
     yield from load_base_tables(base, found)
     return {
@@ -165,7 +166,7 @@ def mounted_in_base(base: Base) -> Program[dict[str, TableState]]:
 
 
 def tables_below(base: Base, source: str) -> Program[dict[str, TableState]]:
-    """Return the tables of a base at and below a place."""
+    """Return the tables of a base at a location and below it."""
     until = f"{source}/{HIGHEST}"
     yield from fetch_leaves(base.tables, base.tables.missing_between(source, until))
     own = base.tables.within(source, until)
@@ -194,13 +195,13 @@ def _between(
 
 
 def _as_made(state: TableState, table_id: str) -> TableState:
-    """Return HEAD's entry for a table that was just made of what a clone shows."""
+    """Return the entry of HEAD for a table that a clone shows, as its first write would make it."""
     return TableState(table_id, -1, format=state.format, size=state.size)
 
 
 # -------------------- elsewhere
 #
-# Places beyond the root that the lake itself has named: its tables, and what clones show.
+# Locations outside the root that the lake itself names: its tables, and the sources of clones.
 #
 # A client that may replace HEAD decides where the lake's tables are
 # (docs/design/0057-files-elsewhere.md).
@@ -211,19 +212,19 @@ _CLAIM = lake_key("")
 
 
 def find_place(context: Context, reach: Reach, key: str) -> Program[None]:
-    """Admit the place of an object that is stored in a table of the lake, or in a clone's source.
+    """Admit the location of an object if it is in a table of the lake, or in a clone's source.
 
-    This is called only for an object that may not be read by what is known: it costs as much as
-    reading HEAD's leaves.
+    This is called only for an object whose location was not admitted yet: it may cost a read of
+    HEAD's leaves.
     """
     if key.endswith(_CLAIM):
-        # The content of the claim counts only where it names this lake.
+        # A claim may be read anywhere: it counts only if it names this lake.
         reach.admit(key)
         return
     try:
         held = context.held or (yield from context.head())
     except CorruptObject:
-        held = None  # it was lost: only what its tables say of themselves is left
+        held = None  # HEAD was lost: only the claims of its tables are left
     if held is None:
         for location in reach.around(key):
             claim = yield from claim_of(location)
@@ -238,14 +239,14 @@ def find_place(context: Context, reach: Reach, key: str) -> Program[None]:
 
 
 def known_places(context: Context, reach: Reach) -> tuple[str, ...]:
-    """Return the places beyond the root that are known without a request, for a worker."""
+    """Return the admitted locations outside the root, without a request, for a worker process."""
     if context.held is not None:
         admit_known(reach, context.held.head)
     return reach.elsewhere
 
 
 def admit_known(reach: Reach, head: Head, locations: list[str] | None = None) -> None:
-    """Admit the tables that a HEAD has beyond the root, as far as it is cached."""
+    """Admit the tables of a HEAD outside the root, as far as HEAD is cached."""
     known = head.tables.cached()
     for location in known if locations is None else locations:
         if known.get(location) is not None:
@@ -254,7 +255,7 @@ def admit_known(reach: Reach, head: Head, locations: list[str] | None = None) ->
 
 
 def admit_sources(reach: Reach, clones: Mapping[str, RefEntry]) -> None:
-    """Admit the sources that clones show: the clones' tables name files of them."""
+    """Admit the sources of clones: the tables that a clone shows name files in its source."""
     for entry in clones.values():
         reach.admit(entry.source)
 

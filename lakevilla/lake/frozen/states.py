@@ -47,22 +47,22 @@ from lakevilla.store.location import at_home
 #
 # Frozen states of the lake: its state at a global version, or the state that a ref keeps.
 #
-# Two states are compared, and only the tables in which they may differ are opened.
+# When two states are compared, only the tables in which they may differ are opened.
 
 
-#: With more tables only HEAD is read: a check of each log would cost more than it is worth.
+#: The most tables whose logs are checked for foreign commits; in a larger lake only HEAD is read.
 MOST_TABLES = 256
-#: An error for a ref that is not found names at most so many refs.
+#: The most refs that an error for a missing ref names.
 _OFFERED = 20
 
-#: A state by its version, its time (milliseconds), or a ref's name; None: as HEAD has it.
+#: A state, given by its version, its time in milliseconds, or a ref's name; None: HEAD's state.
 StateName = tuple[str, int | str] | None
 
 
 class LakeState(Protocol):
     """The state of all tables of a lake at one time; it never changes.
 
-    ``version``: the global version of main that shows it.
+    ``version``: the global version of main that has this state.
     """
 
     @property
@@ -70,18 +70,18 @@ class LakeState(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the state in a message."""
+        """The name of the state in messages."""
 
     def tables(self) -> Program[Iterable[str]]:
         """Return the locations of all tables in the state."""
 
     def views(self, context: Context, locations: Sequence[str]) -> Program[dict[str, View | None]]:
-        """Return these tables as they are in the state; None for one that it lacks.
+        """Return the states of these tables; None for a table that this state does not have.
 
         Raises
         ------
         VersionNotFound
-            The state of one is not known any more.
+            The state of a table is not known any more.
         """
 
 
@@ -114,7 +114,7 @@ class AtVersion:
 
 @dataclass(frozen=True, slots=True)
 class AtHead:
-    """The lake as any reader sees it now: HEAD, and what the logs hold beyond it."""
+    """The lake's present state: HEAD, and foreign entries in logs that HEAD does not know."""
 
     head: Head
 
@@ -149,7 +149,7 @@ class AtHead:
 
 @dataclass(frozen=True, slots=True)
 class AtBase:
-    """The lake in the state of a base: the base of a tag, or of a branch as it is now."""
+    """The lake in the state of a base: that of a tag, or of a branch's present state."""
 
     base: Base
 
@@ -178,9 +178,9 @@ class AtBase:
 
 @dataclass(frozen=True, slots=True)
 class SeenBase(AtBase):
-    """The same, always seen with the context of the lake itself.
+    """The lake in the state of a base, always read in the context of the lake itself.
 
-    In the context of a branch each log ends with the branch's base, which may be another base.
+    In the context of a branch, each log ends with the branch's own base, which may be another base.
     """
 
     seen_by: Context
@@ -190,7 +190,7 @@ class SeenBase(AtBase):
 
 
 def same_tables(before: Base, after: Base) -> Program[bool]:
-    """Return whether two bases say that they have the same tables under the same names."""
+    """Return whether two bases have the same tables under the same names."""
     yield from fetch_leaves(before.names, before.names.missing())
     yield from fetch_leaves(after.names, after.names.missing())
     if before.names != after.names or (yield from shown_in_one(before.clones, after.clones)):
@@ -199,7 +199,7 @@ def same_tables(before: Base, after: Base) -> Program[bool]:
 
 
 def state_of(head: Head, name: StateName) -> Program[LakeState]:
-    """Return the state that a name means, seen from a HEAD that is not older.
+    """Return the state that a name means, derived from a HEAD that is not older.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def state_of(head: Head, name: StateName) -> Program[LakeState]:
 
 
 def base_of(head: Head, ref: str) -> Program[Base]:
-    """Return what a ref shows, as a base: a tag, a branch as it is now, or ``etl@57``.
+    """Return the state of a ref as a base: of a tag, a branch, or a branch's version (``etl@57``).
 
     Raises
     ------
@@ -271,8 +271,8 @@ def not_found(head: Head | None, name: str) -> Program[RefNotFound]:
 class Between:
     """The tables in which two states may differ.
 
-    ``made`` are the tables that were created between the states. Any other table that only one of
-    the states has was added to the lake with a log of its own; its state before that is not known.
+    ``made`` are the tables that were created between the states. If any other table is in only one
+    of the states, it was added to the lake with an existing log.
     """
 
     tables: tuple[str, ...]
@@ -280,11 +280,11 @@ class Between:
 
 
 def between(context: Context, head: Head, before: LakeState, after: LakeState) -> Program[Between]:
-    """Return the tables in which two states may differ; nothing is opened of what is equal in both.
+    """Return the tables in which two states may differ, without opening tables that are equal.
 
-    Versions that are kept are compared by the commits since, other states by their table maps.
-    Commits of other clients that HEAD does not know are searched for in each table, unless there
-    are very many tables.
+    Versions that are kept are compared by the commits between them, other states by their table
+    maps. If one state is HEAD's, the log of each table is checked for foreign commits that HEAD
+    does not know, unless there are very many tables.
     """
     tables: set[str] = set()
     if isinstance(before, AtHead) != isinstance(after, AtHead):
@@ -315,7 +315,7 @@ def _clones(head: Head, state: LakeState) -> Program[dict[str, RefEntry]]:
 
 
 def _since(head: Head, state: LakeState) -> Program[set[str]]:
-    """Return the tables that HEAD may have in another state."""
+    """Return the tables that may have another state in HEAD than in ``state``."""
     if isinstance(state, AtBase):
         clones = {**state.base.clones, **(yield from load_clones(head))}
         return (yield from _unequal(state.base.tables, head.tables, clones))
@@ -324,7 +324,7 @@ def _since(head: Head, state: LakeState) -> Program[set[str]]:
 
 
 def _unequal(one: TableMap, other: TableMap, clones: Iterable[str]) -> Program[set[str]]:
-    """Return the tables that two maps do not say to be equal; equal leaves are not read."""
+    """Return the tables whose entries in two maps differ; leaves that both share are not read."""
     common = {ref.hash for ref in one.refs} & {ref.hash for ref in other.refs}
     for found in (one, other):
         yield from fetch_leaves(found, [r for r in found.missing() if r.hash not in common])
@@ -339,7 +339,7 @@ def _unequal(one: TableMap, other: TableMap, clones: Iterable[str]) -> Program[s
 
 
 def _shown(state: TableState | None) -> object:
-    """Return the part of a table's entry that says which state of the table it shows."""
+    """Return the parts of a table's entry that determine the table's state."""
     if state is None or state.dropped:
         return None
     return state.table_id, state.published, state.pending
@@ -351,7 +351,7 @@ def _made(head: Head, before: LakeState, after: LakeState) -> Program[frozenset[
     for state in (before, after):
         if isinstance(state, AtBase):
             cached = state.base.tables.cached()
-            # The entry is a tombstone: the table was dropped there.
+            # A tombstone means that the table was dropped in this state.
             made |= {p for p, known in cached.items() if known.published < 0 or known.dropped}
     first = min(before.version, after.version)
     try:
@@ -390,7 +390,7 @@ def _hidden(context: Context, head: Head) -> Program[set[str]]:
 
 
 def _view_or_none(context: Context, head: Head, location: str) -> Program[View | None]:
-    """Return a table as it is now; None if it can't be read: that must not stop other tables."""
+    """Return a table's present state; None if it can't be read, so that other tables can be."""
     try:
         tail = yield from refresh(context, location)
         return (yield from build_view(context, head, location, tail))
@@ -403,10 +403,10 @@ def _view_or_none(context: Context, head: Head, location: str) -> Program[View |
 def chosen_places(
     head: Head, locations: Iterable[str], patterns: Sequence[str] | None
 ) -> Program[list[str]]:
-    """Return the locations that one of the patterns fits; all if there are no patterns.
+    """Return the locations of tables that match one of the patterns; all if there are no patterns.
 
-    A pattern may fit a name of the table or its path. Raises ``InvalidOperation`` where a pattern
-    fits none.
+    A pattern may match a name of the table or its path. Raises ``InvalidOperation`` if no table
+    matches a pattern.
     """
     if patterns is None:
         return list(locations)
@@ -421,11 +421,11 @@ def chosen_places(
 
 # -------------------- patterns
 #
-# Patterns for tables: they fit a table's names, and its path.
+# Patterns for tables, which match a table's names or its path.
 
 
 def called_by(locations: Iterable[str], names: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return all names of each of these tables, its path included; ``names`` are cached."""
+    """Return all names of each of these tables, including its path; ``names`` must be cached."""
     called = {location: {location} for location in locations}
     for name, location in names.items():
         if location in called:
@@ -436,9 +436,9 @@ def called_by(locations: Iterable[str], names: Mapping[str, str]) -> dict[str, s
 def that_fit(
     called: Mapping[str, Iterable[str]], patterns: Sequence[str], argument: str = "tables"
 ) -> set[str]:
-    """Return the tables that one of the patterns fits.
+    """Return the tables that match one of the patterns.
 
-    Raises ``InvalidOperation`` if a pattern fits none.
+    Raises ``InvalidOperation`` if no table matches a pattern.
     """
     found: set[str] = set()
     for pattern in patterns:
@@ -457,14 +457,14 @@ def that_fit(
 #
 # Tables that clones showed at an older version of the lake, before a commit wrote or dropped them.
 #
-# HEAD knows the clones as they are now, and the version from which on each clone shows. The first
-# commit after a version that touches a table shows whether the table was mounted at that version:
-# if so, the commit makes the table with the id that only a clone gives, or drops a table that was
-# never made.
+# HEAD has the present clones, each with the version since which it exists. The first commit after a
+# version that touches a table shows whether a clone showed the table at that version: if so, the
+# commit adds the table with the id that its clone determines, or drops a table that was never
+# added.
 
 
 def then_view(context: Context, past: Past, location: str) -> Program[View]:
-    """Return a table's state at a global version, also where a clone showed it. As ``view_at``."""
+    """Return a table's state at a global version as ``view_at``, also of a table of a clone."""
     mount = yield from mounted_then(past, location)
     if mount is not None:
         return (yield from mounted_view(context, mount, location))
@@ -472,9 +472,9 @@ def then_view(context: Context, past: Past, location: str) -> Program[View]:
 
 
 def with_clones(past: Past) -> Program[Past]:
-    """Return the same, with a HEAD that shows what clones showed at that version.
+    """Return ``past`` with a HEAD that has the clones of that version.
 
-    Tables of clones that were dropped by then are marked as dropped.
+    Tables of clones that were dropped by then have tombstones in it.
     """
     clones = yield from load_clones(past.timeline.head)
     if not clones:
@@ -489,7 +489,7 @@ def with_clones(past: Past) -> Program[Past]:
 
 
 def mounted_then(past: Past, location: str) -> Program[Mount | None]:
-    """Return the clone that showed a table at a version, if one did."""
+    """Return the clone that showed a table at a version, or None."""
     now = past.timeline.head
     if not now.refs or past.head.tables.get(location) is not None:
         return None
@@ -522,9 +522,9 @@ def all_mounted_then(past: Past) -> Program[list[str]]:
 
 
 def tombstones_then(past: Past) -> Program[dict[str, TableState]]:
-    """Return tombstones for the tables of clones that were dropped by a version.
+    """Return tombstones for the tables of clones that were dropped up to a version.
 
-    They keep clones from showing these tables in a base of that state.
+    With them in a base of that state, its clones do not show these tables.
     """
     now = past.timeline.head
     clones = yield from load_clones(now)
@@ -555,13 +555,13 @@ def _was_mounted(later: Sequence[CommitSummary], location: str, table_id: str) -
 
 # -------------------- mounts between
 #
-# Places at which two states of the lake may differ in what clones show.
+# The locations at which clones may show different tables in two states of the lake.
 
 
 def shown_in_one(
     before: Mapping[str, RefEntry], after: Mapping[str, RefEntry]
 ) -> Program[set[str]]:
-    """Return the places that only one of two sets of clones shows, or that each shows otherwise."""
+    """Return the locations of tables that not both of two sets of clones show, or not alike."""
     ids = {name: entry.id for name, entry in before.items()}
     same = {name for name, entry in after.items() if ids.get(name) == entry.id}
     found: set[str] = set()
@@ -572,16 +572,16 @@ def shown_in_one(
 
 
 def since_version(clones: Mapping[str, RefEntry], version: int) -> dict[str, RefEntry]:
-    """Return the clones of these that show at a version."""
+    """Return those of ``clones`` that existed at a version."""
     return {name: entry for name, entry in clones.items() if entry.since <= version}
 
 
 def hidden_in_one(
     clones: Iterable[str], before: Mapping[str, TableState], after: Mapping[str, TableState]
 ) -> set[str]:
-    """Return the places below clones for which only one of two maps of tables has an entry.
+    """Return the locations below clones for which only one of two maps of tables has an entry.
 
-    The entry may also be a tombstone: where a map has no entry the clone shows the table.
+    The entry may be a tombstone. The map without an entry leaves the location to the clone.
     """
     names = set(clones)
     if not names:

@@ -1,1 +1,1 @@
-"""One operation on one state of a table, and the rows of a change. Knows no transaction."""
+"""Performing one operation on one state of a table, and the rows of a change."""

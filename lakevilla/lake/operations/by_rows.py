@@ -1,8 +1,8 @@
-"""Changes between two states, applied row by row where other transactions rewrote the files.
+"""Changes between two states, applied row by row because other transactions rewrote the files.
 
-With keys a row is identified by them. Without keys, rows are bags: equal rows are the same,
-wherever they are stored. Rows of the difference are held in memory, those of the table are not.
-Where an engine works by tasks, these compare the rows (``comparing.by_tasks``).
+With keys, a row is identified by its keys. Without keys, a table is a bag of rows: only the number
+of equal rows counts. Rows of the difference are held in memory, those of the table are not. If the
+engine works by tasks, the tasks compare the rows (``comparing.met``).
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def by_rows(
     """Apply the rows that differ between the removed and the added files of an operation.
 
     ``snapshot`` already has the definition that the table must have after the operation;
-    ``beneath`` says what it consists of.
+    ``beneath`` has the commits of which it consists.
 
     Raises
     ------
     MergeConflict
-        Rows have changed since, and the operation does not say which change counts.
+        Other transactions have changed the same rows, and ``on_conflict`` is "error".
     InvalidOperation
-        A key is NULL, or exists twice.
+        A row's key has NULL, or two rows have the same key.
     """
     location = operation.table
     files = (*operation.removes, *operation.adds)
@@ -178,7 +178,7 @@ def _as_bags(
 ) -> Program[ByRows]:
     """Apply the rows as bags.
 
-    Each row to remove must exist as often as it is removed; other transactions may have moved it.
+    The table must have each row to remove at least as often as it is removed, in whatever file.
     """
     layout = snapshot.layout
     removed, added = _surplus(old, new), _surplus(new, old)
@@ -199,7 +199,7 @@ def _as_bags(
         )
         if rewrite.rows_deleted != sum(found[text] for text in removed):
             return ByRows(skipped=NOT_APART)
-    # The merge removed all equal rows: those that must stay are added again.
+    # The merge has removed all equal rows: add those again that must stay.
     to_add = added + Counter({text: found[text] - count for text, count in removed.items()})
     given = [rows[text] for text in to_add.elements()]
     if not given:
@@ -222,7 +222,7 @@ def _there(
 ) -> Program[tuple[Counter[str] | None, pa.Table]]:
     """Return how often the table has each of these rows, and the files that may have them.
 
-    The count is None if the files are larger than a transaction reads for a conflict.
+    The count is None if the files are larger than ``row_check_limit_bytes``.
     """
     layout = snapshot.layout
     wanted = {text_of(row) for row in removed}
@@ -239,7 +239,7 @@ def _there(
 
 
 def _is_like(layout: Layout, rows: Sequence[Row]) -> Expr | None:
-    """Return a predicate that is true of these rows, by the columns in which none is NULL."""
+    """Return a predicate that is true for these rows, by the columns without NULL in them."""
     whole = [key for key in layout.schema.names if all(row[key] is not None for row in rows)]
     if not whole or not rows:
         return None

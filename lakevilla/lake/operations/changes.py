@@ -40,19 +40,18 @@ from lakevilla.store.effects import Stat as HeadOf
 # The changes of a table between two global versions, as rows (design, section 12).
 #
 # They are computed commit by commit: the changes of a commit are the difference between the state
-# that it made and the state before it. Where the commit added change files, these hold the
-# changes. Otherwise the rows of the files that it removed are compared with the rows of those that
-# it added, and rows that are in both are left out.
+# after it and the state before it. If the commit added change files, these have the changes.
+# Otherwise the rows of the files that it removed are compared with the rows of the files that it
+# added, and rows that are in both are left out.
 
 
 @dataclass(frozen=True, slots=True)
 class TableStep:
-    """Commits to one table that are shown as one: mostly a single one, ``commits[-1]``.
+    """Commits to one table that are shown as one, ``commits[-1]``; mostly it is a single commit.
 
-    A ``reconcile`` commit is shown with the commits that it has replaced: between them are
-    states that no log ever showed, and whose files may be gone. A commit by which the table
-    returned to the lake is shown with the commit by which it left: between them the lake had no
-    state of it.
+    A ``reconcile`` commit is shown with the commits that it has replaced: the states between them
+    were never in a log, and their files may be deleted. A commit that adds the table to the lake
+    again is shown with the commit that removed it: between them the lake did not have the table.
     """
 
     commits: tuple[CommitSummary, ...]
@@ -63,7 +62,7 @@ class TableStep:
 
     @property
     def is_net(self) -> bool:
-        """True if shown as the difference of the states before and after, not by what it did."""
+        """True if the step is shown as the difference of the states before and after it."""
         return len(self.commits) > 1 or self.commit.kind == "reconcile"
 
 
@@ -77,17 +76,17 @@ def changes(
 ) -> Program[pa.Table]:
     """Return the rows of a table changed after global version ``since``, up to that of ``past``.
 
-    The rows have the columns of the bound version. A table that was added to the lake in between
-    has all its rows, at the commit that added it. A table that left the lake and returned has the
-    rows that have changed since.
+    The rows have the columns of the bound version. For a table that was added to the lake in
+    between, the commit that added it has all rows of the table. For a table that was removed and
+    added again, that commit has the rows that have changed since.
 
     Raises
     ------
     TableNotFound
-        It is not in the lake at the bound version.
+        The table is not in the lake at the bound version.
     VersionNotFound
-        ``since`` is not kept any more or does not exist yet, or files that hold the
-        changes were removed.
+        ``since`` is not kept any more or does not exist yet, or files with the changes were
+        deleted.
     """
     reading, found = yield from changes_to_read(context, past, location, since, columns, where)
     parts = []
@@ -106,7 +105,7 @@ def changes_to_read(
     columns: Sequence[str] | None,
     where: Expr | None,
 ) -> Program[tuple[Reading, list[tuple[CommitSummary, Change]]]]:
-    """Return what ``changes`` reads, in order; parameters and errors are the same."""
+    """Return the changes that ``changes`` would read, in order, with the same errors."""
     walk = yield from walk_through(context, past, location, since)
     predicate = None if where is None else bind(where, walk.layout.schema)
     projection(walk.layout, columns)
@@ -133,7 +132,7 @@ class Walk:
 
 
 def walk_through(context: Context, past: Past, location: str, since: int) -> Program[Walk]:
-    """Return the steps after version ``since`` up to that of ``past``; errors as ``changes``."""
+    """Return the steps after version ``since`` up to that of ``past``; errors as in ``changes``."""
     timeline = past.timeline
     if since > past.sequence:
         raise VersionNotFound(
@@ -156,7 +155,7 @@ def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[
     """Return the commits in order, each ``reconcile`` with the commits that it replaces."""
     start = 0
     parted: CommitSummary | None = None
-    #: By the sequence of the commit by which the table returned: that of the one by which it left.
+    #: The sequence of the commit that removed the table, by that of the one that added it again.
     since_left: dict[int, int] = {}
     for index, commit in enumerate(commits):
         touch = commit.tables[location]
@@ -164,7 +163,7 @@ def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[
             if parted is not None and parted.tables[location].left == touch.entered:
                 since_left[commit.sequence] = parted.sequence
             else:
-                start = index  # an earlier table under that name is another table
+                start = index  # an earlier table at this location is another table
         if touch.left is not None:
             parted = commit if touch.entered is None else None
     steps: list[TableStep] = []
@@ -197,13 +196,13 @@ def refuse_own_columns(location: str, layout: Layout) -> None:
 def changes_of(
     context: Context, timeline: Timeline, tail: Tail, location: str, step: TableStep
 ) -> Program[list[Change]]:
-    """Return the changes of a step to the table, with complete data of each removed file."""
+    """Return the changes of a step to the table, with size and partition of each removed file."""
     commit = step.commit
     touch = commit.tables[location]
     if step.is_net:
         before = yield from past_at(timeline, step.commits[0].sequence - 1, [location])
         if location not in before.head.tables:
-            # The table was added to the lake by the first of them.
+            # The first commit of the step has added the table to the lake.
             return [(yield from all_rows(context, timeline, location, commit.sequence))]
         return [(yield from _net(context, timeline, location, before, commit))]
     found = []
@@ -219,7 +218,7 @@ def changes_of(
 
 
 def all_rows(context: Context, timeline: Timeline, location: str, sequence: int) -> Program[Change]:
-    """Return all that the table has at a version, as one change."""
+    """Return all files of the table at a version, as one change that adds them."""
     past = yield from past_at(timeline, sequence, [location])
     view = yield from view_at(context, past, location)
     return (yield from _whole(view.snapshot))
@@ -233,11 +232,11 @@ def _whole(snapshot: TableSnapshot) -> Program[Change]:
 def _net(
     context: Context, timeline: Timeline, location: str, before: Past, commit: CommitSummary
 ) -> Program[Change]:
-    """Return the files of one state compared with those of the other, whatever happened between.
+    """Return the files that were added and removed between the states before and after a step.
 
-    Each file counts, also where its writer said ``dataChange=false``. That is true of the writer's
-    entry as a whole, but not of the part of it that remains when the files which the commit had
-    removed are left out of the sum. Rows that are in both states cancel when the rows are compared.
+    Each file counts, also if its writer set ``dataChange=false``: that is true for the writer's
+    whole entry, but not if only some of its files differ between the two states. Rows that are in
+    both states cancel when the rows are compared.
     """
     after = yield from past_at(timeline, commit.sequence, [location])
     old = yield from view_at(context, before, location)
@@ -249,7 +248,7 @@ def _net(
 
 
 def _files_not_among(files: pa.Table, others: pa.Table) -> list[DataFile]:
-    """Return the files that are not among the others."""
+    """Return those of ``files`` that are not among ``others``."""
     known = set(file_refs(others))
     numbers = [number for number, ref in enumerate(file_refs(files)) if ref not in known]
     return data_files(files.take(pa.array(numbers, pa.int64())))
@@ -258,7 +257,7 @@ def _files_not_among(files: pa.Table, others: pa.Table) -> list[DataFile]:
 def _foreign(
     context: Context, head: Head, tail: Tail, location: str, commit: CommitSummary
 ) -> Program[list[Change]]:
-    """Return what another client did in the entries that the commit included."""
+    """Return the changes of the foreign log entries that a commit has absorbed."""
     touch = commit.tables[location]
     assert touch.first is not None
     application = application_id(head)
@@ -268,7 +267,7 @@ def _foreign(
         if entry is None:
             raise _forgotten(location, commit.sequence, f"log entry {version} was cleaned up")
         if application in entry.applications:
-            continue  # our own entry, shown at its own commit
+            continue  # an entry of the lake itself, which is shown at its own commit
         change = entry.change
         if any(file.size is None or file.partition_values is None for file in change.removes):
             before = yield from snapshot_at(context, tail, version - 1)
@@ -310,12 +309,12 @@ def _forgotten(location: str, sequence: int, why: str) -> VersionNotFound:
 
 # -------------------- changed rows
 #
-# The rows of a change to a table: read from its change files, or computed from the files that it
+# The rows of a change to a table: from its change files, or by comparison of the files that it
 # added and removed.
 
 
 _TYPE = pa.field("_change_type", pa.string(), nullable=False)
-#: The columns that each row of a change has besides the table's own.
+#: The columns that each changed row has in addition to the table's columns.
 CHANGE_COLUMNS = pa.schema(
     [
         _TYPE,
@@ -326,8 +325,8 @@ CHANGE_COLUMNS = pa.schema(
 
 #: Views over the added and the removed rows.
 ADDED, REMOVED = "lakevilla_added", "lakevilla_removed"
-#: Each row as often as one side has more copies of it: one pass, in memory that is bounded by
-#: what may be spilled. (EXCEPT ALL, once each way, takes minutes for a million rows.)
+#: A query that returns each row as often as one side has more copies of it than the other, in one
+#: pass that can spill to disk. (EXCEPT ALL in both directions takes minutes for a million rows.)
 DIFFERENCE = f"""
 SELECT * EXCLUDE (lakevilla_more, lakevilla_copy)
 FROM (
@@ -353,7 +352,7 @@ FROM (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The rows that a caller requests, in the columns of the table at the bound version."""
+    """A request for changed rows, with the table's columns at the bound version."""
 
     context: Context
     location: str
@@ -364,7 +363,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSource:
-    """Files whose rows show a change; ``kind`` is None where a column of theirs says the kind."""
+    """Files with changed rows, all of one ``kind``; None if a column of the files has the kind."""
 
     layout: Layout
     files: tuple[DataFile, ...]
@@ -372,7 +371,7 @@ class ChangeSource:
 
 
 def sources_of(layout: Layout, change: Change) -> tuple[ChangeSource, ...]:
-    """Return where the rows of a change are stored: nowhere, in one source, or in two.
+    """Return the files with the rows of a change, as no source, one source, or two.
 
     Two sources are the added and the removed files; rows that are in both have not changed.
     """
@@ -416,7 +415,7 @@ def _difference(
 ) -> Program[pa.Table]:
     """Return the rows in which the files differ.
 
-    Whole rows are compared, so all columns are read, whichever are requested.
+    Whole rows are compared, so all columns are read, even if only some are requested.
     """
     layout = reading.layout
     names = layout.schema.names
@@ -438,13 +437,13 @@ def _scanned(
         reader = yield from context.engine.scan(TableInput(layout, listed), columns, reading.where)
         return reader.read_all()
     except Exception:
-        # Only the engine knows which request failed; a file that is gone explains it.
+        # Only the engine knows which request failed: check whether a deleted file explains that.
         yield from refuse_missing(location, files)
         raise
 
 
 def refuse_missing(location: str, files: Sequence[DataFile]) -> Program[None]:
-    """Raise ``VersionNotFound`` if one of the files is gone."""
+    """Raise ``VersionNotFound`` if one of the files does not exist any more."""
     keys = [file_key(location, file.path) for file in files]
     infos: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in keys])
     for key, info in zip(keys, infos, strict=True):
@@ -469,7 +468,7 @@ def _as_data(file: RemovedFile) -> DataFile:
 
 
 def stamped(tables: Sequence[pa.Table], commit: CommitSummary) -> list[pa.Table]:
-    """Return the rows with the global version that made the change, and its time."""
+    """Return the rows with the global version of their commit, and its time."""
     version, timestamp = CHANGE_COLUMNS.field(1), CHANGE_COLUMNS.field(2)
     return [
         rows.append_column(
@@ -483,12 +482,11 @@ def stamped(tables: Sequence[pa.Table], commit: CommitSummary) -> list[pa.Table]
 
 # -------------------- change feed
 #
-# The change data feed: an entry's change files hold all of its changes, or it has none.
+# The change data feed of Delta: an entry has change files for all of its changes, or for none.
 #
-# Readers of the feed ignore the files that an entry adds and removes as soon as
-# it has a change file (hazard 32). Where one entry is made of several changes, or
-# of rows that are added and rows that are removed, the changes without change files
-# get theirs here.
+# If an entry has a change file, readers of the feed ignore the files that it adds and removes
+# (hazard 32). So if several changes are combined into one entry, and some of them have change
+# files, change files are written for the others, too.
 
 
 def is_mixed(changes: Sequence[Change]) -> bool:
@@ -500,12 +498,12 @@ def is_mixed(changes: Sequence[Change]) -> bool:
 def in_one_entry(
     context: Context, before: TableSnapshot, changes: Sequence[Change], name: FileNamer
 ) -> Program[tuple[Change, dict[str, bytes]]]:
-    """Return the changes as one, with change files for all of them where any has some.
+    """Return the changes as one; if any has change files, with change files for all of them.
 
     Parameters
     ----------
     before : Snapshot
-        The state that the first change was made on; the files of all must be stored.
+        The state before the first change; the data files of all changes must be stored.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The difference of two states, by tables and rows."""
+"""The difference of two states: of one table by files, of the lake by tables and rows."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from lakevilla.sublogs.operations import Defined
 
 # -------------------- difference
 #
-# The files and the definition that one state of a table has and another has not.
+# The files and the definition in which two states of a table differ.
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference of two states; ``after`` is None where both define the table alike."""
+    """The difference of two states; ``after`` is None if the definition is the same in both."""
 
     removes: tuple[DataFile, ...]
     adds: tuple[DataFile, ...]
@@ -69,7 +69,7 @@ Kind = Literal["created", "joined", "dropped", "changed"]
 
 @dataclass(frozen=True, slots=True)
 class TableDifference:
-    """A table that differs. ``snapshot`` is its later state, or the only one."""
+    """A table that differs. ``snapshot`` is its later state, or the only one that it has."""
 
     location: str
     change: Kind
@@ -80,14 +80,14 @@ class TableDifference:
 def states_differ(
     context: Context, before: StateName, after: StateName, patterns: Sequence[str] | None
 ) -> Program[list[TableDifference]]:
-    """Return the tables that differ in two states. Equal tables are not opened.
+    """Return the tables that differ between two states, without opening equal tables.
 
     Raises
     ------
     VersionNotFound, RefNotFound
         A state is not kept any more.
     InvalidOperation
-        A pattern fits no table.
+        No table matches a pattern.
     """
     held = yield from context.head()
     if held is None:
@@ -131,7 +131,7 @@ def _one(
 # The rows in which two states of a table differ.
 
 
-#: The column that says how a row differs between two states.
+#: The column ``_change_type``, which states how a row differs between two states.
 OWN = pa.schema([CHANGE_COLUMNS.field(0)])
 _TYPE = OWN.field(0)
 #: A view over the added and removed rows.
@@ -146,9 +146,9 @@ def rows_between(
     Raises
     ------
     InvalidOperation
-        The table lacks a column of ``keys``, or has a column of that name.
+        The table lacks a column of ``keys``, or has a column named ``_change_type``.
     VersionNotFound
-        A file is gone.
+        A file does not exist any more.
     """
     layout = table.snapshot.layout
     _check(table, keys)
@@ -168,7 +168,7 @@ def rows_between(
 def sources_between(
     table: TableDifference, keys: Sequence[str] | None
 ) -> Program[tuple[ChangeSource, ...]]:
-    """Return the sources of ``rows_between``, for a later reader; errors as there."""
+    """Return the sources of ``rows_between``, for a later reader; raise the same errors."""
     _check(table, keys)
     sources = sources_of(table.snapshot.layout, _change(table))
     for source in sources:

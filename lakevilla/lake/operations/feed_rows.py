@@ -35,19 +35,20 @@ from lakevilla.store.effects import Program
 
 # -------------------- feed rows
 #
-# The rows that a step of the feed changed in one table, in the columns of that very version.
+# The rows that a step of the feed changed in one table, with the columns of the step's version.
 
 
-#: The number of layouts that are kept; to find a table's layout its log must be read.
+#: The most layouts that are cached; to find the layout of another table its log is read.
 _MOST_LAYOUTS = 256
 
 
 @dataclass(slots=True)
 class Shapes:
-    """The known columns of tables, from step to step of one walk.
+    """The layouts of tables that are known during one walk through the steps of a feed.
 
-    ``changed`` has by location the last commit that may have changed them; ``layouts`` are kept
-    with that number. Threads may share it: a lost update costs one more read of a log.
+    ``changed`` has, by location, the last commit that may have changed a table's columns;
+    ``layouts`` are cached with that number. Threads may share this object: a lost update costs one
+    more read of a log.
     """
 
     changed: dict[str, int] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class RequestedRows:
-    """The rows that a step changed in a table; ``columns`` may be None, for all."""
+    """A request for the rows that a step changed in a table; ``columns`` is None for all."""
 
     timeline: Timeline
     shapes: Shapes
@@ -76,9 +77,9 @@ def rows_of(context: Context, request: RequestedRows) -> Program[pa.Table]:
     Raises
     ------
     VersionNotFound
-        The files that hold the changes were removed.
+        The files with the changes were deleted.
     InvalidOperation
-        The table has other columns.
+        The table does not have the requested columns.
     """
     with _kept_so_far(request):
         reading, changes = yield from _to_read(context, request)
@@ -91,10 +92,9 @@ def rows_of(context: Context, request: RequestedRows) -> Program[pa.Table]:
 
 
 def rows_to_read(context: Context, request: RequestedRows) -> Program[tuple[Reading, list[Change]]]:
-    """Return what ``rows_of`` reads, for a caller that reads it later; errors are the same.
+    """Return the changes that ``rows_of`` would read, for a later reader; raise the same errors.
 
-    It first checks that the files exist, except those of a table that was added with all that
-    it has.
+    The program checks that the files exist, except those of a table that the step has added.
     """
     with _kept_so_far(request):
         reading, changes = yield from _to_read(context, request)
@@ -108,7 +108,7 @@ def rows_to_read(context: Context, request: RequestedRows) -> Program[tuple[Read
 
 @contextmanager
 def _kept_so_far(request: RequestedRows) -> Iterator[None]:
-    """Run a block whose ``VersionNotFound`` says which version of the feed is gone."""
+    """Run a block; let its ``VersionNotFound`` name the version of the feed that is not kept."""
     location, sequence = request.table.location, request.step.commit.sequence
     try:
         yield
@@ -147,7 +147,7 @@ def changes_in(
     location, commit = table.location, step.commit
     is_one = len(table.commits) == 1
     if table.enters and not (is_one and not table.commits[0].tables[location].removes):
-        # Files that the first commit removes again were never in the lake.
+        # All present rows count as new: files that a commit of the step removed do not matter.
         return [(yield from all_rows(context, timeline, location, commit.sequence))]
     if not is_one:
         tail = yield from open_tail(context, location, missing_ok=True)
@@ -162,25 +162,25 @@ def changes_in(
             tail = yield from probe(context, tail)
         found = yield from changes_of(context, timeline, tail, location, table.as_step)
     if step.net:
-        # A difference has no row that was changed twice: all rows are inserted or deleted.
+        # A net difference shows inserted and deleted rows only, and no updates of change files.
         found = [msgspec.structs.replace(change, change_files=()) for change in found]
     return found
 
 
 # -------------------- feed steps
 #
-# The commits that are shown as one, and how each such step adds and removes tables of the lake.
+# Steps of the feed: the commits that are shown as one, and the tables that a step adds or removes.
 #
-# Pure. Between two steps the lake had a state that nothing in the same range takes back.
+# All functions are pure. Steps are cut where the lake had a state that no later commit replaces.
 
 
 @dataclass(frozen=True, slots=True)
 class TouchedTable:
     """The changes of a step to one table, as far as the summaries of its commits show them.
 
-    ``enters``: all its rows are new. ``leaves``: the earlier table under that name does not exist
-    any more. ``shape`` is the last commit that may have changed its columns, as far as commits were
-    read.
+    ``enters``: the step adds the table, so all its rows are new. ``leaves``: the step removes the
+    table that was at the location before. ``shape`` is the last commit that may have changed its
+    columns, of the commits that were read.
     """
 
     location: str
@@ -201,9 +201,9 @@ class TouchedTable:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Consecutive commits that are shown as one version, by the number of the last.
+    """Consecutive commits that are shown as one version, with the number of the last.
 
-    ``net``: requested as one difference, whatever they are.
+    ``net``: the caller has requested them as one difference.
     """
 
     commits: tuple[CommitSummary, ...]
@@ -221,11 +221,11 @@ class Step:
 
 
 def in_steps(commits: Sequence[CommitSummary]) -> list[Step]:
-    """Return consecutive commits, cut where the lake has a state that none of them takes back.
+    """Return consecutive commits as steps, cut where no later commit replaces an earlier one.
 
-    A ``reconcile`` is in one step with the ``foreign`` commit of the same replacement, with those
-    of these commits that it replaces, and with all between: a commit to several tables stays in one
-    step.
+    A ``reconcile`` is in one step with the ``foreign`` commit of the same replacement, with the
+    commits that it replaces, and with all commits between them: so a commit to several tables stays
+    in one step.
     """
     steps: list[Step] = []
     first = commits[0].sequence if commits else 0
@@ -244,14 +244,14 @@ def in_steps(commits: Sequence[CommitSummary]) -> list[Step]:
 
 
 class TableTracker:
-    """The tables that the lake has, followed along the commits.
+    """The ids of the lake's tables, followed from commit to commit.
 
     Parameters
     ----------
     now : Mapping of str to (str or None)
-        By location the id of the table that the lake has after all of ``commits``; None: none.
+        The id of the table at each location after all of ``commits``; None if there is none.
     commits : sequence of CommitSummary
-        All from the first that will be followed, to the newest.
+        All commits from the first one to follow to the newest.
     """
 
     def __init__(self, now: Mapping[str, str | None], commits: Sequence[CommitSummary]) -> None:
@@ -263,7 +263,7 @@ class TableTracker:
                     self._ids[location] = touch.left
 
     def past(self, step: Step, shapes: dict[str, int]) -> Iterator[TouchedTable]:
-        """Yield what the next step did to each table; ``shapes`` is brought up to date."""
+        """Yield the effect of the next step on each table, and update ``shapes``."""
         touched: dict[str, list[CommitSummary]] = {}
         for commit in step.commits:
             for location, touch in commit.tables.items():
@@ -276,16 +276,16 @@ class TableTracker:
             after, is_another = _followed(before, location, commits)
             self._ids[location] = after
             if before is None and after is None:
-                continue  # it was added and removed again
+                continue  # the table was added and removed again
             enters = after is not None and (before is None or is_another)
             leaves = before is not None and (after is None or is_another)
             yield TouchedTable(location, commits, enters, leaves, shapes.get(location, -1))
 
 
 def may_reshape(commit: CommitSummary, touch: Touch) -> bool:
-    """Return whether the columns of a table may have changed by a commit that touched it.
+    """Return whether a commit that touched a table may have changed its columns.
 
-    A ``reconcile`` may have taken a change of them back.
+    A ``reconcile`` may have undone a change of columns.
     """
     epochs = touch.left is not None or touch.entered is not None
     return touch.metadata or epochs or commit.kind == "reconcile"
@@ -296,8 +296,8 @@ def _followed(
 ) -> tuple[str | None, bool]:
     """Return the table's id after the commits, and whether it is another table than before.
 
-    A table that left and returned with its id is the same. So is a table whose id was replaced
-    in its place, by a commit that shows its changed rows.
+    A table that was removed and added again with its id is the same table. So is a table whose id
+    one commit has replaced, as that commit has the changed rows.
     """
     now, parted, is_another = before, None, False
     for commit in commits:

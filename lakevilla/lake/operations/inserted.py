@@ -1,4 +1,4 @@
-"""The rows that an insert takes, in the columns of its table."""
+"""The rows of an INSERT's query, converted to the types of the table's columns."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from lakevilla.sublogs.operations import Insert
 
 # -------------------- inserted
 #
-# The rows of a query as INSERT puts them into columns of other types.
+# Conversion of plain values.
 #
-# An INSERT gives values by literals, which have the type that they look like: ``1.5`` is a decimal,
-# ``'2026-01-31'`` text, and NULL leaves the engine as an integer. They are converted to the
-# column's type, where that loses nothing. Rows that a caller gives have types of their own,
-# and are not converted so (``arrow.cast``).
+# An INSERT has values as literals, whose type follows from their form: ``1.5`` is a decimal,
+# ``'2026-01-31'`` is text, and the engine returns NULL as an integer. They are converted to the
+# column's type if that loses nothing. Rows that a caller passes have types of their own, and are
+# converted by other rules (``arrow.cast``).
 
 
-#: A view of sets of parameters, for a statement that takes many: each value is like a literal.
+#: The view of parameter sets for ``executemany``: its values are treated like literals.
 PARAMETERS = "__parameters"
 
 
 def inserted_rows(operation: Insert, layout: Layout, rows: pa.Table) -> pa.RecordBatchReader:
-    """Return the rows of an insert's query as rows of its table; see ``assigned_rows``."""
+    """Return the rows of an insert's query as rows of the table; see ``assigned_rows``."""
     literals = has_literals_alone({*operation.source.tables, *operation.source.views})
     return assigned_rows(operation.columns, layout, rows, literals=literals)
 
 
 def has_literals_alone(names: Set[str]) -> bool:
-    """True if a query's value without a zone is never of a column but a literal, which is in UTC.
+    """Return whether all values of a query are literals: then times without a zone are in UTC.
 
-    ``names`` are of the tables and views that it reads.
+    ``names`` are the tables and views that the query reads.
     """
     return names <= {PARAMETERS}
 
@@ -47,7 +47,7 @@ def has_literals_alone(names: Set[str]) -> bool:
 def assigned_rows(
     columns: Sequence[str], layout: Layout, rows: pa.Table, *, literals: bool
 ) -> pa.RecordBatchReader:
-    """Return the rows of a query, as the ``columns`` of a table.
+    """Return the rows of a query as values for the ``columns`` of a table.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def assigned_rows(
 def assigned(
     column: pa.ChunkedArray, target: pa.DataType, *, literals: bool = False
 ) -> pa.ChunkedArray:
-    """Return the values in the column's type if INSERT converts them to it, else unchanged."""
+    """Return the values in type ``target`` if INSERT converts them to it; else unchanged."""
     source = column.type
     if source.equals(target):
         return column
@@ -91,7 +91,7 @@ def assigned(
         def within(values: pa.Array, type_: pa.DataType) -> pa.Array:
             return _whole(assigned(pa.chunked_array([values]), type_, literals=literals))
 
-        # In one piece: pieces in which a part has only NULLs would have several types.
+        # Combine the chunks: converted separately, a chunk with only NULLs might get another type.
         return pa.chunked_array([assigned_nested(_whole(column), target, within)])
     for is_source, is_target in _TURNED:
         if is_source(source) and is_target(target):
@@ -104,7 +104,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _check_text(column: pa.ChunkedArray, target: pa.DataType, name: str, table: str) -> None:
-    """Refuse text that is no value of the date or time type of its column, and name it."""
+    """Refuse text that is not a valid value for its column's date or time type."""
     form = next((form for is_type, form in _FORMS if is_type(target)), None)
     if form is None or not pa.types.is_string(column.type):
         return
@@ -139,7 +139,7 @@ def _turned(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
 
 def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_decimal(column.type):
-        # By way of text: Arrow's own cast is not the nearest double.
+        # Cast through text: Arrow's own cast does not give the nearest double.
         # docs/upstream.md, "A decimal is cast to another double than the nearest"
         return column.cast(pa.string()).cast(pa.float64()).cast(target, safe=False)
     if pa.types.is_string(column.type) and pa.types.is_time(target):
@@ -179,7 +179,7 @@ def _timestamp(text: str | None) -> pa.Array:
 
 
 _MOMENT = pa.timestamp("us", "UTC")
-#: How a text of a type is written.
+#: An example of text for each type, for messages.
 _FORMS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_date, "'2024-02-29'"),
     (pa.types.is_timestamp, "'2024-02-29 12:00:00'"),
@@ -198,18 +198,18 @@ _TURNED: tuple[tuple[_Test, _Test], ...] = (
 
 # -------------------- inserted nested
 #
-# Structs, lists and maps as INSERT puts them into columns of other types.
+# Conversion of structs, lists and maps.
 #
-# Values inside them are assigned like other values. A struct may be put into a column of maps: its
-# names are the keys.
+# Values inside them are converted like plain values. A struct may be inserted into a column of
+# maps: its field names become the keys.
 
 
-#: A function that puts values that are not nested into a type, where INSERT does.
+#: A function that converts values that are not nested to a type, if INSERT does so.
 Assign = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def assigned_nested(array: pa.Array, target: pa.DataType, assign: Assign) -> pa.Array:
-    """Return the values, with those inside them assigned; a value of another form is unchanged."""
+    """Return the values with their inner values converted; unchanged if the forms differ."""
     kind, types = array.type, pa.types
     if kind.equals(target):
         return array
@@ -244,7 +244,7 @@ def _struct(array: pa.Array, wanted: Mapping[str, pa.DataType], assign: Assign) 
 
 
 def _map(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return each struct as a map from its names; the struct if its values are of several types."""
+    """Return structs as maps by field name; unchanged if their values have several types."""
     names = [field.name for field in array.type]
     valid = array.filter(array.is_valid())
     items = [_item(child, target.item_type) for child in valid.flatten()]
@@ -263,7 +263,7 @@ def _map(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _item(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return values in the type of the map's values, so that all have one; else unchanged."""
+    """Return values cast to the type of the map's values, if they are numbers; else unchanged."""
     if array.null_count == len(array):
         return pa.nulls(len(array), target)
     try:

@@ -1,7 +1,7 @@
-"""The rows of a merge's target that a source can match at all, used to leave out files.
+"""Predicates for the rows of a merge's target that the source can match, to exclude files.
 
-They are never more than a help: no row is matched by these predicates, and a row that may match is
-never ruled out.
+They only save reads: the merge itself decides which rows match, and no row that may match is
+excluded.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal, all_of, 
 from lakevilla.sql.expressions.types import type_name
 from lakevilla.sql.expressions.values import literal_of
 
-#: Up to so many values of a key are each named in the predicate; for more it names their range.
+#: The most values of a key that the predicate names; for more values it names their range.
 _VALUES = 64
 
 
 def may_be_matched(
     spec: MergeSpec, target: pa.Schema, rows: pa.Table | None, within: Expr | None
 ) -> Expr | None:
-    """Return a predicate over the target that is true of each row that a clause may act on.
+    """Return a predicate over the target that is true for each row on which a clause may act.
 
     Parameters
     ----------
@@ -35,12 +35,12 @@ def may_be_matched(
     rows : pyarrow.Table or None
         The source, if its rows are in this process.
     within : Expr or None
-        A predicate that is known of the rows besides.
+        A further predicate that is known to be true for all such rows.
 
     Returns
     -------
     Expr or None
-        Bound; None where any row may be acted on.
+        Bound; None if a clause may act on any row.
     """
     if any(clause.kind.startswith("not_matched_by_source") for clause in spec.clauses):
         return None
@@ -64,7 +64,7 @@ def _terms(on: Expr) -> Iterator[Expr]:
 
 
 def _alone(term: Expr, alias: str) -> Expr | None:
-    """Return a term that names only columns of the target, as a term over the target; else None."""
+    """Return a term over the target if ``term`` names only the target's columns; else None."""
     tables = {column.table for column in columns(term)}
     if tables != {alias}:
         return None
@@ -72,7 +72,7 @@ def _alone(term: Expr, alias: str) -> Expr | None:
 
 
 def _equal(term: Expr, spec: MergeSpec, rows: pa.Table) -> Expr | None:
-    """Return the values that the source has for ``target.key = source.key``, as a predicate."""
+    """Return a predicate with the source's values for a term ``target.key = source.key``."""
     if not isinstance(term, Call) or term.name not in ("=", "<=>"):
         return None
     left, right = term.args
@@ -106,12 +106,12 @@ def _bounds(column: Column, values: pa.ChunkedArray) -> Expr | None:
             return Call("in", (column, *(literal_of(type_, one.as_py()) for one in different)))
         least, most = (literal_of(type_, one.as_py()) for one in pc.min_max(values).values())
     except (pa.ArrowException, InvalidOperation, ValueError, OverflowError):
-        return None  # a value that the language has no constant for
+        return None  # the language of expressions has no literal for a value
     return Call("and", (Call(">=", (column, least)), Call("<=", (column, most))))
 
 
 def _has_bounds(values: pa.ChunkedArray) -> bool:
-    """Return whether files have bounds for such values; NaN is above all, and in no statistic."""
+    """Return whether files have usable bounds for such values; statistics do not cover NaN."""
     kind = values.type
     if pa.types.is_floating(kind):
         return not pc.any(pc.is_nan(values)).as_py()

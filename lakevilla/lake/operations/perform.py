@@ -1,7 +1,6 @@
-"""Perform a logical operation on a table: the first time, in a redo, and by a helper.
+"""Perform a logical operation on a table: the first time, in a redo, and in a reconcile.
 
-One function serves all three, so that a redo can't mean something else than the
-first run did.
+One function serves all three, so that an operation always means the same.
 """
 
 from __future__ import annotations
@@ -76,9 +75,9 @@ TRUE = Literal("boolean", "true")
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """The physical side of an operation.
+    """The result of an operation on a state.
 
-    ``bodies`` are files, by key, that must still be stored.
+    ``bodies`` are the contents of files, by key, that must still be stored.
     """
 
     change: Change
@@ -95,13 +94,13 @@ def perform(
     lookup: Lookup,
     beneath: Beneath | None = None,
 ) -> Program[Performed]:
-    """Apply ``operation`` to ``snapshot``; ``beneath`` says what the snapshot consists of.
+    """Apply ``operation`` to ``snapshot``; ``beneath`` has the commits in the snapshot.
 
     Raises
     ------
     InvalidOperation
-        The operation does not fit the state (any more): a column is gone, a
-        constraint is broken, two source rows match one target row.
+        The operation does not fit the state (any more): a column was dropped, a constraint is
+        violated, or two source rows match one target row.
     """
     layout = snapshot.layout
     operation = locate(operation, layout)
@@ -154,10 +153,10 @@ def perform(
 def _detached(
     context: Context, operation: Detach, blank: TableSnapshot, name: FileNamer
 ) -> Program[Performed]:
-    """Make the table that a clone shows, with its files.
+    """Create the table that a clone shows, with the files of the clone's source.
 
-    An Iceberg file of which rows are deleted is rewritten: with a new sequence number its
-    deletes would no longer apply to it.
+    An Iceberg file with deletes is rewritten: with a new sequence number, its deletes would no
+    longer apply to it.
 
     Raises
     ------
@@ -182,7 +181,7 @@ def _files(snapshot: TableSnapshot, where: Expr | None = None) -> Program[pa.Tab
 
 
 def performed_as(operation: Operation, snapshot: TableSnapshot, performed: Performed) -> Operation:
-    """Return the operation in a form for a redo, which notes the fields that it has made.
+    """Return the operation for a redo, with the fields that it has added noted.
 
     Raises ``InvalidOperation``, see ``binding.outcome``.
     """
@@ -248,7 +247,7 @@ def replaced_definition(context: Context, operation: Replace, snapshot: TableSna
 def layout_given(
     context: Context, operation: Append | Overwrite, snapshot: TableSnapshot
 ) -> Layout:
-    """Return the layout of the files that an operation was given, if written on this state."""
+    """Return the layout that the operation's files have if they were written for this state."""
     if isinstance(operation, Replace):
         change = replaced_definition(context, operation, snapshot)
     else:
@@ -320,7 +319,7 @@ def _merge(
         source = rows.to_reader()
     spec = merge_spec(operation, layout.schema, source.schema)
     may_match = may_be_matched(spec, layout.schema, rows, operation.within)
-    # A column that the table gets by this merge is in none of its files' statistics.
+    # The statistics of existing files do not have the columns that this merge adds.
     files = yield from _files(snapshot, may_match if operation.columns is None else None)
     rewrite = yield from context.engine.merge(TableInput(layout, files), source, spec, name)
     merged = _rewritten(layout.location, rewrite)
@@ -358,7 +357,7 @@ def _insert(
 
 
 def _telling(operation: Operation, lookup: Lookup) -> Lookup:
-    """Return ``lookup``, refusing tables in which the query's names mean other fields by now."""
+    """Return ``lookup`` with a check that the query's names still mean the same fields."""
 
     def noting(location: str) -> Program[TableSnapshot]:
         snapshot = yield from lookup(location)
@@ -427,18 +426,18 @@ _stats = JsonDecoder(_Stats)
 
 
 def _rows(file: DataFile) -> int:
-    """Return the number of rows in a file by its statistics; 0 where they do not say it."""
+    """Return the number of rows in a file by its statistics; 0 if they do not have it."""
     if file.stats is None:
         return 0
     try:
         rows = _stats.decode(file.stats).numRecords
     except ValueError:
-        return 0  # another client's statistics, and the number is never more than a count
+        return 0  # another client's malformed statistics: the number is only shown to users
     return rows - (0 if file.deletion_vector is None else file.deletion_vector.cardinality)
 
 
 def _metrics(counts: Counts) -> dict[str, str]:
-    """Return ``operationMetrics`` in the names that Delta's own tools show."""
+    """Return ``operationMetrics`` with the names that Delta's own tools show."""
     metrics = {
         "num_added_files": counts.files_added,
         "num_removed_files": counts.files_removed,

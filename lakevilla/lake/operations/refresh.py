@@ -27,19 +27,17 @@ from lakevilla.sublogs.operations import Optimize, Refresh
 
 # -------------------- refresh
 #
-# An overwrite that leaves files in place: the columns that it orders rows by, and its result on a
-# state.
-#
-# See docs/design/0038-reuse.md.
+# An overwrite that keeps files whose rows stay the same (docs/design/0038-reuse.md): the columns by
+# which its rows are ordered, and its result on a state.
 
 
 def refresh_key(schema: pa.Schema, reuse_by: object, table: str) -> tuple[str, ...]:
-    """Return the columns that rows are ordered by, as the table spells them.
+    """Return the columns of ``reuse_by``, by which rows are ordered, as the table spells them.
 
     Raises
     ------
     InvalidOperation
-        There are none, the table lacks one, or one has no single order of its values.
+        ``reuse_by`` names no column, one that the table lacks, or one of a type without an order.
     """
     is_sequence = isinstance(reuse_by, Sequence) and not isinstance(reuse_by, str)
     wanted = list(reuse_by) if isinstance(reuse_by, Sequence) else []
@@ -75,7 +73,7 @@ def refresh_key(schema: pa.Schema, reuse_by: object, table: str) -> tuple[str, .
 
 
 def reusable(files: pa.Table) -> list[DataFile]:
-    """Return the live files of a table that may stay: those of which no row is deleted."""
+    """Return the live files that a refresh may keep: those without deleted rows."""
     return data_files(files.filter(pc.is_null(files["dv_id"])))
 
 
@@ -84,8 +82,8 @@ def refreshed(
 ) -> Program[tuple[Change, tuple[Written, ...], tuple[DataFile, ...]]]:
     """Return the change of a refresh on a state, the files made for it, and those that it removes.
 
-    A file to keep that is missing, or has other deletes, was touched by another transaction: its
-    rows are written again from it.
+    If a file to keep is missing, or has other deletes, another transaction has changed it: its rows
+    are copied into a new file.
     """
     live = data_files((yield from snapshot.files()))
     kept = {file.ref: file for file in operation.kept}
@@ -104,7 +102,7 @@ def refreshed(
 
 # -------------------- replaced partitions
 #
-# The rows that an overwrite of partitions replaces: those of the partitions that its files are in.
+# The rows that an overwrite with partitions='dynamic' replaces: those of its files' partitions.
 
 
 _NONE = Literal("boolean", "false")
@@ -165,7 +163,7 @@ def rows_replaced(layout: Layout, files: Iterable[DataFile]) -> Expr:
 
 
 def _fields(layout: Layout) -> tuple[PartitionField, ...]:
-    """Return the partition columns of either format, without Iceberg's fields of no meaning."""
+    """Return the partition columns of either format, without Iceberg's ``void`` fields."""
     if not layout.partition_by:
         return tuple(field for field in layout.partition_fields if field.transform != "void")
     indices = [layout.schema.get_field_index(name) for name in layout.partition_by]
@@ -201,7 +199,7 @@ def _is_among(term: Expr, values: Sequence[Expr]) -> Expr:
 
 
 def _balanced(name: str, parts: Sequence[Expr]) -> Expr:
-    """Return all parts joined; no deeper than the logarithm of their number."""
+    """Return one expression of all parts, as a balanced tree of binary calls."""
     if len(parts) == 1:
         return parts[0]
     middle = len(parts) // 2
@@ -210,18 +208,17 @@ def _balanced(name: str, parts: Sequence[Expr]) -> Expr:
 
 # -------------------- compaction
 #
-# The result of an optimize on a state of its table: the bins that fit the state, and no others.
+# The result of an optimize on a state of its table: only the bins that fit the state.
 #
-# Pure except for the listing of files. The files are made once, by ``transaction.verbs.optimize``;
-# this module decides which of them replace the files that they were made from.
+# The new files are made once, by ``transaction.verbs.optimize``; this module decides which of them
+# replace the files from which they were made.
 
 
 def moved(operation: Optimize, snapshot: TableSnapshot) -> Program[Change]:
-    """Return the bins that still fit: no file was removed since, nor the files' contract changed.
+    """Return the change of the bins whose files all still exist, if the contract is unchanged.
 
-    Nothing else that other transactions did matters: a bin holds the rows of its own files, as
-    they were when it was made, and a file never changes under its path and deletion
-    vector.
+    Other changes of the table do not matter: a bin's new files have the rows of its removed files,
+    and a file with the same path and deletion vector never changes.
     """
     if not snapshot.keeps_contract(operation.made_for):
         return Change()
@@ -235,7 +232,7 @@ def moved(operation: Optimize, snapshot: TableSnapshot) -> Program[Change]:
 
 
 def still_moved(operation: Optimize, change: Change) -> Optimize:
-    """Return the operation without the bins that ``change`` has left out."""
+    """Return the operation without the bins that ``change`` does not include."""
     removed = {file.ref for file in change.removes}
     bins = tuple(one for one in operation.bins if removed.issuperset(one.removed))
     return msgspec.structs.replace(operation, bins=bins)

@@ -1,4 +1,4 @@
-"""The rows that an operation takes from elsewhere: stored, or of a query over tables."""
+"""The source rows of an operation: stored ones, or those of a query over tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
 from lakevilla.sublogs.operations import InlineSource, QuerySource, Source, StagedSource
 
-#: A function for the state of another table, for INSERT ... SELECT and merges from a query.
+#: A function that returns the state of a table, for INSERT ... SELECT and merges from a query.
 Lookup = Callable[[str], Program[TableSnapshot]]
 
 
@@ -31,7 +31,7 @@ def read_source(
     *,
     columns_alone: bool = False,
 ) -> Program[pa.Table]:
-    """Return the rows of a stored source, or of a query run on the states that ``lookup`` gives.
+    """Return the rows of a stored source, or of a query on the states that ``lookup`` returns.
 
     Parameters
     ----------
@@ -39,9 +39,10 @@ def read_source(
     source : Source
     lookup : callable
     own : tuple of str and Expr, optional
-        A table's location and a condition: a query needs only the rows there for which it is true.
+        A table's location and a condition: the query needs only rows of this table for which the
+        condition is true.
     columns_alone : bool
-        True if a query must not be run for its rows.
+        True if only the columns of a query are needed, and no rows.
     """
     match source:
         case InlineSource(ipc=ipc):
@@ -78,8 +79,8 @@ def _looked_at(
 ) -> Program[dict[str, TableInput]]:
     """Return the files that a query has to read, by the query's names for their tables.
 
-    They are computed from its text each time: a redo runs it over columns that may have other
-    types by then, with which a part of its condition may mean something else.
+    The conditions that exclude files are derived from the query's text each time: in a redo,
+    columns may have other types, with which a condition may mean something else.
     """
     states = {}
     for alias, location in source.tables.items():
@@ -101,18 +102,18 @@ def _looked_at(
 
 
 def may_have_many_files(snapshot: TableSnapshot) -> bool:
-    """Return whether conditions may exclude files."""
+    """Return whether a table may have several files, so that a condition may exclude some."""
     size = snapshot.known_size()
     return size is None or size.files > 1
 
 
 def without_rows(sql: str) -> str:
-    """Return a query for the columns of another, which is not run for its rows."""
+    """Return a query with the same columns as ``sql`` and no rows."""
     return f"SELECT * FROM (\n{sql}\n) LIMIT 0"
 
 
 def staged_rows(source: StagedSource) -> StagedRows:
-    """Return a stored source, as engines know it."""
+    """Return a stored source in the form that engines take."""
     schema = pa.ipc.read_schema(pa.py_buffer(source.columns))
     return StagedRows(source.keys, source.counts, schema)
 

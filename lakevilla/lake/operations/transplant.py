@@ -1,7 +1,7 @@
-"""Apply to a state of a table what changed between two others (docs/design/0032-apply.md).
+"""Apply the changes between two states of a table to a third one (docs/design/0032-apply.md).
 
-The rules are tried in their order: metadata, files, rows. Their result depends on the
-operation and on the state alone, so it is the same the first time, in a redo and for a helper.
+The rules are tried in their order: metadata, files, rows. The result depends only on the operation
+and on the state, so it is the same the first time, in a redo, and for a client that publishes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from lakevilla.sublogs.operations import Defined, Transplant
 class Transplanted:
     """The result of an operation on one state.
 
-    ``written`` are the files that had to be made for it, ``change_files`` describe its changes, and
-    ``rows`` says how many rows it has changed.
+    ``written`` are new files that were made for it, ``change_files`` are those of the change data
+    feed, and ``rows`` has the numbers of changed rows.
     """
 
     change: Change
@@ -57,14 +57,14 @@ def transplanted(
     name: FileNamer,
     beneath: Beneath | None = None,
 ) -> Program[Transplanted]:
-    """Return the change of an operation on a state; ``beneath`` says what the state consists of.
+    """Return the change of an operation on a state; ``beneath`` has the commits in the state.
 
     Raises
     ------
     MergeConflict
-        Other transactions have changed what it changes.
+        Other transactions have changed what the operation changes.
     InvalidOperation
-        It is ``exact``, and other transactions have changed that.
+        The operation is ``exact``, and other transactions have changed what it changes.
     """
     definition = _definition(context, operation, snapshot)
     found = yield from _found(operation, snapshot)
@@ -82,7 +82,7 @@ def transplanted(
         (unfit_files if _must_be_written(file, specs) else adds).append(_changed(file))
     written: tuple[Written, ...] = ()
     if unfit_files:
-        # Each file is a part of its own: they may be of several partitions.
+        # Each file is a separate part: the files may be in different partitions.
         parts = [TableInput(after.layout, files_from_structs([file])) for file in unfit_files]
         made = yield from context.engine.compact(parts, (), name)
         written = tuple(chain.from_iterable(made))
@@ -131,7 +131,7 @@ def _by_rows(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The files of an operation compared with a state: those to remove, those to add.
+    """The files of an operation that must still be removed from a state, or added to it.
 
     ``missing`` are files to remove that the state lacks. ``hidden`` are paths of files to add that
     the state has with other deletes.
@@ -147,8 +147,8 @@ class _Found:
     def is_done(self) -> bool:
         """Return whether the state already has the whole result.
 
-        Files to remove that the state lacks prove nothing by themselves: their rows may be in
-        other files.
+        That the state lacks files to remove is no proof by itself: their rows may be in other
+        files.
         """
         return not (self.removes or self.adds) and (self.has_adds or not self.missing)
 
@@ -173,7 +173,7 @@ def _found(operation: Transplant, snapshot: TableSnapshot) -> Program[_Found]:
         sorted({file.path for file in (*operation.removes, *operation.adds)}), pa.string()
     )
     files = yield from snapshot.files()
-    # Look for the paths alone: a path with other deletes is another file, and excludes ours.
+    # Search by path: a file with the same path and other deletes is another file, and conflicts.
     there = files.filter(pc.is_in(files["path"], value_set=paths))
     live = dict(zip(file_refs(there), data_files(there), strict=True))
     removed = {file.ref for file in operation.removes}
@@ -189,7 +189,7 @@ def _found(operation: Transplant, snapshot: TableSnapshot) -> Program[_Found]:
 
 
 def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot) -> Change:
-    """Return the change of metadata, if there is one and it fits (rule 1)."""
+    """Return the operation's change of metadata; refuse it if it does not fit (rule 1)."""
     now = Defined(dict(snapshot.metadata), dict(snapshot.protocol))
     before, after = operation.before, operation.after
     if after is None:
@@ -211,14 +211,14 @@ def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot
 def _must_be_written(file: DataFile, specs: Sequence[AbstractSet[str]] | None) -> bool:
     """Return whether an Iceberg file can't be added again unchanged.
 
-    It would get a new sequence number, so the deletes that applied to it no longer would; and a
-    manifest can name it only under a partition spec that the table has.
+    With a new sequence number, its deletes would no longer apply to it; and a manifest can name it
+    only under a partition spec that the table has.
     """
     return specs is not None and (bool(file.deletes) or file.partition_values.keys() not in specs)
 
 
 def _specs_of(after: TableSnapshot) -> list[AbstractSet[str]] | None:
-    """Return the keys of partition values by each spec of an Iceberg table; None for another."""
+    """Return the partition keys of each spec of an Iceberg table; None for other tables."""
     if not after.layout.by_field_id or after.format != "iceberg":
         return None
     specs = partition_keys(after.metadata["partition-specs"])
@@ -230,5 +230,5 @@ def _rows(file: DataFile) -> int:
 
 
 def _changed(file: DataFile) -> DataFile:
-    """Return it as a file of this commit: its first entry may have been made to move its rows."""
+    """Return a file with ``data_change`` set: its first entry may only have moved rows."""
     return msgspec.structs.replace(file, data_change=True)

@@ -1,4 +1,4 @@
-"""The outcome of a commit, also of one that a table's log lost."""
+"""The outcome of transactions, and pending commits whose objects were lost."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from lakevilla.sublogs.record import record_key
 
 # -------------------- outcome
 #
-# Outcomes: how a transaction ended, and ending a transaction that has not.
+# Outcomes: how a transaction has ended; a transaction that has not ended is aborted.
 #
-# An answer never changes afterwards. So a transaction that may still be under way is fenced
-# first: an undecided transaction by its id in HEAD's ``aborted``. That also replaces HEAD, so
-# a delayed replacement by the transaction's owner can no longer match.
+# A reported outcome never changes. So an undecided transaction, which may still be running, is
+# first fenced by its id in HEAD's ``aborted``. That also replaces HEAD, so that a delayed
+# replacement by the transaction's owner can no longer match.
 
 
 _MAX_RACES = 100
 
 
 def outcome(context: Context, txn_id: str) -> Program[Outcome]:
-    """Settle how a transaction that commits through HEAD ended, and return it.
+    """Return the outcome of a transaction that commits through HEAD; abort it if undecided.
 
     Raises
     ------
     CommitOutcomeUnknown
-        HEAD could not be read or replaced, so nothing could be settled.
+        HEAD could not be read or replaced, so the outcome stays unknown.
     """
     check_id(txn_id)
     try:
         return (yield from _settled(context, txn_id))
     except StoreError as error:
-        # The caller got "unknown" before, and must not get an answer that sounds like no.
+        # The caller may have got "unknown" before, and must not take a store error for "aborted".
         raise CommitOutcomeUnknown(
             f"could not settle transaction {txn_id} ({error.message}): try again", txn_id=txn_id
         ) from error
@@ -65,7 +65,7 @@ def _settled(context: Context, txn_id: str) -> Program[Outcome]:
     try:
         found = yield from find_in_history(held.head, txn_id)
     except VersionNotFound:
-        return (yield from _settled(context, txn_id))  # gc was faster: a newer HEAD has the answer
+        return (yield from _settled(context, txn_id))  # gc deleted a page: read the newer HEAD
     if found is not None:
         return Outcome("committed", (yield from result_of(context, held.head, found)))
     if is_by_entry(txn_id):
@@ -80,11 +80,11 @@ def _settled(context: Context, txn_id: str) -> Program[Outcome]:
         assert held is not None
         if found is not None:
             return Outcome("committed", (yield from result_of(context, held.head, found)))
-        # Its places in queues are void without the record, and its owner notices that.
+        # Without a record, its places in queues do not count, and its owner finds the abort.
         yield from delete(record_key(txn_id))
     if is_forgotten(held.head, txn_id):
-        # It can't commit any more, but it may have committed in the history that is no
-        # longer kept. HEAD says how far that history reaches: a clock could not.
+        # The transaction can't commit any more, but may have committed in the history that is no
+        # longer kept. HEAD's ``forgotten`` decides that, not a clock.
         return Outcome("expired")
     return Outcome("aborted")
 
@@ -95,7 +95,7 @@ def abort(context: Context, txn_id: str) -> Program[None]:
     Raises
     ------
     InvalidOperation
-        It has committed, or it can't be known that it has not.
+        The transaction has committed, or it is not known whether it has.
     """
     check_id(txn_id)
     if is_by_entry(txn_id) and isinstance((yield from get(record_key(txn_id))), Missing):
@@ -138,7 +138,7 @@ def find_in_history(head: Head, txn_id: str) -> Program[CommitSummary | None]:
     Raises
     ------
     VersionNotFound
-        gc has released a page since HEAD was read, so nothing may be inferred.
+        gc has deleted a page since HEAD was read, so nothing can be inferred.
     """
     found = find_commit(head.commits, txn_id)
     if found is not None:
@@ -151,13 +151,13 @@ def find_in_history(head: Head, txn_id: str) -> Program[CommitSummary | None]:
 
 
 def result_of(context: Context, head: Head, summary: CommitSummary) -> Program[CommitResult]:
-    """Return the result by HEAD and the commit object; versions only where they are known."""
+    """Return the result of a commit by HEAD and its object; with log versions if cached."""
     operations = 0
     try:
         commit = yield from context.commit_object(summary.txn, summary.hash)
     except CorruptObject:
-        # gc deletes commit objects when their retention has passed, and the caller may have
-        # slept since HEAD was read: the commit itself remains a fact.
+        # gc may have deleted the commit object since HEAD was read, after its retention. HEAD
+        # still proves the commit.
         tables = [table for table, touch in summary.tables.items() if touch.adds or touch.removes]
     else:
         operations = len(commit.operations)
@@ -174,10 +174,10 @@ def result_of(context: Context, head: Head, summary: CommitSummary) -> Program[C
 
 
 def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
-    """Put transactions into HEAD's ``aborted``; return the first that has committed, if any.
+    """Add transactions to HEAD's ``aborted``; return the first that has committed, if any.
 
-    This is safe because every replacement of HEAD checks ``aborted`` of the very HEAD
-    that it replaces: after this one is stored, no replacement of theirs can be stored.
+    This is safe because every client that replaces HEAD checks ``aborted`` in that very HEAD: once
+    this replacement is stored, no replacement with these transactions can be stored.
     """
     for _ in range(_MAX_RACES):
         held = yield from context.head()
@@ -190,10 +190,10 @@ def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
                 if found is not None:
                     return found
         except VersionNotFound:
-            continue  # gc was faster: a newer HEAD has the answer
+            continue  # gc has deleted a page: read the newer HEAD
         fresh = tuple(sorted(txn_id for txn_id in txn_ids if not head.is_fenced(txn_id)))
         if not fresh or (head.epoch is not None and head.epoch.closed):
-            return None  # a closed branch takes no commits any more
+            return None  # on a closed branch, no transaction can commit any more
         context.refuse_foreign_root()
         new = successor(
             head,
@@ -217,23 +217,23 @@ def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
 
 # -------------------- lost commits
 #
-# Pending commits whose objects are gone: cancelled, and reported (note 19).
+# Pending commits whose objects were lost: they are cancelled, and reported (note 19).
 #
-# What such a commit did can't be read any more, so it can be neither published nor replayed,
-# and all that is decided behind it waits. Only ``recover`` gives it up, never a writer on its
-# way: any client that can restore the object gets everything back.
+# The changes of such a commit can't be read any more, so it can be neither published nor performed
+# again, and all later commits on the table stay pending. Only ``recover`` cancels it, and no
+# transaction does: if a user restores the object, nothing is lost.
 
 
 _MAX_ATTEMPTS = 50
 
 
 def void_lost(context: Context, head: Head, location: str) -> Program[Head]:
-    """Cancel what is pending on a table and whose object is gone; return the HEAD to continue with.
+    """Cancel a table's pending commits whose objects are missing; return the HEAD to continue with.
 
-    Another client may have the object in memory, and be about to publish it. So the log decides
-    first: an entry with which the commit is unfit for every client takes the next number. If the
-    commit's own entry was created before it, the commit is published, and nothing is lost;
-    otherwise the commit will never be published.
+    Another client may have the object in memory, and be about to publish the commit. So the log
+    decides first: the next number gets an entry that makes the commit unfit for every client. If
+    the commit's own entry was created before, the commit is published, and nothing is lost;
+    otherwise it can never be published.
     """
     for _ in range(_MAX_ATTEMPTS):
         yield from load_tables(head, [location])
@@ -260,11 +260,11 @@ def void_lost(context: Context, head: Head, location: str) -> Program[Head]:
 
 
 def _lost(context: Context, waiting: Sequence[PendingRef]) -> Program[frozenset[tuple[str, str]]]:
-    """Return the commits whose objects are gone.
+    """Return the commits whose objects are missing.
 
     An object is stored before HEAD names it, its key is never written twice, and gc deletes no
-    object that HEAD has as pending. So a missing object was deleted by some other program, and
-    will not be added again.
+    object of a pending commit. So another program has deleted a missing object, and LakeVilla will
+    never store it again.
     """
     unknown = [ref for ref in waiting if context.known_commit(ref.txn, ref.hash) is None]
     found: list[ObjectInfo | Missing] = yield from parallel(
@@ -286,9 +286,9 @@ def _is_unfit(
     first: int,
     lost: Collection[tuple[str, str]],
 ) -> Program[bool]:
-    """Return whether an entry makes the commit unfit whatever it does.
+    """Return whether a log entry makes the commit unfit, whatever its changes are.
 
-    Then the commit is unfit also for clients that have its object.
+    Then the commit is unfit also for clients that have its object in memory.
     """
     commits = yield from decided(context, head, location, waiting[first : first + 1], lost)
     parts = [commit.tables[location] for commit in commits]
@@ -297,9 +297,9 @@ def _is_unfit(
 
 
 def _make_unfit(context: Context, tail: Tail, txn: str) -> Program[None]:
-    """Try to put an entry into the log with which no commit fits that was decided before it.
+    """Try to add an entry to the log that makes all commits unfit that were decided before it.
 
-    Whatever the outcome of the write, the log shows it.
+    The caller reads the outcome of the write from the log.
     """
     table_format = context.formats.of(tail.snapshot)
     change = table_format.void_change(tail.snapshot, txn)
@@ -307,7 +307,7 @@ def _make_unfit(context: Context, tail: Tail, txn: str) -> Program[None]:
     try:
         ready = yield from table_format.prepare(tail.snapshot, change, info, context.now_ms())
     except VersionNotFound:
-        yield from probe(context, tail)  # what the known tip names is cleaned up
+        yield from probe(context, tail)  # the objects that the known tip names were cleaned up
         return
     except TableNotFound:
         yield from opened_again(context, tail)

@@ -26,16 +26,16 @@ from lakevilla.sublogs.describe import summed
 
 # -------------------- publish
 #
-# Publishing: bringing decided commits into their tables' logs, exactly once, by any client.
+# Publishing: any client writes decided commits into their tables' logs, each exactly once.
 #
-# Entries are created in HEAD's order, each with the lake's ``txn`` action: a table whose value is
-# at least a commit's sequence has published that commit (design, section 8). Each is published
-# exactly once, because a publisher has read every entry below its own and creates the next number
-# only if absent: a publisher that loses reads the new entries and continues.
+# Entries are created in HEAD's order, each with the lake's ``txn`` action: if its value in a
+# table's log is at least a commit's sequence, that commit is published (design, section 8). Each
+# commit is published exactly once, because a publisher has read every entry below its own and
+# creates the next number only if absent: a publisher that loses the race reads the new entries and
+# continues.
 
 
-#: The numbers lost to other writers, and unclear answers, after which publishing is left to the
-#: next client.
+#: The most attempts to create an entry; then publishing is left to the next client.
 _MAX_ATTEMPTS = 200
 
 
@@ -44,7 +44,7 @@ class Published:
     """The state of a table's log after publishing. ``head`` is the newest HEAD that was read.
 
     ``complete`` is False when time ran out: the next client continues. ``created`` are the versions
-    that were created here; all other new entries of the log are the work of other clients.
+    that this program created; other clients created all other new entries of the log.
     """
 
     head: Head
@@ -53,14 +53,15 @@ class Published:
     created: frozenset[int] = frozenset()
 
     def is_by_another(self, sequence: int) -> bool:
-        """True if another client published a commit; its conflicts may not have been seen here."""
+        """True if another client published a commit; this one may not know of its conflicts."""
         return self.version_of(sequence) not in self.created
 
     def version_of(self, sequence: int) -> int | None:
-        """Return the log version that holds a commit, or None if it isn't known (yet)."""
+        """Return the log version that has a commit; None if that is not known (yet)."""
         application = application_id(self.head)
         found = None
-        # From the newest on: entries are in HEAD's order, so the first one below ends the search.
+        # Search from the newest entry back: entries are in HEAD's order, so the first with a lower
+        # sequence ends the search.
         for version in sorted(self.tail.entries, reverse=True):
             value = self.tail.entries[version].applications.get(application)
             if value is not None:
@@ -77,11 +78,11 @@ def publish_table(
     turn: Turn | None = None,
     stores_now: Callable[[str], bool] = lambda txn: False,
 ) -> Program[Published]:
-    """Publish all that ``head`` shows as pending on one table.
+    """Publish all commits that are pending on one table in ``head``.
 
     Publishing stops after ``publish_timeout_seconds``. Commits that a foreign writer has made unfit
-    are reconciled first. With a ``turn`` the owner of the first commit gets time to publish it.
-    ``stores_now`` is for ``first_unfit``.
+    are reconciled first. If a ``turn`` is given, the owner of the first commit gets time to publish
+    it. ``stores_now`` is passed to ``first_unfit``.
 
     Raises
     ------
@@ -110,8 +111,8 @@ def publish_table(
             continue
         lost = yield from is_lost(context, head, location, tail)
         if tail.tip >= 0 and not lost:
-            # The table may by now require what this library does not know. Then the decided commits
-            # stay pending for a client that knows it.
+            # The table may by now require a feature that this version does not know. Then the
+            # decided commits stay pending for a client that knows the feature.
             tail.snapshot.check_writable()
         parts = yield from pending_parts(context, location, waiting)
         unfit = yield from first_unfit(context, head, location, tail, waiting, parts, stores_now)
@@ -120,7 +121,7 @@ def publish_table(
             if newer is None:
                 break
             wished = head = newer
-            turn = None  # the first pending commit is our own now
+            turn = None  # the first pending commit is the reconcile, which this client has made
             tail = yield from open_tail(context, location, missing_ok=True)
             attempt += 1
             continue
@@ -141,10 +142,10 @@ def publish_table(
 
 
 def _looked_again(context: Context, head: Head, location: str) -> Program[tuple[Head, Tail]]:
-    """Return the newest HEAD and the table's log as it is now.
+    """Return the newest HEAD and the table's present log.
 
-    The table may have been dropped meanwhile, its data deleted, and another table made in its
-    place: this entry must not be added to that log (note 13).
+    Meanwhile the table may have been dropped, its data deleted, and another table made in its
+    place: the pending commits must not be added to that table's log (note 13).
     """
     held = yield from context.head()
     tail = yield from open_tail(context, location, missing_ok=True)
@@ -154,18 +155,18 @@ def _looked_again(context: Context, head: Head, location: str) -> Program[tuple[
 def _give_way(
     context: Context, head: Head, tail: Tail, waiting: Sequence[PendingRef], turn: Turn
 ) -> Program[tuple[Head, Tail, Turn | None]]:
-    """Check once for the entry of another client; no turn is left once the first commit is ours."""
+    """Check once for an entry of another client; return no turn once this client may publish."""
     if turn.is_anothers(head, waiting):
         return head, (yield from turn.look(context, tail)), turn
     if turn.has_waited:
-        # Meanwhile other transactions have committed that wait for this entry: it includes theirs.
+        # Transactions that have committed meanwhile wait for this entry: include their commits.
         held = yield from context.head()
         head = head if held is None else held.head
     return head, tail, None
 
 
 def _age(context: Context, head: Head) -> float:
-    """Return for how many seconds HEAD may have been cached, at most, as far as clocks agree."""
+    """Return the longest time in seconds for which HEAD may have been cached, by its timestamp."""
     newest_ms = head.commits[-1].timestamp_ms if head.commits else 0
     return max(0.0, context.clock.now() - newest_ms / 1000)
 
@@ -175,11 +176,11 @@ def _batch(
 ) -> int:
     """Return how many of the first pending commits, all of which fit, may share one entry.
 
-    Commits may share an entry if none touches a file of another. A commit with new metadata has an
-    entry of its own. So has each commit of a table with a change data feed, whose readers take an
-    entry's change files for all of its changes (hazard 32). A commit whose files are checked is
-    published alone: should they be deleted before the entry is stored, and should another client
-    cancel the commit, no other commit is in the same entry.
+    Commits may share an entry if none touches a file of another one. A commit with new metadata has
+    an entry of its own. So has each commit of a table with a change data feed, whose readers expect
+    that an entry's change files contain all of its changes (hazard 32). A commit whose files may be
+    missing is published alone: if they are deleted before the entry is stored, and another client
+    cancels the commit, no other commit is affected.
     """
 
     def keeps_files(ref: PendingRef) -> bool:
@@ -216,7 +217,7 @@ def _create(
     refs: Sequence[PendingRef],
     parts: Sequence[TablePart],
 ) -> Program[tuple[Tail, bool]]:
-    """Create the next entry; after a lost race follow the log instead."""
+    """Create the next entry; after a lost race, read the new entries of the log instead."""
     commits: list[CommitObject] = []
     for ref in refs:
         commits.append((yield from context.commit_object(ref.txn, ref.hash)))
@@ -227,30 +228,30 @@ def _create(
     try:
         ready = yield from table_format.prepare(tail.snapshot, change, info, context.now_ms())
     except VersionNotFound:
-        # The objects that the known tip names were cleaned up: a newer tip exists.
+        # The objects that the known tip names were cleaned up, so a newer tip exists.
         return (yield from probe(context, tail)), False
     except TableNotFound:
         # Another client has dropped the table, or made another table in its place.
         return (yield from opened_again(context, tail)), False
     outcome = yield from put(ready.key, ready.body, ready.condition)
     if not isinstance(outcome, Stored):
-        # Refused: another writer has the number. Unknown: our entry may still be stored, or
-        # another writer's. Whichever is stored, the next walk finds it, and no writer can ever
-        # store a second entry under the number.
+        # Refused: another writer's entry has the number. Unknown: our entry or another writer's may
+        # be stored. The next read finds the stored entry, and no writer can ever store a second
+        # entry under the number.
         if isinstance(outcome, Unknown):
             message = f"publishing version {version} of {tail.location}: {outcome.reason}"
             context.notify(Event("retry", refs[0].txn, message, {"table": tail.location}))
         return (yield from next_entry(context, tail)), False
     if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
-        # The process slept so long that log clean-up may have freed the number before our entry
-        # was created: check again whether readers see the entry (hazard 10). If they do not, it
-        # is stored where no reader finds it.
+        # The process slept so long that log clean-up may have deleted an entry with this number
+        # before ours was created: open the log again, to see whether readers find our entry (hazard
+        # 10).
         context.tails.pop(tail.location, None)
         return (yield from open_tail(context, tail.location, missing_ok=True)), False
     if ready.entry is None:
-        # A catalog has made the entry, and foreign entries may be below it: the result is read.
+        # A catalog has made the entry, and foreign entries may be below it: read the log.
         return (yield from probe(context, tail)), True
-    # The creation says nothing about the entries below: the tip counts from when these were seen.
+    # The creation proves nothing about the entries below it: the tip keeps the time of their read.
     state = table_format.advance(tail.snapshot, ready.entry)
     newer = tail.extended(ready.entry, state, tail.seen_at)
     if is_cleaned_up_soon(context, tail) and not (
@@ -296,20 +297,20 @@ def _info(
 
 # -------------------- publish once
 #
-# Publishing for all transactions of a process at once: one of them publishes a table.
+# Publishing for all transactions of a process: one of them publishes a table for all of them.
 #
 # If each transaction published on its own, all would try to create the same entry, and all but one
-# would have to read the stored entry instead. So one transaction publishes all that is pending on a
-# table, and the others wait for it. Commits that are decided meanwhile are published in the next
-# round, with one entry.
+# would have to read the stored entry instead. So one transaction publishes all pending commits of a
+# table, and the other transactions wait for it. Commits that are decided meanwhile are published
+# next, with one entry.
 
 
 @dataclass(slots=True, eq=False)
 class Wish(Member[Published | LakeVillaError]):
-    """The wish that all which ``head`` shows as pending on a table is published.
+    """A request to publish all commits that are pending on a table in ``head``.
 
-    ``ours`` are the transactions whose commits the wishing program publishes itself; the owners of
-    other commits may publish first. If ``ours`` is empty, no owner is waited for.
+    ``ours`` are the transactions whose commits the requesting program publishes at once; for other
+    commits it first gives their owners time. If ``ours`` is empty, it waits for no owner.
     """
 
     head: Head
@@ -319,9 +320,9 @@ class Wish(Member[Published | LakeVillaError]):
 def publish_once(
     context: Context, head: Head, location: str, ours: frozenset[str] = frozenset()
 ) -> Program[Published | LakeVillaError]:
-    """Publish what ``head`` shows as pending on a table, or wait for the program that does.
+    """Publish the commits pending on a table in ``head``, or wait for the program that does.
 
-    An error is returned, not raised: all programs that wait get it.
+    An error is returned, not raised, so that all programs that wait get it.
     """
     assert not context.epoch, f"the commits of a branch are in no log, so not in that of {location}"
     wish = Wish(head, ours)
@@ -336,8 +337,8 @@ def _publishing_group(context: Context, location: str) -> Group[Wish]:
 def _lead(
     context: Context, group: Group[Wish], location: str
 ) -> Program[Published | LakeVillaError]:
-    """Publish for all wishes that are present, and return the answer, which they share."""
-    wishes = group.present()  # one walk of the log grants any number of wishes
+    """Publish for all requests that are present, and return the answer, which they share."""
+    wishes = group.present()  # one walk of the log serves any number of requests
     newest = max((wish.head for wish in wishes), key=lambda head: head.replacement)
     known = context.held
     if (
@@ -345,11 +346,11 @@ def _lead(
         and known.head.lake_id == newest.lake_id
         and known.head.replacement > newest.replacement
     ):
-        # Decided since: the transactions that it has decided will soon request the same.
+        # A newer HEAD has decided further transactions, which will soon request the same.
         newest = known.head
 
-    # All that is pending in an older HEAD is pending in a newer one, unless the log holds it by now
-    # or a reconcile commit has replaced it: so all the wishes are granted.
+    # A commit that is pending in an older HEAD is pending in a newer one, unless it is published by
+    # now or a reconcile commit has replaced it: so one call serves all requests.
     def is_ours(txn: str) -> bool:
         return any(not wish.ours or txn in wish.ours for wish in group.present())
 
@@ -367,31 +368,31 @@ def _lead(
 
 # -------------------- turn
 #
-# The order of publishers: first the owner of the first commit that waits for a table's log.
+# The order of publishers: the owner of a table's first pending commit publishes first.
 #
-# Any client may publish anything at any time, so this is a courtesy on which no rule of safety
-# rests. If ten processes have commits pending on one table, all could create its next entry; nine
-# would be refused, and would read the stored entry. So the owner of the first commit publishes at
-# once, and the other processes check whether the entry was created. The owner may have stopped:
-# they check a few times, and then publish themselves.
+# Safety does not depend on this order: any client may publish any commit at any time. It saves
+# requests: if ten processes have commits pending on one table and all create its next entry, nine
+# are refused, and read the stored entry. So the owner of the first commit publishes at once, and
+# the other processes check whether the entry exists. As the owner may have stopped, they check a
+# few times, and then publish themselves.
 
 
-#: How often a process checks for the entry of another, and after which pause. A Delta entry takes
-#: about 60 ms on S3, a version of an Iceberg table three times that.
+#: How often a process checks for another process's entry, and after which pause. A Delta entry
+#: takes about 60 ms on S3, a version of an Iceberg table three times that.
 LOOKS = 4
 LOOK_SECONDS: dict[FormatName, float] = {"delta": 0.08, "iceberg": 0.2}
-#: The first check is sooner: the owner began when HEAD was replaced, which this process learns
-#: later.
+#: The first pause is shorter by this factor: the owner began when HEAD was replaced, some time
+#: before this process knew that.
 _FIRST_LOOK = 0.5
-#: The age, relative to HEAD's newest commit, up to which a commit's owner is still expected.
+#: The age, relative to HEAD's newest commit, up to which a commit's owner may still publish it.
 _EXPECTED_MS = 1000
 
 
 @dataclass(slots=True)
 class Turn:
-    """The turn by which a program that wants a table published lets the owners of commits go first.
+    """The state of a program that gives the owners of pending commits time to publish first.
 
-    ``is_ours`` returns whether the commit of a transaction, by its id, is published here at once.
+    ``is_ours`` returns whether this program publishes a transaction's commit at once, by its id.
     """
 
     is_ours: Callable[[str], bool]
@@ -399,7 +400,7 @@ class Turn:
     _goes_on: bool = field(default=False, init=False)
 
     def is_anothers(self, head: Head, waiting: Sequence[PendingRef]) -> bool:
-        """Return whether another process is expected to publish the first waiting commit."""
+        """Return whether another process is expected to publish the first pending commit."""
         first = waiting[0]
         if self._looks >= LOOKS or self.is_ours(first.txn):
             return False

@@ -1,13 +1,13 @@
-"""Reconciling: replay a decided commit that a foreign writer has made unfit.
+"""Reconciling: perform a decided commit again that a foreign writer has made unfit.
 
-The commit is decided, so it can't be undone; the log can't be changed, so the
-commit can't be published unchanged. One HEAD replacement puts a ``reconcile``
-commit in the place of the unfit one and of all behind it: it holds their logical
-operations, replayed. A ``foreign`` commit before it represents what the other client did;
-other transactions validate against the difference of the two states (``view.net_change``).
+The commit is decided, so it can't be undone; it does not fit the log, so it can't be published
+unchanged. One replacement of HEAD puts a ``reconcile`` commit in place of the unfit commit and of
+all pending ones after it: it has the result of their operations, performed again. A ``foreign``
+commit before it stands for the changes of the foreign writer; other transactions validate against
+the difference of the two states (``row_changes.net_change``).
 
-Any number of helpers may do this at once: HEAD's replacement selects one of them,
-and the other helpers find no unfit commit any more.
+Any number of clients may reconcile at once: only one of them replaces HEAD, and the others then
+find no unfit commit any more.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_ATTEMPTS = 50
 def reconcile(
     context: Context, location: str, *, lost: Collection[tuple[str, str]] = ()
 ) -> Program[Head | None]:
-    """Replay what does not fit the table's log any more; return the HEAD to continue with.
+    """Reconcile a table whose first pending commit is unfit; return the HEAD to continue with.
 
     ``lost`` are the commits (txn, hash) whose objects were deleted: they are cancelled.
 
@@ -74,8 +74,8 @@ def reconcile(
             context.remember(HeldHead(new, outcome.token))
             _tell(context, location, waiting, commit, replay)
             return new
-        # Another HEAD was stored first. If it does not name our commit object, no
-        # transaction owns our files; they stay for gc, which knows when that is sure.
+        # Another HEAD was stored first. If no HEAD names our commit object, gc deletes its files
+        # once its id is fenced.
     return None
 
 
@@ -86,7 +86,7 @@ def decided(
     waiting: Sequence[PendingRef],
     lost: Collection[tuple[str, str]],
 ) -> Program[list[CommitObject]]:
-    """Return the objects of pending commits; for a lost one, an object with what is certain."""
+    """Return the objects of pending commits; for a lost one, an object without operations."""
     state = head.tables[location]
     commits = []
     for ref in waiting:
@@ -101,9 +101,9 @@ def decided(
 def _undone(
     parts: Sequence[TablePart], waiting: Sequence[PendingRef], lost: Collection[tuple[str, str]]
 ) -> Size:
-    """Return by how much the table grows when all waiting commits are removed from it again."""
+    """Return the change of the table's size if all pending commits were undone."""
     if any(is_among(ref, lost) for ref in waiting):
-        return UNKNOWN  # the object is gone: what the commit did can't be known any more
+        return UNKNOWN  # the object was deleted, so the commit's changes are unknown
     return sum((-growth_of(part.change) for part in parts), NOTHING)
 
 
@@ -146,7 +146,7 @@ def _successor(
         published=tail.tip,
         pending=pending,
         guarded=tail.tip >= 0 and tail.snapshot.guarded,
-        # No lake owns the table in its place until `register` claims it: another lake may do so.
+        # If another table is at this location now, it is in no lake until a lake registers it.
         dropped=state.dropped or lost or tail.tip < 0,
         format=state.format,
         catalog=state.catalog,
@@ -165,11 +165,11 @@ def _successor(
 
 
 def _by_others(tail: Tail, published: int, application: str) -> Touch:
-    """Return what other clients have done to the table since; anything, as far as it is unknown."""
+    """Return the foreign changes of the table since ``published``; if unknown, any change."""
     entries = [tail.entries.get(version) for version in range(published + 1, tail.tip + 1)]
     known = [entry.change for entry in entries if entry is not None]
     is_opaque = not entries or len(known) < len(entries)
-    # The lake's own entries among them were counted in HEAD when they were decided.
+    # The growth by the lake's own entries was added in HEAD when they were decided.
     others = [one for one in entries if one is not None and application not in one.applications]
     grown = sum((growth_by_others(one.change) for one in others), NOTHING)
     return Touch(

@@ -1,4 +1,4 @@
-"""Pending commits of a table, performed again on the state that other clients have made of it."""
+"""Pending commits of a table, performed again on the state to which others have changed it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from lakevilla.sublogs.operations import (
     staged_keys,
 )
 
-#: The most files of a table whose existence is checked when a replay has failed.
+#: The most files of a table whose existence is checked after a replay has failed.
 _MOST_LOOKED_FOR = 10_000
 
 
@@ -61,14 +61,14 @@ class Replay:
     voided: list[tuple[str, str]] = field(default_factory=list)
     metrics: list[dict[str, str]] = field(default_factory=list)
     operation: str = "RECONCILE"
-    #: The operations that the reconcile commit includes: it may become unfit itself.
+    #: The operations, for the reconcile commit: if it becomes unfit itself, they are needed again.
     operations: list[Operation] = field(default_factory=list)
-    #: The reads of their callers: if it is replayed again, changes of these are reported too.
+    #: The reads of the commits: if the reconcile commit is replayed, it reports their changes, too.
     reads: list[ReadRecord] = field(default_factory=list)
     moved: dict[Ids, Ids] = field(default_factory=dict)
 
     def void(self, commit: CommitObject, location: str, reason: str) -> None:
-        """Cancel the commit on the table: none of it takes effect, nor do its column ids."""
+        """Cancel the commit on the table: neither its changes nor its new column ids count."""
         self.voided.append((commit.txn, reason))
         for operation in _of_table(commit, location):
             self.moved |= withdrawn(operation)
@@ -79,12 +79,12 @@ def _of_table(commit: CommitObject, location: str) -> list[Operation]:
 
 
 def _keeps_files(commit: CommitObject, location: str) -> bool:
-    """Return whether the replay names files again that were made for the table in its old state."""
+    """Return whether a replay adds files again that were written for the table's old state."""
     return any(isinstance(one, Append | Overwrite) for one in _of_table(commit, location))
 
 
 def _given(commit: CommitObject, location: str) -> list[str]:
-    """Return the objects that its operations on the table begin from; they can't be made again."""
+    """Return the files and sources that a commit's operations on the table were given."""
     operations = _of_table(commit, location)
     files = [file_key(location, f.path) for operation in operations for f in given_files(operation)]
     return files + [key for operation in operations for key in staged_keys(operation)]
@@ -103,7 +103,7 @@ def replay_pending(
     commits: Sequence[CommitObject],
     missing: Collection[tuple[str, str]],
 ) -> Program[tuple[CommitObject, str, Replay]]:
-    """Return the commit that replaces all waiting commits, its digest, and the outcome of each."""
+    """Return the commit that replaces all ``waiting`` ones, its digest, and their outcomes."""
     txn = context.ids.txn_id(above=head.floor)
     state = head.tables[location]
     has_left = yield from is_lost(context, head, location, tail)
@@ -133,7 +133,7 @@ def replay_pending(
     touched: tuple[str, ...] = ()
     if not has_left and tail.tip >= 0:
         touched = yield from _touched(context, head, location, tail, commits, missing)
-    # An optimize gives way, and rows that depend on no other rows are added unchanged.
+    # An optimize drops bins that do not fit, and blind appends are added unchanged.
     unmoved = not touched and all(
         isinstance(op, Optimize) or is_blind(op) for op in replay.operations
     )
@@ -154,7 +154,7 @@ def replay_pending(
 
 
 def _hides(replay: Replay) -> bool:
-    """Return whether the replay drops columns in which other clients' values would be hidden."""
+    """Return whether a replayed operation drops columns for which other clients may have values."""
     return any(isinstance(one, Transplant) and one.hides for one in replay.operations)
 
 
@@ -223,25 +223,26 @@ def _touched(
     commits: Sequence[CommitObject],
     missing: Collection[tuple[str, str]],
 ) -> Program[tuple[str, ...]]:
-    """Return the transactions whose reads on the table are changed by now."""
+    """Return the transactions that have read rows of the table which foreign changes touched."""
     old = None if missing else (yield from _before(context, head, location, tail))
     if old is not None:
         try:
             return (yield from _touched_reads(context, location, tail, commits, old))
         except VersionNotFound:
-            pass  # its metadata still exists, but the lists of its files were expired
-    # A cancelled commit may be in what they have read. Or what they have read no longer exists and
-    # can't be compared with the present state. Neither can be checked, so it counts as changed.
+            pass  # the old state's metadata still exists, but its file lists were expired
+    # The reads may include rows of a cancelled commit, or rows of a state that no longer exists.
+    # Neither can be compared with the present state, so all reads count as changed.
     readers = [c.txn for c in commits if any(read.table == location for read in c.reads)]
     return tuple(readers)
 
 
 def _before(context: Context, head: Head, location: str, tail: Tail) -> Program[View | None]:
-    """Return the log before the first foreign entry; None if clean-up left no trace of it."""
+    """Return the state before the first foreign entry; None if clean-up has removed it."""
     state = head.tables[location]
     placed = yield from place(context, head, location, tail, accept_hidden=False)
     if placed.hidden:
-        return None  # the entries are gone, so the log may begin with foreign changes
+        # Clean-up removed log entries: foreign changes can't be told from the lake's own.
+        return None
     try:
         base = yield from snapshot_at(context, tail, placed.logged)
     except (VersionNotFound, CorruptObject):
@@ -259,7 +260,7 @@ def _replay_commit(
     made_for: Program[Layout | None],
     replay: Replay,
 ) -> Program[None]:
-    """Replay one commit's operations on the table; if one fails, cancel the whole commit here."""
+    """Replay one commit's operations on the table; if one fails, cancel the commit on the table."""
     location = tail.location
     name = file_namer(context, txn, through_head=True)
     snapshot = replay.snapshot
@@ -281,7 +282,7 @@ def _replay_commit(
     try:
         written = (yield from made_for) if _keeps_files(commit, location) else None
         for operation in _of_table(commit, location):
-            # Its columns may have ids other than those that were decided before it.
+            # Columns that earlier commits add may have other ids now than when they were decided.
             operation = renumber(operation, moved)
             beneath = yield from _beneath(context, head, tail, ref, commit, operation, operations)
             performed = yield from perform(context, operation, snapshot, name, lookup, beneath)
@@ -298,7 +299,8 @@ def _replay_commit(
             changes.append(performed.change)
             metrics.append(performed.metrics)
         if written is None and _keeps_files(commit, location):
-            # The log no longer shows what the files were made for: the commit itself has noted it.
+            # The log no longer has the layout that the files were written for: compare the contract
+            # in the commit object.
             _check_fits(location, commit.tables[location].contract == snapshot.contract)
     except LakeVillaError as error:
         replay.void(commit, location, (yield from _why_void(error, [snapshot, *read])))
@@ -320,9 +322,9 @@ def _beneath(
     operation: Operation,
     before: Sequence[Operation],
 ) -> Program[Beneath | None]:
-    """Return what the state consists of on which an operation is replayed, if that matters to it.
+    """Return the commits of which the state for a replay consists, if the operation needs them.
 
-    Raises ``InvalidOperation`` where it can't be replayed on what other clients have changed.
+    Raises ``InvalidOperation`` if the changes of other clients do not allow the replay.
     """
     if not isinstance(operation, Transplant):
         return None
@@ -338,7 +340,7 @@ def _beneath(
 
 
 def _of_others(context: Context, head: Head, tail: Tail) -> Program[list[tuple[int, Entry | None]]]:
-    """Return the foreign entries that HEAD does not know; None for one that was cleaned up."""
+    """Return the foreign log entries that HEAD does not know; None for each that was cleaned up."""
     found = []
     for version in range(head.tables[tail.location].published + 1, tail.tip + 1):
         entry = yield from entry_at(context, tail, version)
@@ -373,7 +375,7 @@ def _refuse_hiding(
 
 
 def _why_void(error: LakeVillaError, snapshots: Sequence[TableSnapshot]) -> Program[str]:
-    """Return why a replay can't be done, now or ever; raise the error if it may be done later."""
+    """Return why a replay can never be done; raise the error if it may be done later."""
     if error.kind not in UNREADABLE:
         return error.message
     missing = yield from _missing_of(snapshots)
@@ -388,9 +390,9 @@ def _check_fits(location: str, fits: bool) -> None:
 
 
 def _missing_of(snapshots: Sequence[TableSnapshot]) -> Program[list[str]]:
-    """Return the data files of these states that are gone: no replay can ever read them.
+    """Return the data files of these states that were deleted: no replay can ever read them.
 
-    Called after a replay has failed, and for no more files than can be checked cheaply.
+    Called only after a replay has failed, and limited to ``_MOST_LOOKED_FOR`` files of a table.
     """
     keys: list[str] = []
     for snapshot in snapshots:
@@ -412,10 +414,10 @@ def _object_lost(ref: PendingRef) -> str:
 def _written_layout(
     context: Context, tail: Tail, waiting: Sequence[PendingRef], parts: Sequence[TablePart]
 ) -> Program[Layout | None]:
-    """Return the layout that the last of ``waiting`` made its files for; None if the log lacks it.
+    """Return the layout for which the last of ``waiting`` has written its files, or None.
 
-    It is the layout of the log up to which the commit was validated, and of what was decided before
-    the commit and is not in that log.
+    It is the layout of the log version up to which the commit was validated, with the commits laid
+    over it that were decided before. None if the log does not have that version any more.
     """
     base = min(waiting[-1].base, tail.tip)
     try:
@@ -434,11 +436,11 @@ def _touched_reads(
     commits: Sequence[CommitObject],
     old: View,
 ) -> Program[tuple[str, ...]]:
-    """Return the transactions whose reads the foreign change touches: reported, not undone.
+    """Return the transactions whose reads the foreign changes touch: they are only reported.
 
-    The log before the first foreign entry (``old``) is compared with the log now, without
-    what is replayed: an operation that sets the same value on both would hide
-    that the value it was computed from has changed.
+    The log before the first foreign entry (``old``) is compared with the present log, without the
+    pending commits: an operation that sets the same value in both would hide that the value from
+    which it was computed has changed.
     """
     log = tail.snapshot
     new = View(location, old.state, Placement(tail.tip, ()), (), log, log, tail.tip)
@@ -455,9 +457,10 @@ def _touched_reads(
 
 
 def _is_quiet(tail: Tail, published: int, application: str, *, unmoved: bool) -> bool:
-    """Return whether no transaction need be notified: the foreign entries only moved rows.
+    """Return whether no transaction need be notified of the foreign entries.
 
-    Or they changed some rows, and what is replayed is ``unmoved`` by that.
+    That is so if they only moved rows, or if their changes do not affect the replayed commits
+    (``unmoved``), and if they left the metadata unchanged.
     """
     for version in range(published + 1, tail.tip + 1):
         entry = tail.entries.get(version)

@@ -1,4 +1,4 @@
-"""Claims, each table's ``lake.json``: names noted in them, and those that were lost (hazard 40)."""
+"""Claims, each table's ``lake.json``: notes of names in them, and lost claims (hazard 40)."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from lakevilla.store.codec import decode, encode
 from lakevilla.store.effects import Program, get, parallel, put
 from lakevilla.store.location import is_external
 
-#: The attempts to write a claim while other clients write it too.
+#: The number of attempts to write a claim that other clients write, too.
 _ATTEMPTS = 3
 
 
 def note_names(context: Context, locations: Iterable[str]) -> Program[None]:
     """Write HEAD's names of tables into the tables' claims, for the case that HEAD is lost.
 
-    They are hints, so nothing fails because of them: ``recover`` writes what is left out here.
-    Where HEAD is a log, no claim can be replaced, nor need be: names are never lost with such a
-    HEAD.
+    These notes are hints, so no error is raised: ``recover`` writes notes that are missing. If HEAD
+    is a log, no claim can be replaced, and none need be: older HEADs stay, so names are not lost.
     """
     yield from parallel([_note(context, location) for location in locations])
 
 
 def _note(context: Context, location: str) -> Program[None]:
-    """Note the names of one table; safe concurrently with other clients.
+    """Note the names of one table in its claim; safe concurrently with other clients.
 
-    The claim is read before HEAD, and replaced under ``Match``. So it never goes back. A client
-    that replaces HEAD notes HEAD's names after that; of two clients that conflict one is refused,
-    and reads both again. A claim that was released is not restored.
+    The claim is read before HEAD, and replaced under ``Match``. So older names never replace newer
+    ones: each client notes HEAD's names after it has replaced HEAD, and if two clients write at
+    once, the store refuses one of them, which reads claim and HEAD again. A claim that was released
+    is not restored.
     """
     key = lake_key(location)
     try:
@@ -84,7 +84,7 @@ def _of_another(location: str, owner: LakeFile, state: TableState) -> Finding:
 
 
 def _names(head: Head) -> dict[str, tuple[str, ...]]:
-    """Return by location its names, in HEAD's order."""
+    """Return the names of each location, in HEAD's order."""
     found: dict[str, list[str]] = {}
     for name, location in head.names.items():
         found.setdefault(location, []).append(name)
@@ -94,7 +94,7 @@ def _names(head: Head) -> dict[str, tuple[str, ...]]:
 def restore_claims(
     context: Context, head: Head, among: Container[str] | None = None
 ) -> Program[list[Finding]]:
-    """Claim tables again whose claim is missing, or names the lake by an id that it had.
+    """Claim tables again whose claim is missing, or names the lake by a former id.
 
     With ``among``, only the tables in it are checked.
     """
@@ -122,13 +122,14 @@ def _is_out(context: Context, location: str) -> Program[bool]:
 def _restore(
     context: Context, head: Head, location: str, names: dict[str, tuple[str, ...]]
 ) -> Program[Finding | None]:
-    """Put the claim back, and remove it again if the table was released meanwhile.
+    """Write the claim again, and release it if the table was unregistered meanwhile.
 
-    This is safe because ``unregister`` replaces HEAD before it gives the claim away. A client may
-    see the claim gone while its HEAD still names the table, and store the claim late: it finds the
-    release in the newer HEAD. Only a claim that was made here is removed: another may be of a
-    client that is about to add the table. Outside of the root no claim is made: HEAD alone says
-    that the table is the lake's there, and with a claim it could have the table deleted.
+    This is safe because ``unregister`` replaces HEAD before it releases the claim. If a client sees
+    no claim while its HEAD still names the table, and stores a claim too late, it finds in the
+    newer HEAD that the table was unregistered. Only a claim that was made here is released: another
+    one may be of a client that is about to add the table. Outside of the root no claim is made:
+    there HEAD alone does not prove that the table is the lake's, and a claim would allow its
+    deletion.
     """
     aliases = names.get(location, ())
     nowhere = head.names.get(location) == NOWHERE

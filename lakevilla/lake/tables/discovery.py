@@ -26,10 +26,10 @@ from lakevilla.store.location import normalise_location
 
 # -------------------- discovery
 #
-# The tables under a lake's root that are not in it: found by walking, without their files.
+# The search for tables under a lake's root that are not in the lake.
 #
-# A directory is checked for a log; where it has none, the directories in it are checked. Nothing is
-# listed below a table, so that the number of its files costs nothing, and nothing is requested for
+# A directory is checked for a log; if it has none, the directories in it are checked. Nothing is
+# listed below a table, so that its number of files does not matter, and nothing is requested for
 # tables that the lake has.
 
 
@@ -39,10 +39,10 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table that is stored under the root, or a directory that can't be known to be one.
+    """A table that is stored under the root, or a directory that may be one.
 
-    ``state`` is ``new`` for a table that may be added to the lake, ``dropped`` for one that was in
-    it, and ``refused`` for one that can't be added, for ``reason``.
+    ``state`` is ``new`` for a table that may be added to the lake, ``dropped`` for a table that was
+    in the lake, and ``refused`` for a table that can't be added, with the ``reason``.
     """
 
     location: str
@@ -56,7 +56,7 @@ class FoundTable:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The result for a directory, and the directories to continue with."""
+    """The table found at a directory, and the directories below it to check next."""
 
     found: FoundTable | None = None
     below: Sequence[str] = ()
@@ -68,7 +68,7 @@ def discover(context: Context) -> Program[list[FoundTable]]:
     Raises
     ------
     InvalidOperation
-        The root is a table itself, or nothing is there.
+        The root is a table itself, or does not exist.
     """
     held = yield from context.head()
     head = None if held is None else held.head
@@ -92,7 +92,7 @@ def discover(context: Context) -> Program[list[FoundTable]]:
 
 
 def _without_twin(one: FoundTable, new: set[str]) -> FoundTable:
-    """Refuse, of two new tables that a dotted name could mean, the one that has dots."""
+    """Mark a new table with dots in its path as refused, if another new table has its name."""
     path = path_of(one.location)
     if one.state != "new" or path not in new:
         return one
@@ -110,7 +110,7 @@ def _noted(head: Head | None, location: str) -> TableState | None:
 
 
 def _directories(parent: str, names: Sequence[str]) -> list[str]:
-    """Return the directories that may contain tables: not hidden ones, no partitions of files."""
+    """Return the directories that may contain tables: no hidden ones, no partitions."""
     return [
         f"{parent}/{name[:-1]}" if parent else name[:-1]
         for name in names
@@ -119,7 +119,7 @@ def _directories(parent: str, names: Sequence[str]) -> list[str]:
 
 
 def _look(context: Context, head: Head | None, location: str) -> Program[_Step]:
-    """Return a directory's table, or the directories in it; an error is reported for it alone."""
+    """Return a directory's table, or the directories in it; an error makes it ``refused``."""
     try:
         return (yield from _step(context, head, location))
     except StoreError as error:
@@ -132,7 +132,7 @@ def _look(context: Context, head: Head | None, location: str) -> Program[_Step]:
 
 def _step(context: Context, head: Head | None, location: str) -> Program[_Step]:
     if normalise_location(context.root, location) != location:
-        return _Step()  # it leads elsewhere, where the table has a name of its own
+        return _Step()  # a symbolic link: a table under the root is found by its own path
     started = context.clock.elapsed()
     try:
         snapshot = yield from context.formats.open(location, location)
@@ -141,13 +141,13 @@ def _step(context: Context, head: Head | None, location: str) -> Program[_Step]:
             return _Step()  # the rest of a table that was dropped with its data
         return (yield from _no_table(context, location, error))
     if MARK in snapshot.layout.properties:
-        return _Step()  # the next export would overwrite what a lake has done there
+        return _Step()  # an export: the next one would overwrite a lake's changes there
     judged = yield from _judged(context, head, location, snapshot)
     return _Step(replace(judged, seen_at=started))
 
 
 def _no_table(context: Context, location: str, error: TableNotFound) -> Program[_Step]:
-    """Return a directory without a table to be opened: it may be a catalog's, or damaged."""
+    """Return the step for a directory without a table that opens: a catalog's, damaged, or none."""
     names = yield from list_names(location)
     if "_delta_log/" in names:
         message = f"{location}/_delta_log holds neither version 0 nor a checkpoint: restore them"
@@ -165,14 +165,14 @@ def _no_table(context: Context, location: str, error: TableNotFound) -> Program[
             message = f"there is no table that can be opened at {location} itself: {kept}"
             return _Step(FoundTable(location, "refused", message, error.kind, "iceberg"))
         if any(metadata_version(name) is not None for name in files):
-            yield from context.formats["iceberg"].open(location, location)  # says what is missing
+            yield from context.formats["iceberg"].open(location, location)  # raises what is missing
     return _Step(below=_directories(location, names))
 
 
 def _judged(
     context: Context, head: Head | None, location: str, snapshot: TableSnapshot
 ) -> Program[FoundTable]:
-    """Return whether a table that can be opened may be added to the lake, and why not."""
+    """Return a table that can be opened: ``new`` if it may be added, else with the reason."""
     state = _noted(head, location)
     try:
         if state is not None and not is_emptied(state):
@@ -203,16 +203,16 @@ def _refuse_taken_name(head: Head | None, location: str) -> None:
 
 # -------------------- listing
 #
-# The names of a lake's tables, a page at a time: it reads as few of HEAD's leaves as possible.
+# Lists of a lake's tables, page by page, for which as few of HEAD's leaves as possible are read.
 
 
-#: In a large lake each leaf has so many tables, or more.
+#: The number of tables that a leaf of a large lake has at least.
 _IN_A_LEAF = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ListedName:
-    """A table in a list in the order of ``key``; the next page begins after the last ``key``."""
+    """A table in a list sorted by ``key``; the next page begins after the last ``key``."""
 
     key: str
     name: str
@@ -225,9 +225,9 @@ def listed(
 ) -> Program[tuple[list[ListedName], bool]]:
     """Return the tables after ``after`` that begin with ``prefix``, and whether there are more.
 
-    They are in the order of their registered names, or else of their locations. Both stay unchanged
-    as long as a table is not renamed. So each table that exists throughout is listed once, whatever
-    other transactions commit between two pages.
+    A table is sorted by its registered name, or else by its location. Both stay unchanged as long
+    as the table is not renamed. So each table that exists throughout is listed exactly once,
+    whatever other transactions commit between two pages.
     """
     yield from load_names(head)
     called: dict[str, str] = {}
@@ -248,7 +248,7 @@ def listed(
     at_once = len(ranges) if limit is None else 1 + limit // _IN_A_LEAF
     for number, (start, end) in enumerate(ranges):
         if number % at_once == 0:
-            # Fetch up to where the page is likely to end, in one round.
+            # Fetch the leaves up to the likely end of the page in one round.
             until = ranges[min(number + at_once, len(ranges)) - 1][0]
             yield from fetch_leaves(head.tables, head.tables.missing_between(start, until))
         in_range = [
@@ -273,9 +273,9 @@ def listed(
 
 
 def all_shown(head: Head) -> Program[dict[str, str]]:
-    """Return the locations of all tables by the names that are shown, those of clones included.
+    """Return the locations of all tables, including those of clones, by their shown names.
 
-    All leaves of the HEAD are cached.
+    All leaves of the HEAD must be cached.
     """
     own = shown_tables(head)
     there = yield from mounted(head)

@@ -1,7 +1,7 @@
-"""Names with dots: ``a.b`` means ``a/b``, as in SQL, unless a table has exactly that path.
+"""Names with dots: ``a.b`` means ``a/b``, as in SQL, unless a table's path is ``a.b`` itself.
 
-Where both exist, it can't be known which is meant: the name is refused, and so is any operation
-that would add the second of the two to the lake.
+If both tables exist, the name is ambiguous, and refused; so is any operation that would add the
+second of the two to the lake.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def path_of(name: object) -> str | None:
 
 
 def twin_of(location: str) -> str | None:
-    """Return the one other location under the root that a dotted name could mean, too."""
+    """Return the other location under the root that has a name in common with this one, or None."""
     if "://" in location or location.startswith("/"):
         return None
     if "/" not in location:
@@ -37,12 +37,12 @@ def twin_of(location: str) -> str | None:
 def meant(context: Context, head: Head | None, exact: str, path: str) -> Program[str]:
     """Return the one of two locations that is a table; ``path`` if none is.
 
-    A table in the lake is meant first. Only where neither is in the lake, the store is read.
+    A table in the lake is preferred. The store is read only if neither is in the lake.
 
     Raises
     ------
     InvalidOperation
-        Both are.
+        Both locations are tables.
     """
     yield from load_tables(head, [exact, path])
     tables = [location for location in (exact, path) if is_in_lake(head, location)]
@@ -66,10 +66,11 @@ def meant(context: Context, head: Head | None, exact: str, path: str) -> Program
 def twin_in_lake(
     head: Head | None, name: str, *, own: str | None = None, names: NameMap | None = None
 ) -> Program[str | None]:
-    """Return what HEAD has that would share a name with a table called ``name``, as a sentence.
+    """Return the reason if HEAD has a table that shares a name with one called ``name``; or None.
 
-    It is a table at a path, also one that a clone shows, or a registered name. ``own``: the
-    location of the table itself, if ``name`` is not its path. ``names``: those after other changes.
+    That may be a table at a path, also one that a clone shows, or a registered name. ``own``: the
+    location of the table itself, if ``name`` is not its path. ``names``: HEAD's names after other
+    changes.
     """
     twin = twin_of(name)
     if head is None or twin is None:
@@ -93,7 +94,7 @@ def twin_in_lake(
 def refuse_twin(
     head: Head | None, name: str, *, own: str | None = None, names: NameMap | None = None
 ) -> Program[None]:
-    """Refuse to add a table whose name could mean one that is in the lake already.
+    """Refuse to add a table whose name could also mean a table that is in the lake already.
 
     Raises
     ------
@@ -105,7 +106,7 @@ def refuse_twin(
 
 
 def is_in_lake(head: Head | None, location: str) -> bool:
-    """Return whether HEAD, whose leaf is cached, has the table."""
+    """Return whether HEAD has the table; the table's leaf must be cached."""
     state = None if head is None else head.tables.get(location)
     return state is not None and not state.dropped
 

@@ -1,9 +1,9 @@
-"""Deleting a dropped table's data, and what its clients write into its log after that.
+"""Deletion of a dropped table's data, and of late objects: those written to its log after that.
 
-Numbers in a log are used again by the next table of that path, and no store deletes under a
-condition. So a client that deletes there notes it in HEAD before, during and after the deletion,
-and no client creates a table for ``reuse_after_seconds`` from the last note on
-(docs/design/0013-names-used-again.md). ``lake.tables.dropped`` decides what may be deleted where.
+The next table at the same path uses the same numbers in its log again, and stores don't delete
+under a condition. So a client that deletes a table's data notes that in HEAD before, during and
+after the deletion, and no client creates a table there for ``reuse_after_seconds`` after the last
+note (docs/design/0013-names-used-again.md). ``lake.tables.dropped`` decides what may be deleted.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ from lakevilla.store.effects import Program, delete, list_objects, parallel
 
 
 def delete_data(context: Context, location: str) -> Program[list[str]]:
-    """Delete the objects of a dropped table; the log is deleted last, so no reader sees half.
+    """Delete the objects of a dropped table; its log is deleted last.
 
-    What is pending on it is first published and removed from HEAD: otherwise the next client would
-    publish it into the empty directory. A further call finishes a deletion that was interrupted.
+    The table's pending commits are first published and removed from HEAD: otherwise the next client
+    would publish them into the empty directory. A second call finishes an interrupted deletion.
 
     Returns
     -------
     list of str
-        The keys of objects there that are none of a table's: they were left.
+        The keys of objects in the directory that are not a table's: they were not deleted.
 
     Raises
     ------
     InvalidOperation
-        The place is not the lake's to delete.
+        The lake may not delete in this directory.
     """
     started = context.clock.elapsed()
     named = yield from _named(context, location)
     head, before = yield from _begin(context, location)
     if before.emptying and not (yield from _is_left_of(context, location, before)):
-        # Another client has made a table there meanwhile: nothing of the old one is left.
+        # Another client has made a table there meanwhile: no object of the old table is left.
         yield from _note(context, location, before=True, after=False)
         return []
     listed = yield from list_objects(location)
     yield from load_tables(head)
     nested = nested_tables(location, [info.key for info in listed], head)
-    # A branch may have made a table of its own there: its files are not this table's.
+    # A branch may have made a table of its own at this path: its files are not this table's.
     epochs = yield from BranchEpochs.of(head)
     paths = [
         info.key[len(location) + 1 :]
@@ -78,11 +78,11 @@ def delete_data(context: Context, location: str) -> Program[list[str]]:
     log = [key for key in keys if key.startswith(f"{directory}/")]
     own = [key for key in keys if key.startswith(f"{location}/_lakevilla/")]
     last = {*log, *own}
-    # The names of data files are never used again: it does not matter when they are deleted.
+    # The names of data files are never used again, so they may be deleted in any order.
     yield from parallel([delete(key) for key in keys if key not in last])
-    # The newest log entries are deleted first: what is left of the log is an earlier state of the
-    # table. The claim is deleted after all else: a client that finishes the deletion must find it
-    # where nothing else allows the deletion.
+    # The newest log entries are deleted first: the rest of the log is an earlier state of the
+    # table. The claim is deleted last: outside of the root, a client that finishes the deletion
+    # needs the claim as the proof that it may delete.
     claim = lake_key(location)
     ordered = [key for key in own if key != claim] + sorted(log, reverse=True)
     ordered += [claim] if claim in last else []
@@ -95,7 +95,7 @@ def delete_data(context: Context, location: str) -> Program[list[str]]:
 def _without_inner(
     head: Head, epochs: BranchEpochs, location: str, paths: list[str]
 ) -> Program[list[str]]:
-    """Return the paths without those of tables further inside that a branch or a base has."""
+    """Return the paths except those of inner tables that a live branch or a base has."""
     inner = {path: found for path in paths if (found := inner_branch_of(path)) is not None}
     if not inner:
         return paths
@@ -113,7 +113,7 @@ def _without_inner(
 
 
 def _named(context: Context, location: str) -> Program[set[str]]:
-    """Return the paths of the files that the log of a dropped table names, whatever their form."""
+    """Return the paths of all files that the log of a dropped table names."""
     try:
         tail = yield from open_tail(context, location, missing_ok=True)
         if tail.tip < 0:
@@ -123,19 +123,19 @@ def _named(context: Context, location: str) -> Program[set[str]]:
     except StoreError:
         raise
     except LakeVillaError:
-        return set()  # part of it is gone
+        return set()  # a part of the log was deleted
     return paths | set(live["path"].to_pylist())
 
 
 def make_free(context: Context, location: str) -> Program[bool]:
-    """Refuse to create a table on a path too early; delete the written_after that are stored there.
+    """Refuse to create a table at a path too early; delete late objects of the earlier table.
 
-    Return whether HEAD was replaced for that.
+    Return whether HEAD was replaced for the deletion.
 
     Raises
     ------
     TableExists
-        A request to the earlier table may be under way, or a deletion of written_after.
+        A write to the earlier table, or a deletion of its objects, may be under way.
     """
     held = yield from context.head()
     head = None if held is None else held.head
@@ -156,7 +156,7 @@ def make_free(context: Context, location: str) -> Program[bool]:
 def clean_emptied(
     context: Context, head: Head, now_ms: int, *, dry_run: bool
 ) -> Program[list[Finding]]:
-    """Finish, for gc, deletions that were interrupted, and delete written_after."""
+    """Finish, for gc, interrupted deletions, and delete late objects of deleted tables."""
     findings: list[Finding] = []
     for location, state in list(head.tables.items()):
         if not is_emptied(state):
@@ -167,7 +167,7 @@ def clean_emptied(
         except StoreError:
             raise
         except LakeVillaError as error:
-            # It is another lake's by now, or that is unknown: this must not stop the rest.
+            # The path may be another lake's by now: this must not stop the other deletions.
             message = f"the place {location} of a table whose data was deleted was skipped: "
             findings.append(Finding("note", error.kind, message + error.message, table=location))
     return findings
@@ -223,7 +223,8 @@ def _delete_written_after(
     started = context.clock.elapsed()
     if not (yield from _note(context, location, before=False, after=False)):
         return ()
-    # Listed after the note: a table that LakeVilla has made there is in HEAD, or seen here.
+    # The log is listed after the note in HEAD: a table that a client of the lake has made there is
+    # in that HEAD, or in the list.
     found = yield from leftovers(context, location, state)
     if not (yield from _delete(context, location, found.written_after, started, emptying=False)):
         return ()
@@ -234,7 +235,7 @@ def _delete_written_after(
 def _delete(
     context: Context, location: str, keys: Iterable[str], noted: float, *, emptying: bool
 ) -> Program[bool]:
-    """Delete one by one, with a note from time to time; False if another client has finished."""
+    """Delete objects one by one; note that at intervals. False if another client has finished."""
     patience = context.settings.reuse_after_seconds / 4 or math.inf
     for key in keys:
         now = context.clock.elapsed()
@@ -247,7 +248,7 @@ def _delete(
 
 
 def _begin(context: Context, location: str) -> Program[tuple[Head, TableState]]:
-    """Note in HEAD that the data is being deleted. Return also what HEAD said before."""
+    """Note in HEAD that the data is being deleted; return this HEAD and the state before."""
     before: list[TableState] = []
 
     def change(head: Head) -> Program[Head | None]:
@@ -280,7 +281,7 @@ def _begin(context: Context, location: str) -> Program[tuple[Head, TableState]]:
 
 
 def _note(context: Context, location: str, *, before: bool, after: bool) -> Program[bool]:
-    """Note the time in HEAD, and whether a client is deleting. False if HEAD says otherwise."""
+    """Note the time in HEAD, and set ``emptying`` to ``after``; False if it was not ``before``."""
     agrees: list[bool] = []
 
     def change(head: Head) -> Program[Head | None]:
@@ -297,7 +298,7 @@ def _note(context: Context, location: str, *, before: bool, after: bool) -> Prog
 
 
 def _freed(head: Head, location: str) -> Program[dict[str, str | None]]:
-    """Return the names of a renamed table: once its data is deleted its path is a name again."""
+    """Return the names to remove with a renamed table's data: its path is then a name again."""
     yield from load_names(head, [location])
     if head.names.get(location) != NOWHERE:
         return {}
@@ -328,7 +329,7 @@ def _noting(
 
 
 def _is_left_of(context: Context, location: str, state: TableState) -> Program[bool]:
-    """Return whether the objects there are the rest of the table whose deletion was interrupted."""
+    """Return whether the objects at a path are the rest of the table whose deletion was begun."""
     found = yield from leftovers(context, location, state)
     if not found.has_table:
         return True
@@ -336,11 +337,11 @@ def _is_left_of(context: Context, location: str, state: TableState) -> Program[b
         rest = yield from context.formats.open(location, location, state.format, state.catalog)
         if rest.table_id == state.table_id:
             return True
-        if 0 <= state.published < rest.version:  # it may have got another id later, by REPLACE
+        if 0 <= state.published < rest.version:  # a later REPLACE may have changed the table's id
             then = yield from context.formats.of(rest).open_at(
                 location, location, state.published, catalog=rest.catalog
             )
             return then.table_id == state.table_id
     except TableNotFound:
-        return True  # parts of a checkpoint
+        return True  # only parts of a checkpoint are left
     return False

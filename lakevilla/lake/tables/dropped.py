@@ -25,29 +25,29 @@ from lakevilla.store.location import is_external, normalise_location
 
 # -------------------- dropped
 #
-# Tables whose data was deleted: later objects in their logs, and when their paths are free.
+# Tables whose data was deleted: objects written to their logs later, and when their paths are free.
 #
-# Nothing here writes. ``drop_data`` deletes, and docs/design/0013-names-used-again.md says
-# why a path is not used again at once.
+# Nothing here writes: ``drop_data`` deletes. docs/design/0013-names-used-again.md says why a path
+# can't be used again at once.
 
 
 def leftovers(context: Context, location: str, state: TableState) -> Program[Leftovers]:
-    """Return what is stored in the log of a table whose data was deleted."""
+    """Return the objects that are stored in the log of a table whose data was deleted."""
     return (yield from context.formats[state.format].leftovers(location, state.table_id))
 
 
 def is_emptied(state: TableState | None) -> bool:
-    """Return whether the table was dropped, and its data deleted, or the deletion begun."""
+    """Return whether the table was dropped and the deletion of its data was at least begun."""
     return state is not None and state.dropped and (state.emptying or state.emptied_ms is not None)
 
 
 def is_abandoned(context: Context, state: TableState, now_ms: int) -> bool:
-    """True if a deletion seems interrupted: a client that is deleting notes the time more often."""
+    """Return whether a deletion seems interrupted: its client has not noted the time for long."""
     return state.emptying and now_ms >= _free_ms(context, state)
 
 
 def is_half_deleted(context: Context, location: str) -> Program[bool]:
-    """Return whether HEAD says that the data of a dropped table is being deleted."""
+    """Return whether HEAD states that the data of a dropped table is being deleted."""
     held = yield from context.head()
     if held is None:
         return False
@@ -57,14 +57,15 @@ def is_half_deleted(context: Context, location: str) -> Program[bool]:
 
 
 def refuse_to_delete(context: Context, location: str) -> Program[None]:
-    """Refuse to delete the data of a table that a ref keeps, that is in a catalog, or not ours.
+    """Refuse to delete a table's data that a ref, a catalog or another lake may need.
 
-    A catalog would still point to it. A newer HEAD may have refs that keep it.
+    A catalog would still point to the table. HEAD must not be set back: a newer HEAD may have refs
+    that keep the table.
 
     Raises
     ------
     InvalidOperation
-        It is kept, or in a catalog.
+        A ref keeps the table, it is in a catalog, or its place does not belong to the lake.
     CorruptObject
         HEAD was set back.
     """
@@ -87,7 +88,7 @@ def refuse_to_delete(context: Context, location: str) -> Program[None]:
 
 
 def refuse_until_free(context: Context, location: str, state: TableState) -> None:
-    """Refuse to create a table where requests to the earlier table may be under way.
+    """Refuse to create a table at a path where writes to a deleted table may be under way.
 
     Raises
     ------
@@ -112,7 +113,7 @@ def refuse_until_free(context: Context, location: str, state: TableState) -> Non
 
 
 def refuse_half_deleted(location: str, state: TableState | None) -> None:
-    """Refuse to register a table of which some files are gone.
+    """Refuse to register a table of which some files were deleted.
 
     Raises
     ------
@@ -128,7 +129,7 @@ def refuse_half_deleted(location: str, state: TableState | None) -> None:
 
 
 def refuse_written_after(context: Context, locations: Iterable[str]) -> Program[None]:
-    """Refuse to register what clients of a table have written to its log after it was deleted.
+    """Refuse to register log entries that clients of a deleted table wrote after its deletion.
 
     Raises
     ------
@@ -201,20 +202,20 @@ def _time(milliseconds: int | None) -> str:
 #
 # Tables inside another table's directory.
 #
-# Delta allows them, so they exist in practice, and a list of the outer table's files
-# shows theirs as well. No log of the outer table names them: clean-up must not
-# take them for files of the outer table.
+# Delta allows them, so they exist in practice, and a list of the outer table's directory shows the
+# inner tables' files, too. The outer table's log does not name these files: clean-up must not take
+# them for garbage of the outer table.
 
 
-#: The part after a table's directory in the keys of its log, or of its metadata.
+#: The part of a key after a table's directory, for objects of its log or metadata.
 LOG = re.compile(r"/(?:_delta_log/|metadata/[^/]+\.metadata\.json$|metadata/version-hint\.text$)")
 
 
 def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tuple[str, ...]:
     """Return the tables inside the one at ``location``: with a log among ``keys``, or in HEAD.
 
-    HEAD's tables include dropped ones: a table that is decided may have no log yet, and the data
-    of a table that was dropped stays.
+    HEAD is needed, too: a table whose creation is decided may have no log yet. HEAD's dropped
+    tables count, since their data stays.
     """
     inside = f"{location}/"
     found = [(key, LOG.search(key, len(inside))) for key in keys if key.startswith(inside)]
@@ -224,19 +225,19 @@ def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tupl
 
 
 def inner_tables(location: str, head: Head | None) -> list[str]:
-    """Return the tables of HEAD inside ``location``, also dropped ones whose data stays."""
+    """Return HEAD's tables inside ``location``, including dropped ones whose data stays."""
     inner = {} if head is None else head.tables.below(f"{location}/")
     return sorted(one for one, state in inner.items() if not is_emptied(state))
 
 
-#: The part after the directory of a lake, or of one of its tables, in the key that shows it.
+#: The part of a key after a directory that shows it to be a lake, or a table of a lake.
 _OF_A_LAKE = re.compile(r"/_lakevilla/(?:HEAD\.json$|heads/|lake\.json$)")
 
 
 def other_lakes(location: str, keys: Iterable[str]) -> tuple[str, ...]:
-    """Return the directories of lakes at or below an emptied place, and of their tables below it.
+    """Return the directories at or below a location that are lakes, or tables claimed by a lake.
 
-    A table that is decided there may have no log yet.
+    A table whose creation is decided may have a claim and no log yet.
     """
     found = [
         (key, _OF_A_LAKE.search(key, len(location))) for key in keys if key != lake_key(location)
@@ -250,7 +251,7 @@ def is_within(key: str, tables: tuple[str, ...]) -> bool:
 
 
 def outer_paths(location: str) -> list[str]:
-    """Return the directories around a table, the innermost first; the last of a URI is a bucket."""
+    """Return the directories above a table, the innermost first; for a URI, up to the bucket."""
     scheme, store, path = location.rpartition("://")
     paths = []
     while "/" in path:
@@ -260,7 +261,7 @@ def outer_paths(location: str) -> list[str]:
 
 
 def outer_table(location: str, head: Head | None) -> str | None:
-    """Return the table whose directory has ``location``, if HEAD has one; its leaves are loaded."""
+    """Return HEAD's table whose directory contains ``location``; its leaf must be cached."""
     for path in outer_paths(location):
         state = None if head is None else head.tables.get(path)
         if state is not None and not state.dropped:
@@ -270,17 +271,18 @@ def outer_table(location: str, head: Head | None) -> str | None:
 
 # -------------------- deletable
 #
-# The check before each deletion at a table's place: whether the lake may delete there, and what.
+# The check before each deletion in a table's directory: whether the lake may delete there, and
+# what.
 #
-# What the objects of a lake say is trusted only inside the lake in which they are stored: a client
-# that can write HEAD must not be able to have other places emptied
+# The objects of a lake are trusted only inside the lake in which they are stored: a client that can
+# write HEAD must not be able to make other clients delete files outside of the lake
 # (docs/design/0052-deletion-stays-inside.md).
 
 
-#: Directories that hold what a lake, or a log, keeps: no table is stored there.
+#: Directories for objects of a lake or of a log: no table is stored in them.
 _KEPT = frozenset({"_lakevilla", "_delta_log"})
 
-#: The files of tables, as paths in their directory.
+#: The forms that paths of a table's files have, relative to the table's directory.
 _OF_A_TABLE = re.compile(
     r"""
       (?:_delta_log|_lakevilla|_delta_index|_symlink_format_manifest) /.+
@@ -295,18 +297,18 @@ _OF_A_TABLE = re.compile(
 
 
 def is_of_a_table(path: str) -> bool:
-    """Return whether a path, relative to a table's directory, has the shape of a table's file."""
+    """Return whether a path, relative to a table's directory, has the form of a table's file."""
     return _OF_A_TABLE.fullmatch(path) is not None
 
 
 def held_back(
     context: Context, head: Head | None, location: str, table_id: str | None
 ) -> Program[str]:
-    """Return why nothing may be deleted at a table's place; ``""`` where something may.
+    """Return why nothing may be deleted in a table's directory; ``""`` if deletion is allowed.
 
-    Under the root all belongs to the lake. Elsewhere the place itself must say, by its claim, that
-    it is this lake's and this table's: HEAD alone may say anything. ``table_id`` is None where the
-    names of the objects to be deleted show that this lake has made them.
+    All below the root belongs to the lake. Elsewhere, the claim in the directory must name this
+    lake and this table: HEAD alone does not prove that. ``table_id`` is None if the names of the
+    objects to be deleted show that this lake has made them.
     """
     try:
         own = normalise_location(context.root, location)
@@ -322,7 +324,7 @@ def held_back(
         raise
     except LakeVillaError as error:
         return error.message
-    # The root is compared too: a HEAD can be written to have another lake's id.
+    # The root is compared, too: a forged HEAD may have another lake's id.
     ours = claim is not None and head is not None and claim.names(head)
     if claim is not None and ours and claim.root == context.root:
         if table_id in (None, claim.table_id):
@@ -339,7 +341,7 @@ def held_back(
 def refuse_held_back(
     context: Context, head: Head | None, location: str, table_id: str | None
 ) -> Program[None]:
-    """Refuse to delete at a place where nothing may be deleted.
+    """Refuse to delete in a directory where ``held_back`` forbids it.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Exports: a state of a table as an ordinary table elsewhere, for readers that know no lake.
+"""Exports: a state of a table as an ordinary table elsewhere, for readers without LakeVilla.
 
-Each export adds one version to the target's log, under the condition that no other client has, so
-two concurrent exports follow each other. A property marks the target, and nothing else is
+Each export adds the next version to the target's log if no other client has added it, so two
+concurrent exports follow each other. A property marks the target: a table without it is never
 overwritten.
 """
 
@@ -47,8 +47,8 @@ _VECTOR_NAME = 20
 class Export:
     """The state to export, and its target.
 
-    ``uri_of`` returns a location as other clients know it. ``head`` is the lake's HEAD, whose
-    tables a target must not overlap.
+    ``uri_of`` returns a location as a URI for other clients. ``head`` is the lake's HEAD, with
+    whose tables the target must not overlap.
     """
 
     name: str
@@ -64,14 +64,14 @@ class Export:
 
 
 def export(context: Context, what: Export) -> Program[int]:
-    """Bring the target to that state and return its version; write nothing if it has the state.
+    """Bring the target to the state to export, unless it has it; return the target's version.
 
     Raises
     ------
     InvalidOperation
-        The target is not empty and no export of this table, or is in the way of a table.
+        The target is not empty and not an export of this table, or overlaps a table.
     ConflictError
-        Other clients export to it all the time.
+        Other clients have written the target again and again.
     """
     for _ in range(_TRIES):
         current = yield from _current(context, what)
@@ -101,7 +101,7 @@ def export(context: Context, what: Export) -> Program[int]:
         attempt = yield from table_format.prepare(current, change, info, context.now_ms())
         outcome = yield from put(attempt.key, attempt.body, attempt.condition)
         if not isinstance(outcome, Stored) or attempt.entry is None:
-            continue  # another was first, or that is unknown: the target is read again
+            continue  # another client was first, or the outcome is unknown: read the target again
         newer = table_format.advance(current, attempt.entry)
         yield from table_format.announce(newer)
         if table_format.checkpoint_due(newer.version, newer):
@@ -115,7 +115,7 @@ def export(context: Context, what: Export) -> Program[int]:
 
 
 def _current(context: Context, what: Export) -> Program[TableSnapshot]:
-    """Return what the target is by now: an export of this very table, or nothing."""
+    """Return the target's present state: an export of this table, or empty; refuse all else."""
     target = what.target
     head = what.head
     if head is not None and target in head.tables:
@@ -151,7 +151,7 @@ def _mark(what: Export) -> str:
 
 
 def _metadata(context: Context, what: Export, current: TableSnapshot) -> dict[str, Any] | None:
-    """Return the metadata that the target must have; None if it has it."""
+    """Return the metadata for the target; None if the target has it already."""
     known = current.metadata if current.version >= 0 else {}
     iceberg = what.snapshot.format == "iceberg"
     wanted = (_of_iceberg if iceberg else _of_delta)(context, what, known)
@@ -162,10 +162,10 @@ def _metadata(context: Context, what: Export, current: TableSnapshot) -> dict[st
 
 def _same(name: str, known: object, wanted: object) -> bool:
     if name == "configuration" and isinstance(known, dict):
-        # Delta's writers note there where the target's own in-commit timestamps begin.
+        # Delta's writers note in it where the target's own in-commit timestamps begin.
         return {k: v for k, v in known.items() if k not in enablement(known)} == wanted
     if name == "properties" and isinstance(known, dict) and isinstance(wanted, dict):
-        # Iceberg's writers note there what they have published.
+        # LakeVilla's Iceberg writer notes in it which commits it has published.
         return {k: v for k, v in known.items() if k == MARK or not _is_own(k)} == wanted
     return known == wanted
 
@@ -182,7 +182,7 @@ def _of_delta(context: Context, what: Export, known: dict[str, Any]) -> dict[str
         if not name.startswith(ENABLEMENT) and not _is_own(name)
     }
     if known and (known.get("configuration") or {}).get(TRACKS) != "true":
-        # Files that were exported before have no row ids.
+        # Files that were exported earlier have no row ids.
         configuration.pop(TRACKS, None)
     metadata["configuration"] = {**configuration, MARK: _mark(what)}
     metadata["id"] = known.get("id") or context.ids.uuid()
@@ -191,9 +191,9 @@ def _of_delta(context: Context, what: Export, known: dict[str, Any]) -> dict[str
 
 
 def _row_ids(what: Export, current: TableSnapshot) -> tuple[dict[str, Any], ...]:
-    """Return the domain with the source's highest row id, which its files may hold themselves.
+    """Return the domain with the source's highest row id, which the files may contain.
 
-    None where the target has assigned higher ones: its own never goes down.
+    Empty if the target has assigned a higher one: a table's highest row id never decreases.
     """
     if not (isinstance(what.snapshot, DeltaSnapshot) and isinstance(current, DeltaSnapshot)):
         return ()
@@ -215,7 +215,7 @@ def _of_iceberg(context: Context, what: Export, known: dict[str, Any]) -> dict[s
 
 
 def _protocol(what: Export, current: TableSnapshot) -> dict[str, Any] | None:
-    """Return Delta's protocol, without the feature that would stop foreign writers of a table."""
+    """Return Delta's protocol for the target, without the guard; None if the target has it."""
     protocol = unguarded(what.snapshot.protocol)
     if not protocol:
         return None
@@ -225,7 +225,7 @@ def _protocol(what: Export, current: TableSnapshot) -> dict[str, Any] | None:
 
 @dataclass
 class _Moved:
-    """Files as the target names them: by URIs, or as copies of its own."""
+    """Files as the target's log names them: by their URIs, or as copies in the target."""
 
     what: Export
     copies: dict[str, str] = field(default_factory=dict)
@@ -252,7 +252,7 @@ class _Moved:
         key = file_key(self.what.snapshot.location, path)
         if not self.what.copies:
             return self.what.uri(key)
-        # Directories of partitions stay: polars takes values from them, and not from the log.
+        # Keep the partitions' directories: polars reads partition values from paths, not the log.
         # https://github.com/pola-rs/polars/issues/23391
         *folders, last = key.split("/")
         kept = list(takewhile(lambda one: "=" in one, reversed(folders)))[:partitions][::-1]
@@ -272,7 +272,7 @@ class _Moved:
 
 
 def _copy(what: Export, moved: _Moved, change: Change) -> Program[None]:
-    """Have the store copy what the target does not have yet, before its log names it."""
+    """Let the store copy the files that the target lacks, before the target's log names them."""
     if not what.copies:
         return
     named = {file.path for file in change.adds}

@@ -27,23 +27,23 @@ from lakevilla.store.location import is_external
 
 # -------------------- surroundings
 #
-# Overlapping paths: a new table may not be within a table, around one, or among foreign files.
+# Overlapping paths: a new table may not be inside a table, contain one, or be among foreign files.
 #
-# A VACUUM of the outer table, by any client, deletes what is stored within it: no log of the outer
-# table names the inner one's files. So a new table has a directory of its own (note 22).
+# A VACUUM of the outer table, by any client, deletes the files of an inner table: the outer table's
+# log does not name them. So a new table must have a directory of its own (note 22).
 
 
-#: The part after a directory's own path that marks an Iceberg table.
+#: The part of a key after a directory that shows it to be an Iceberg table.
 _METADATA = re.compile(r"/metadata/[^/]+\.metadata\.json")
-#: Files whose names end so count as data; Iceberg's files other than data have other endings.
+#: The extensions of data files; Iceberg's other files have other extensions.
 _DATA = (".parquet", ".orc", ".csv")
 
 
 def in_the_way(location: str, head: Head | None) -> Program[str | None]:
-    """Return what HEAD has in the way of a table that is made at ``location``, as a sentence.
+    """Return why HEAD does not allow a new table at ``location``, as a sentence; else None.
 
-    This is checked again for each newer HEAD before it is replaced: of two tables, one within the
-    other, that are made at the same time, the second to be decided is refused.
+    This is checked again for each newer HEAD before it is replaced: if two clients create tables at
+    the same time, one inside the other, the one that is decided second is refused.
     """
     shown = yield from shown_by_clones(location, head)
     if shown is not None:
@@ -73,13 +73,13 @@ def in_the_way(location: str, head: Head | None) -> Program[str | None]:
 
 
 def refuse_overlaps(location: str, head: Head | None, txn_id: str) -> Program[None]:
-    """Refuse a place for a new table that is not its own, by HEAD and by what is stored there.
+    """Refuse a location for a new table that overlaps others, by HEAD and by the store.
 
     Raises
     ------
     InvalidOperation
-        It is within or around a table, the lake's or another's, or within another lake; or
-        foreign files are stored there.
+        The location is inside a table, or contains one, of this or another lake; or is inside
+        another lake; or foreign files are stored there.
     """
     reason = yield from in_the_way(location, head)
     if reason is None:
@@ -89,7 +89,7 @@ def refuse_overlaps(location: str, head: Head | None, txn_id: str) -> Program[No
 
 
 def found_there(location: str, head: Head | None) -> Program[str | None]:
-    """Return what the store has in the way: the listings and requests are one round."""
+    """Return why the store's objects don't allow a new table, by one round of requests."""
     outers = outer_paths(location)
     lakes = [HeadOf(f"{outer}/{HEAD_KEY}") for outer in outers]
     logs: list[Program[bool]] = [_is_table(outer) for outer in ("", *outers)]
@@ -138,7 +138,7 @@ def found_there(location: str, head: Head | None) -> Program[str | None]:
 
 
 def _is_table(directory: str) -> Program[bool]:
-    """Return whether a directory is a table's, of either format; "" is the root of the lake."""
+    """Return whether a directory is a table's, of either format; "" means the lake's root."""
     prefix = f"{directory}/" if directory else ""
     logs = [f"{prefix}_delta_log", f"{prefix}metadata"]
     found = yield from parallel([list_objects(log) for log in logs])
@@ -147,7 +147,7 @@ def _is_table(directory: str) -> Program[bool]:
 
 
 def _is_strange(path: str) -> bool:
-    """Return whether a file is foreign data, and not what an attempt of ours left behind."""
+    """Return whether a file is foreign data, and not left by a failed attempt of LakeVilla."""
     hidden = any(part.startswith(("_", ".")) for part in path.split("/"))
     return path.lower().endswith(_DATA) and not hidden and owner_of(path) is None
 
@@ -173,7 +173,7 @@ def _around(location: str, what: str) -> str:
 
 # -------------------- mount places
 #
-# Places at which a clone may be mounted, and what clones have in the way of tables that are made.
+# The places where a clone may be mounted, and clones that overlap a new table.
 
 
 def refuse_outside(to: str) -> None:
@@ -190,7 +190,7 @@ def refuse_place(head: Head, source: str, to: str) -> Program[None]:
     Raises
     ------
     InvalidOperation
-        It is outside the root, in or around the source, or in, around or at a table or a clone.
+        The place is outside the root, or overlaps the source, a table or another clone.
     """
     reason = yield from _why_not(head, source, to)
     if reason is not None:
@@ -236,7 +236,7 @@ def _why_not(head: Head, source: str, to: str) -> Program[str | None]:
 
 
 def refuse_twins(head: Head, base: Base, source: str, to: str) -> Program[None]:
-    """Refuse a clone that would show a table whose dotted name means one that HEAD has already.
+    """Refuse a clone that would show a table whose name could also mean one that HEAD has.
 
     Raises
     ------
@@ -252,14 +252,14 @@ def refuse_twins(head: Head, base: Base, source: str, to: str) -> Program[None]:
 
 
 def _named(head: Head, to: str) -> Program[str | None]:
-    """Return a name at or below a place that leads elsewhere."""
+    """Return a registered name that equals a place or is below it; None if there is none."""
     wanted = [*head.names.missing([to]), *head.names.missing_below(f"{to}/")]
     yield from fetch_leaves(head.names, list(dict.fromkeys(wanted)))
     return next((name for name in sorted(head.names.cached()) if is_at(name, to)), None)
 
 
 def refuse_shown(head: Head, location: str) -> Program[None]:
-    """Refuse to add a table, or a name, where a clone shows a table, or within one.
+    """Refuse to add a table, or a name, at or inside a table that a clone shows.
 
     Raises
     ------
@@ -277,9 +277,9 @@ def refuse_shown(head: Head, location: str) -> Program[None]:
 
 
 def shown_by_clones(location: str, head: Head | None) -> Program[str | None]:
-    """Return what clones have in the way of a table that is made at ``location``, as a sentence.
+    """Return why clones don't allow a new table at ``location``, as a sentence; else None.
 
-    A free place below a clone is free, like one below any other directory.
+    A location below a clone at which the clone shows no table is allowed.
     """
     clones = yield from load_clones(head)
     if head is None or not clones:

@@ -1,4 +1,4 @@
-"""Operations on a lake's table map: register, unregister, settle keys."""
+"""Changes of HEAD's table map, register and unregister; and the outcome of idempotency keys."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def replace_until_stored(
     *,
     adopting: bool = False,
 ) -> Program[Head]:
-    """Replace HEAD by what ``change`` makes of it, again on each newer HEAD until it is stored.
+    """Replace HEAD by the result of ``change``; repeat on each newer HEAD until it is stored.
 
-    This is for changes that may be made twice without harm; ``change`` returns None
-    when nothing is left to do.
+    This is for changes that may be made twice without harm; ``change`` returns None if HEAD needs
+    no change.
     """
     for _ in range(_MAX_RACES):
         held = yield from context.head()
@@ -80,7 +80,7 @@ def replace_until_stored(
         if new is None:
             return held.head
         if new.replacement != held.head.replacement + 1:
-            continue  # the change itself had to replace HEAD (a reconcile)
+            continue  # ``change`` itself has replaced HEAD, by a reconcile
         outcome = yield from replace_head(held, new)
         if isinstance(outcome, Stored):
             context.remember(HeldHead(new, outcome.token))
@@ -92,7 +92,7 @@ def replace_until_stored(
 def register(
     context: Context, locations: Mapping[str, str], own_paths: Mapping[str, Sequence[str]]
 ) -> Program[None]:
-    """Add tables to HEAD at the versions found; one replacement for all of them."""
+    """Add tables to HEAD at the newest versions of their logs, all by one replacement."""
     tails = yield from _found(context, locations, own_paths)
     held = yield from context.head()
     if held is None:
@@ -123,7 +123,7 @@ def register(
         yield from load_tables(head, tails)
         for location, released_by in known.items():
             known[location] = _released_by(head, location)
-            if known[location] != released_by:  # changed since the claim: it may be given away
+            if known[location] != released_by:  # an ``unregister`` may have released our claim
                 table_id = tails[location].snapshot.table_id
                 yield from claim_table(location, head, context.ids, table_id)
         return (yield from _with_tables(context, head, locations, tails))
@@ -133,18 +133,18 @@ def register(
 
 
 def _released_by(head: Head, location: str) -> str:
-    """Return the ``unregister`` that has released a table; ``""`` where none has."""
+    """Return the id of the ``unregister`` that has released a table; ``""`` if none has."""
     state = head.tables.get(location)
     return "" if state is None or not state.dropped else state.released_by
 
 
 def register_found(context: Context, found: Sequence[FoundTable]) -> Program[list[FoundTable]]:
-    """Add the new ones of the discovered tables, all by one replacement of HEAD.
+    """Add those of the discovered tables that are ``new``, all by one replacement of HEAD.
 
     Returns
     -------
     list of FoundTable
-        The new ones: as they are in the lake now, or refused because another client was faster.
+        The new tables: now in the lake, or refused because another client was faster.
     """
     new = [table for table in found if table.state == "new" and table.snapshot is not None]
     if not new:
@@ -206,7 +206,7 @@ def _as_it_came(head: Head, table: FoundTable) -> FoundTable:
 def _found(
     context: Context, locations: Mapping[str, str], own_paths: Mapping[str, Sequence[str]]
 ) -> Program[dict[str, Tail]]:
-    """Return the tables' logs; refuse a location without a table, or a name that may mean two."""
+    """Return the tables' logs; refuse a location without a table, or a name for two tables."""
     yield from refuse_written_after(context, locations.values())
     tails = yield from parallel(
         [_opened(context, name, location, own_paths[name]) for name, location in locations.items()]
@@ -234,7 +234,7 @@ def _opened(context: Context, name: str, location: str, own_paths: Sequence[str]
 def _with_tables(
     context: Context, head: Head, locations: Mapping[str, str], tails: dict[str, Tail]
 ) -> Program[Head | None]:
-    """Return HEAD with the tables and their names; None if it has them."""
+    """Return HEAD with the tables and their names added; None if HEAD has them already."""
     yield from load_tables(head, locations.values())
     yield from load_names(head, locations)
     names: dict[str, str | None] = {}
@@ -251,7 +251,8 @@ def _with_tables(
         names |= yield from _new_names(head, name, location, names)
         if state is None or state.dropped:
             if state is not None and state.pending:
-                # Decided before the table was dropped: the rows belong to the table.
+                # These commits were decided before the table was dropped, so their rows belong to
+                # it.
                 published = yield from publish_table(context, head, location)
                 _check_complete(published, name)
                 if published.head is not head:
@@ -275,7 +276,7 @@ def _with_tables(
 def _new_names(
     head: Head, name: str, location: str, names: Mapping[str, str | None]
 ) -> Program[dict[str, str | None]]:
-    """Return the names to note so that ``name`` means ``location``, in addition to ``names``."""
+    """Return the names to add to HEAD, besides ``names``, so that ``name`` means ``location``."""
     refuse_reserved(name)
     known = head.names.get(name)
     state = head.tables.get(location)
@@ -299,7 +300,7 @@ def _new_names(
     if known is None and name != location:
         if state is not None and not state.dropped:
             yield from load_names(head)
-            # So far this was the table's name: it remains a name of it, and the one shown.
+            # Until now this was the table's name: it stays one of its names, and the shown one.
             own = name_in_catalog(state.catalog) if state.catalog else location
             if own not in (name, *names) and not {own, location} & {
                 *head.names,
@@ -343,10 +344,11 @@ def _check_complete(published: Published, name: str) -> None:
 
 
 def unregister(context: Context, name: str, location: str) -> Program[None]:
-    """Remove a name from the lake, and with its last name the table.
+    """Remove a name of a table from the lake, and with the last name the table.
 
-    Then its pending commits are published, and a tombstone is left. A newer HEAD may have refs that
-    keep the table, whose directory is free for another lake afterwards.
+    A table that is removed has its pending commits published first, leaves a tombstone, and its
+    directory is free for another lake afterwards. So HEAD must not be set back: a newer HEAD may
+    have refs that keep the table.
 
     Raises
     ------
@@ -361,7 +363,7 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
         raise TableNotFound(f"table {name} is not in this lake: `tables()` lists them", table=name)
     yield from load_names(held.head, [name, location])
     if name not in held.head.names and location in held.head.names:
-        name = location  # another spelling of the path, which is one of several names
+        name = location  # ``name`` is another spelling of the path, which is one of several names
     by_name = name in held.head.names
     for _ in range(_MAX_RELEASES):
         if (yield from _taken_out(context, name, location, by_name=by_name)):
@@ -374,7 +376,7 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
 
 
 def _taken_out(context: Context, name: str, location: str, *, by_name: bool) -> Program[bool]:
-    """Remove the name, and with the last one release the table; False if its claim is another."""
+    """Remove the name, and with the last one release the claim; False if the claim has changed."""
     claims: list[Token | None] = []
     head = yield from replace_until_stored(
         context,
@@ -392,14 +394,14 @@ def _taken_out(context: Context, name: str, location: str, *, by_name: bool) -> 
 
 
 def _claim_to_release(location: str, head: Head) -> Program[Token | None]:
-    """Return the token of a claim that names this lake, or can't be read; None if there is none."""
+    """Return the token of a table's claim if it names this lake or can't be read; else None."""
     outcome = yield from get(lake_key(location))
     if not isinstance(outcome, Found):
         return None
     try:
         owner = decode(lake_key(location), outcome.body, LakeFile)
     except CorruptObject:
-        return outcome.token  # no client can read it
+        return outcome.token  # no client can read this claim
     return outcome.token if owner.names(head) else None
 
 
@@ -412,20 +414,20 @@ def _without_name(
     *,
     by_name: bool,
 ) -> Program[Head | None]:
-    """Return HEAD without the name, and with its last one without the table; None if removed.
+    """Return HEAD without the name (if the last, without the table); None if already removed.
 
-    The claim that is then given away is noted in ``claims``. It was read after this HEAD and before
-    the HEAD that releases the table: a client that adds the table meanwhile has written another
-    claim, or finds that the table was released (docs/design/0051-claims-let-go.md).
+    The token of the claim to release then is appended to ``claims``. The claim is read after this
+    HEAD and before the HEAD that releases the table: a client that adds the table meanwhile has
+    written another claim, or finds that the table was released (docs/design/0051-claims-let-go.md).
     """
     claims.append(None)
     yield from load_names(head)
     named = [key for key, value in head.names.items() if value == location]
     if by_name and name not in named:
-        return None  # another client has removed it: other names do not count
+        return None  # another client has removed this name: the table's other names stay
     if name in named and len(named) > 1:
-        # Two clients may remove the last two names at once. This is safe because the one that
-        # loses the race for HEAD reads it again, and finds its name to be the last.
+        # Two clients may remove the last two names at once. This is safe because the client that
+        # loses the race for HEAD reads HEAD again, and finds that its name is the last.
         return (yield from _registered(context, head, {}, {}, {name: None}))
     yield from refuse_kept(head, location, f"unregister {name!r}: table")
     published = yield from publish_table(context, head, location)

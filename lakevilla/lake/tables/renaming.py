@@ -23,7 +23,7 @@ def renames_of(operations: Iterable[Operation]) -> list[Rename]:
 
 
 def renamed(names: NameMap, renames: Iterable[Rename]) -> NameMap:
-    """Return HEAD's names as they are after these renames, which were checked before."""
+    """Return HEAD's names after these renames, which the caller has checked."""
     for one in renames:
         names = names.updated(_changes(one))
     return names
@@ -39,9 +39,9 @@ def _changes(rename: Rename) -> dict[str, str | None]:
 
 
 def known_name(names: NameMap, name: str, location: str) -> str:
-    """Return HEAD's form of the ``name`` that a caller gave to the table that must be renamed.
+    """Return HEAD's spelling of the ``name`` by which a caller wants to rename a table.
 
-    Raises ``InvalidOperation``: the table has other names, and this is only its place.
+    Raises ``InvalidOperation`` if ``name`` is only the table's path, and it has other names.
     """
     known = [key for key, place in names.items() if place == location]
     if name in known:
@@ -59,7 +59,7 @@ def known_name(names: NameMap, name: str, location: str) -> str:
 def refuse_taken(
     context: Context, head: Head | None, names: NameMap, rename: Rename
 ) -> Program[None]:
-    """Refuse a new name that would mean two tables, by the names and by the table at its path.
+    """Refuse a new name that would mean two tables, by HEAD's names or as a table's path.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def refuse_taken(
 def names_after(
     head: Head | None, operations: Collection[Operation]
 ) -> Program[dict[str, str | None]]:
-    """Return what operations change in the names of the HEAD that is replaced; None removes one.
+    """Return the changes that operations make to HEAD's names; None removes a name.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def names_after(
 def _refuse_twin(
     head: Head | None, names: NameMap, one: Rename, made: Collection[str] = ()
 ) -> Program[None]:
-    """Refuse a name that differs by dots and slashes alone from that of another table.
+    """Refuse a name that differs from another table's only by dots instead of slashes.
 
     ``made``: the tables that are created together with the rename.
     """

@@ -1,1 +1,1 @@
-"""Cleaning up after clients that will never return: list, fence, delete."""
+"""Clean up after dead clients: list objects, fence transactions, delete garbage."""

@@ -37,29 +37,29 @@ from lakevilla.sublogs.record import creates_key
 
 # -------------------- garbage
 #
-# The garbage once HEAD has advanced: of the listed objects, those of fenced transactions.
+# The garbage after HEAD has advanced: listed objects of fenced transactions.
 
 
 def garbage(
     context: Context, head: Head, listed: Listing, *, dry_run: bool
 ) -> Program[list[list[str]]]:
-    """Return the keys to delete when ``head`` is the lake's HEAD, in rounds: one after the other.
+    """Return the keys to delete now that ``head`` is the lake's HEAD, as rounds in order.
 
-    Objects that a ref needs stay. Safe while another client makes a ref: its base is of the HEAD
-    that it replaces, which is this one or a later one, and a base that is not named yet has a later
-    number.
+    Objects that a ref needs are not returned. This is safe while another client makes a ref: the
+    new ref's base has the state of the HEAD that the client replaces, which is ``head`` or a later
+    one, and a base that no HEAD names yet has a later number.
     """
     by_ref = yield from load_bases_by_ref(head)
     bases = list(by_ref.values())
     still_named = set() if listed.history else (yield from named_pages(head))
     old_pages = [key for key in listed.pages if key not in still_named]
-    # If its pages can't be read, only the commits in HEAD: then fewer leftovers of other clients
-    # are known as such.
+    # If a page can't be read, use only the commits in HEAD: then gc knows fewer transactions to
+    # have committed, and deletes fewer of their leftovers.
     kept: Sequence[CommitSummary] | None = head.commits
     if listed.history is None:
         kept = yield from commits_since(head, head.history_start)
     commits = listed.commits
-    if kept is None:  # another gc is at work: it determines the owners of the commit objects
+    if kept is None:  # another gc has removed history meanwhile; it will delete the commit objects
         kept, commits = head.commits, []
     epochs = yield from BranchEpochs.of(head)
     to_delete: list[str] = []
@@ -70,7 +70,7 @@ def garbage(
         yield from _note_never_made(head, kept, commits, set(old_commits))
     to_delete.extend(old_commits)
     sources = yield from _sources(context, head)
-    # Where a pending commit can't be read, it may need any of them.
+    # If a pending commit can't be read, it may need any of the saved objects: delete none.
     for key, txn in listed.records if sources is not None else ():
         has_ended = head.is_fenced(txn) or find_commit(kept, txn) is not None
         if has_ended and key not in (sources or ()):
@@ -80,7 +80,7 @@ def garbage(
     to_delete.extend(_old_bases(head, {ref.key for ref in by_ref}, listed.bases))
     needed = named_leaves(head, bases)
     dead = yield from _dead_branches(epochs, listed)
-    # While the HEAD of a dead branch is there, so is what that names.
+    # The HEAD of a dead branch still needs the leaves that it names.
     named = needed.union(*(branch.leaves for branch in dead.values()))
     to_delete.extend(
         (yield from unreferenced_leaves(context, head, named, listed, dry_run=dry_run))
@@ -92,13 +92,13 @@ def garbage(
 
 
 def _is_over(key: str, head: Head) -> bool:
-    """Return whether a proposal can't be included any more: by HEAD, whatever its owner does."""
+    """Return whether HEAD shows that a proposal can't be included any more."""
     number = number_of(key)
     return number is not None and is_over(number, head)
 
 
 def _old_bases(head: Head, named: Collection[str], listed: Iterable[str]) -> list[str]:
-    """Return bases that no ref names or ever will: HEAD has passed the number of their making."""
+    """Return bases that no ref names or ever will, because HEAD has passed their numbers."""
     old = [(key, parts_of(key)) for key in listed if key not in named]
     return [key for key, parts in old if parts is not None and parts[0] <= head.replacement]
 
@@ -111,9 +111,8 @@ def _orphans(
     location: str,
     files: Collection[tuple[str, str]],
 ) -> Program[list[str]]:
-    """Return files of fenced transactions that no log entry and no pending commit names."""
-    # A table may have been added to HEAD, inside of this one's directory, since the files were
-    # listed.
+    """Return files of fenced transactions that no log entry, pending commit or ref names."""
+    # Since the files were listed, a table inside this one's directory may have been added to HEAD.
     nested = nested_tables(location, (), head)
     candidates = {
         path
@@ -124,9 +123,9 @@ def _orphans(
         return []
     tail = yield from open_tail(context, location, missing_ok=True)
     tail = yield from probe(context, tail)
-    # A client that publishes pending commits stores manifests first, under the id of the last
-    # transaction: its publishing may be under way. Once it is published that number is taken. A
-    # dropped table keeps its pending commits for ever: the log shows which of them are published.
+    # A client that publishes pending commits stores manifests before the log entry, under the id of
+    # the last transaction: another client may be doing that now, until the commits are in the log.
+    # A dropped table keeps its pending commits, so the log decides which of them are unpublished.
     waiting = {ref.txn for ref in unpublished(head, location, tail)}
     candidates -= {path for path, txn in files if path.endswith(".avro") and txn in waiting}
     named: set[str] = set()
@@ -145,23 +144,23 @@ def _orphans(
         and is_emptied(state)
         and not (yield from is_left_to(location, state, head))
     ):
-        return []  # another lake has claimed the place since it was listed
-    # A branch's table inside of this one is another table, which other states keep.
+        return []  # another lake has claimed the directory since it was listed
+    # Tables of branches inside this directory are separate tables, which other states keep.
     inner = {f"{location}/{found[0]}" for path in candidates if (found := inner_branch_of(path))}
     for place in [location, *sorted(inner)]:
         kept = yield from kept_by(context, bases, place)
-        # A state that can't be determined any more may need any of them: they stay until its ref is
-        # deleted.
+        # If a state can't be determined any more, it may need any of the files: they stay until its
+        # ref is deleted.
         lost = {key for key in orphans if kept.lost and key.startswith(f"{place}/")}
         orphans -= kept.keys | lost
     return sorted(orphans)
 
 
 def _is_unowned(head: Head, epochs: BranchEpochs, path: str, txn: str) -> bool:
-    """Return whether no client will commit a file any more.
+    """Return whether no client can commit a file any more.
 
-    A file that was written on a branch belongs to the branch, also where only the branch has the
-    table, inside of this one.
+    A file that was written on a branch belongs to the branch's epoch. That includes files of a
+    table that only the branch has, in a directory inside this table's.
     """
     inner = inner_branch_of(path)
     epoch = branch_of(path) if inner is None else inner[1]
@@ -169,9 +168,10 @@ def _is_unowned(head: Head, epochs: BranchEpochs, path: str, txn: str) -> bool:
 
 
 def _sources(context: Context, head: Head) -> Program[set[str] | None]:
-    """Return the sources of pending merges: a foreign change may require a replay (hazard 25).
+    """Return the stored sources of pending merges, which a replay after a foreign change needs
+    (hazard 25).
 
-    None if a pending commit can't be read.
+    Return None if a pending commit can't be read.
     """
     keys: set[str] = set()
     for state in head.tables.values():
@@ -190,7 +190,7 @@ def _old_commits(
     kept: Sequence[CommitSummary],
     listed: Iterable[tuple[str, str, str]],
 ) -> Program[list[str]]:
-    """Return commit objects of fenced ids that no history, table or ref names."""
+    """Return commit objects of fenced transactions that no history, table or ref names."""
     named = {(commit.txn, commit.hash) for commit in kept}
     refreshed = (state.refreshed for state in head.tables.values() if not state.dropped)
     named |= {(ref.txn, ref.hash) for ref in refreshed if ref is not None}
@@ -209,10 +209,11 @@ def _note_never_made(
     listed: Iterable[tuple[str, str, str]],
     old: Container[str],
 ) -> Program[None]:
-    """Note the places of tables that dead transactions were about to make: the next gc lists them.
+    """Note the places of tables that dead transactions were going to create, for the next gc to
+    list.
 
-    Once their commit objects are deleted only the notes say where their files are. An id that is
-    not above ``forgotten`` may have committed, and its object is not read.
+    After their commit objects are deleted, only these notes say where the files are. A transaction
+    whose id is not above ``forgotten`` may have committed, so its commit object is not read.
     """
     known = {commit.txn for commit in kept}
     dead = [(txn, digest) for key, txn, digest in listed if key in old and txn not in known]
@@ -241,9 +242,10 @@ def _sound(txn: str, digest: str) -> Program[CommitObject | None]:
 def _void_markers(
     head: Head, markers: Iterable[tuple[str, Listed, Marker]], ended: Container[str]
 ) -> Program[list[str]]:
-    """Return markers of transactions that can't commit any more, or have committed.
+    """Return the markers of transactions that can't commit any more or have committed.
 
-    They are listed once more: a number that was freed since may be another transaction's by now.
+    The markers are listed again, because a number may have been freed and taken by another
+    transaction since.
     """
     to_delete: dict[str, list[Listed]] = {}
     for table, listed, marker in markers:
@@ -257,18 +259,19 @@ def _void_markers(
     ]
 
 
-# -------------------- dead lives
+# -------------------- dead epochs
 #
-# The remains of branches that have ended: their directories, and files of tables that are theirs.
+# The remains of ended branches: their directories, and the files of tables that only they had.
 #
-# An epoch that no ref of HEAD has, and whose number HEAD has passed, has no owner, and never will
-# have one. Its HEAD is deleted after all else, because only this HEAD names the tables that were
-# made on the branch; and after it the leaves that it names, without which it names none.
+# An epoch whose number HEAD has passed, and that no ref in HEAD names, has no owner and never will
+# have one. Only the epoch's own HEAD names the tables that were created on the branch, so it is
+# deleted after everything else; the leaves that it names are deleted after it, because the HEAD
+# can't be read without them.
 
 
 @dataclass(frozen=True, slots=True)
 class _DeadBranch:
-    """The objects of a dead epoch; ``is_known``: which tables it had is known, or is over."""
+    """The objects of a dead epoch; ``is_known``: False if its tables can't be determined now."""
 
     keys: list[str]
     held: HeldHead | None
@@ -276,12 +279,12 @@ class _DeadBranch:
 
     @property
     def leaves(self) -> set[str]:
-        """The leaves that its HEAD names: its own, and those that it has from its base."""
+        """The leaves that the epoch's HEAD names: its own, and those of its base."""
         return set() if self.held is None else {ref.key for ref in self.held.head.tables.refs}
 
 
 def _dead_branches(epochs: BranchEpochs, listed: Listing) -> Program[dict[str, _DeadBranch]]:
-    """Return the dead epochs of which anything was listed; note those that can't be read."""
+    """Return the dead epochs of which objects were listed; note those whose HEAD is unreadable."""
     by_epoch: dict[str, list[str]] = {}
     for key in listed.of_branches:
         epoch = key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]
@@ -297,7 +300,7 @@ def _dead_branches(epochs: BranchEpochs, listed: Listing) -> Program[dict[str, _
             is_known = False
             listed.unknown[epoch] = error
         except VersionNotFound:
-            is_known = False  # another gc has just deleted its HEAD, and goes on
+            is_known = False  # another gc has just deleted the epoch's HEAD, and deletes the rest
         dead[epoch] = _DeadBranch(keys, held, is_known)
     return dead
 
@@ -310,21 +313,21 @@ def left_of_branches(
     dead: Mapping[str, _DeadBranch],
     left: dict[str, str],
 ) -> Program[list[list[str]]]:
-    """Return what may be deleted of the directories of branches, and of tables that only they have.
+    """Return what may be deleted of ended branches' directories and of tables that only they had.
 
-    ``named`` are the leaves that HEAD and its bases need. The places where nothing may be deleted
-    are added to ``left``, with the reasons. Returns the keys to delete first, the HEADs, which are
-    deleted after them, and the leaves that these name, which are deleted at the end.
+    ``named`` are the leaves that HEAD and its bases need. Places where nothing may be deleted are
+    added to ``left``, with the reasons. The result has three rounds of keys: most objects; then the
+    epochs' HEADs; then the leaves that these HEADs name.
 
-    Of an epoch whose tables are not known any more everything stays: what is left of it may still
-    tell a person which files are its.
+    If an epoch's tables can't be determined, all its objects stay: from them, a person may find out
+    which files belong to it.
     """
     if not dead:
         return [[], [], []]
     kept = {*named, *(yield from _commits_of(bases)), *_kept_by_bases(bases)}
     first: list[str] = []
     heads: list[str] = []
-    stay = set[str]()  # leaves of HEADs that stay
+    stay = set[str]()  # leaves of HEADs that are not deleted
     for epoch, branch in dead.items():
         if not branch.is_known:
             stay |= branch.leaves
@@ -337,14 +340,14 @@ def left_of_branches(
             stay |= branch.leaves
         else:
             heads += own
-    # A branch of a branch names leaves of that one's epoch.
+    # A branch that was made of another branch names leaves of that branch's epoch.
     after = {key for branch in dead.values() for key in branch.leaves}
     leaves = [key for key in first if key in after and key not in stay]
     return [[key for key in first if key not in after], heads, leaves]
 
 
 def _commits_of(bases: Iterable[Base]) -> Program[set[str]]:
-    """Return the commit objects of branches' epochs that bases need."""
+    """Return the commit objects of branches' epochs that bases still need."""
     keys = set()
     for base in bases:
         yield from load_base_tables(base)
@@ -354,7 +357,7 @@ def _commits_of(bases: Iterable[Base]) -> Program[set[str]]:
 
 
 def _kept_by_bases(bases: Iterable[Base]) -> set[str]:
-    """Return the states that bases keep separate from the tables' logs, of any epoch."""
+    """Return the tables' states that bases keep separately from the logs."""
     return {kept.key for base in bases for kept in base.kept.values()}
 
 
@@ -366,10 +369,10 @@ def _files(
     held: HeldHead | None,
     left: dict[str, str],
 ) -> Program[tuple[list[str], bool]]:
-    """Return the files of tables that the lake lacks, and whether any of them is still needed.
+    """Return deletable files of an epoch's tables that the lake lacks, and whether others are
+    needed.
 
-    ``held`` is the HEAD of the epoch, with its tables. The files of the epoch's own tables are
-    among the objects in their directories.
+    ``held`` is the epoch's HEAD, with its tables loaded.
     """
     if held is None:
         return [], False
@@ -391,22 +394,22 @@ def _files(
 
 # -------------------- unreferenced leaves
 #
-# Unreferenced leaves: which of them gc may delete (docs/design/0011-scale.md).
+# The unreferenced leaves that gc may delete (docs/design/0011-scale.md).
 #
-# A reader that is bound to an older HEAD may still need a leaf which the newest does not name. So
-# a leaf is kept for ``max_age_seconds`` after HEAD stopped naming it. Nothing in the leaf says
-# when that was, so gc leaves marks: the leaves that HEAD named at a time. If a leaf was made
-# before an old mark and the mark does not name it, HEAD stopped naming it before the mark, or no
-# HEAD ever named it.
+# A reader that is bound to an older HEAD may still need a leaf that the newest HEAD does not name.
+# So a leaf is kept for ``max_age_seconds`` after HEAD has stopped naming it. A leaf does not record
+# that time, so gc stores marks: lists of the leaves that HEAD names at the time of the mark. If a
+# leaf was made before a mark that does not name it, HEAD stopped naming the leaf before the mark,
+# or no HEAD ever named it.
 
 
 def unreferenced_leaves(
     context: Context, head: Head, named: Iterable[str], listed: Listing, *, dry_run: bool
 ) -> Program[list[str]]:
-    """Return what may be deleted of ``listed``, made before ``head`` was read, or stored.
+    """Return the leaves and marks in ``listed`` that may be deleted; store a new mark if needed.
 
-    ``named`` are the leaves of that HEAD, and those of the bases that it keeps. The store gives the
-    age of a mark.
+    ``listed`` was made before ``head`` was read, or stored. ``named`` are the leaves of ``head``
+    and of the bases that it keeps. The age of a mark is by the store's clock.
     """
     keys = list(listed.leaves)
     now = _mark(context, head, named, listed.now)
@@ -420,12 +423,12 @@ def unreferenced_leaves(
     ripe = [mark for mark in marks if made[mark.key] <= listed.now - max_age]
     ripe += [now] if max_age == 0 else []
     ruling = max(ripe, key=lambda mark: mark.replacement, default=None)
-    # Not every run leaves a mark: one in each half of ``max_age`` is enough, so marks stay few.
+    # One mark in each half of ``max_age`` is enough, so most runs store none, and marks stay few.
     halfway = listed.now - max_age / 2
     waiting = ruling is None or any(not _is_unreferenced(key, ruling) for key in fallen)
-    may_mark = not (dry_run or listed.in_doubt)  # a mark says that HEAD has advanced so far
+    may_mark = not (dry_run or listed.in_doubt)  # a mark says that HEAD has advanced to this number
     if waiting and may_mark and all(at <= halfway for at in made.values()):
-        # Refused: another gc has marked this very HEAD.
+        # Refused if another gc has stored a mark for this HEAD.
         yield from put(now.key, encode(now), ABSENT)
     if ruling is None:
         return []
@@ -439,10 +442,10 @@ def _mark(context: Context, head: Head, named: Iterable[str], now: float) -> Lea
 
 
 def _is_unreferenced(key: str, mark: LeafMark) -> bool:
-    """Return whether no HEAD from the mark's on names the leaf.
+    """Return whether neither the mark's HEAD nor any later one names the leaf.
 
-    Safe because a HEAD names the leaves that its own replacement has made, and leaves that the HEAD
-    before it named; the same holds for the bases that it is the first to keep.
+    This is sure because a HEAD names only leaves that its own replacement has made, and leaves that
+    the HEAD before it named; the same holds for the bases that it is the first to keep.
     """
     return made_of(key) <= mark.replacement and key not in mark.named
 

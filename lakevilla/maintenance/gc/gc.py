@@ -28,19 +28,19 @@ from lakevilla.store.location import at_home, home_of, key_at
 
 # -------------------- gc
 #
-# Cleaning up after clients that will never return (design, section 8).
+# Clean up after clients that will never return (design, section 8).
 #
-# HEAD advances first: ``floor`` and ``aborted`` fence every transaction that might still write.
-# Only then are objects deleted, and only those that had been listed before and belong to a fenced
-# transaction: a create or a replacement that was under way is refused, and an object that was
-# created after the listing is not considered (hazards 19, 20).
+# HEAD advances first: its ``floor`` and ``aborted`` fence every old transaction that might still
+# write. Only then are objects deleted, and only objects that were listed before and belong to a
+# fenced transaction: so a create or a replacement in flight is refused, and an object that was
+# created after the listing is never deleted (hazards 19, 20).
 #
-# The store's own time gives the age of every object (``maintenance.gc.listing``), not this
-# client's clock; where nothing is deleted (``dry_run``), no object is written to query that time.
+# The age of an object is by the store's clock (``maintenance.gc.listing``), not by this client's.
+# With ``dry_run`` nothing is deleted, and no object is written to query the store's time.
 
 
 def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
-    """Fence what is too old, then delete what it left, and history past its retention."""
+    """Fence old transactions, then delete what they have left, and history past its retention."""
     held = yield from context.head()
     if held is None:
         return Report(True)
@@ -91,7 +91,7 @@ def _unreserved(old: Head, head: Head, word: str) -> list[Finding]:
 
 
 def _left_alone(listed: Listing, damaged: Mapping[str, LakeVillaError]) -> list[Finding]:
-    """Return findings about objects that could not be read, and so were not touched."""
+    """Return findings on objects that were left unchanged because they could not be read."""
     findings = [
         Finding("warning", error.kind, f"table {name} was skipped: {error.message}", table=name)
         for name, error in listed.unreadable.items()
@@ -108,8 +108,8 @@ def _left_alone(listed: Listing, damaged: Mapping[str, LakeVillaError]) -> list[
         Finding(
             "warning",
             error.kind,
-            f"the ended branch with the directory {home_of(epoch)} was skipped, and the files of "
-            f"tables that were made on it: which these are is not known: {error.message}; or "
+            f"the ended branch with the directory {home_of(epoch)} was skipped, with the files of "
+            f"tables that were made on it, as these tables are not known: {error.message}; or "
             "delete its HEAD, and gc deletes the rest of the directory and leaves these files",
             key=getattr(error, "key", None) or key_at(epoch, HEAD_KEY),
         )
@@ -123,11 +123,11 @@ def _left_alone(listed: Listing, damaged: Mapping[str, LakeVillaError]) -> list[
 
 # -------------------- fence
 #
-# HEAD advances past clients that will not return, before any object of theirs is deleted.
+# Advance HEAD past old transactions, before gc deletes any of their objects.
 
 
 def fence(context: Context, old: Head, listed: Listing, *, dry_run: bool) -> Program[Head]:
-    """Advance HEAD past what is too old; with ``dry_run``, only return the resulting HEAD."""
+    """Advance HEAD past old transactions; with ``dry_run``, only return the resulting HEAD."""
     if dry_run:
         moved = yield from _raised(context, old, listed, dry_run=True)
         return old if moved is None else moved
@@ -141,11 +141,11 @@ def fence(context: Context, old: Head, listed: Listing, *, dry_run: bool) -> Pro
 def _raised(
     context: Context, head: Head, listed: Listing, *, dry_run: bool
 ) -> Program[Head | None]:
-    """Return HEAD with the floor past what is too old, and ``pending`` without published commits.
+    """Return HEAD with a higher floor, and without pending commits that are published.
 
-    Reservations of transactions that have ended, or are fenced, are removed too. The start of the
-    history is unchanged unless all its pages can be read. None if that is HEAD unchanged, unless
-    there are pages that it does not name.
+    Reservations of transactions that have ended or are fenced are removed, too. The start of the
+    history moves only if all pages can be read. Return None if nothing changes and no page is
+    listed that HEAD does not name.
     """
     yield from load_tables(head)
     floor = _floor(context, head, listed)
@@ -189,9 +189,9 @@ def _raised(
 
 
 def _reached(head: Head) -> Program[dict[str, RefEntry | None]]:
-    """Return the entries of branches whose own HEADs have advanced since the entry noted them.
+    """Return new entries for branches whose own HEADs have advanced since their entries noted them.
 
-    So a branch that is set back behind this gc is recognized from then on, wherever it is opened.
+    So every client that opens a branch can see if its HEAD was set back to one before this gc.
     """
     yield from load_refs(head)
     branches = {name: one for name, one in head.refs.items() if one.kind == "branch"}
@@ -205,7 +205,7 @@ def _reached(head: Head) -> Program[dict[str, RefEntry | None]]:
 
 
 def _number_of(entry: RefEntry) -> Program[int]:
-    """Return the number of a branch's own HEAD; 0 where it is lost or damaged."""
+    """Return the number of a branch's own HEAD; 0 if it is lost or damaged."""
     try:
         held = yield from at_home(entry.epoch, load_head())
     except (CorruptObject, UnsupportedFormat):
@@ -214,9 +214,9 @@ def _number_of(entry: RefEntry) -> Program[int]:
 
 
 def _floor(context: Context, head: Head, listed: Listing) -> str:
-    """Return the id up to which a transaction that has not committed is too old to do so.
+    """Return the new floor: the id up to which transactions are too old to commit.
 
-    It stays below the ids of transactions that may have committed in a HEAD that is gone.
+    The floor stays below the ids of transactions that may have committed in a HEAD that was lost.
     """
     oldest = int((listed.now - context.settings.max_age_seconds) * 1000)
     oldest = min([oldest, *(int(started_at(txn) * 1000) - 1 for txn in listed.in_doubt)])
@@ -226,14 +226,15 @@ def _floor(context: Context, head: Head, listed: Listing) -> str:
 def _kept_history(context: Context, head: Head, listed: Listing) -> Program[tuple[int, str]]:
     """Return the commit after which the kept history begins, and the last forgotten id.
 
-    The time of a commit is given by its writer's clock, which may be behind. So its object must be
-    as old to the store, which got it just before; an object stored after the listing is young.
+    A commit's time is by its writer's clock, which may be slow. So its object must be old enough by
+    the store's clock as well, since it was stored just before the commit; an object that was stored
+    after the listing counts as young.
     """
     kept_since = listed.now - context.settings.outcome_retention_seconds
     start, forgotten = head.history_start, head.forgotten
     waiting = {ref.sequence for state in head.tables.values() for ref in state.pending}
     for commit in (yield from commits_since(head, start)) or ():
-        # The first commit that is kept: the history begins after the one before it.
+        # Stop at the first commit to be kept; the history then begins after the one before it.
         written = listed.written.get((commit.txn, commit.hash), 0.0)
         is_kept = max(commit.timestamp_ms / 1000, written) >= kept_since
         if is_kept or commit.sequence in waiting or commit.sequence > listed.sequence:
@@ -247,7 +248,7 @@ def _kept_history(context: Context, head: Head, listed: Listing) -> Program[tupl
 def _published(
     context: Context, head: Head, left_alone: Container[str]
 ) -> Program[tuple[Absorbed, dict[str, TableState]]]:
-    """Return the tables whose logs hold more than HEAD knows, and the commits that record it."""
+    """Return tables whose logs are ahead of HEAD, and the foreign commits absorbed from them."""
     live = {
         location: state
         for location, state in head.tables.items()
@@ -273,10 +274,10 @@ def _published(
 def settle_keys(
     context: Context, head: Head, keys: Iterable[ObjectInfo], *, dry_run: bool
 ) -> Program[dict[str, LakeVillaError]]:
-    """Write into an application's key object what HEAD knows of its last use.
+    """Record in key objects with versions that their last use has committed, as the history shows.
 
-    It must be known when the history that proves it is deleted: a pair is kept for ever. Returns
-    the keys that can't be read, with the reason.
+    A pair of an application and its version is kept for ever, so this must be recorded before the
+    history that proves it is deleted. Return the keys that can't be read, with the errors.
     """
     damaged: dict[str, LakeVillaError] = {}
     for info in keys:
@@ -293,11 +294,11 @@ def settle_keys(
         try:
             commits = yield from commits_since(head, record.sequence)
         except (CorruptObject, UnsupportedFormat):
-            continue  # the history that proves it can't be read, so none of it is deleted
+            continue  # no history is deleted while a page of it can't be read
         if commits is not None and find_commit(commits, record.txn) is not None:
             settled = msgspec.structs.replace(
                 record, nonce=context.ids.nonce(), committed=record.version
             )
-            # Refused: a new use has read the old record and settles it itself.
+            # Refused if a new use of the key has read the old record; that use records the same.
             yield from put_key(info.key, held, settled)
     return damaged

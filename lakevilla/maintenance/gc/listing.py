@@ -1,4 +1,4 @@
-"""List the objects of a lake, with ages by the store's own clock."""
+"""List the objects of a lake, with their ages by the store's clock."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})(?:\.json|/.*)")
 class Listing:
     """The objects that existed before HEAD advanced.
 
-    ``now`` is the store's time, ``sequence`` that of the HEAD before; ``written`` has the times
-    when the store got the commit objects, and ``leaves`` those of the leaves and gc's marks.
-    ``unknown`` has the epochs of ended branches whose tables are not known, and why.
+    ``now`` is the store's time, ``sequence`` the global version of HEAD at the listing. ``written``
+    has the store's times of commit objects, and ``leaves`` those of leaves and gc's marks.
+    ``unknown`` has the ended branches' epochs whose tables can't be determined, with the errors.
     """
 
     now: float
@@ -79,9 +79,9 @@ class Listing:
     unknown: dict[str, LakeVillaError] = field(default_factory=dict)
 
     def leave_alone(self, in_doubt: set[str]) -> None:
-        """Keep what a HEAD that is gone may have decided: the lake continues from before any of it.
+        """Keep what a lost HEAD may have decided: transactions ``in_doubt``, and all pages.
 
-        That HEAD may have moved its oldest commits to a page of its own (note 53).
+        The lost HEAD may have moved its oldest commits to a new page (note 53).
         """
         self.in_doubt = in_doubt
         if in_doubt:
@@ -90,30 +90,30 @@ class Listing:
 
 
 def look(context: Context, head: Head, *, dry_run: bool) -> Program[Listing]:
-    """List and read the objects that a HEAD and its concurrent clients have left."""
+    """List and read the objects that clients have left up to this HEAD."""
     unreadable = yield from _unreadable(context, head)
     request = None if dry_run else (yield from ask_time(context, TXNS_PREFIX))
     listed = yield from _list(context, head, unreadable, request)
     listed.markers = yield from _markers(context, listed.tickets)
-    # Requested after markers and HEAD were read: a transaction that is named there has created its
-    # record before, so one that has no record now has ended.
+    # Records are requested after markers and HEAD were read. A transaction that these name has
+    # created its record before, so one without a record now has ended.
     holders = {one.txn for _, _, one in listed.markers} | {r.txn for r in head.reserved}
     listed.ended = yield from _without_record(holders)
     listed.history = yield from _history_trouble(head)
     if listed.history is not None:
-        # The objects that an unreadable page names are not known: all of the history stays.
+        # It is not known which objects an unreadable page names, so no history is deleted.
         listed.pages.clear()
         listed.commits.clear()
     else:
         named = yield from named_pages(head)
-        # A page that HEAD does not name may belong to a HEAD that is about to be stored: that
-        # replacement is refused once HEAD has advanced, and only then the page is garbage.
+        # A page that HEAD does not name may belong to a replacement of HEAD in flight: that will be
+        # refused once HEAD has advanced, and only then is the page garbage.
         listed.has_stray_pages = any(key not in named for key in listed.pages)
     return listed
 
 
 def _unreadable(context: Context, head: Head) -> Program[dict[str, LakeVillaError]]:
-    """Return the tables that can't be read, and why: gc skips them and cleans the others."""
+    """Return the tables that can't be read, with the errors; gc skips these tables."""
     errors = yield from parallel([_trouble(context, head, location) for location in head.tables])
     found = zip(head.tables, errors, strict=True)
     return {location: error for location, error in found if error is not None}
@@ -141,7 +141,7 @@ def _history_trouble(head: Head) -> Program[LakeVillaError | None]:
     except StoreError:
         raise
     except VersionNotFound:
-        return None  # another gc has released it meanwhile
+        return None  # another gc has deleted the page meanwhile
     except LakeVillaError as error:
         return error
     return None
@@ -173,13 +173,14 @@ def _list(
         listed.now = yield from shown_time(request, results[1])
     _add_commits(listed, results[0])
     notes = [(info.key, *note) for info in results[1] if (note := created_by(info.key))]
-    # ``note_created`` writes no note for an external place: a note that names one is not followed.
+    # ``note_created`` writes no note for a place outside of the root, so such a note is not
+    # trusted.
     notes = [note for note in notes if not (note[2] in head.tables or is_external(note[2]))]
     yield from _list_created(head, listed, notes)
     present = {(location, txn) for location, files in listed.data.items() for _, txn in files}
     held_up = {key for key, txn, location in notes if (location, txn) in present}
     for info in results[1]:
-        # A note stays until nothing is found at the place that it names.
+        # A note stays until its transaction has no file left in the place that it names.
         if (found := _RECORD.fullmatch(info.key)) is not None and info.key not in held_up:
             listed.records.append((info.key, found[1]))
     listed.keys = list(results[2])
@@ -202,15 +203,16 @@ def _add_files(
     nested = nested_tables(location, keys, head)
     youngest = math.inf
     if is_emptied(head.tables[location]):
-        # What another client has just copied there may be of a table that has no log yet.
+        # The data of this table was deleted. Files that another client has just stored in its place
+        # may belong to a table that has no log yet.
         youngest = listed.now - context.settings.max_age_seconds
         nested += other_lakes(location, keys)
     for info in objects:
         if is_within(info.key, nested):
-            continue  # another table's: only its own log shows whether it is needed
+            continue  # a nested table's file: only that table's log shows whether it is needed
         path = info.key.removeprefix(f"{location}/")
         owner = owner_of(path)
-        # Files of log-entry committers can't be fenced; only VACUUM deletes them.
+        # Committers by log entry can't be fenced, so only vacuum deletes their files.
         if owner is not None and owner[0] == "h" and info.modified_seconds <= youngest:
             files.append((path, owner[1]))
         number = ticket_of(path)
@@ -220,7 +222,7 @@ def _add_files(
 
 
 def _locations(context: Context, head: Head, listed: Listing) -> Program[list[str]]:
-    """Return the locations of the tables that can be read, and that the lake may clean."""
+    """Return the locations of the readable tables in which the lake may delete objects."""
     locations = []
     for location, state in head.tables.items():
         if location in listed.unreadable:
@@ -235,11 +237,12 @@ def _locations(context: Context, head: Head, listed: Listing) -> Program[list[st
 
 
 def is_left_to(location: str, state: TableState, head: Head) -> Program[bool]:
-    """Return whether what is left at the place of a dropped table is this lake's to delete.
+    """Return whether this lake may delete the objects left in a dropped table's directory.
 
-    A table that was released may be another lake's by now, whose HEAD alone knows its files. Where
-    the data was deleted, the claim is gone too: below the root the place stays the lake's until
-    another claims it, and clients that had begun before the drop may have stored files since.
+    After an ``unregister``, another lake may have claimed the table, and only that lake's HEAD
+    knows its files. After a deletion of the data, there is no claim: below the root, the directory
+    stays this lake's until another lake claims it, and clients that began before the drop may have
+    stored files in it since.
     """
     owner = yield from claim_of(location)
     if owner is None:
@@ -257,9 +260,10 @@ def _add_commits(listed: Listing, objects: Iterable[ObjectInfo]) -> None:
 def _list_created(
     head: Head, listed: Listing, notes: Collection[tuple[str, str, str]]
 ) -> Program[None]:
-    """List files of tables that were never added to HEAD, only those of transactions with a note.
+    """List files of tables that were never added to HEAD, if their transactions have left a note.
 
-    Files of other clients may be stored there too: for those of another lake only its HEAD decides.
+    Other files in the same directory may be another lake's, and only that lake's HEAD decides on
+    them.
     """
     makers: dict[str, set[str]] = {}
     for _, txn, location in notes:
@@ -279,7 +283,7 @@ def _list_created(
 def _markers(
     context: Context, listed: Mapping[str, list[Listed]]
 ) -> Program[list[tuple[str, Listed, Marker]]]:
-    """Return the markers of the tables. Unreadable ones are left to the transactions that wait."""
+    """Return the tables' markers, without unreadable ones, which waiting transactions handle."""
     loaded = yield from parallel(
         [load_markers(table, some, context.known_markers()) for table, some in listed.items()]
     )
@@ -298,9 +302,9 @@ def _without_record(txns: Collection[str]) -> Program[set[str]]:
 
 
 def named_pages(head: Head) -> Program[set[str]]:
-    """Return the pages that a HEAD reaches within the history that it keeps.
+    """Return the pages from HEAD back to the beginning of its kept history.
 
-    No HEAD names the pages any more that another gc has released since.
+    The list ends early if another gc has deleted older pages meanwhile.
     """
     keys = set()
     ref = head.page
@@ -316,15 +320,16 @@ def named_pages(head: Head) -> Program[set[str]]:
 
 # -------------------- store time
 #
-# The store's own time, by which a client that deletes decides what is old.
+# The store's time, by which a client that deletes decides what is old.
 #
-# A client's clock may be ahead by days: then everything that other clients are working on looks
-# old to it. So a clean-up writes an object into a directory that it lists right afterwards, and
-# uses the time that the store has put on it: one request a run (docs/design/0054-store-time.md).
+# A client's clock may be ahead by days; then the objects of running transactions would look old. So
+# a clean-up writes an object into a directory that it lists right afterwards, and takes that
+# object's modification time as the present time: one more request for each run
+# (docs/design/0054-store-time.md).
 
 
-#: A clock that differs from the store's by no more is believed: it knows parts of a second, and
-#: no retention is so short.
+#: The client's clock is used if it differs from the store's by at most this: it has fractions of a
+#: second, and no retention is so short that the difference would matter.
 TOLERANCE_SECONDS = 60.0
 TIME_NAME = "time.json"
 _BODY = b'{"note":"its time of writing tells a clean-up the time of the store"}\n'
@@ -332,17 +337,20 @@ _BODY = b'{"note":"its time of writing tells a clean-up the time of the store"}\
 
 @dataclass(frozen=True, slots=True)
 class TimeRequest:
-    """An object that was just written, and the time of that by the client's own clock."""
+    """A request for the store's time: an object just written, and the client's own time of the
+    write.
+    """
 
     key: str
     own_seconds: float
 
 
 def ask_time(context: Context, directory: str) -> Program[TimeRequest]:
-    """Write the object of a directory; a LIST of it after this shows the time.
+    """Write the time object of a directory; a LIST of the directory after this shows the store's
+    time.
 
-    Safe while other clients do the same: the object then has a later time, and still none ahead of
-    the store's clock.
+    This is safe while other clients do the same: the object's time is then a later one, but never
+    ahead of the store's clock.
     """
     request = TimeRequest(f"{directory}/{TIME_NAME}", context.clock.now())
     yield from put(request.key, _BODY, ANY)
@@ -350,14 +358,14 @@ def ask_time(context: Context, directory: str) -> Program[TimeRequest]:
 
 
 def shown_time(request: TimeRequest, listed: Iterable[ObjectInfo]) -> Program[float]:
-    """Return seconds since the epoch by the store's clock, which had reached them when queried.
+    """Return a time by the store's clock, in seconds since the epoch, that is not in the future.
 
-    A list that is behind has an older time, or none: then rather less is deleted by it.
+    A LIST that is not consistent may show an older time, or none: then less is deleted.
 
     Raises
     ------
     StoreError
-        The object is gone.
+        The time object was deleted meanwhile.
     """
     info: ObjectInfo | Missing | None
     info = next((one for one in listed if one.key == request.key), None)

@@ -1,8 +1,8 @@
-"""The client that works on a task of upkeep, and the last result: hints, which nothing relies on.
+"""Records of upkeep tasks: the client at work on a task, and the last result. They are hints.
 
-The client that holds the lease renews it. A lease that does not change for a lease is free, by the
-clock of the client that has watched it. Two clients that work at once cost requests, and nothing
-else.
+The client at work renews the record. Another client may take the task over if it has watched the
+record unchanged for ``lease_seconds``, by its own clock. Two clients that work on a task at once
+only cost more requests.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, put
 
 MAINTENANCE_PREFIX = "_lakevilla/maintenance"
-#: A renewal may have been under way when the task ended.
+#: The number of attempts to give a lease back, since a renewal may have been in flight when the
+#: task ended.
 _TRIES = 3
 
 
 class TaskResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last result of a task.
 
-    ``sequence`` and ``replacement`` are of the HEADs at which the task began and ended. ``all_ms``
-    is when it began to check all tables, and not only those that were written since. ``after``: the
-    task did not finish, and continues behind this table.
+    ``sequence`` is that of HEAD when the task began, ``replacement`` that of HEAD when it ended.
+    ``all_ms`` is the time at which the last round over all tables began; other rounds check only
+    tables that were written since. ``after``: the last table done by a task that did not finish;
+    the next run continues after it.
     """
 
     lake_id: str
@@ -43,9 +45,9 @@ class TaskResult(msgspec.Struct, frozen=True, omit_defaults=True):
 class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/maintenance/<task>.json``.
 
-    ``owner`` is the client at work, "" if there is none; ``lease`` distinguishes its runs, and
-    ``renewed`` counts its renewals. ``done_ms`` is when the task last ended, by the clock of the
-    client that did it, and ``result`` is the result.
+    ``owner`` is the client at work, or "" if there is none; ``lease`` distinguishes its runs, and
+    ``renewed`` counts its renewals. ``done_ms`` is the time at which the task last ended, by the
+    clock of the client that did it, and ``result`` is its result.
     """
 
     format: int
@@ -59,7 +61,7 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A record as it was read; without a token no record exists yet."""
+    """A record as it was read; ``token`` is None if no record exists yet."""
 
     record: TaskRecord
     token: Token | None
@@ -70,7 +72,8 @@ def task_key(task: str) -> str:
 
 
 def look(task: str) -> Program[Seen]:
-    """Return the record of a task. One that can't be read counts as free: it is a hint.
+    """Return the record of a task; a damaged record counts as a free one, because it is only a
+    hint.
 
     Raises
     ------
@@ -92,7 +95,7 @@ def _seen(task: str, found: Found) -> Seen:
 
 
 class Lease:
-    """The right to work on a task, by courtesy. The heartbeat renews it while it is held."""
+    """A client's lease of a task, which is a courtesy to others; the heartbeat renews it."""
 
     def __init__(self, context: Context, task: str, record: TaskRecord, token: Token) -> None:
         self._context = context
@@ -104,7 +107,7 @@ class Lease:
         self.held_at: float | None = context.clock.elapsed()
 
     def renew(self) -> Program[bool]:
-        """Replace the record. False once another client has it, or it is given back."""
+        """Replace the record; return False if another client has the lease or it was given back."""
         if self.held_at is None:
             return False
         known, record = self._token, self._record
@@ -113,7 +116,7 @@ class Lease:
         )
         outcome = yield from put(task_key(self._task), encode(new), Match(known))
         if not isinstance(outcome, Stored):
-            # Whatever the outcome is: a client that continues does no harm.
+            # Give up the lease after any failure; the client may go on with the task without harm.
             self.held_at = None
             return False
         self._record, self._token = new, outcome.token
@@ -122,7 +125,7 @@ class Lease:
         return True
 
     def end(self, result: TaskResult) -> Program[None]:
-        """Give the lease back, with the result of the task."""
+        """Give back the lease, and record the result of the task."""
         self.held_at = None
         token = self._token
         for _ in range(_TRIES):
@@ -137,14 +140,14 @@ class Lease:
                 return
             seen = _seen(self._task, outcome.current)
             if seen.record.lease != self._record.lease or seen.token is None:
-                return  # another client has taken it over after no sign of life
+                return  # another client has taken over the lease, which was not renewed in time
             token = seen.token
 
 
 def take(context: Context, task: str, owner: str, seen: Seen) -> Program[Lease | None]:
-    """Take a lease that is free or expired; None if another client was first.
+    """Take a free or expired lease; return None if another client was first.
 
-    A lease is expired if it was not renewed for a lease.
+    A lease has expired if it was not renewed for ``lease_seconds``.
     """
     record = TaskRecord(
         FORMAT,
@@ -164,7 +167,9 @@ def take(context: Context, task: str, owner: str, seen: Seen) -> Program[Lease |
 
 
 def is_free(context: Context, task: str, seen: Seen) -> bool:
-    """Return whether no client is at work, or it has shown no sign of life for a lease."""
+    """Return whether no client is at work on a task, or the client has not renewed its lease in
+    time.
+    """
     if not seen.record.owner or seen.token is None:
         return True
     lease_seconds = context.settings.lease_seconds

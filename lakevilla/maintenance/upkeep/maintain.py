@@ -36,10 +36,10 @@ from lakevilla.store.readback import same_object
 
 # -------------------- maintain
 #
-# The upkeep of a lake: the tasks that are due, the clients that do them, and their progress.
+# The upkeep of a lake: decide which tasks are due, take their leases, and run them.
 
 
-#: Reads of a lease that another client holds, in the time that it lasts.
+#: The number of reads of another client's lease within the lease's time.
 _LOOKS = 6
 
 
@@ -51,12 +51,13 @@ def maintain(
     budget_seconds: float | None = None,
     stops: Callable[[], bool] = lambda: False,
 ) -> Program[Report]:
-    """Do the tasks that are due, one after the other; one note for each.
+    """Do the tasks that are due, one after the other; report one note for each.
 
-    ``stops`` is called between two pieces of work. If it is true, the rest is left for the next
-    time, as when ``budget_seconds`` are over.
+    ``stops`` is called between two pieces of work. If it returns True, or ``budget_seconds`` are
+    over, the rest is left for the next run.
 
-    It waits, for a lease at most, only where another client is at work on a task or has died at it.
+    The run waits only if another client is at work on a task, or has died during it, and then for a
+    lease at most.
     """
     held = yield from context.head()
     if held is None:
@@ -85,22 +86,21 @@ class _Run:
     context: Context
     owner: str
     is_over: Callable[[], bool]
-    #: HEAD for the first task, which has been read just now.
+    #: HEAD for the first task, which ``maintain`` has just read.
     just_read: Head | None
     lake_id: str
-    #: The checks of HEAD that were done in this run; each is done once.
+    #: The checks of HEAD that have passed in this run; each is done once.
     asked: set[Callable[..., object]] = field(default_factory=set)
     ok: bool = True
     findings: list[Finding] = field(default_factory=list)
 
     def attempt(self, name: str) -> Program[bool]:
-        """Do a task, unless it rests; return whether another client is, or seems, at work on it."""
+        """Do a task unless it is not due; return True if another client has its lease."""
         if self.is_over():
             self._note(name, "left for the next run: there was no time left")
             return False
         if (yield from self.context.is_only_creating()):
-            # Nothing is replaced on such a store, so there is neither a lease nor a record to
-            # follow.
+            # Such a store can't replace objects, so there are no leases and no records of tasks.
             head = yield from self._head()
             if head is not None and (yield from self._may_begin(name)):
                 yield from self._do(name, head, None, None)
@@ -143,7 +143,9 @@ class _Run:
         return None if held is None else held.head
 
     def _may_begin(self, name: str) -> Program[bool]:
-        """Return whether HEAD may be relied on: each task advances it, or deletes by it."""
+        """Return whether HEAD is in no doubt, since each task replaces HEAD or deletes objects by
+        it.
+        """
         check = refuse_in_doubt if TASKS[name].goes_on else refuse_older_head
         if check in self.asked:
             return True
@@ -161,7 +163,7 @@ class _Run:
         return True
 
     def watch(self, name: str) -> Program[None]:
-        """Do a task whose lease is not renewed; leave it to the client that renews it."""
+        """Do a task if its lease is not renewed; else leave it to the client that renews it."""
         seen = yield from look(name)
         token = seen.token
         while not self.is_over():
@@ -175,11 +177,11 @@ class _Run:
         self._note(name, f"{seen.record.owner or 'another client'} is running it")
 
     def _do(self, name: str, head: Head, seen: Seen | None, lease: Lease | None) -> Program[None]:
-        """Do a task from where it stopped last, to its end, or as far as there is time."""
+        """Do a task from the table where the last run stopped, to its end or until time is over."""
         task = TASKS[name]
         last = None if seen is None else seen.record.result
         if last is not None and last.lake_id != head.lake_id:
-            last = None  # the lake was copied
+            last = None  # the record is from the lake of which this one is a copy
         work = Piece()
         begun = _Begun(head.sequence, self.context.now_ms(), "")
         after = ""
@@ -193,7 +195,7 @@ class _Run:
             elif task.table is not None:
                 begun, after = yield from self._tables(task, head, last, work)
         except StoreError:
-            raise  # the store is out of reach, so the lease can't be given back either
+            raise  # the store is not reachable, so the lease can't be given back either
         except LakeVillaError as error:
             key = getattr(error, "key", None)
             work.add(Piece(False, findings=[Finding("error", error.kind, error.message, key=key)]))
@@ -220,7 +222,9 @@ class _Run:
     def _tables(
         self, task: UpkeepTask, head: Head, last: TaskResult | None, work: Piece
     ) -> Program[tuple[_Begun, str]]:
-        """Work table by table; return the round's beginning, and the table where it stopped."""
+        """Do a task table by table; return the round's beginning, and the table at which it
+        stopped.
+        """
         assert task.table is not None
         begun, tables = yield from _chosen(self.context, task, head, last)
         for location in tables:
@@ -236,7 +240,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _Begun:
-    """The HEAD at which a round over the tables began, its time, and the last table done."""
+    """A round over the tables: HEAD's version and the time when it began; the last table done."""
 
     sequence: int
     all_ms: int
@@ -247,10 +251,10 @@ class _Begun:
 def _chosen(
     context: Context, task: UpkeepTask, head: Head, last: TaskResult | None
 ) -> Program[tuple[_Begun, list[str]]]:
-    """Return the tables to check: all of them, or those that were written since the last time.
+    """Return the tables to check: all, or those that were written since the last round.
 
-    A round that was stopped is continued, and counts from its beginning: tables that were written
-    meanwhile are checked by the next round.
+    A round that was stopped is continued. The next round then checks the tables that were written
+    since the beginning of this one.
     """
     yield from load_tables(head)
     tables = sorted(location for location, state in head.tables.items() if not state.dropped)
@@ -278,7 +282,7 @@ def _chosen(
 
 
 def _rests(context: Context, task: UpkeepTask, lake_id: str, record: TaskRecord) -> str:
-    """Return why it is too early for a task, or "". A wrong clock makes it early, or late."""
+    """Return why it is too early for a task, or "". A wrong clock makes it due too early or late."""
     last = record.result
     if last is None or last.lake_id != lake_id or last.after:
         return ""
@@ -312,11 +316,11 @@ def _summary(work: Piece) -> str:
 
 # -------------------- doctor upkeep
 #
-# The doctor's reports on a lake's upkeep: who did which task, when, and with which result.
+# The doctor's reports on a lake's upkeep: for each task, the client, the time and the result.
 
 
 def look_at_upkeep() -> Program[list[Finding]]:
-    """Return one note for each task that was ever done; one LIST where none was."""
+    """Return one note for each task that was ever done; without any, this takes one LIST."""
     listed = yield from list_objects(MAINTENANCE_PREFIX)
     names = [info.key.removeprefix(f"{MAINTENANCE_PREFIX}/") for info in listed]
     tasks = [name.removesuffix(".json") for name in names if name.endswith(".json")]

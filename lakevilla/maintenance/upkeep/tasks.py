@@ -1,4 +1,4 @@
-"""The tasks of upkeep, piece by piece: for the whole lake, or for one table."""
+"""The tasks of upkeep, each as work on the whole lake or on one table."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.optimize import optimize, result_of
 
 DAY_SECONDS = 24 * 3600.0
-#: The age at which a tag or branch gets ``lake.keep``: no other client's clean-up has deleted its
-#: files so early, and most have ended by then.
+#: The age at which ``lake.keep`` is done for a tag or branch: no other client's clean-up deletes
+#: its files earlier, and most refs have ended by then.
 KEPT_AFTER_SECONDS = 3 * DAY_SECONDS
-#: Errors of a table that was left unchanged, and for which no action is needed.
+#: Errors after which a table stays unchanged, and which need no action by a user.
 _LEFT_ALONE = (InvalidOperation, UnsupportedTableFeature)
 _NEXT_TIME = (ConflictError, TransactionAborted, CommitOutcomeUnknown)
 
 
 @dataclass(slots=True)
 class Piece:
-    """The result of one piece: counts of what was done, and findings."""
+    """The result of a piece of work: counts of what was done, and findings."""
 
     ok: bool = True
     counts: Counter[str] = field(default_factory=Counter)
@@ -66,11 +66,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class UpkeepTask:
-    """A task: ``lake`` does all of it at once, or ``table`` does one table.
+    """A task: ``lake`` does all its work at once, or ``table`` does the work on one table.
 
     ``lake`` is given the tables to check, or None for all; only a task ``by_table`` heeds that.
 
-    It rests for ``every_seconds``, and for ``idle_seconds`` where HEAD has not advanced since.
+    The task is due again after ``every_seconds``, or, if HEAD has not advanced since, after
+    ``idle_seconds``.
     """
 
     lake: Callable[[Context, str, Container[str] | None], Program[Piece]] | None = None
@@ -79,27 +80,28 @@ class UpkeepTask:
     idle_seconds: float = 7 * DAY_SECONDS
     #: True if each run checks all tables, and not only those that were written since.
     looks_at_all: bool = False
+    #: True if ``lake`` checks only the tables that it is given.
     by_table: bool = False
-    #: True if the task changes what HEAD names, or commits: not by a HEAD that may lack a commit.
+    #: True if the task commits, or changes what HEAD names: then HEAD must be in no doubt.
     goes_on: bool = False
 
 
 def table_work(
     context: Context, work: Callable[[Context, str, str], Program[Piece]], location: str, owner: str
 ) -> Program[Piece]:
-    """Do one table's piece. An error of one table delays no other table.
+    """Do a task's work on one table; an error of the table does not stop the work on others.
 
     Raises
     ------
     StoreError
-        The store is out of reach, for all tables alike.
+        The store is not reachable, which concerns all tables.
     """
     try:
         return (yield from in_passing(context, location, work(context, location, owner)))
     except StoreError:
         raise
     except TableNotFound:
-        return Piece()  # it was dropped meanwhile; ``recover`` reports one that is lost
+        return Piece()  # the table was dropped meanwhile; if it is lost, ``recover`` reports that
     except (*_LEFT_ALONE, *_NEXT_TIME) as error:
         when = "was skipped" if isinstance(error, _LEFT_ALONE) else "is left for the next run"
         message = f"table {location} {when}: {error.message}"
@@ -129,7 +131,7 @@ def _keep(context: Context, owner: str, among: Container[str] | None) -> Program
         try:
             report = yield from keep(context, name, owner)
         except RefNotFound:
-            continue  # it was deleted, or made again
+            continue  # the ref was deleted, or created again
         except StoreError:
             raise
         except LakeVillaError as error:
@@ -148,20 +150,20 @@ def _gc(context: Context, owner: str, among: Container[str] | None) -> Program[P
 
 
 def _of_report(report: Report, word: str) -> Piece:
-    """Return a report's content without the list of what was done: a night's may be long."""
+    """Return a report's counts and warnings, without its notes, which may be very many."""
     done = sum(one.severity == "note" for one in report.findings)
     worse = [one for one in report.findings if one.severity != "note"]
     return Piece(report.ok, Counter({word: done}), worse)
 
 
 def _checkpoint(context: Context, location: str, owner: str) -> Program[Piece]:
-    """Write a checkpoint where the newest one is too far behind, as after a client that died."""
+    """Write a checkpoint if the newest one is too old, as after the death of a client."""
     tail = yield from open_tail(context, location)
     tail = yield from probe(context, tail)
     table_format = context.formats.of(tail.snapshot)
     if not table_format.checkpoint_overdue(tail.snapshot):
         return Piece()
-    # The state that this process has read may be older than a checkpoint of another client.
+    # This process's cached state may lack a newer checkpoint of another client: read it again.
     context.tails.pop(location, None)
     tail = yield from open_tail(context, location)
     if not table_format.checkpoint_overdue(tail.snapshot):
@@ -171,7 +173,7 @@ def _checkpoint(context: Context, location: str, owner: str) -> Program[Piece]:
 
 
 def _optimize(context: Context, location: str, owner: str) -> Program[Piece]:
-    """Do the work of ``Table.optimize``, where the table's own rules say that it is worth it."""
+    """Do the work of ``Table.optimize`` if the table's upkeep rules require it."""
     held = yield from context.head()
     if held is None:
         return Piece()
@@ -191,7 +193,7 @@ def _optimize(context: Context, location: str, owner: str) -> Program[Piece]:
         planned = done.operation
         result = yield from commit(txn)
     finally:
-        yield from abort(txn)  # no effect once it has committed
+        yield from abort(txn)  # has no effect on a committed transaction
     made = result_of(planned, done, result)
     done_to = {"files compacted": made.files_removed, "written instead": made.files_added}
     return Piece(counts=Counter(done_to))
@@ -205,7 +207,7 @@ def _worth_it(context: Context, snapshot: TableSnapshot, rules: UpkeepRules) -> 
 
 
 def is_due(small: pa.Table, rules: UpkeepRules, now_ms: int) -> bool:
-    """Return whether a partition has enough small files, or two of which one is old enough."""
+    """Return whether a partition has enough small files, or at least two with one old enough."""
     if rules.small_files is None or small.num_rows < 2:
         return False
     by_partition: dict[object, list[int]] = {}
@@ -223,8 +225,8 @@ def is_due(small: pa.Table, rules: UpkeepRules, now_ms: int) -> bool:
 def _vacuum(context: Context, location: str, owner: str) -> Program[Piece]:
     """Do the work of ``Table.vacuum`` with the table's own retention.
 
-    A dry run first determines the files to delete: a vacuum that deletes advances HEAD, and one
-    that has nothing to delete need not.
+    A dry run comes first: if it finds no file to delete, the vacuum, which would replace HEAD, is
+    left out.
     """
     tail = yield from open_tail(context, location)
     if not upkeep_of(tail.snapshot.layout.properties).vacuum:
@@ -238,13 +240,13 @@ def _vacuum(context: Context, location: str, owner: str) -> Program[Piece]:
         kept = yield from kept_of(context, None if held is None else held.head, location)
         if not kept.lost:
             raise
-        # The table is not cleaned up until a person has decided: the doctor reports the same.
+        # The table is not cleaned until a user has decided; the doctor reports the same.
         message = f"table {location} was skipped: {error.message}"
         return Piece(False, findings=[Finding("warning", "ref_lost", message, table=location)])
     return Piece(counts=Counter({"files deleted": len(paths)}))
 
 
-#: In the order in which they are done: each leaves less to the next ones.
+#: The tasks in the order in which they are done: each leaves less work to the next ones.
 TASKS: dict[str, UpkeepTask] = {
     "recover": UpkeepTask(lake=_recover, by_table=True),
     "keep": UpkeepTask(

@@ -1,5 +1,5 @@
-"""Verification that all objects and data files of a lake exist, and are what was written.
+"""Verify that all objects and data files of a lake exist and are unchanged since they were written.
 
-``verify`` is the whole check, ``files`` the check of data files, which the doctor also uses for its
-own report, and ``objects`` that of objects with their hashes in their names. They only report.
+``verify`` is the whole check; ``files`` checks data files, for the doctor as well; ``objects``
+checks the objects with a hash in their names. They only report.
 """

@@ -42,17 +42,17 @@ from lakevilla.store.effects import stat as object_info
 
 # -------------------- files
 #
-# Data files: whether each exists, is whole, and is what was written, or what the log says of it.
+# Check that each data file exists, is complete, and is unchanged, by its hash or by the log.
 #
-# A file whose hash is known is fetched whole and compared with it, by a request for each 16 MiB.
-# Of other files the footer is read: a HEAD and a GET. Deletes of rows are read as a scan reads
-# them.
+# A file with a known hash is fetched whole, by a request for each 16 MiB, and compared with the
+# hash. Of other files the footer is read, by a HEAD request and a GET. Deletes of rows are read as
+# a scan reads them.
 
 
-#: Reads all deletes of rows of some files, or raises what is wrong with them.
+#: A function that reads all deletes of rows of some files, or raises an error on what is wrong.
 ReadDeletes = Callable[[TableInput], Program[object]]
 
-#: Files that are requested in one round, and tables that are opened in one.
+#: The number of files that are requested in one round, and of tables that are opened in one.
 _AT_ONCE = 128
 _TABLES_AT_ONCE = 32
 _DAY_SECONDS = 24 * 3600
@@ -60,7 +60,7 @@ _DAY_SECONDS = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """The depth of the check: shares of files whose content is compared, and footer is read."""
+    """The depth of the check: the shares of files whose content is compared, and footer is read."""
 
     hashes: float
     footers: float
@@ -68,13 +68,13 @@ class Depth:
 
 @dataclass(slots=True)
 class Looked:
-    """The files that were checked, and what is wrong with them."""
+    """The numbers of checked files, by the kind of check, and the findings."""
 
     findings: list[Finding] = field(default_factory=list)
     compared: int = 0
     by_footer: int = 0
     by_size: int = 0
-    #: Of all of them, those without a hash.
+    #: The number of checked files without a known hash.
     without_hash: int = 0
 
     @property
@@ -84,7 +84,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file as a state of its table describes it; ``rows`` is None where that is not stated."""
+    """A file as a table's state describes it; ``rows`` is None if the state does not say it."""
 
     state: _State
     ref: FileRef
@@ -96,7 +96,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
-    """A table as one state of the lake has it, and those of its files that no other state has."""
+    """A table in one state of the lake, with those of its files that no earlier state has."""
 
     source: LakeState
     view: View
@@ -108,7 +108,7 @@ class _State:
 
     @property
     def base(self) -> Base | None:
-        """The base that keeps the state, if it is a ref's."""
+        """The base that keeps the state, if it is the state of a ref."""
         return self.source.base if isinstance(self.source, AtBase) else None
 
     def each(self) -> Iterator[_File]:
@@ -128,7 +128,7 @@ def look_at_files(
     read_deletes: ReadDeletes,
     depth: Depth,
 ) -> Program[Looked]:
-    """Check every data file that the states have of these tables, each once."""
+    """Check every data file of these tables in the given states, each file once."""
     checked = Looked()
     drawn = _Drawn(depth, int(context.clock.now()) // _DAY_SECONDS)
     at_once = _AT_ONCE * context.engine.spreads
@@ -154,7 +154,7 @@ def look_at_files(
 
 
 def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Drop repeated findings: data files share delete files, and a lost state is reported once."""
+    """Drop repeated findings: files may share a delete file, and a lost state is reported once."""
     seen = set()
     for one in findings:
         of_ref = one.message.partition("data file")[0] if one.kind == "ref_lost" else one.message
@@ -166,7 +166,7 @@ def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
 def _opened(
     context: Context, states: Sequence[LakeState], location: str
 ) -> Program[tuple[list[_State], list[Finding]]]:
-    """Return a table in each state that has it; a later state without the files of earlier ones."""
+    """Return a table's states and the findings; a state has only files that no earlier one has."""
     found: list[_State] = []
     wrong: list[Finding] = []
     seen: pa.ChunkedArray | None = None
@@ -190,14 +190,14 @@ def _opened(
         if len(states) > 1:
             chunks = names.chunks if seen is None else [*seen.chunks, *names.chunks]
             seen = pa.chunked_array(chunks, pa.string())
-        with suppress(CorruptObject):  # unreadable history: reported with that part
+        with suppress(CorruptObject):  # the report on the history names this error
             files = yield from with_hashes(context, location, view.snapshot.format, files)
         found.append(_State(state, view, files))
     return found, wrong
 
 
 def _names(files: pa.Table) -> pa.ChunkedArray:
-    """Return one column that identifies files: the path, and what is deleted of the file."""
+    """Return a column that identifies files: the path, and the deletes of its rows."""
     deletes = pc.fill_null(files["dv_id"], "")
     joined = pc.binary_join_element_wise(files["path"], deletes, "\n")
     return joined if isinstance(joined, pa.ChunkedArray) else pa.chunked_array([joined])
@@ -205,7 +205,7 @@ def _names(files: pa.Table) -> pa.ChunkedArray:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """The choice of files whose content is checked: the same all day, and others on the next."""
+    """The random choice of files to check, which is the same all day and changes each day."""
 
     depth: Depth
     day: int
@@ -249,7 +249,7 @@ def _check_of(file: _File, drawn: _Drawn) -> FileCheck:
 
 
 def _is_named(context: Context, file: _File) -> Program[bool]:
-    """Return whether a missing file is still named: the table may have removed it meanwhile."""
+    """Return whether a missing file is still needed; its table may have removed it meanwhile."""
     state = file.state
     location = state.view.location
     if not isinstance(state.source, AtHead):
@@ -282,7 +282,7 @@ def _lost(table: str, message: str) -> Finding:
 
 
 def _deletes(read_deletes: ReadDeletes, state: _State) -> Program[list[Finding]]:
-    """Return what is wrong with the deletes of rows of the files of a state."""
+    """Return findings on the deletes of rows of a state's files."""
     has_deletes = pc.or_(
         state.files["deletion_vector"].is_valid(), state.files["deletes"].is_valid()
     )
@@ -326,20 +326,20 @@ def _of_deletes(state: _State, error: CorruptObject) -> Program[Finding]:
 
 # -------------------- looking
 #
-# Checks of data files, some at a time: by their hashes, their footers or their sizes.
+# Check data files, some at a time: by their hashes, footers or sizes.
 #
-# The checks know files only by the given descriptions, so that they can run elsewhere.
+# A check needs only the descriptions that it is given, so it can run in another process.
 
 
 How = Literal["hash", "footer", "size"]
-#: Limits of one portion: the number of files, and the bytes to fetch.
+#: Limits of one portion: the number of files, and the number of bytes to fetch.
 _MOST_FILES = 128
 _MOST_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """A file, what is known of it, and how closely to check it; ``rows`` may not be known."""
+    """A file to check: its known properties, and how to check it; ``rows`` may be None."""
 
     key: str
     size: int
@@ -350,7 +350,7 @@ class FileCheck:
 
 
 def in_portions(files: Iterable[FileCheck]) -> list[list[FileCheck]]:
-    """Return the files in order, in portions of about as much work."""
+    """Divide files, in order, into portions of about equal work."""
     portions: list[list[FileCheck]] = []
     size = _MOST_BYTES
     for file in files:
@@ -363,7 +363,7 @@ def in_portions(files: Iterable[FileCheck]) -> list[list[FileCheck]]:
 
 
 def look_into(files: Sequence[FileCheck]) -> Program[list[Damage | None]]:
-    """Return what is wrong with each of the files."""
+    """Check each file; return what is wrong with it, or None."""
     try:
         return (yield from _look_into(files))
     except InvalidOperation as error:
@@ -404,18 +404,18 @@ def _look_at_end(file: FileCheck) -> Program[Damage | None]:
 
 # -------------------- footers
 #
-# The end of a Parquet file: one request, two where the footer is long.
+# Read the footer of a Parquet file: one request, or two if the footer is long.
 
 
-#: Bytes that are fetched of a file's end: mostly all of its footer.
+#: The number of bytes fetched from a file's end, which mostly contain the whole footer.
 _FOOTER_BYTES = 16 * 1024
 _MAGIC = b"PAR1"
 
 
 def rows_in_footer(key: str, size: int) -> Program[int | None]:
-    """Return the number of rows of a file of that size; None if it was deleted during the check.
+    """Return the number of rows by a file's footer; None if the file was deleted meanwhile.
 
-    Raises ``CorruptObject``, with what is wrong with its end.
+    Raises ``CorruptObject`` if the footer is damaged.
     """
     wanted = min(_FOOTER_BYTES, size)
     while True:
@@ -432,7 +432,7 @@ def rows_in_footer(key: str, size: int) -> Program[int | None]:
             break
         wanted = length
     try:
-        # The footer alone, as a file: the pages that it describes are not read.
+        # Parse the footer as a file of its own, without the data pages that it describes.
         return int(pq.read_metadata(io.BytesIO(_MAGIC + end[-length:])).num_rows)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).strip().splitlines()[0]

@@ -1,6 +1,6 @@
-"""Objects with the hash of their content in their names: leaves, pages, bases, commits.
+"""Verify the objects with a hash of their content in their names: leaves, pages, bases, commits.
 
-Each is read again, though it may be cached: the stored object counts.
+Each object is read from the store, even if it is cached.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
 from lakevilla.store.location import at_home, key_at
 
-#: Objects that are requested in one round.
+#: The number of objects that are requested in one round.
 _AT_ONCE = 64
 _REMEDY = "restore it from a copy, or run `lakevilla doctor`, which says what it was used for"
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """An object that another object names; ``txn`` is the transaction of a commit object."""
+    """An object that another one names by its hash; ``txn``: that of a commit object."""
 
     key: str
     hash: str
@@ -44,7 +44,7 @@ def look_at_named_objects(context: Context, head: Head) -> Program[list[Finding]
     found = yield from _looked_at(named)
     absent = {finding.key for finding in found if finding.kind == "missing_object"}
     if absent:
-        # A missing object that another client has released meanwhile is no error.
+        # A missing object is no error if a newer HEAD does not name it any more.
         held = yield from context.head()
         if held is not None and held.head.replacement != head.replacement:
             still_named, _ = yield from _all_named(held.head)
@@ -54,14 +54,14 @@ def look_at_named_objects(context: Context, head: Head) -> Program[list[Finding]
 
 
 def _all_named(head: Head) -> Program[tuple[list[_Named], list[Finding]]]:
-    """Return what HEAD, its refs and branches name, and why a part can't be determined."""
+    """Return the objects that HEAD, refs and branches name, and findings on unreadable parts."""
     named: dict[str, _Named] = {}
     findings: list[Finding] = []
 
     def take(found: Iterable[_Named]) -> None:
         named.update((one.key, one) for one in found)
 
-    yield from fetch_sound(head)  # damage is reported with the leaf itself
+    yield from fetch_sound(head)  # damaged leaves are reported when they are checked themselves
     take((yield from _named_by(head, findings)))
     for name, entry in sorted(head.refs.cached().items()):
         take((yield from _named_by_ref(name, entry, findings)))
@@ -69,7 +69,7 @@ def _all_named(head: Head) -> Program[tuple[list[_Named], list[Finding]]]:
 
 
 def _named_by(head: Head, findings: list[Finding]) -> Program[list[_Named]]:
-    """Return the objects that one HEAD names. Run it at the home of that HEAD."""
+    """Return the objects that one HEAD names; must run at that HEAD's home."""
     named = [one for found in maps_of(head) for one in _leaves(found)]
     commits = list(head.commits)
     ref = head.page
@@ -111,7 +111,9 @@ def _pending(tables: TableMap) -> Iterator[_Named]:
 
 
 def _named_by_ref(name: str, entry: RefEntry, findings: list[Finding]) -> Program[list[_Named]]:
-    """Return a ref's bases, their leaves and pending commits; of a branch also all in its HEAD."""
+    """Return the objects that a ref names: bases, their leaves and commits; of a branch also its
+    HEAD's.
+    """
     named: list[_Named] = []
     for ref in entry.bases:
         named.append(_Named(ref.key, ref.hash))
@@ -124,7 +126,7 @@ def _named_by_ref(name: str, entry: RefEntry, findings: list[Finding]) -> Progra
         except StoreError:
             raise
         except LakeVillaError:
-            continue  # reported with the object itself
+            continue  # the damaged object is reported when it is checked itself
     if entry.kind == "branch":
         try:
             held = yield from load_branch(name, entry)
@@ -154,7 +156,7 @@ def _look(named: _Named) -> Program[Finding | None]:
         message = f"{named.key} is missing although HEAD, or one of its refs, names it: {_REMEDY}"
         return Finding("error", "missing_object", message, txn_id=named.txn, key=named.key)
     if named.txn is None and digest_of(outcome.body) != named.hash:
-        message = f"{named.key} does not hold the bytes that its name is the hash of: {_REMEDY}"
+        message = f"the content of {named.key} does not match the hash in its name: {_REMEDY}"
         return Finding("error", "corrupt_object", message, key=named.key)
     if named.txn is not None:
         try:

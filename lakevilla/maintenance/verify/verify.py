@@ -1,4 +1,4 @@
-"""``verify``: all objects and data files of a lake, compared with what is known of them."""
+"""``verify``: compare all objects and data files of a lake with their known hashes and sizes."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def verify(
     sample: float,
     read_deletes: ReadDeletes,
 ) -> Program[Report]:
-    """Check a lake; with ``tables``, or one state ``at``, only its data files.
+    """Check a lake; with ``tables``, or a state ``at``, only the data files of these.
 
-    ``sample``: the share of data files whose content is checked; the size of each is checked.
+    ``sample``: the share of data files whose content is checked; the size of every file is checked.
     """
     try:
         held = yield from context.existing()
@@ -71,7 +71,7 @@ def verify(
 def states_of_refs(head: Head) -> Program[list[LakeState]]:
     """Return the states that a HEAD's refs keep: their bases, and the branches' present states.
 
-    Damaged states are left out: ``look_at_refs`` reports them.
+    Unreadable states are left out: ``look_at_refs`` reports them.
     """
     found: list[LakeState] = []
     for name, entry in sorted(head.refs.cached().items()):
@@ -96,7 +96,7 @@ def _now(name: str, entry: RefEntry) -> Program[Base]:
 
 
 def tables_of(states: Iterable[LakeState]) -> Program[list[str]]:
-    """Return the locations of all tables that a state has."""
+    """Return the locations of all tables in some states."""
     locations: dict[str, None] = {}
     for state in states:
         locations.update(dict.fromkeys((yield from state.tables())))
@@ -104,7 +104,7 @@ def tables_of(states: Iterable[LakeState]) -> Program[list[str]]:
 
 
 def _each_once(findings: Sequence[Finding]) -> list[Finding]:
-    """Return one finding for each object: two parts of the lake may name it."""
+    """Drop repeated findings on an object that two parts of the lake name."""
     found: dict[object, Finding] = {}
     for one in findings:
         found.setdefault(one.key or (one.table, one.kind, one.message), one)

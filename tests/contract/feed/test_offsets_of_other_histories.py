@@ -75,7 +75,7 @@ def test_a_lake_that_was_set_back_and_grew_is_refused(root: Path, what: str) -> 
     shutil.rmtree(root)
     backup.rename(root)
     append(root, 12, 13, 14)
-    check_refused(stream, start, at, r"and that version is commit .* has gone back to an older")
+    check_refused(stream, start, at, r"and that version is commit .* was set back to an older")
     assert stream.batch(start)[1] == 3  # what was read before the backup holds
 
 

@@ -400,7 +400,7 @@ def test_a_session_that_takes_no_data_source_still_has_its_lake(
     lake = lv.connect(source.place.root, spark=source.spark)
     assert "is not available in this session: not allowed here" in caplog.text
     lake.create_table("t", pa.table({"id": [1]}))
-    with pytest.raises(lv.InvalidOperation, match="data source is refused: not allowed here"):
+    with pytest.raises(lv.InvalidOperation, match="refuses the data source: not allowed here"):
         lv.register_data_source(source.spark)
     monkeypatch.undo()
     lv.register_data_source(source.spark)

@@ -108,7 +108,7 @@ def test_a_past_table_outside_of_a_session_is_refused_with_the_way_to_ask(
 ) -> None:
     lake = lv.connect(tmp_path)
     lake.create_table("t", [{"id": 1}])
-    with pytest.raises(lv.InvalidOperation, match=r"known in a session alone, `lake\.session\(\)"):
+    with pytest.raises(lv.InvalidOperation, match=r"work only in a session, `lake\.session\(\)"):
         lake.sql(f"SELECT * FROM t {state}")
     with pytest.raises(lv.InvalidOperation, match=r"syntax error at or near .*; correct the"):
         lake.sql("SELECT * FROM t LIMIT LIMIT")

@@ -1,13 +1,14 @@
 """Batches of a stream of changes: files from one offset up to another.
 
-An offset is a global version up to which all was read; within a large commit it also has the number
-of the commit's parts that were read. A part is a file that was added or removed, or all of a commit
-that replaced files, as rows of both have to be compared. Parts have an order that never changes, so
-two offsets are for ever the same rows.
+An offset is a global version up to which all changes were read; if a batch ends within a large
+commit, the offset also has the number of the commit's parts that were read. A part is a file that a
+commit has added or removed, or all files of a commit that has replaced files, because old and new
+rows have to be compared. The order of parts never changes, so the rows between two offsets are
+always the same.
 
-A number says nothing without the history that it counts in. So an offset names the lake, the epoch
-of the branch, and the commit that it ends with: a backup that was restored has the same lake, and
-from some number on other commits.
+A version number means nothing without its history. So an offset also names the lake, the epoch of
+the branch, and the commit at which it ends: a restored backup is the same lake, but may have other
+commits under the same numbers.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ StoredOffset = dict[str, int | str]
 
 
 class Offset(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The end of a read: all up to ``version``, and some parts of the next commits.
+    """The end of a read: all changes up to ``version``, and some parts of the next commits.
 
-    These are the first ``parts`` parts of the commits that lead to ``within``. ``lake`` is the
-    lake's id, ``epoch`` that of the branch, ``commit`` the transaction of the last commit that
-    it ``reaches``; empty where that is not kept. The begin by ``startingVersion`` has none of them:
-    its user means the lake as it is.
+    These are the first ``parts`` parts of the commits after ``version`` up to ``within``. ``lake``
+    is the lake's id, ``epoch`` the branch's epoch, ``commit`` the transaction of the last commit
+    that the offset ``reaches``, or empty if that is not kept. An offset that is made from
+    ``startingVersion`` has none of the three, because it refers to the present lake.
     """
 
     version: int
@@ -69,7 +70,7 @@ class Offset(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, stored: Mapping[str, int | str]) -> Offset:
-        """Return the offset that a checkpoint has."""
+        """Return the offset that is stored in a checkpoint."""
         return msgspec.convert(stored, cls)
 
     def as_dict(self) -> StoredOffset:
@@ -78,19 +79,20 @@ class Offset(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def reaches(self) -> int:
-        """The version of which something was read last."""
+        """The last version of which a part was read."""
         return self.version if self.within is None else self.within
 
     def is_at(self, other: Offset) -> bool:
-        """Return whether nothing is between the two."""
+        """Return whether two offsets are the same position."""
         ours, its = ((one.version, one.within, one.parts) for one in (self, other))
         return ours == its
 
 
 def before(head: Head | None, starting_version: int) -> Program[int]:
-    """Return the version after which changes from ``starting_version`` on begin.
+    """Return the version after which the changes from ``starting_version`` on begin.
 
-    A ``reconcile`` is in one step with the foreign commit before it, and the step has its number.
+    A ``reconcile`` and the foreign commit before it are one step, with the number of the
+    ``reconcile``.
     """
     first = max(starting_version - 1, 0)
     following = None if head is None else (yield from commits_since(head, first))
@@ -99,7 +101,7 @@ def before(head: Head | None, starting_version: int) -> Program[int]:
 
 
 def in_history(head: Head | None, offset: Offset) -> Program[Offset]:
-    """Return an offset with the lake, the epoch and the commit that it ends with."""
+    """Return an offset completed by the lake, the epoch and the commit at which it ends."""
     if head is None:
         return offset
     commit = yield from _commit_at(head, offset.reaches)
@@ -107,9 +109,10 @@ def in_history(head: Head | None, offset: Offset) -> Program[Offset]:
 
 
 def refuse_other_history(head: Head | None, offset: Offset, what: str) -> Program[None]:
-    """Refuse an offset of another lake, another branch of that name, or of commits that went.
+    """Refuse an offset of another lake, of another branch of that name, or of commits that are
+    gone.
 
-    ``what`` was read, as the error says.
+    ``what`` says in the error what the query reads.
 
     Raises
     ------
@@ -118,7 +121,7 @@ def refuse_other_history(head: Head | None, offset: Offset, what: str) -> Progra
     if head is None or not offset.lake:
         return
     reached = f"{what} were read up to global version {offset.reaches}"
-    advice = "begin with a new checkpoint, from a version whose rows are not there yet"
+    advice = "begin with a new checkpoint, from a version whose rows the target does not have yet"
     was_copied = offset.lake in head.former and offset.reaches <= head.adopted
     if offset.lake != head.lake_id and not was_copied:
         raise VersionNotFound(
@@ -127,27 +130,30 @@ def refuse_other_history(head: Head | None, offset: Offset, what: str) -> Progra
     if offset.epoch != head.home:
         history = "the lake itself" if head.epoch is None else f"branch {head.epoch.name!r}"
         raise VersionNotFound(
-            f"{reached} of another branch than {history}, which was created or rebased since, or "
-            f"of its state before: {advice}"
+            f"{reached} of another branch, or of an earlier state of {history}, which was created "
+            f"or rebased since: {advice}"
         )
     commit = yield from _commit_at(head, offset.reaches)
     if offset.commit and commit and commit != offset.commit:
         raise VersionNotFound(
             f"{reached}, commit {offset.commit}, and that version is commit {commit} now: lake "
-            f"{head.root} has gone back to an older state and on from there; restore the newer "
-            f"state, or {advice}"
+            f"{head.root} was set back to an older state, and has continued from there; restore "
+            f"the newer state, or {advice}"
         )
 
 
 def _commit_at(head: Head, number: int) -> Program[str]:
-    """Return the transaction of a commit by its number; empty if it is not kept."""
+    """Return the transaction of the commit with a number; empty if that commit is not kept."""
     commits = (yield from commits_since(head, number - 1)) if number else None
     return commits[0].txn if commits and commits[0].sequence == number else ""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePart:
-    """One source of rows, or two whose rows are compared; ``number`` is its change's number."""
+    """A file's change, or all files of a change whose rows are compared.
+
+    ``number`` is the number of the change in its commit.
+    """
 
     commit: CommitSummary
     number: int
@@ -164,7 +170,7 @@ class ChangePart:
 
 @dataclass(frozen=True, slots=True)
 class VersionSpan:
-    """Some of the parts from one version to another."""
+    """Some of the parts after one version, up to another."""
 
     since: int
     until: int
@@ -173,9 +179,10 @@ class VersionSpan:
 
 
 def spans_between(start: Offset, end: Offset) -> list[VersionSpan]:
-    """Return the spans between two offsets, in their order.
+    """Return the spans between two offsets, in order.
 
-    They are the rest of what was begun before ``start``, whole versions, and the end up to ``end``.
+    These are the rest of the commits that ``start`` is within, then whole versions, then the first
+    parts of the commits that ``end`` is within.
     """
     spans = []
     since = start.version
@@ -192,7 +199,7 @@ def spans_between(start: Offset, end: Offset) -> list[VersionSpan]:
 
 
 def walk(executor: Executor, table: str, since: int) -> Walk:
-    """Return the steps of a table after ``since``, up to the executor's version."""
+    """Return a table's steps after ``since``, up to the version to which the executor is bound."""
     with executor.verb_scope("changes", table):
         location = executor.resolve(table)
         return executor.run(steps_to_see(executor.state, location, since))
@@ -201,7 +208,7 @@ def walk(executor: Executor, table: str, since: int) -> Walk:
 def parts_of(
     executor: Executor, walked: Walk, layout: Layout, step: TableStep | None = None
 ) -> list[ChangePart]:
-    """Return the parts of one step, or of all, in their order."""
+    """Return the parts of one step, or of all steps, in order."""
     found = []
     for one in walked.steps if step is None else (step,):
         with executor.verb_scope("changes", layout.table):
@@ -228,14 +235,14 @@ def _place(file: DataFile) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class Room:
-    """The content of a batch so far, within its limits."""
+    """The size of a batch so far, and its limits."""
 
     limits: Limits
     files: int = 0
     bytes: int = 0
 
     def takes(self, part: ChangePart) -> bool:
-        """Return whether a part belongs to the batch; the first one does."""
+        """Return whether a part fits into the batch, and count it; the first part always fits."""
         files, size = self.files + part.files, self.bytes + part.bytes
         if self.files and not self.limits.hold(files, size):
             return False
@@ -244,9 +251,9 @@ class Room:
 
 
 def end_within(executor: Executor, table: str, start: Offset, room: Room) -> Offset:
-    """Return the end of the batch within the rest of what ``start`` has begun.
+    """Return the end of a batch that begins within a commit, in that commit or at its end.
 
-    The executor is bound to ``within``.
+    The executor must be bound to the version ``start.within``.
     """
     assert start.within is not None
     walked = walk(executor, table, start.version)
@@ -258,9 +265,9 @@ def end_within(executor: Executor, table: str, start: Offset, room: Room) -> Off
 
 
 def end_of_batch(executor: Executor, table: str, start: Offset, newest: int, room: Room) -> Offset:
-    """Return the end of a batch that goes on at the end of a version.
+    """Return the end of a batch that begins after a whole version.
 
-    The executor is bound to ``newest``.
+    The executor must be bound to ``newest``.
     """
     walked = walk(executor, table, start.version)
     at = start.version
@@ -273,7 +280,9 @@ def end_of_batch(executor: Executor, table: str, start: Offset, newest: int, roo
 
 
 def together(parts: list[ChangePart]) -> list[ChangePart]:
-    """Return the same parts, with the files of one source as one part."""
+    """Merge neighbouring parts of one change into one, but leave parts with two sources as they
+    are.
+    """
     found = []
     for (_, _, pair), some in groupby(parts, key=_same):
         group = list(some)

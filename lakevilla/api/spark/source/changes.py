@@ -1,7 +1,7 @@
-"""The changes of a table by global version: a range of them, read by workers.
+"""The changes of a table by global version, read by workers.
 
-A stream's offset is the global version up to which changes were read, see ``batches``. The version
-of a HEAD never changes, so the same range is the same rows after each restart.
+A stream's offset is the global version up to which changes were read, see ``batches``. The commits
+of a version never change, so a range has the same rows after each restart.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 
-#: As the library returns them, except for the milliseconds, which Spark does not take.
+#: The change columns of ``Transaction.changes``, with microseconds: Spark has no milliseconds.
 _CHANGE_COLUMNS = CHANGE_COLUMNS.set(
     2, pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), False)
 )
@@ -80,11 +80,11 @@ _CHANGE_COLUMNS = CHANGE_COLUMNS.set(
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes that a reader requests; ``until`` is None for a stream, which goes on.
+    """The changes that a reader requests; ``until`` is None for a stream, which has no end.
 
-    ``columns`` are the table's own among those that Spark expects, ``expected`` all that it had
-    when the reader was made; None if the reader's user named them. ``first`` is the version after
-    which changes are returned.
+    ``columns`` are the table's own columns among those that Spark expects. ``expected`` are all
+    columns of the table when the reader was made, or None if the user has named columns. ``first``
+    is the version after which changes are returned.
     """
 
     access: Access
@@ -97,23 +97,23 @@ class Changes:
 
 
 def columns_of(state: Bound) -> pa.Schema:
-    """Return a table's columns and those that describe the change."""
+    """Return a table's columns and the columns that describe a change."""
     return pa.schema([*state.schema, *_CHANGE_COLUMNS])
 
 
 def scan(state: bytes, schema: StructType) -> bytes:
-    """Return the changes up to the version that the reader is bound to."""
+    """Return the pickled read of the changes up to the version to which the reader is bound."""
     source: Bound = pickle.loads(state)
     return pickle.dumps(_changes(source, schema, source.version))
 
 
 def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> bytes:
-    """Return the changes of a table from ``startingVersion`` on, without an end.
+    """Return the pickled read of a table's changes from ``startingVersion`` on, without an end.
 
     Raises
     ------
     InvalidOperation
-        There is no ``startingVersion``, or there is an end.
+        ``startingVersion`` is missing, or an end is given.
     """
     read_options = ReadOptions.of(options)
     if read_options.starting_version is None:
@@ -146,18 +146,18 @@ def _changes(source: Bound, schema: StructType, until: int | None) -> Changes:
 
 
 def first_offset(state: bytes) -> StoredOffset:
-    """Return the offset at which a stream begins that has no checkpoint."""
+    """Return the offset at which a stream without a checkpoint begins."""
     changes: Changes = pickle.loads(state)
     return Offset(changes.first).as_dict()
 
 
 def newest_version(state: bytes) -> int:
-    """Return the lake's present version; at least the one before ``startingVersion``.
+    """Return the lake's present version, but at least the version before ``startingVersion``.
 
     Raises
     ------
     InvalidOperation
-        The table has other columns by now than the stream: changes would lack them.
+        The table's columns have changed since the stream began, so changes would lack some.
     """
     changes: Changes = pickle.loads(state)
     with lake_at(changes.access, ref=changes.options.ref) as executor:
@@ -167,14 +167,15 @@ def newest_version(state: bytes) -> int:
 def next_offset(
     state: bytes, start: Mapping[str, int | str], *, until: int | None, limited: bool
 ) -> StoredOffset:
-    """Return the end of the batch after ``start``: not beyond ``until``, or the lake's version.
+    """Return the end of the batch after ``start``, up to ``until`` or the lake's present version.
 
-    Raises as ``newest_version``.
+    Errors are those of ``newest_version``, and the following.
 
     Raises
     ------
     VersionNotFound
-        The lake is another one than that of ``start``, or younger, or has other commits.
+        The lake is another one than that of ``start``, or at an older version, or has other
+        commits.
     """
     changes: Changes = pickle.loads(state)
     begin, table = Offset.of(start), changes.options.table
@@ -193,7 +194,7 @@ def next_offset(
 
 
 def _end(changes: Changes, begin: Offset, newest: int, room: Room) -> Offset:
-    """Return the end of the batch after ``begin``, up to ``newest``."""
+    """Return the end of the batch after ``begin``, up to ``newest``, within the batch's limits."""
     table, ref = changes.options.table, changes.options.ref
     if newest <= begin.reaches and begin.within is None:
         return begin
@@ -230,13 +231,13 @@ def ranges(
     start: Mapping[str, int | str] | None = None,
     end: Mapping[str, int | str] | None = None,
 ) -> list[bytes]:
-    """Return the files between two offsets as tasks, each with about equally many bytes.
+    """Return the changes between two offsets as tasks, each with about equally many bytes.
 
     Raises
     ------
     VersionNotFound
-        The lake's history does not go back so far, or the lake is younger than the checkpoint, or
-        another one.
+        The history after ``start`` is not kept any more, or the lake is at an older version than
+        the checkpoint, or another lake.
     """
     changes: Changes = pickle.loads(state)
     begin = Offset(changes.first) if start is None else Offset.of(start)
@@ -251,7 +252,7 @@ def ranges(
         return []
     ref = changes.options.ref if goes_on(changes.access, changes.options.ref) else None
     with lake_at(changes.access, begin.version, ref=ref) as executor:
-        # Raises here, and not in a task, where history does not go back so far.
+        # Raise an error here, and not in a task, if the history is not kept so far back.
         held = executor.client.context.held
         head = None if held is None else held.head
         for offset in (begin, finish):
@@ -280,7 +281,7 @@ def _refuse_younger(table: str, reached: int, newest: int) -> None:
 
 
 def _refuse_missing(layout: Layout, parts: Sequence[ChangePart]) -> Program[None]:
-    """Raise ``VersionNotFound`` if files that are needed for changes are not kept any more."""
+    """Raise ``VersionNotFound`` if files whose rows the changes need are not kept any more."""
     files = [
         file
         for part in parts
@@ -305,7 +306,7 @@ def _tasks(changes: Changes, layout: Layout, parts: Sequence[ChangePart]) -> lis
         for part in parts
     ]
     present = layout.schema.names
-    # A column that was added after these versions is NULL in them.
+    # A column that was added after these versions is not read; it is NULL in them.
     columns = [name for name in changes.columns if name in present] or present[:1]
     predicate = changes.options.where
     where = None if predicate is None else bind(changes.options.predicate(predicate), layout.schema)

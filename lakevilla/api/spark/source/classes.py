@@ -1,4 +1,4 @@
-"""The classes that PySpark loads, and their registration in a session."""
+"""The data source's classes that PySpark loads, and their registration in a session."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from lakevilla.ids import Ids
 
 # -------------------- classes
 #
-# Classes of the data source that Spark pickles: they contain no logic of their own.
+# Classes of the data source that Spark pickles. They contain no logic.
 #
-# They are pickled by their value, as classes within functions are, and so are the lakes that they
-# know: storage options travel with the class, never as options of a reader, which Spark shows in
-# plans. The classes hold bytes. Only a process with LakeVilla knows the meaning of the bytes, and a
-# process without it says so.
+# They are pickled by value, as classes within functions are, and so are the lakes that they know:
+# storage options are pickled with the class, never passed as options of a reader, which Spark shows
+# in plans. The classes have only bytes as state. Only a process with LakeVilla can unpickle these;
+# a process without it raises an error that says so.
 
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def data_source(lakes: bytes) -> type[DataSource]:
-    """Return the class to be registered; ``lakes`` are pickled ways to lakes (``access_to``)."""
+    """Return the class to be registered; ``lakes``: a pickled mapping of roots to ``Access``."""
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.types import StructType
 
@@ -47,11 +47,11 @@ def data_source(lakes: bytes) -> type[DataSource]:
     written, streamed = writer_class(), stream_writer_class()
 
     class LakeVillaSource(DataSource):
-        """A source that is bound to a state of the lake when Spark requests its columns.
+        """A data source that is bound to a state of the lake when Spark requests its columns.
 
-        Spark starts a Python process to request them, and another one to plan the read, and the
-        import of LakeVilla takes longer than either. So the first process plans too, if that takes
-        little time.
+        Spark starts a Python process to request the columns, and another one to plan the read, and
+        in each the import of LakeVilla takes longer than the work. So the first process also plans
+        the read, if that takes little time.
         """
 
         state: bytes | None = None
@@ -68,7 +68,7 @@ def data_source(lakes: bytes) -> type[DataSource]:
             return found
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            # The plan is not kept: this source is part of what is sent to tasks.
+            # Drop the plan, because Spark pickles this source for the tasks.
             planned, self.planned = self.planned, None
             if planned is not None and planned[0] == schema.json():
                 return reader_class(*planned[1])
@@ -100,9 +100,10 @@ def _reader_class() -> Callable[..., DataSourceReader]:
     work = importer("lakevilla.api.spark.source.work")
 
     class Reader(DataSourceReader):
-        """A reader of a state of a table; ``kind`` says whether it reads rows or changes.
+        """A reader of a table or of a lake's versions; ``kind`` is ``rows``, ``changes`` or
+        ``versions``.
 
-        ``parts``: the parts that the tasks read, if they are known already.
+        ``parts``: the parts that the tasks read, if they are already planned.
         """
 
         def __init__(
@@ -112,14 +113,15 @@ def _reader_class() -> Callable[..., DataSourceReader]:
             self.parts = parts
 
         def __getstate__(self) -> dict[str, Any]:
-            return {**self.__dict__, "parts": None}  # a task is sent its own part
+            return {**self.__dict__, "parts": None}  # Spark sends each task its own part
 
         @property
         def pushFilters(self) -> Any:
-            """A method that takes filters where the session pushes them.
+            """A method that takes filters, if the session pushes filters.
 
-            Where the session does not, Spark refuses a reader that could take them. The returned
-            method passes for Spark's own method, which takes none: then it is never called.
+            If the session does not push filters, Spark refuses a reader whose class overrides
+            ``pushFilters``. The returned method looks like Spark's own, so Spark accepts it, and
+            does not call it.
             """
 
             def push(filters: list[Any]) -> list[Any]:
@@ -138,7 +140,7 @@ def _reader_class() -> Callable[..., DataSourceReader]:
             return [InputPartition(one) for one in self.parts]
 
         def read(self, partition: InputPartition | None) -> Iterator[Any]:
-            # Where there are no parts, Spark passes None; from 4.2 on, a part whose value is None.
+            # Without any part Spark passes None, and from 4.2 on a part whose value is None.
             if partition is None or partition.value is None:
                 return iter(())
             return work().rows(  # type: ignore[no-any-return]
@@ -156,8 +158,8 @@ def _stream_reader_class() -> Callable[[bytes], DataSourceStreamReader]:
     class StreamReader(DataSourceStreamReader):
         """A reader of a table's changes, or of a lake's versions, from offset to offset.
 
-        Spark 4.0 and 4.1 request an offset without the begin of the batch. The batch begins where
-        the last one ended: as it was planned here, or as a restart reports first, by
+        Spark 4.0 and 4.1 request a batch's end without passing its beginning. So the reader keeps
+        the end of the last batch, which it has planned, or, after a restart, has got in
         ``partitions``.
         """
 
@@ -194,7 +196,7 @@ def _stream_reader_class() -> Callable[[bytes], DataSourceStreamReader]:
 
 def _limited(reader: Any, streaming: Any, work: Callable[[], Any]) -> Any:
     class LimitedReader(reader, streaming.SupportsTriggerAvailableNow):  # type: ignore[misc]
-        """The same where Spark passes the begin of a batch, and its largest size (from 4.2)."""
+        """A ``StreamReader`` for Spark from 4.2 on, which passes a batch's beginning and limits."""
 
         until: int | None = None
 
@@ -228,10 +230,10 @@ if TYPE_CHECKING:
 __all__ = ["offer", "register_data_source"]
 
 _LOG = logging.getLogger("lakevilla")
-#: The name of a session in this process: two Python objects may stand for one session of Spark.
+#: The setting with a session's id: several Python objects may stand for one session of Spark.
 _NAME = "spark.lakevilla.session"
 _LOCK = threading.Lock()
-#: The lakes of each session, and their last registration.
+#: The lakes of each session, by its id and by their roots.
 _LAKES: dict[str, dict[str, Access]] = {}
 _REGISTERED: dict[str, bytes] = {}
 
@@ -253,8 +255,8 @@ def register_data_source(spark: SparkSession) -> None:
     Raises
     ------
     InvalidOperation
-        It is not a session, was stopped, is older than Spark 4.0, or does not accept a data
-        source.
+        The object is no session; or the session was stopped, is older than Spark 4.0, or does not
+        accept a data source.
 
     Notes
     -----
@@ -269,15 +271,15 @@ def register_data_source(spark: SparkSession) -> None:
     - ``columns``: names with commas between them. Spark requests all columns of a Python data
       source, so it is worth while to name those that are needed.
     - ``where``: a predicate in LakeVilla's language, by which files are left out.
-    - ``partitions``: the files are cut for about so many tasks at a time; a task has 4 MiB of
-      files, or 128, or something between. By default the number that the session ran at a time when
-      the lake was connected; 32 where that may change or is not known.
+    - ``partitions``: the number of tasks that run at a time, for which the files are divided; a
+      task has 4 to 128 MiB of files. By default the number of tasks that the session ran at a time
+      when the lake was connected; 32 if that number may change or is not known.
     - ``pushdown``: ``true`` takes the filters of a query too, if the session has
-      ``spark.sql.python.filterPushdown.enabled``. Spark 4 mixes up the filters of several
-      uses of one DataFrame, so there it is only for one that is used in one place; in
-      Spark 5, which does not, it is the default.
-    - ``"filesOutside"``: directories elsewhere, with commas between them, from which files are
-      read that the table's log names there; see ``files_outside`` of ``connect``.
+      ``spark.sql.python.filterPushdown.enabled``. Spark 4 mixes up the filters of several uses of
+      one DataFrame: there, set it only for a DataFrame that is used in one place. Spark 5 does not
+      mix them up; there ``true`` is the default.
+    - ``"filesOutside"``: directories elsewhere, with commas between them. Files there may be read
+      if the table's log names them; see ``files_outside`` of ``connect``.
     - ``startingVersion``: the table's changes from that global version on, instead of its rows.
 
     ``spark.readStream`` takes ``lake``, ``table``, ``columns``, ``where``, ``partitions`` and
@@ -299,13 +301,13 @@ def register_data_source(spark: SparkSession) -> None:
         _register(spark, None)
     except Exception as error:
         raise InvalidOperation(
-            f"the data source is refused: {first_line(error)}; without it, "
+            f"Spark refuses the data source: {first_line(error)}; without it, "
             "lakevilla.connect(root, spark=spark) reads by transactions"
         ) from error
 
 
 def offer(spark: SparkSession, access: Access) -> None:
-    """Add a lake to those of the session; if that takes no data source, all else goes on."""
+    """Register a lake with the session; if the session takes no data source, only log a warning."""
     try:
         _register(spark, access)
     except Exception as error:

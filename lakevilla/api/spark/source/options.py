@@ -1,4 +1,4 @@
-"""The options of a reader, as text, and their meaning."""
+"""The options of a reader, and their meaning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KNOWN = (
     "filesOutside",
     "what",
 )
-#: Options of Delta's own reader, in lower case, and their replacements here.
+#: Options of Delta's own reader, in lower case, with what to write instead.
 _OF_DELTA = {
     "versionasof": "option version is one of the whole lake, and "
     "lake.table(name).read(version=...) reads one of the table's own log; ",
@@ -41,20 +41,20 @@ _OF_DELTA = {
     "readchangefeed": "startingVersion alone requests changes; ",
     "readchangedata": "startingVersion alone requests changes; ",
 }
-#: Options with what=versions.
+#: The options that are allowed with what=versions.
 _KNOWN_OF_VERSIONS = ("lake", "what", "ref", "tables", "startingVersion", "version")
-#: As the tasks that a cluster of middling size runs at a time; no bin is made below 4 MiB.
+#: The upper limit of ``partitions``; a bin has at least 4 MiB anyway.
 _MOST_PARTITIONS = 1_000_000
-#: As Spark writes the present time, and as the language does.
+#: Spark's spelling of the present time, with parentheses, which LakeVilla's language lacks.
 _SPARKS_NOW = re.compile(r"(current_(?:timestamp|date))\s*\(\s*\)", re.IGNORECASE)
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-#: As Spark writes sizes of bytes: 512m, 1g.
+#: The suffixes of sizes in bytes in Spark's spelling, such as 512m and 1g, as powers of two.
 _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one batch; it has one part at least, however large that is."""
+    """The limits of one batch, which has at least one part, however large that is."""
 
     files: int | None = None
     bytes: int | None = None
@@ -84,15 +84,16 @@ class ReadOptions:
     where : str or None
         A predicate in LakeVilla's language.
     partitions : int or None
-        The table is cut for about so many tasks at a time; None: for those of the session.
+        The number of tasks that run at a time, for which the table is cut; None: the session's.
     pushdown : bool or None
-        True if filters that Spark pushes are taken; None: where Spark keeps them separate.
+        Whether to take the filters that Spark pushes; None: only if Spark plans each use of a
+        frame.
     starting_version : int or None
         The first global version whose changes are requested, instead of rows.
     limits : Limits
         The limits of one batch of a stream of changes.
     files_outside : tuple of str
-        Directories elsewhere from which files are read that the table names there.
+        Directories elsewhere in which files that the table names may be read.
     """
 
     lake: str
@@ -110,13 +111,14 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Read the options as Spark passes them: names in any letter case, the table as ``path``.
+        """Parse the options that Spark passes: names in any letter case, ``load``'s table as
+        ``path``.
 
         Raises
         ------
         InvalidOperation
-            One is missing, unknown, or not understood. Values are not repeated where an option is
-            unknown: a caller may have put a key there.
+            An option is missing, unknown, or not valid. The message does not repeat the value of an
+            unknown option, which may be a secret key.
         """
         given = {name.lower(): value for name, value in options.items()}
         table = _one_table(given.pop("path", None), given.get("table"))
@@ -163,8 +165,8 @@ class ReadOptions:
         Raises
         ------
         InvalidOperation
-            It is not understood, or depends on the present time: a read that is repeated would
-            have other rows.
+            The predicate is not valid, or depends on the present time: a repeated read would have
+            other rows.
         """
         try:
             return parse_predicate(where)
@@ -205,7 +207,7 @@ class VersionOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> VersionOptions:
-        """Read the options as Spark passes them. Raises as ``ReadOptions.of``."""
+        """Parse the options that Spark passes; errors are those of ``ReadOptions.of``."""
         given = {name.lower(): value for name, value in options.items()}
         if given.get("path"):
             raise InvalidOperation(
@@ -239,12 +241,12 @@ class VersionOptions:
 
 
 def asks_for_versions(options: Mapping[str, str]) -> bool:
-    """Return whether the lake's versions are requested, and no rows of a table.
+    """Return whether the options request the lake's versions instead of a table's rows.
 
     Raises
     ------
     InvalidOperation
-        The request is not understood.
+        The value of ``what`` is not known.
     """
     what = {name.lower(): value for name, value in options.items()}.get("what", "rows")
     if what not in ("rows", "versions"):
@@ -253,7 +255,7 @@ def asks_for_versions(options: Mapping[str, str]) -> bool:
 
 
 def _depends_on_time(where: str) -> bool:
-    """Return whether a predicate that is not understood would be if the time were known."""
+    """Return whether an invalid predicate is valid once the present time has a value."""
     try:
         parse_predicate(_SPARKS_NOW.sub(r"\1", where), now=_ANY_TIME)
     except InvalidOperation:
@@ -268,7 +270,7 @@ def _one_table(path: str | None, table: str | None) -> str | None:
 
 
 def _ref(name: str | None, version: int | None, timestamp: datetime | None) -> str | None:
-    """Return the ref that is meant; a version is one of the lake itself."""
+    """Return the requested ref; refuse a version or time with it, which are the lake's own."""
     if name is None or name == MAIN:
         return None
     if not name:
@@ -283,7 +285,7 @@ def _ref(name: str | None, version: int | None, timestamp: datetime | None) -> s
 
 
 def _meant(name: str, known: tuple[str, ...]) -> str:
-    """Return the likely meaning of an unknown option, with a space after it; or nothing."""
+    """Return the likely meaning of an unknown option, followed by a space; or nothing."""
     spelled = {one.lower(): one for one in known}
     near = get_close_matches(name, spelled, 1, 0.55)
     return _OF_DELTA.get(name) or (f"did you mean {spelled[near[0]]}? " if near else "")
@@ -331,7 +333,7 @@ def _timestamp(text: str | None) -> datetime | None:
         raise InvalidOperation(
             "option timestamp must be like 2026-01-31T12:00:00+00:00, not " + shown(text)
         ) from None
-    milliseconds(found)  # refuses one without a zone
+    milliseconds(found)  # refuses a time without a zone
     return found
 
 

@@ -1,4 +1,4 @@
-"""Read a table as a data source of Spark."""
+"""Read a table by Spark's data source, and open lakes in Spark's processes."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ __all__ = [
 
 # -------------------- tables
 #
-# A table's rows at one state of the lake: bound once, cut into bins, read in the workers.
+# A table's rows in one state of the lake: bound once, divided into bins, read in the workers.
 #
-# Everything that is kept between two calls is pickled, as Spark makes them in different
+# Everything that one call passes to the next is pickled, because Spark calls in different
 # processes.
 
 
@@ -75,13 +75,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-#: The most files that are listed where only columns are requested: some milliseconds, 300 KB.
+#: The most files that are listed when only columns are requested: some milliseconds, 300 KB.
 _FEW_FILES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A reader's options, and the state of the lake that they mean from now on."""
+    """A reader's options, and the state of the lake to which they are bound."""
 
     access: Access
     options: ReadOptions
@@ -93,9 +93,9 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """All that the tasks of one read need, except for their files.
+    """All that the tasks of one read need, except their files.
 
-    ``shown`` is the schema that Spark has got.
+    ``shown`` is the schema of the batches that Spark expects.
     """
 
     access: Access
@@ -108,12 +108,12 @@ class Scan:
 
 
 def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
-    """Return the state that a reader sees: the same for all that is read of it later."""
+    """Return the pickled state to which a reader is bound, for all its later calls."""
     return pickle.dumps(bound_to(lakes, ReadOptions.of(options)))
 
 
 def bound_to(lakes: bytes, read_options: ReadOptions) -> Bound:
-    """Return the state as ``bound`` does, not pickled."""
+    """Return the state as ``bound`` does, but not pickled."""
     access = access_to(lakes, read_options.lake, read_options.files_outside)
     with lake_at(
         access, read_options.version, read_options.timestamp, read_options.ref
@@ -135,7 +135,7 @@ def bound_to(lakes: bytes, read_options: ReadOptions) -> Bound:
 def scan(state: bytes, schema: StructType) -> bytes:
     """Return a read of the columns in ``schema``.
 
-    They are those of the state, unless its user has named some.
+    These are the columns of the state, unless the user has given a schema.
 
     Raises
     ------
@@ -153,9 +153,9 @@ def scan(state: bytes, schema: StructType) -> bytes:
 
 
 def ahead(state: bytes, schema: StructType) -> tuple[bytes, list[bytes]] | None:
-    """Return what ``scan`` does, and the files of each task; None if they may not be few.
+    """Return ``scan``'s result and the files of each task; None if there may be many files.
 
-    A frame may never be read, and the files that are found travel with it.
+    The frame may never be read, and the list of files is pickled with it.
     """
     source: Bound = pickle.loads(state)
     count = _files(opened(source.access), source.pin)
@@ -166,7 +166,7 @@ def ahead(state: bytes, schema: StructType) -> tuple[bytes, list[bytes]] | None:
 
 
 def _files(client: LakeClient, pin: Pin) -> int | None:
-    """Return about how many files the table has, by its log or HEAD, without a list of them."""
+    """Return about how many files the table has, from its log or HEAD, without listing them."""
     known = client.run(pinned(client.context, pin)).known_size()
     if known is not None:
         return known.files
@@ -176,14 +176,14 @@ def _files(client: LakeClient, pin: Pin) -> int | None:
 
 
 def takes_filters(state: bytes) -> bool:
-    """Return whether filters that Spark pushes are taken.
+    """Return whether the reader takes filters that Spark pushes.
 
-    They are where Spark keeps them separate, or as the option says. Spark 4 plans a read once for
+    The option ``pushdown`` decides; without it, only Spark 5 is safe. Spark 4 plans a read once for
     all uses of a DataFrame, with the filters that were pushed last:
-    ``df.where(a).union(df.where(b))`` reads the rows that match b, twice. Spark 5 plans for each
-    use.
+    ``df.where(a).union(df.where(b))`` reads the rows that match b, twice. Spark 5 plans each use
+    separately.
     """
-    # docs/upstream.md, "A Python source reads by the filter of another frame"
+    # See docs/upstream.md, "A Python source reads by the filter of another frame".
     import pyspark
 
     source: Bound = pickle.loads(state)
@@ -193,7 +193,7 @@ def takes_filters(state: bytes) -> bool:
 
 
 def declared(table: str, schema: StructType, table_schema: pa.Schema) -> tuple[str, ...]:
-    """Return the names of the columns that Spark expects; they must exist, with their types."""
+    """Return the columns that Spark expects, after a check of their names and types."""
     names = tuple(field.name for field in schema.fields)
     missing = [name for name in names if name not in table_schema.names]
     if missing:
@@ -222,14 +222,14 @@ def declared(table: str, schema: StructType, table_schema: pa.Schema) -> tuple[s
 
 
 def push(state: bytes, filters: Sequence[Any]) -> tuple[bytes, list[Any]]:
-    """Return the read of the rows for which ``filters`` are true, and those for Spark to apply."""
+    """Return the read narrowed by the filters that LakeVilla can apply, and the other filters."""
     whole: Scan = pickle.loads(state)
     where, left = pushed(filters, whole.layout.schema)
     return pickle.dumps(replace(whole, where=together([whole.where, where]))), left
 
 
 def partitions(state: bytes) -> list[bytes]:
-    """Return the files to be read, an Arrow stream for each task."""
+    """Return the files to be read, one Arrow stream for each task."""
     whole: Scan = pickle.loads(state)
     client = opened(whole.access)
 
@@ -244,7 +244,7 @@ def partitions(state: bytes) -> list[bytes]:
 
 
 def rows(state: bytes, files: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in some of the files, in the worker that runs this."""
+    """Yield the rows of some of the files, in the worker that runs this."""
     whole: Scan = pickle.loads(state)
     bins = Bins(whole.layout, (files,))
     task = ScanTask(whole.access.place, bins, whole.columns, whole.where)
@@ -254,14 +254,14 @@ def rows(state: bytes, files: bytes) -> Iterator[pa.RecordBatch]:
 
 # -------------------- access
 #
-# Lakes that the processes of a Spark session can open: the arguments of ``connect``, by root.
+# Lakes that processes of a Spark session can open: the arguments of ``connect``, by root.
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The way to open a lake in another process. Its ``repr`` shows no secret.
+    """The arguments by which another process opens a lake; the ``repr`` shows no secret.
 
-    ``tasks``: a table is cut for about so many tasks at a time, if a read sets no number.
+    ``tasks``: the number of tasks at a time for which a table is cut, if a read sets none.
     ``catalogs``: the properties of the catalogs that the session was connected with, by name.
     """
 
@@ -272,9 +272,10 @@ class Access:
 
 
 def access_to(lakes: bytes, root: str, files_outside: Sequence[str] = ()) -> Access:
-    """Return the way to a lake: as the session was connected to it, else with default settings.
+    """Return the session's access to a lake; without one, an access with default settings.
 
-    ``lakes`` are pickled: ways by root. ``files_outside``: other places from which files are read.
+    ``lakes`` is a pickled mapping of roots to accesses. ``files_outside``: directories outside of
+    the root in which files may be read.
     """
     refuse_half_scheme(root)
     uri = root_location(root).uri
@@ -290,23 +291,25 @@ def access_to(lakes: bytes, root: str, files_outside: Sequence[str] = ()) -> Acc
 
 
 def reaching(access: Access, elsewhere: tuple[str, ...]) -> Access:
-    """Return a way to a lake for processes that read from ``elsewhere``, too."""
+    """Return an access whose processes may also read files in the places ``elsewhere``."""
     return replace(access, place=replace(access.place, elsewhere=elsewhere))
 
 
 def opened(access: Access) -> LakeClient:
-    """Return a client of the lake, one for all calls in a process: it keeps what it knows."""
+    """Return a process's client of a lake, the same for all calls, because it caches the lake's
+    state.
+    """
     return _opened(pickle.dumps(access))
 
 
 def opened_on(access: Access, ref: str | None) -> LakeClient:
-    """Return the same client at a ref; on the lake itself if that is None."""
+    """Return the client bound to a ref; for None, the client of the lake itself."""
     client = opened(access)
     return client if ref is None else client.on(ref)
 
 
 def goes_on(access: Access, ref: str | None) -> bool:
-    """Return whether a ref has a history that goes on, as a branch and the lake itself have."""
+    """Return whether a ref gets new versions, like a branch and the lake itself, unlike a tag."""
     return opened_on(access, ref).at is None
 
 
@@ -317,7 +320,7 @@ def lake_at(
     timestamp: datetime | None = None,
     ref: str | None = None,
 ) -> Iterator[Executor]:
-    """Enter a read-only transaction, bound as by ``lake.snapshot``, or by ``lake.on(ref)``."""
+    """Enter a read-only transaction, bound like ``lake.snapshot``; ``ref``: as for ``lake.on``."""
     client = opened_on(access, ref)
     executor: Executor = begin_transaction(client, Executor, read_only=True)
     if version is not None or timestamp is not None:
@@ -349,7 +352,7 @@ def _opened(pickled: bytes) -> LakeClient:
 
 # -------------------- filters
 #
-# Spark's filters as predicates of LakeVilla, where both mean the same for every value.
+# Spark's filters as predicates of LakeVilla, if both mean the same for every value.
 
 
 _COMPARISONS = {
@@ -366,7 +369,7 @@ _COMPARISONS = {
 
 
 def pushed(filters: Iterable[Any], schema: pa.Schema) -> tuple[Expr | None, list[Any]]:
-    """Return all filters that can be pushed as one bound predicate, and those left to Spark."""
+    """Return the filters that LakeVilla can apply as one bound predicate, and the other filters."""
     taken = []
     left = []
     for one in filters:
@@ -379,7 +382,7 @@ def pushed(filters: Iterable[Any], schema: pa.Schema) -> tuple[Expr | None, list
 
 
 def together(predicates: Iterable[Expr | None]) -> Expr | None:
-    """Return bound predicates as one; None if there are none."""
+    """Combine bound predicates by AND; None if there are none."""
     whole: Expr | None = None
     for one in predicates:
         if one is not None:
@@ -394,7 +397,7 @@ def _predicate(one: Any, schema: pa.Schema) -> Expr | None:
     try:
         return bind(expr, schema)
     except InvalidOperation:
-        return None  # types that don't go together here: Spark has its own rules
+        return None  # LakeVilla does not compare these types; Spark has its own rules
 
 
 def _translated(one: Any, schema: pa.Schema) -> Expr | None:
@@ -421,7 +424,9 @@ def _translated(one: Any, schema: pa.Schema) -> Expr | None:
 
 
 def _fits(value: Any, type_: pa.DataType) -> bool:
-    """Return whether both engines compare a value with a column of that type alike."""
+    """Return whether Spark and LakeVilla compare a value with a column of this type in the same
+    way.
+    """
     kinds = pa.types
     if isinstance(value, bool):
         return bool(kinds.is_boolean(type_))
@@ -434,6 +439,7 @@ def _fits(value: Any, type_: pa.DataType) -> bool:
     if isinstance(value, str):
         return bool(kinds.is_string(type_) or kinds.is_large_string(type_))
     if isinstance(value, datetime):
-        # A time without a zone means one thing next to a zone and another next to none.
+        # Compared with a column with a zone, a time without a zone would depend on the session's
+        # zone.
         return bool(kinds.is_timestamp(type_)) and (value.tzinfo is None) == (type_.tz is None)
     return isinstance(value, date) and bool(kinds.is_date(type_))

@@ -1,8 +1,8 @@
-"""The versions of a lake as rows: one row for each commit, with the tables that it touched.
+"""The versions of a lake as rows: one row for each commit, with the tables that it has changed.
 
-A stream's offset is the global version up to which versions were read. The commits of a range are
-for ever the same, and so are the rows, except for the names of tables, which are the present ones.
-The changes in the tables themselves are read by ``lake.changes``.
+A stream's offset is the global version up to which versions were read. The commits of a range never
+change, nor do its rows, except for the tables' names, which are the present ones. To read the
+changed rows of the tables, use ``lake.changes``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
     "stream",
 ]
 
-#: The columns of each row; as in ``lakevilla.Version``.
+#: The columns of each row, named as the fields of ``lakevilla.Version``.
 COLUMNS = pa.schema(
     [
         pa.field("version", pa.int64(), nullable=False),
@@ -59,16 +59,16 @@ COLUMNS = pa.schema(
         pa.field("left", pa.list_(pa.string()), nullable=False),
     ]
 )
-#: The same as Spark gets them: no column of a source in Python is NOT NULL.
+#: The columns for Spark, all nullable: a Python data source can't have NOT NULL columns.
 _SHOWN = may_be_null(COLUMNS)
 _ROWS_IN_A_BATCH = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LakeVersions:
-    """The versions that a reader requests, after ``first``.
+    """The versions after ``first`` that a reader requests.
 
-    ``until`` is None for a stream, which goes on.
+    ``until`` is None for a stream, which has no end.
     """
 
     access: Access
@@ -78,7 +78,7 @@ class LakeVersions:
 
 
 def bound(lakes: bytes, options: Mapping[str, str]) -> LakeVersions:
-    """Return the versions up to the present one, or to the one that is requested."""
+    """Return the requested versions up to the present one, or to the one that the options name."""
     version_options = VersionOptions.of(options)
     lake_versions = _of(lakes, version_options)
     newest = _newest(lake_versions)
@@ -107,7 +107,7 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> Lake
     Raises
     ------
     InvalidOperation
-        There is an end, or the schema is another one.
+        An end is given, or the schema is not that of versions.
     """
     version_options = VersionOptions.of(options)
     if version_options.version is not None:
@@ -119,7 +119,7 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> Lake
 
 
 def check_schema(schema: StructType) -> None:
-    """Refuse columns that a version does not have; there is nothing to choose."""
+    """Refuse a schema other than that of versions, which has no optional columns."""
     if not arrow_types(schema, "versions").equals(_SHOWN):
         raise InvalidOperation(
             f"the columns of versions are {', '.join(COLUMNS.names)}: leave the schema out, and "
@@ -128,12 +128,12 @@ def check_schema(schema: StructType) -> None:
 
 
 def newest_offset(lake_versions: LakeVersions) -> int:
-    """Return the lake's present version; at least the one before ``startingVersion``.
+    """Return the lake's present version, but at least the version before ``startingVersion``.
 
     Raises
     ------
     TableNotFound
-        There is no table of a requested name.
+        There is no table with one of the requested names.
     """
     return max(_newest(lake_versions), lake_versions.first)
 
@@ -148,15 +148,16 @@ def _newest(lake_versions: LakeVersions) -> int:
 def next_offset(
     lake_versions: LakeVersions, start: Mapping[str, int | str], until: int | None
 ) -> StoredOffset:
-    """Return the end of the batch after ``start``, up to ``until`` or the lake's version.
+    """Return the end of the batch after ``start``: ``until``, or the lake's present version.
 
-    Spark stores the end before it asks for the rows, and then asks for this very batch until it
-    succeeds. So a lake that is younger than the checkpoint is refused here already.
+    Spark stores the end before it requests the rows, and then requests this batch until it
+    succeeds. So a lake at an older version than the checkpoint's is refused here.
 
     Raises
     ------
     VersionNotFound
-        The lake is another one than that of ``start``, or younger, or has other commits.
+        The lake is another one than that of ``start``, or at an older version, or has other
+        commits.
     """
     client = opened_on(lake_versions.access, lake_versions.options.ref)
     head, begin = client.head(), Offset.of(start)
@@ -180,8 +181,8 @@ def ranges(
     Raises
     ------
     VersionNotFound
-        The lake's history does not go back so far, or the lake is younger than the checkpoint, or
-        another one.
+        The history after ``start`` is not kept any more, or the lake is at an older version than
+        the checkpoint, or another lake.
     """
     begin = Offset(lake_versions.first) if start is None else Offset.of(start)
     if end is None:
@@ -196,7 +197,7 @@ def ranges(
         client.run(refuse_other_history(head, offset, "versions"))
     if since == until or head is None:
         return []
-    check_kept(head, since)  # raises here, and not in a task
+    check_kept(head, since)  # raises an error here, and not in a task
     return [pickle.dumps((since, until))]
 
 
@@ -210,7 +211,7 @@ def _refuse_younger(reached: int, newest: int) -> None:
 
 
 def rows(lake_versions: LakeVersions, part: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the versions after one up to another."""
+    """Yield the versions of a part, as rows."""
     since, until = pickle.loads(part)
     client = opened_on(lake_versions.access, lake_versions.options.ref)
     head = client.head()

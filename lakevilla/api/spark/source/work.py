@@ -1,4 +1,4 @@
-"""Functions that the pickled classes call in Spark's processes: on rows, changes or versions."""
+"""Functions that the pickled classes of readers call: reads of rows, changes or versions."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ __all__ = [
 
 @in_worker()
 def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
-    """Return the state that a reader sees: the same for all that is read of it later."""
-    # For a table of its catalog Spark passes nothing, except its own entry while it is created.
-    # docs/upstream.md, "A table of the catalog passes no options to a Python source"
+    """Return the pickled state to which a reader is bound, for all its later calls."""
+    # For a table of its own catalog, Spark passes no options, or, on its creation, only "provider"
+    # and "owner": see docs/upstream.md, "A table of the catalog passes no options to a Python
+    # source".
     if not options or {"provider", "owner"} <= {name.lower() for name in options}:
         raise InvalidOperation(NO_OPTIONS)
     if asks_for_versions(options):
@@ -52,7 +53,7 @@ def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
 
 @in_worker()
 def schema(state: bytes) -> StructType:
-    """Return the columns of the state that a source is bound to, as Spark declares them."""
+    """Return the columns of the state to which a source is bound, as a Spark schema."""
     source: Bound | LakeVersions = pickle.loads(state)
     if isinstance(source, LakeVersions):
         return spark_schema(versions.COLUMNS)
@@ -63,7 +64,7 @@ def schema(state: bytes) -> StructType:
 
 @in_worker()
 def reader(state: bytes, schema: StructType) -> tuple[str, bytes, bool]:
-    """Return a read: its kind, all that it takes, and whether filters may reduce it."""
+    """Return a read: its kind, its pickled arguments, and whether it takes filters."""
     source: Bound | LakeVersions = pickle.loads(state)
     if isinstance(source, LakeVersions):
         versions.check_schema(schema)
@@ -75,20 +76,20 @@ def reader(state: bytes, schema: StructType) -> tuple[str, bytes, bool]:
 
 @in_worker()
 def ahead(state: bytes, schema: StructType) -> tuple[str, bytes, bool, list[bytes]] | None:
-    """Return what ``reader`` does, with the parts of the read; None: the planner finds them."""
+    """Return ``reader``'s result and the parts of the read; None: the planner must find them."""
     source: Bound | LakeVersions = pickle.loads(state)
     if isinstance(source, LakeVersions) or source.options.starting_version is not None:
         return None
     try:
         found = tables.ahead(state, schema)
     except LakeVillaError:
-        return None  # the planner gets the same error, and raises it
+        return None  # the planner will raise the same error
     return None if found is None else ("rows", found[0], tables.takes_filters(state), found[1])
 
 
 @in_worker()
 def push(kind: str, state: bytes, filters: Sequence[Any]) -> tuple[bytes, list[Any]]:
-    """Return the same read, with less to read, and the filters that are left to Spark."""
+    """Return the read narrowed by the filters that LakeVilla can apply, and the other filters."""
     assert kind == "rows"
     return tables.push(state, filters)
 
@@ -117,7 +118,7 @@ def rows(kind: str, state: bytes, part: bytes) -> Iterator[pa.RecordBatch]:
 
 @in_worker()
 def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> bytes:
-    """Return the read of a stream, without an end."""
+    """Return the pickled read of a stream, which has no end."""
     if asks_for_versions(options):
         return pickle.dumps(versions.stream(lakes, options, schema))
     return changes.stream(lakes, options, schema)
@@ -125,7 +126,7 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
 
 @in_worker()
 def first_offset(state: bytes) -> StoredOffset:
-    """Return the offset at which a stream begins that has no checkpoint."""
+    """Return the offset at which a stream without a checkpoint begins."""
     source = pickle.loads(state)
     if isinstance(source, LakeVersions):
         return {"version": source.first}
@@ -134,7 +135,7 @@ def first_offset(state: bytes) -> StoredOffset:
 
 @in_worker()
 def newest_version(state: bytes) -> int:
-    """Return the lake's present version; at least the one before ``startingVersion``."""
+    """Return the lake's present version, but at least the version before ``startingVersion``."""
     source = pickle.loads(state)
     if isinstance(source, LakeVersions):
         return versions.newest_offset(source)
@@ -149,7 +150,7 @@ def next_offset(
     until: int | None = None,
     limited: bool = True,
 ) -> StoredOffset:
-    """Return the end of the batch after ``start``, not beyond version ``until`` if it is set."""
+    """Return the end of the batch after ``start``: at most ``until``, or the lake's version."""
     source = pickle.loads(state)
     if isinstance(source, LakeVersions):
         return versions.next_offset(source, start, until)
@@ -158,7 +159,7 @@ def next_offset(
 
 @in_worker()
 def limits(state: bytes) -> tuple[int | None, int | None]:
-    """Return the most files, and the most bytes, of one batch."""
+    """Return the most files, and the most bytes, that one batch may have."""
     source = pickle.loads(state)
     if isinstance(source, LakeVersions):
         return None, None
@@ -171,7 +172,7 @@ def ranges(
     start: Mapping[str, int | str] | None = None,
     end: Mapping[str, int | str] | None = None,
 ) -> list[bytes]:
-    """Return the parts between two offsets, one for each task; none if there is nothing."""
+    """Return the parts between two offsets, one for each task."""
     source = pickle.loads(state)
     if isinstance(source, LakeVersions):
         return versions.ranges(source, start, end)

@@ -1,5 +1,5 @@
 """Comparing rows one by one, to apply changes to a table whose files were rewritten since.
 
-``merging`` decides what must be done to a row, and how that is done to a table; ``met`` has the
-tasks of an engine do it too, where no process holds all rows.
+``merging`` decides whether a row must be inserted, updated or deleted, and makes a merge of these
+acts. ``met`` lets the tasks of an engine do the same if no process can hold all rows.
 """

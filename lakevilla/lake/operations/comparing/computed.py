@@ -1,4 +1,4 @@
-"""Values that were computed from old ones."""
+"""Values of rows that an update or merge has computed from the same rows' old values."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from lakevilla.sublogs.operations import InlineSource, Merge, Operation, Reached
 
 # -------------------- computed
 #
-# The columns that one of two histories of a table has computed of its rows without the other.
+# The columns whose values a commit has computed that only one of two histories of a table has.
 #
-# An equal change of a row on both sides may be one change or two. It is one change where both
-# histories have the same commit, however they got it. Nothing is lost where the values come from
-# elsewhere. Where a value was computed of the row itself, there may be two changes
-# (docs/design/0056-equal-changes.md).
+# If both sides have made the same change to a row, that may be one change or two. It is one change
+# if both histories have the same commit, on whatever way. If the values come from elsewhere,
+# nothing is lost by keeping one change. If a value was computed from the row itself, such as ``n +
+# 1``, there may be two changes (docs/design/0056-equal-changes.md).
 
 
-#: In place of columns: it may be any of them.
+#: A set of columns that stands for any column.
 ANY = frozenset({"*"})
-#: More commits are not read: the columns that they have computed count as unknown.
+#: The most commits that are read; if there are more, the computed columns count as unknown.
 MOST_COMMITS = 1000
-#: Names that other Delta clients give to operations that compute nothing of the rows they change.
+#: Names in Delta logs of operations that do not compute values from the rows that they change.
 _COMPUTE_NOTHING = frozenset({"WRITE", "DELETE", "TRUNCATE", "OPTIMIZE"})
 
 
 @dataclass(frozen=True, slots=True)
 class Beneath:
-    """The parts of the state on which an operation is performed.
+    """The commits of which the state consists on which an operation is performed.
 
-    These are the lake's commits up to ``reached`` ``without`` some, entries of the table's log that
-    these commits do not include (``foreign``, by their versions), and what the same transaction has
-    done ``before``.
+    These are the lake's commits up to ``reached`` except ``without``, foreign entries of the
+    table's log that no commit has absorbed (``foreign``, by their versions), and the operations
+    that the same transaction has performed ``before``.
     """
 
     reached: int
@@ -62,7 +62,7 @@ class Beneath:
 
 
 def reached_by(base: Base, location: str) -> Reached:
-    """Return how far a table is in a state that is kept; its leaf is cached."""
+    """Return the version that a table has in a base, by history; its leaf must be cached."""
     if not base.origin:
         return {"": base.sequence}
     state = base.tables.get(location)
@@ -74,10 +74,10 @@ def reached_by(base: Base, location: str) -> Reached:
 def columns_computed_separately(
     context: Context, operation: Transplant, layout: Layout, beneath: Beneath | None
 ) -> Program[frozenset[str]]:
-    """Return the columns computed of rows by commits that only one of two states has.
+    """Return the columns that commits have computed from rows, if only one of two states has them.
 
     The states are the one that the operation applies, and the one on which it is performed. ``ANY``
-    where the columns are not known.
+    if the columns are not known.
     """
     if beneath is None or not operation.until:
         return ANY
@@ -98,7 +98,7 @@ def columns_computed_separately(
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Commits of one history after a number, up to another: ``times`` 1, or -1 if taken back."""
+    """The commits of a history after ``after`` up to ``until``; ``times``: -1 if undone, or 1."""
 
     epoch: str
     after: int
@@ -120,7 +120,7 @@ def _spans_of(operations: Iterable[Operation]) -> Iterator[_Span]:
 
 
 def _rooted(reached: Reached, location: str) -> Program[Reached | None]:
-    """Return the same, down to the lake's own history; None if a branch in between is gone."""
+    """Return ``reached`` with the version in the lake's own history; None if that is not known."""
     found, waiting = dict(reached), [epoch for epoch in reached if epoch]
     while waiting and "" not in found:
         epoch = waiting.pop()
@@ -152,7 +152,7 @@ class _Histories:
     timelines: dict[str, Timeline | None] = field(default_factory=dict)
 
     def columns_computed(self, spans: Iterable[_Span]) -> Program[frozenset[str]]:
-        """Return the columns computed by the commits that remain when opposite ones cancel."""
+        """Return the columns that commits in ``spans`` computed, except those undone in them."""
         computed: dict[object, frozenset[str]] = {}
         times: Counter[object] = Counter()
         seen: set[object] = set()
@@ -186,7 +186,7 @@ class _Histories:
         return frozenset().union(*(computed[key] for key, count in times.items() if count))
 
     def of_operations(self, operations: Iterable[Operation]) -> frozenset[str]:
-        """Return the columns that operations computed, without the changes that they applied."""
+        """Return the columns that operations themselves computed; applied states do not count."""
         found: frozenset[str] = frozenset()
         for one in operations:
             if isinstance(one, Transplant):
@@ -196,7 +196,7 @@ class _Histories:
         return found
 
     def of_entry(self, version: int) -> Program[frozenset[str]]:
-        """Return the same for a foreign entry, of which only the operation's name is known."""
+        """Return the columns that a foreign entry may have computed, by its operation's name."""
         tail = yield from open_tail(self.context.lake, self.location)
         if version > tail.tip:
             return ANY
@@ -239,7 +239,7 @@ class _Histories:
     def _contents(
         self, commits: Sequence[tuple[str, CommitSummary]]
     ) -> Program[list[tuple[frozenset[str], list[_Span]]]]:
-        """Return of each commit what it has computed itself, and what it has applied."""
+        """Return for each commit the columns that it computed itself, and the spans it applied."""
         named = [
             PendingRef(one.sequence, one.txn, one.hash, 0, epoch)
             for epoch, one in commits
@@ -265,7 +265,7 @@ class _Histories:
         try:
             objects = yield from self.context.lake.commit_objects(named)
         except CorruptObject:
-            return {}  # gc has deleted one meanwhile, or one of a branch that has ended
+            return {}  # gc has deleted an object meanwhile, perhaps of a branch that has ended
         return {
             (ref.epoch, ref.sequence): commit for ref, commit in zip(named, objects, strict=True)
         }
@@ -281,7 +281,7 @@ class _Histories:
 
 
 def _computed(operation: Operation, layout: Layout) -> Iterator[str]:
-    """Yield the columns, as named in the layout, that an operation computes of a row."""
+    """Yield the columns, by their names in the layout, that an operation computes from a row."""
     match operation:
         case Update(assignments=assignments, fields=fields):
             for name, value in assignments.items():
@@ -297,7 +297,7 @@ def _computed(operation: Operation, layout: Layout) -> Iterator[str]:
 
 
 def _is_of_own_row(merge: Merge, column: str, value: Expr) -> bool:
-    """Return whether a merge, or its source, computes a value from the row that it sets."""
+    """Return whether a merge, or its source, computes a row's value from that row's old values."""
     tables = {one.table for one in operands(value)}
     if tables - {merge.source_alias}:
         return True
@@ -316,15 +316,15 @@ def _now(name: str, fields: Mapping[str, Ids], layout: Layout) -> Iterator[str]:
 
 # -------------------- unfit
 #
-# The error for a change that does not fit a state, and the layout that the change was made for.
+# The error for a transplant that does not fit a state, and the layout it was made for.
 
 
 def unfit(operation: Transplant, snapshot: TableSnapshot, why: str) -> LakeVillaError:
-    """Return the error for what can't be done to a state."""
+    """Return the error for a transplant that can't be performed on a state."""
     table = snapshot.layout.table
     if operation.exact:
         return InvalidOperation(f"table {table} was changed meanwhile: {why}", table=table)
-    # With keys rows were compared already: comparing more of them settles nothing.
+    # If there are keys, rows were compared already: then the error does not offer that.
     compare = "" if operation.keys else f"keys={{{table!r}: [...]}} to compare single rows, or "
     return MergeConflict(
         f"table {table}: {why}; give {compare}on_conflict='ours' or 'theirs'",
@@ -334,7 +334,7 @@ def unfit(operation: Transplant, snapshot: TableSnapshot, why: str) -> LakeVilla
 
 
 def layout_before(context: Context, operation: Transplant, snapshot: TableSnapshot) -> Layout:
-    """Return the layout of the state that was changed, as a table in the place of ``snapshot``."""
+    """Return the layout of the transplant's ``before``, at the location of ``snapshot``."""
     defined = operation.before
     format_ = context.formats.of(snapshot)
     blank = format_.blank(snapshot.location, snapshot.layout.table, catalog=snapshot.catalog)

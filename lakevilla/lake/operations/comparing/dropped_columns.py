@@ -1,9 +1,8 @@
-"""Values in columns that one side of a difference has and the other has dropped.
+"""Values in columns that one side of a merge has written and the other side has dropped.
 
-Readers ignore a column that a table does not have any more, so no reader sees the values in it of
-a file that is added. The files show which side the values are from: the files that were added on
-the one side are compared with those that were removed there
-(docs/design/0055-columns-that-went.md).
+Readers ignore a column that a table does not have any more, so values of that column in an added
+file would be lost without notice. To see whether one side has written such values, the files that
+it added are compared with those that it removed (docs/design/0055-columns-that-went.md).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from lakevilla.sublogs.operations import Transplant
 
 
 def missing_fields(old: Layout, new: Layout) -> tuple[Path, ...]:
-    """Return the fields of ``old`` that ``new`` lacks, by name; of nested ones the outermost.
+    """Return the fields of ``old`` that ``new`` lacks, by name; of nested fields the outermost.
 
     A field inside a list or a map is represented by the whole list or map.
     """
@@ -51,7 +50,7 @@ def _missing(
 
 
 def _loses(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether a type lacks a field, in a list or a map, that the other type had."""
+    """Return whether ``new`` lacks a field of ``old``, also inside a list or a map."""
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         known = {field.name: field.type for field in new}
         return any(one.name not in known or _loses(one.type, known[one.name]) for one in old)
@@ -63,10 +62,10 @@ def _loses(old: pa.DataType, new: pa.DataType) -> bool:
 def refuse_hidden(
     context: Context, operation: Transplant, snapshot: TableSnapshot
 ) -> Program[None]:
-    """Refuse to add values in columns that the table does not have any more.
+    """Refuse a transplant that adds values in columns which the table does not have any more.
 
-    Changes that are taken back count as never made, so a column that other transactions have
-    dropped since is gone from their rows, too.
+    A transplant that only undoes commits is not refused: it adds files again that were in the table
+    before, and a column that was dropped since is dropped for their rows, too.
 
     Raises
     ------
@@ -93,20 +92,20 @@ def refuse_hidden(
 
 
 def named(paths: Sequence[Path]) -> str:
-    """Return the columns as a message names them."""
+    """Return the columns' names for a message."""
     listed = ", ".join(".".join(path) for path in paths)
     return f"column {listed}"
 
 
 def files_fit(files: Sequence[DataFile], old: Layout, new: Layout) -> bool:
-    """Return whether files that were written for one layout are right under another unchanged."""
+    """Return whether files that were written for ``old`` are valid for ``new`` without loss."""
     return still_fits(old, new) and not may_lose_values(files, old, new)
 
 
 def may_lose_values(files: Sequence[DataFile], old: Layout, new: Layout) -> bool:
-    """Return whether files of one layout may have values for which another layout has no column.
+    """Return whether files may have values in columns that layout ``new`` does not have.
 
-    Their statistics decide it.
+    The files' statistics decide that.
     """
     paths = missing_fields(old, new) if files else ()
     if not paths:
@@ -122,11 +121,11 @@ def value_that_came(
     removed: Sequence[DataFile],
     keys: Sequence[str],
 ) -> Program[str | None]:
-    """Return a text for a value in one of the columns that the added files have, new to the table.
+    """Return a text for a new value that the added files have in one of the columns; else None.
 
-    ``layout`` is one that has the columns. A file that only lost or regained rows adds no value.
-    With ``keys`` a row is compared with the row of the same key in the removed files; without, a
-    value in any added row counts.
+    ``layout`` must have the columns. A file that is both removed and added, with other deletes, has
+    no new values. With ``keys``, a row is compared with the row of the same key in the removed
+    files; without keys, any value in an added file counts as new.
     """
     moved = {file.path for file in removed}
     new_files = [file for file in added if file.path not in moved]
@@ -154,9 +153,10 @@ def _any_value(layout: Layout, paths: Sequence[Path]) -> Expr:
 
 
 def _is_bound(layout: Layout) -> bool:
-    """Return whether columns have ids or names of their own, so that none returns as another.
+    """Return whether columns have ids or physical names that are never used again.
 
-    Otherwise a file keeps its values under the name, and the next column of that name has them.
+    Otherwise a file has a dropped column's values under its name, and a later column with the same
+    name shows them.
     """
     return layout.by_field_id or layout.properties.get("delta.columnMapping.mode") in ("name", "id")
 
@@ -170,7 +170,7 @@ def _differing(
     removed: Sequence[DataFile],
     keys: Sequence[str],
 ) -> Program[str | None]:
-    """Return the text for ``value_that_came``, by keys."""
+    """Return the result of ``value_that_came`` by a comparison of rows with equal keys."""
     columns = list(dict.fromkeys([*keys, *(path[0] for path in paths)]))
     known: dict[object, str] = {}
     before = TableInput(layout, files_from_structs(removed))

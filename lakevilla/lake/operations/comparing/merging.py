@@ -1,4 +1,4 @@
-"""Merge the changes of two branches, row by row."""
+"""Merge the changes of two sides, such as a branch and the lake, row by row."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from lakevilla.sublogs.operations import OnConflict, Transplant
 
 # -------------------- merging
 #
-# Merges of rows that are deleted, changed and inserted, and predicates for the files they concern.
+# Merges that delete, update and insert rows by key, and predicates for the files to read for them.
 
 
-#: The column of a source that says what must be done to the row of a key.
+#: The column of a source with the act for the row of a key: insert, update or delete.
 ACT = "lakevilla_act"
-#: With more keys than this the table is scanned, and not searched for each key.
+#: The most keys that a predicate names; for more keys it names only their range.
 MOST_ASKED_FOR = 2000
 
 
 def source_schema(layout: Layout) -> pa.Schema:
-    """Return the columns of a source whose rows say what must be done to them.
+    """Return the columns of a source with rows and their acts (``ACT``).
 
-    The row of a deletion has only the keys.
+    A row to delete has values only in the key columns.
     """
     fields = [pa.field(one.name, one.type) for one in layout.schema]
     return pa.schema([*fields, pa.field(ACT, pa.string())])
 
 
 def merge_of_acts(layout: Layout, keys: Sequence[str]) -> MergeSpec:
-    """Return one update of the table by a source of ``source_schema``.
+    """Return the merge of a source with ``source_schema`` into the table.
 
-    It deletes, updates and inserts rows.
+    It deletes, updates and inserts rows, as the source's acts say.
     """
     every = {one: Column((one,), "source") for one in layout.schema.names}
     rest: dict[str, Expr] = {one: value for one, value in every.items() if one not in keys}
@@ -65,7 +65,7 @@ def spec_on(
     equal: str,
     clauses: Iterable[MergeClause],
 ) -> MergeSpec:
-    """Return a merge on equal columns, bound to both sides."""
+    """Return a merge by equality of ``columns``, bound to the source and the target."""
     schemas = {"source": source, "target": layout.schema}
     on: Expr | None = None
     for column in columns:
@@ -84,25 +84,26 @@ def spec_on(
 
 
 def is_one_of(layout: Layout, keys: Sequence[str], wanted: Sequence[Key]) -> Expr | None:
-    """Return a predicate that is true of every row with such a key, and maybe of other rows."""
+    """Return a predicate that is true for all rows with a wanted key, and perhaps for others."""
     terms: list[Expr] = []
     for number, key in enumerate(keys):
         values = list(dict.fromkeys(values[number] for values in wanted))
-        # Statistics leave a NaN out, so a predicate that has one would find no file.
+        # Statistics do not include NaN, so a predicate with a NaN would exclude its files.
         if len(values) > MOST_ASKED_FOR or any(value != value for value in values):
             continue
         try:
             literals = [literal(value) for value in values]
             terms.append(bind(Call("in", (Column((key,)), *literals)), layout.schema))
         except InvalidOperation:
-            continue  # of a type that has no literal: then all rows are read
+            continue  # the type has no literal: this key column excludes no rows
     return _all_of(terms)
 
 
 def is_within(layout: Layout, spans: pa.Table, keys: Sequence[str]) -> Expr | None:
-    """Return a predicate that is true of every row whose keys are between values of ``spans``.
+    """Return a predicate that is true for every row whose keys are in the ranges of ``spans``.
 
-    The columns of ``spans`` are the keys; it has the least and the greatest values of some rows.
+    ``spans`` has one column for each key, with the least and the greatest values of the wanted
+    rows.
     """
     terms: list[Expr] = []
     for name, key in zip(spans.schema.names, keys, strict=True):
@@ -126,12 +127,12 @@ def _all_of(terms: Sequence[Expr]) -> Expr | None:
 
 # -------------------- rows
 #
-# The outcome for a row, by its three states: before and after a change, and in the table.
+# The act on a row by its three states: before and after the change to apply, and in the table.
 
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
-#: The act on the row of a key.
+#: The act on the row with a key.
 Act = Literal["insert", "update", "delete"]
 _NAN = float("nan")
 #: Reasons why rows without keys can't be compared.
@@ -142,7 +143,7 @@ NOT_APART = "rows to delete can't be distinguished from other rows"
 
 @dataclass(frozen=True, slots=True)
 class ByRows:
-    """The files that were written; ``skipped`` says why the rows can't be compared."""
+    """The files written by a comparison of rows; ``skipped``: why rows can't be compared."""
 
     rewrite: Rewrite = field(default_factory=Rewrite)
     added: tuple[Written, ...] = ()
@@ -152,7 +153,7 @@ class ByRows:
 def act_on(
     base: Row | None, theirs: Row | None, ours: Row | None, on_conflict: OnConflict
 ) -> Act | Literal["conflict"] | None:
-    """Return what must be done to a row whose state in the table is ``ours``; None for nothing."""
+    """Return the act on a row whose state in the table is ``ours``; None if it needs no change."""
     if same(base, theirs) or same(ours, theirs):
         return None
     if not same(ours, base) and on_conflict != "theirs":
@@ -163,12 +164,12 @@ def act_on(
 
 
 def asks_of_equal(operation: Transplant) -> bool:
-    """True if rows that both sides changed alike matter; else they already are as they must be."""
+    """Return whether rows that both sides changed to the same value must be checked."""
     return operation.on_equal == "conflict" and operation.on_conflict == "error"
 
 
 def changed_alike(base: Row | None, theirs: Row | None, ours: Row | None) -> frozenset[str]:
-    """Return the columns of a row that both sides have changed, and alike; else none."""
+    """Return the columns of a row that both sides have changed, if to the same row; else none."""
     if base is None or theirs is None or not same(ours, theirs):
         return frozenset()
     return changed_in(base, theirs)
@@ -180,17 +181,17 @@ def changed_in(base: Row, theirs: Row) -> frozenset[str]:
 
 
 def may_be_two(changed: frozenset[str], computed: frozenset[str]) -> bool:
-    """Return whether equal changes may be two, by the columns that were computed."""
+    """Return whether equal changes of both sides may be two changes: of a computed column."""
     return bool(changed) and (computed >= ANY or not computed.isdisjoint(changed))
 
 
 def key_of(row: Row, keys: Sequence[str]) -> Key:
-    """Return the key that identifies a row; a NaN equals itself."""
+    """Return the key that identifies a row; NaN keys are one object, so they are equal."""
     return tuple(_NAN if value != value else value for value in map(row.__getitem__, keys))
 
 
 def indexed(layout: Layout, keys: Sequence[str], rows: Iterable[Row]) -> dict[Key, Row]:
-    """Return rows by their keys. Raises ``InvalidOperation`` where keys do not identify rows."""
+    """Return rows by their keys. Raises ``InvalidOperation`` if the keys do not identify rows."""
     found: dict[Key, Row] = {}
     for row in rows:
         key = key_of(row, keys)
@@ -228,7 +229,7 @@ def conflict_schema(layout: Layout, keys: Sequence[str]) -> pa.Schema:
 def equal_conflict(
     layout: Layout, keys: Sequence[str], rows: pa.Table, count: int, computed: frozenset[str]
 ) -> MergeConflict:
-    """Return the error for rows that were changed alike, by values that were computed of them."""
+    """Return the error for rows that both sides changed to the same, computed values."""
     why = "which may be" if computed >= ANY else f"in {', '.join(sorted(computed))}, which was"
     return _in_conflict(
         layout,
@@ -243,7 +244,7 @@ def equal_conflict(
 
 
 def conflict(layout: Layout, keys: Sequence[str], rows: pa.Table, count: int) -> MergeConflict:
-    """Return the error for ``count`` rows, of which it may show only some."""
+    """Return the error for ``count`` rows in conflict, of which ``rows`` may be only some."""
     remedy = "then give on_conflict='ours' or 'theirs'"
     return _in_conflict(layout, keys, rows, count, "changed on both sides", remedy)
 
@@ -264,7 +265,7 @@ def _in_conflict(
 
 
 def text_of(row: Row) -> str:
-    """Return a text that represents a row: equal rows have equal texts, a NaN equals itself."""
+    """Return a text that represents a row: equal rows have equal texts, also with NaN."""
     return repr(list(row.values()))
 
 
@@ -276,33 +277,33 @@ def same(one: Row | None, other: Row | None) -> bool:
 
 # -------------------- aside
 #
-# Rows that a verb puts aside on the store while it compares them, and their deletion.
+# Temporary objects in the store with rows that a verb compares, and their deletion.
 
 
 T = TypeVar("T")
 
 
 class Aside:
-    """The objects of a verb. They have the transaction's id: gc deletes what a crash leaves."""
+    """The temporary objects of a verb, named by the transaction: gc deletes them after a crash."""
 
     def __init__(self, txn: str) -> None:
         self.prefix = f"_lakevilla/txns/{txn}/source-"
         self._keys: list[str] = []
 
     def keep(self, met: Met) -> Met:
-        """Note the objects that a meeting of rows has put aside."""
+        """Note the temporary objects that a join of rows (``MeetingEngine.meet``) has stored."""
         self._keys += met.rows.keys
         return met
 
     def cleared(self) -> Program[None]:
-        """Delete the objects that were put aside."""
+        """Delete the temporary objects."""
         yield from parallel([delete(key) for key in self._keys])
 
 
 def with_aside(name: FileNamer, do: Callable[[Aside], Program[T]]) -> Program[T]:
-    """Return the result of ``do``; what it has put aside is deleted, whatever the result.
+    """Return the result of ``do``, and delete its temporary objects, also after an error.
 
-    Files of the transaction are called by ``name``.
+    ``name`` makes names of the transaction's files, which contain its id.
     """
     owner = owner_of(name(""))
     assert owner is not None, name("")
@@ -318,15 +319,15 @@ def with_aside(name: FileNamer, do: Callable[[Aside], Program[T]]) -> Program[T]
 
 # -------------------- extents
 #
-# Reports to the driver about rows that are stored elsewhere, to find the files that may have them.
+# Reports of tasks to the driver about the rows they found, to exclude files without such rows.
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The number of rows at one meeting place, and the rows themselves if they are few.
+    """The number of rows that one task has found, and the rows themselves if they are few.
 
-    ``spans`` has two rows, the least and the greatest value of each column; NULL where some rows
-    have no value, or a type has no order.
+    ``spans`` has two rows, the least and the greatest value of each column; NULL if the column has
+    a NULL, or its type has no order.
     """
 
     count: int
@@ -346,7 +347,7 @@ def extent_of(rows: pa.Table) -> Extent:
 
 
 def all_extents(extents: Sequence[Extent]) -> tuple[pa.Table | None, pa.Table]:
-    """Return the rows of all places, or None if many; and the spans of places that have some."""
+    """Return the rows of all tasks, or None if too many; and the spans of tasks with rows."""
     filled = [one for one in extents if one.count]
     spans = pa.concat_tables(one.spans for one in filled)
     if sum(one.count for one in filled) > MOST_ASKED_FOR:
@@ -366,10 +367,10 @@ def _span(column: pa.ChunkedArray) -> list[object]:
 
 # -------------------- sql
 #
-# Pieces of the queries that compare rows where they are joined, in DuckDB's SQL.
+# Parts of the queries, in DuckDB's SQL, by which tasks compare joined rows.
 
 
-#: Views of the joined rows; the columns of a side have its name and their places.
+#: Views of the joined rows; a side's columns are named by the side and their positions.
 BEFORE, AFTER, OURS, CHANGED = (
     f"lakevilla_{name}" for name in ("before", "after", "ours", "changed")
 )
@@ -377,7 +378,7 @@ THERE = "lakevilla_there"
 
 
 def state_fields(layout: Layout, side: str) -> list[pa.Field]:
-    """Return the columns of a row on one side, by their places, and a column: if it has the row."""
+    """Return a side's columns, named by position, and a flag column: whether it has the row."""
     fields = [pa.field(f"{side}{n}", one.type) for n, one in enumerate(layout.schema)]
     return [*fields, pa.field(side, pa.bool_())]
 
@@ -397,9 +398,9 @@ def equal_in(keys: Sequence[str], others: Sequence[str], alias: str, other: str)
 
 
 def same_in_all(layout: Layout) -> str:
-    """Return SQL that is true of two rows which are the same to the last bit that is shown.
+    """Return SQL that is true for two rows whose values are equal, also as text.
 
-    SQL has only one zero.
+    In SQL 0.0 equals -0.0; their texts differ.
     """
     terms = []
     for column in layout.schema:

@@ -1,4 +1,4 @@
-"""Rows that both sides of a merge changed: by keys, or as bags."""
+"""Comparison of rows by the tasks of an engine, which join them: by keys, or as bags."""
 
 from __future__ import annotations
 
@@ -66,17 +66,16 @@ from lakevilla.sublogs.operations import OnConflict, Transplant
 
 # -------------------- keys met
 #
-# Rows with keys, where they are joined: which rows differ, and what must be done to each.
+# Comparison of rows by keys: which rows differ, and the act on each.
 #
-# Rows before and after a change are joined by their keys, and those that differ are put aside.
-# These are joined with the table's own rows, and what must be done to each is put aside. A merge
-# does it.
+# Tasks join the rows before and after a change by their keys, and store those that differ. Then
+# tasks join these with the table's own rows, and store the act on each. A merge performs the acts.
 
 
 _KEY = "lakevilla_key"
-#: The number of rows in conflict that an error shows, about.
+#: The approximate number of rows in conflict that an error shows.
 _SHOWN = 1000
-#: The number of rows that are judged in Python at a time.
+#: The number of rows whose acts are computed in Python at a time.
 _AT_ONCE = 4096
 
 
@@ -122,7 +121,7 @@ def by_keys(
 def _refuse_twice(
     layout: Layout, keys: Sequence[str], reports: Sequence[ActsReport], computed: frozenset[str]
 ) -> None:
-    """Refuse rows that were changed alike in columns that were computed. ``MergeConflict``."""
+    """Raise ``MergeConflict`` if rows changed alike on both sides have computed values."""
     count = sum(
         count
         for one in reports
@@ -142,7 +141,7 @@ def _refuse_twice(
 
 
 def _where(layout: Layout, keys: Sequence[str], extents: Sequence[Extent]) -> Expr | None:
-    """Return a predicate that is true of all rows with one of the keys, and maybe of other rows."""
+    """Return a predicate that is true for all rows with one of the keys, perhaps for others."""
     known, spans = all_extents(extents)
     if known is None:
         return is_within(layout, spans, keys)
@@ -154,7 +153,7 @@ def _where(layout: Layout, keys: Sequence[str], extents: Sequence[Extent]) -> Ex
 
 @dataclass(frozen=True, slots=True)
 class ChangedRows:
-    """A judge that finds the rows that differ before and after, with both states of each."""
+    """A task's query for the rows that differ before and after, with both states of each."""
 
     layout: Layout
     keys: tuple[str, ...]
@@ -196,7 +195,7 @@ class ChangedRows:
 
 
 def _refuse_unkeyed(layout: Layout, keys: Sequence[str], view: str, query: Look) -> None:
-    """Raise ``InvalidOperation`` where the keys do not identify rows of a view."""
+    """Raise ``InvalidOperation`` if the keys do not identify the rows of a view."""
     names = [quoted(key) for key in keys]
     missing = " OR ".join(f"{name} IS NULL" for name in names)
     found = query(f"SELECT * FROM {view} WHERE {missing} LIMIT 1")
@@ -213,9 +212,9 @@ def _refuse_unkeyed(layout: Layout, keys: Sequence[str], view: str, query: Look)
 
 @dataclass(frozen=True, slots=True)
 class ActsReport:
-    """The number of rows at one place that are in conflict, and some of them.
+    """The number of rows in conflict that one task has found, and some of them.
 
-    ``equal`` are the rows that both sides have changed alike, by the columns that have changed.
+    ``equal`` has the numbers of rows that both sides have changed alike, by the changed columns.
     """
 
     conflicts: int
@@ -226,7 +225,7 @@ class ActsReport:
 
 @dataclass(frozen=True, slots=True)
 class Acts:
-    """A judge that finds the acts on the table's rows, by the changes of the other side."""
+    """A task's query for the acts on the table's rows that apply the other side's changes."""
 
     layout: Layout
     keys: tuple[str, ...]
@@ -299,7 +298,7 @@ class Acts:
         return pa.schema([*keys, *(f for one in _STATES for f in state_fields(self.layout, one))])
 
     def _acts(self, batch: pa.RecordBatch, indices: Sequence[int], act: str) -> pa.Table:
-        """Return rows as a source of ``merge_of_acts`` has them: of a deletion only the keys."""
+        """Return rows as a source for ``merge_of_acts``; rows to delete have only their keys."""
         rows = batch.take(pa.array(indices, pa.int64()))
         columns = []
         for n, field in enumerate(self.layout.schema):
@@ -314,7 +313,7 @@ class Acts:
 
 
 def _shown(keys: Sequence[str], base: Row | None, ours: Row | None, theirs: Row | None) -> Row:
-    """Return a row as an error shows it."""
+    """Return a row of ``MergeConflict.rows``: the key and the three states."""
     named = dict(zip(keys, key_of(base or theirs or {}, keys), strict=True))
     return {"key": named, "base": base, "ours": ours, "theirs": theirs}
 
@@ -327,7 +326,7 @@ def _in_batches(found: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _rows_in(layout: Layout, batch: pa.RecordBatch, side: str) -> list[Row | None]:
-    """Return the rows of one side; None where it has none."""
+    """Return the rows of one side; None for each row that this side does not have."""
     columns = [batch.column(f"{side}{n}") for n in range(len(layout.schema))]
     rows = pa.RecordBatch.from_arrays(columns, names=layout.schema.names).to_pylist()
     presence = batch.column(side).to_pylist()
@@ -336,7 +335,7 @@ def _rows_in(layout: Layout, batch: pa.RecordBatch, side: str) -> list[Row | Non
 
 # -------------------- bags met
 #
-# Rows without keys, where equal ones are joined: how often each is removed, added and present.
+# Comparison of rows without keys: how often each equal row is removed, added and in the table.
 
 
 _MORE, _FOUND = "lakevilla_more", "lakevilla_found"
@@ -381,7 +380,7 @@ def as_bags(
 
 
 def _where_in_bag(layout: Layout, extents: Sequence[Extent]) -> Expr | None:
-    """Return a predicate that is true of all rows to remove, and maybe of other rows."""
+    """Return a predicate that is true for all rows to remove, and perhaps for other rows."""
     known, spans = all_extents(extents)
     rows = spans if known is None else known
     whole = [name for name in layout.schema.names if not rows[name].null_count]
@@ -393,7 +392,7 @@ def _where_in_bag(layout: Layout, extents: Sequence[Extent]) -> Expr | None:
 
 
 def _spec(layout: Layout) -> MergeSpec:
-    """Return a merge that deletes all rows equal to a removed one; added rows match no row."""
+    """Return a merge that deletes all rows equal to a removed row, and inserts the added rows."""
     schema = source_schema(layout)
     schemas = {"source": schema, "target": layout.schema}
 
@@ -411,7 +410,7 @@ def _spec(layout: Layout) -> MergeSpec:
 
 @dataclass(frozen=True, slots=True)
 class MovedRows:
-    """A judge that finds the rows with more or fewer copies after than before, and how many."""
+    """A task's query for the rows of which more or fewer exist after the change, and how many."""
 
     layout: Layout
 
@@ -438,7 +437,7 @@ class MovedRows:
 
 @dataclass(frozen=True, slots=True)
 class BagReport:
-    """A row that the table lacks, and the number of its rows that are like those to remove."""
+    """A row to remove that the table lacks, or None; and how many rows equal those to remove."""
 
     lacking: dict[str, object] | None
     found: int
@@ -446,9 +445,9 @@ class BagReport:
 
 @dataclass(frozen=True, slots=True)
 class BagActs:
-    """A judge that finds the rows to delete and to insert.
+    """A task's query for the rows to delete and to insert.
 
-    All equal rows are deleted, and those that stay are inserted again.
+    All rows equal to a removed row are deleted, and those that must stay are inserted again.
     """
 
     layout: Layout
@@ -500,7 +499,7 @@ class BagActs:
 
 
 def _plain(layout: Layout) -> list[pa.Field]:
-    """Return the columns without constraints: a row that is put aside may lack some of them."""
+    """Return the columns without NOT NULL: a row to compare may lack some values."""
     return [pa.field(field.name, field.type) for field in layout.schema]
 
 
@@ -509,7 +508,7 @@ def _names(layout: Layout) -> str:
 
 
 def _groups(layout: Layout) -> str:
-    """Return what rows that are the same are equal by: SQL has only one zero."""
+    """Return the GROUP BY terms: all columns, and floats also as text, to distinguish -0.0."""
     texts = [
         f"CAST(t.{quoted(field.name)} AS VARCHAR)"
         for field in layout.schema
@@ -520,7 +519,7 @@ def _groups(layout: Layout) -> str:
 
 # -------------------- by tasks
 #
-# The work of ``by_rows``, done by the tasks of an engine: the driver holds no rows.
+# ``by_rows`` done by the tasks of an engine, so that the driver holds no rows.
 
 
 def by_tasks(
@@ -531,7 +530,7 @@ def by_tasks(
     name: FileNamer,
     beneath: Beneath | None,
 ) -> Program[ByRows]:
-    """Apply the rows that differ, by keys that the table has or as bags; see ``by_rows``."""
+    """Apply the rows that differ, by the operation's keys or as bags; see ``by_rows``."""
 
     def done(aside: Aside) -> Program[ByRows]:
         if not operation.keys:

@@ -1,6 +1,6 @@
-"""Writing by the data source: planned in one process of Spark, written in many, committed in one.
+"""Write by the data source: plan in one process of Spark, write in many, commit in one.
 
-``classes`` has the classes that Spark pickles; ``commit`` has the work of its planner, the work of
-each task, and the end of a write. It may import the modules of the source except for
-``work`` and ``classes``.
+``classes`` has the classes that Spark pickles; ``commit`` has the plan of a write, the work of each
+task, and the commit. This package may import the modules of ``source`` except its ``work`` and
+``classes``.
 """

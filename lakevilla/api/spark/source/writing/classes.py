@@ -1,4 +1,4 @@
-"""Classes of a writer that Spark pickles: without logic of their own, as those of a reader."""
+"""The classes of writers that Spark pickles; they contain no logic, like those of readers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _WORK = "lakevilla.api.spark.source.writing.work"
 
 
 def writer_class() -> Callable[[bytes], DataSourceArrowWriter]:
-    """Return the writer of a frame; it gets a plan."""
+    """Return the class of a frame's writer, whose argument is the pickled plan."""
     from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
     work = importer(_WORK)
 
     class Writer(DataSourceArrowWriter):
-        """A writer whose tasks write files, which one process commits."""
+        """A writer whose tasks write files, which one process commits together."""
 
         def __init__(self, state: bytes) -> None:
             self.state = state
@@ -46,16 +46,16 @@ def writer_class() -> Callable[[bytes], DataSourceArrowWriter]:
 
 
 def stream_writer_class() -> Callable[[bytes], DataSourceStreamArrowWriter]:
-    """Return the writer of a stream; it gets a plan, which the tasks of a batch report."""
+    """Return the class of a stream's writer; its tasks report the pickled plan of their batch."""
     try:
         from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
     except ImportError:
-        return _no_stream_writer()  # PySpark 4.0
+        return _no_stream_writer()  # PySpark 4.0 has no stream writers
 
     work = importer(_WORK)
 
     class StreamWriter(DataSourceStreamArrowWriter):
-        """A ``Writer`` for each batch; Spark makes another one to commit it."""
+        """A writer of one batch of a stream; Spark makes a second object to commit the batch."""
 
         def __init__(self, state: bytes) -> None:
             self.state = state
@@ -75,7 +75,8 @@ def stream_writer_class() -> Callable[[bytes], DataSourceStreamArrowWriter]:
 
 
 def _no_stream_writer() -> Callable[[bytes], Never]:
-    def refused(state: bytes) -> Never:  # pickled by its value, as the classes are
+    # a function inside a function, so that it is pickled by value
+    def refused(state: bytes) -> Never:
         raise NotImplementedError(
             "writeStream.format('lakevilla') needs PySpark 4.1 or newer: use "
             "writeStream.foreachBatch(lake.foreach_batch(...))"

@@ -1,4 +1,4 @@
-"""Write a table as a data sink of Spark: plan, tasks, and commit."""
+"""Write a table by Spark's data sink: the plan, the tasks, and the commit."""
 
 from __future__ import annotations
 
@@ -75,15 +75,16 @@ __all__ = [
 
 # -------------------- commit
 #
-# The end of a write: its files are committed together, or given up together.
+# The end of a write: all its files are committed, or all are given up.
 #
-# Spark calls one of the two when all tasks have ended, in a process of its own, with a message of
-# one attempt of each task. It may call ``abort`` after a ``commit`` that it got no answer from: so
-# nothing is deleted before the lake's HEAD has shown that the transaction can't have committed.
+# When all tasks have ended, Spark calls ``commit`` or ``abort`` in a separate process, with the
+# message of one attempt of each task. Spark may call ``abort`` after a ``commit`` whose result it
+# did not receive: so no file is deleted before the lake's HEAD shows that the transaction can't
+# have committed.
 
 
 def commit(state: bytes, messages: Sequence[bytes | None]) -> None:
-    """Commit the files that the tasks of a batch write have written.
+    """Commit the files that the tasks of a write have stored.
 
     Raises
     ------
@@ -94,7 +95,7 @@ def commit(state: bytes, messages: Sequence[bytes | None]) -> None:
 
 
 def abort(state: bytes, messages: Sequence[bytes | None]) -> None:
-    """Give up a batch write, some of whose tasks have failed."""
+    """Give up a write of which some tasks have failed."""
     _give_up(pickle.loads(state), _loaded(messages))
 
 
@@ -106,20 +107,20 @@ def commit_batch(messages: Sequence[bytes | None], batch: int) -> None:
     LakeVillaError
         The error of a task, or of the commit.
     InvalidOperation
-        The lake has a later batch of the query, or has this one from another checkpoint or with
-        other rows, or lacks those before; or it is an epoch of a continuous query, which has no
+        The lake has a later batch of the query, or has this batch from another checkpoint or with
+        other rows, or lacks the batches before; or the query is a continuous one, which has no
         batches.
     """
     if None in messages:
-        # Each task of a batch sends a message; those of a continuous query have not done so yet.
+        # Each task of a batch sends a message; tasks of a continuous query have not sent any yet.
         raise InvalidOperation(
             f"epoch {batch} has ended before its tasks have written their rows, as with a "
-            "continuous trigger: use .trigger(processingTime=...), or another one of batches"
+            "continuous trigger: use .trigger(processingTime=...), or another with batches"
         )
     found = _loaded(messages)
     first = _of_batch(found)
     if first is None or first.plan is None:
-        return  # no task, no rows: Spark makes one even of a batch without partitions
+        return  # no task has run, so there are no rows; Spark runs a task even for an empty batch
     query_id = first.plan.options.query_id
     assert query_id is not None
     access = first.plan.access
@@ -133,7 +134,7 @@ def commit_batch(messages: Sequence[bytes | None], batch: int) -> None:
 
 
 def abort_batch(messages: Sequence[bytes | None]) -> None:
-    """Give up a batch of a stream, some of whose tasks have failed."""
+    """Give up a batch of a stream of which some tasks have failed."""
     found = _loaded(messages)
     first = _of_batch(found)
     if first is not None and first.plan is not None:
@@ -145,16 +146,17 @@ def _loaded(messages: Sequence[bytes | None]) -> list[Message]:
 
 
 def _of_batch(messages: Sequence[Message]) -> Message | None:
-    """Return a message that has the plan of the batch.
+    """Return a message that has the batch's plan, or None.
 
-    A plan that Spark makes again for the commit has another transaction.
+    The plan in the committing process is of no use: Spark has made it again, with a new
+    transaction.
     """
     return next((one for one in messages if one.plan is not None), None)
 
 
 def _commit(plan: WritePlan, messages: list[Message], key: KeyUse | None) -> None:
     if plan.transaction is None:
-        return  # done before, or not to be done
+        return  # it has committed before, or there is nothing to do
     error = next((one.report.error for one in messages if one.report.error is not None), None)
     if error is not None:
         _give_up(plan, messages)
@@ -176,7 +178,7 @@ def _commit(plan: WritePlan, messages: list[Message], key: KeyUse | None) -> Non
     except AlreadyCommitted:
         return
     except (ConflictError, TableExists):
-        # With ``ignore`` the table had to be created: if it is there, another client was first.
+        # With ``ifExists=ignore``, this write had to create the table; another client was faster.
         if plan.options.if_exists != "ignore" or not _is_there_now(plan):
             raise
     except CommitOutcomeUnknown:
@@ -204,21 +206,22 @@ def _committed(
         elif files or plan.columns is not None:
             executor.run(append_files(state, plan.location, files, plan.columns))
     if plan.creates:
-        with suppress(LakeVillaError):  # gc does it
+        with suppress(LakeVillaError):  # gc deletes this object if the client fails to
             client.run(forget_created(state, plan.location))
 
 
 def _give_up(plan: WritePlan, messages: list[Message]) -> None:
-    """Ensure that the transaction never commits, and delete its files, if it has not committed.
+    """Fence the transaction, and delete its files if it has not committed.
 
-    Files of tasks that did not report them are left to gc: the id is fenced from here on. So are
-    all files of a write to a branch that has another epoch by now: there the id is not known, and
-    it may have committed before.
+    gc will delete the files of tasks that have reported nothing, because the id is fenced now. If
+    the branch was rebased since, nothing is deleted here: the transaction may have committed in the
+    epoch before, and this epoch's HEAD does not know its id.
     """
     if plan.transaction is None:
         return
     client = opened_on(plan.access, plan.options.ref)
-    with suppress(LakeVillaError):  # gc finds what is left in a table whose catalog is away
+    # if the table's catalog is not reachable, gc will find the files
+    with suppress(LakeVillaError):
         _locate(client, plan)
     if client.context.epoch != plan.transaction.epoch:
         return
@@ -228,13 +231,13 @@ def _give_up(plan: WritePlan, messages: list[Message]) -> None:
 
 
 def _locate(client: LakeClient, plan: WritePlan) -> None:
-    """Have a client find a table that a catalog keeps: its files are anywhere."""
+    """Look up a catalog's table, whose files may be anywhere, so that the client may read them."""
     if pointer_of(plan.access.catalogs, plan.options.table) is not None:
         client.location_of(plan.options.table)
 
 
 def _check_files(client: LakeClient, plan: WritePlan, messages: list[Message]) -> None:
-    """Refuse files on a worker's own disk, under a local root that is not shared."""
+    """Refuse files on a worker's own disk, below a local root that the machines do not share."""
     if root_location(plan.access.place.root).scheme != "file":
         return
     hosts = {key: one.host for one in messages for key in _keys(plan, _files([one]))}
@@ -259,17 +262,17 @@ def _keys(plan: WritePlan, files: Sequence[DataFile]) -> list[str]:
 
 # -------------------- plan
 #
-# Plans of writers, made once: in the process in which Spark plans the write.
+# Plans of writes, made once for each write, in the process in which Spark plans it.
 #
-# The transaction begins here, and is carried to where it is committed: the tasks write files under
-# its id, for the layout that the table has for it.
+# The transaction begins in that process, and is passed to the process that commits: the tasks write
+# files under its id, in the layout that the table has in its state.
 
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-#: The columns that show whether two lists of files have the same rows.
+#: The columns of a list of files by which two states of a table have the same rows.
 _IDENTITY = ["path", "dv_id", "deletes"]
 
 _WIDEN = "add it with .option('mergeSchema', 'true')"
@@ -277,18 +280,18 @@ _WIDEN = "add it with .option('mergeSchema', 'true')"
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """A write that was begun. Its ``repr`` shows no secret.
+    """The plan of a write; its ``repr`` shows no secret.
 
     Attributes
     ----------
     location : str
         The table's location.
     transaction : Carried or None
-        None if nothing must be done: its key has committed, or the table exists.
+        None if there is nothing to do: the idempotency key has committed, or the table exists.
     task : WriteTask or None
-        With the layout of the files.
+        What each task needs, with the layout of the files.
     creates : bool
-        True if it creates the table.
+        True if the write creates the table.
     where : Expr or None
         A predicate for the rows that are replaced.
     columns : bytes or None
@@ -313,14 +316,14 @@ def plan(
     overwrite: bool,
     streaming: bool = False,
 ) -> bytes:
-    """Begin a write: read all that it needs, and store nothing.
+    """Begin a write and return its pickled plan; store nothing.
 
     Raises
     ------
     InvalidOperation
         An option is wrong, or the columns don't fit the table.
     TableNotFound, TableExists, ConflictError
-        Before any task was begun.
+        The table can't be written; no task has begun.
     """
     write_options = WriteOptions.of(options, overwrite=overwrite, streaming=streaming)
     access = access_to(lakes, write_options.lake)
@@ -378,7 +381,7 @@ def _planned(
 
 
 def _is_there(write_options: WriteOptions, executor: Executor) -> bool:
-    """Return whether the table exists; one whose name only looks like another's is an error."""
+    """Return whether the table exists; raise an error if the name resembles an existing one."""
     try:
         executor.look(write_options.table)
     except TableNotFound:
@@ -387,7 +390,7 @@ def _is_there(write_options: WriteOptions, executor: Executor) -> bool:
 
 
 def _refuse_name_in_catalog(table: str, executor: Executor) -> None:
-    """Refuse to create a table by a name that other clients of the lake read in a catalog."""
+    """Refuse to create a table under a name that is, for other clients, in a catalog."""
     name = table.replace("/", ".")
     head = executor.state_of_lake(whole=True) if name.count(".") > 1 else None
     pointers = () if head is None else (state.catalog for state in head.tables.values())
@@ -407,7 +410,7 @@ def _is_there_now(plan: WritePlan) -> bool:
 def _layout(
     write_options: WriteOptions, columns: pa.Schema, location: str, executor: Executor
 ) -> tuple[Layout, Expr | None, bytes | None]:
-    """Return the layout of the files, and the operation's predicate and columns."""
+    """Return the new files' layout, the replaced rows' predicate, and the new columns."""
     state, rows = executor.state, columns.empty_table()
     where = executor.optional_predicate(write_options.where, None)
     wider: bytes | None
@@ -437,9 +440,9 @@ def _layout(
 def _check_read(
     access: Access, write_options: WriteOptions, location: str, executor: Executor
 ) -> None:
-    """Compare the table with its state at the version that the rows were made from.
+    """Refuse the write if the table has changed since the version from which its rows were made.
 
-    Up to here it is compared; from here on it counts as read, as any other table does.
+    Later changes conflict at the commit: the table then counts as read in its present state.
     """
     assert write_options.read_version is not None
     with lake_at(access, write_options.read_version, ref=None) as past:
@@ -460,7 +463,7 @@ def _is_same(before: View, now: View, past: Executor, executor: Executor) -> boo
         return True
     if before.snapshot.table_id != now.snapshot.table_id:
         return False
-    # A commit that is published by now, or an entry that changes no rows, makes no difference.
+    # Files are compared, because publishing, and entries that change no rows, make a new version.
     files = [run(view.snapshot.files()) for run, view in ((past.run, before), (executor.run, now))]
     marks = [sorted(one.select(_IDENTITY).to_pylist(), key=str) for one in files]
     return marks[0] == marks[1]
@@ -468,18 +471,18 @@ def _is_same(before: View, now: View, past: Executor, executor: Executor) -> boo
 
 # -------------------- rows
 #
-# Work of a task of a write: rows become files, which are not known until they are committed.
+# The work of a write's task: store rows as files, which no log names before the commit.
 #
-# Each attempt writes under names of its own, and reports them in its message; Spark takes one
-# message of each task. Files of the other attempts belong to no transaction, and gc deletes them.
+# Each attempt of a task writes under new names, and reports these in its message; Spark passes the
+# message of one attempt of each task to the commit. gc deletes the files of other attempts.
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The report of one attempt, and the host that made it.
+    """The report of one attempt of a task, and the host that ran it.
 
-    ``plan``: the stream's batch for which it was made. ``checkpoint``: the one that counts the
-    batch, in the directory ``location``; None if that is unknown.
+    For a stream, ``plan`` is the plan of the batch, and ``checkpoint`` the checkpoint that counts
+    the batches, in the directory ``location``, which is None if unknown.
     """
 
     report: TaskReport
@@ -492,7 +495,8 @@ class Message:
 def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
     """Write the rows of a task, and return a pickled ``Message``.
 
-    An error that another attempt would get again is reported in it: Spark would only repeat it.
+    An error that every attempt would get is reported in the message; if raised, Spark would repeat
+    the task.
     """
     plan: WritePlan = pickle.loads(state)
     host = socket.gethostname()
@@ -517,7 +521,7 @@ def written(state: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
 
 
 def _check_reachable(root: str, host: str) -> None:
-    """Refuse a local root that is another directory here: no other process finds its files."""
+    """Refuse a local root that this machine does not share, where no other process finds files."""
     location = root_location(root)
     if location.scheme == "file" and not Path(location.uri, HEAD_KEY).exists():
         raise InvalidOperation(

@@ -1,4 +1,4 @@
-"""The options of a writer, as text, and their meaning."""
+"""The options of a writer, and their meaning."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _OF_BATCH = (
     "metadata",
 )
 _OF_STREAM = ("queryId",)
-#: The way for SQL; Spark passes the options of a table in its catalog to no Python source.
+#: Advice on writing by SQL: Spark passes the options of a table in its catalog to no Python source.
 NO_OPTIONS = (
     "for a table of its catalog Spark hands no options to a Python data source, so it knows "
     "neither lake nor table: use CREATE TEMPORARY VIEW v USING lakevilla OPTIONS "
     "(lake '...', table '...') and SELECT from it or INSERT INTO it; lake.create_table creates a "
     "table of the lake, and so does the first write to it"
 )
-#: Options of Spark itself: the directory of a stream's offsets, and the stream's name.
+#: Spark's own options, in lower case: the directory of a stream's offsets, and the stream's name.
 _SPARKS = frozenset({"checkpointlocation", "queryname"})
 
 
@@ -57,21 +57,21 @@ class WriteOptions:
     where : str or None
         A predicate for the rows that are replaced; None for all.
     by_partition : bool
-        True if these are the rows of the partitions that the data has.
+        True if the rows are replaced in all partitions of which the data has rows.
     schema_mode : str or None
-        The change of the columns: some are added, or all are replaced.
+        How the table's columns change: some are added, or all are replaced.
     if_exists : str
-        The treatment of rows for a table that exists.
+        What happens if the table exists.
     partition_by, format, properties
-        Of the table, if it does not exist.
+        The definition of a table that does not exist yet.
     read_version : int or None
-        The global version from which the rows were made.
+        The global version of which the rows were computed.
     key : str, (str, int) or None
         An idempotency key, or an application and a version of it.
     query_id : str or None
         The application whose versions are the batches of a stream.
     checkpoint_location, query_name : str or None
-        As the stream got them.
+        Spark's options of the stream.
     metadata : dict
         Entries for the table's commit.
     """
@@ -98,13 +98,14 @@ class WriteOptions:
     def of(
         cls, options: Mapping[str, str], *, overwrite: bool, streaming: bool = False
     ) -> WriteOptions:
-        """Read the options as Spark passes them: in any case, the table as ``path``.
+        """Parse the options that Spark passes: names in any letter case, ``save``'s table as
+        ``path``.
 
         Raises
         ------
         InvalidOperation
-            One is missing, unknown, does not go with another, or is not understood. Values are not
-            repeated where an option is unknown: a caller may have put a key there.
+            An option is missing, unknown, not valid, or excludes another. The message does not
+            repeat the value of an unknown option, which may be a secret key.
         """
         known = _OF_BOTH + (_OF_STREAM if streaming else _OF_BATCH)
         given = {name.lower(): value for name, value in options.items()}
@@ -284,7 +285,7 @@ def _metadata(text: str | None) -> dict[str, str]:
 
 
 def _object(name: str, text: str | None) -> dict[str, object]:
-    """Return a JSON object: Spark lowers the names of options, so a property can't be one."""
+    """Return an option's JSON object: an option for each property would lose its letter case."""
     try:
         found = {} if text is None else json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Functions that the pickled classes of writers call, in the processes of Spark."""
+"""Functions that the pickled classes of writers call in Spark's processes."""
 
 from lakevilla.api.spark.source.writing import commit as committing
 from lakevilla.api.spark.source.writing import commit as planning
