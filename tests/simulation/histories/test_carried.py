@@ -1,4 +1,4 @@
-"""Histories in which transactions go on in another process, carried there as bytes (note 42)."""
+"""Play histories in which another process resumes transactions from saved bytes (note 42)."""
 
 from collections import Counter
 from dataclasses import replace
@@ -19,7 +19,7 @@ def plan_of(seed):
         kinds=("carried", "carried", "lists", "add"),
         collects=seed % 2 == 0,
     )
-    # Some are older than gc keeps when they are taken up.
+    # Some are older than gc's retention when they are resumed.
     return replace(plan, settings=Settings(max_age_seconds=60.0)) if seed % 4 == 0 else plan
 
 
