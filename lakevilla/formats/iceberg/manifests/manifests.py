@@ -383,7 +383,7 @@ def encode_list(
     sequence: int,
     definition: IcebergDefinition,
 ) -> tuple[bytes, list[ManifestFile]]:
-    """Encode a manifest list; return it with its manifests as it names them, with their numbers."""
+    """Encode a manifest list; return it, and the manifests with the numbers that it gives them."""
     sink = MemoryOutput(uri)
     codec: Any = _codec(definition)
     version: Any = definition.format_version

@@ -400,7 +400,7 @@ def refuse_ambiguous(definition: IcebergDefinition) -> None:
 
 
 def _column_of(definition: IcebergDefinition, number: int | None) -> tuple[str, str]:
-    """Return the words for a partition field's source, and the way out if that column is gone."""
+    """Return the words for a partition field's source, and advice if that column was dropped."""
     now = {other: name for name, other in full_names(definition.fields)}
     if number in now:
         return f"column {now[number]!r}", ""
