@@ -147,7 +147,7 @@ def _opaque(sql: _SQL) -> str:
 
 
 def _row_by_row(expr: Expr, text: str) -> str:
-    """Return an operand of an operation that can raise, computed for the rows in question alone.
+    """Return an operand of an operation that can raise, computed only for the rows that need it.
 
     DuckDB casts a struct's field for all rows of a chunk, including those that a filter or a CASE
     has left out, and raises for them.
@@ -161,7 +161,8 @@ def _logic(name: str, terms: Sequence[_SQL]) -> str:
     """Evaluate ``and`` and ``or`` from left to right.
 
     DuckDB reorders terms as it runs, so a term that can raise is put behind a CASE that repeats the
-    terms before it. These stay outside too, where statistics are used.
+    terms before it. The terms before it also stay outside of the CASE, where DuckDB uses
+    statistics.
     """
     word = f" {name.upper()} "
     for at in range(1, len(terms)):

@@ -108,7 +108,9 @@ class _Room:
         self._held = 0
 
     def take(self, size: int) -> bool:
-        """Reserve so many bytes more in memory, if they fit; return whether they do."""
+        """Reserve this many more bytes of memory if they are free; return whether they were
+        reserved.
+        """
         if self._held + size > self._limit_bytes:
             return False
         self._held += size

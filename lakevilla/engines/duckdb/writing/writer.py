@@ -48,7 +48,7 @@ from lakevilla.store.effects import Program, Put, delete, parallel, put, put_fil
 _EXPANSION = 4
 # The size of a file in proportion to its Arrow bytes, until the first file is known.
 _FIRST_RATIO = 0.5
-# Rows of a slice where the end of a file matters more than usual: DuckDB's own unit.
+# The rows of a slice where the exact end of a file matters: DuckDB's own unit.
 _VECTOR_ROWS = 2048
 
 

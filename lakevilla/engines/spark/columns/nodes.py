@@ -23,7 +23,9 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value, of Spark's type in our names: ``integer``, ``timestamp``, ``decimal(3,2)``."""
+    """A constant, with Spark's type in LakeVilla's names: ``integer``, ``timestamp``,
+    ``decimal(3,2)``.
+    """
 
     value: object
     type: str
