@@ -237,8 +237,7 @@ class Engine(Protocol):
         live: Sequence[DataFile],
         name: FileNamer,
     ) -> Program[Refreshed]:
-        """Write rows as ``write`` does, ordered by ``key``; the keys decide where files
-        end.
+        """Write rows as ``write`` does, ordered by ``key``; the keys decide where files end.
 
         A file is not made if ``live`` has one with the same rows (by its ``ROWS_TAG``) and the same
         partition values; files that are made carry the tag. All rows are read first.
@@ -288,8 +287,8 @@ class Engine(Protocol):
     def compact(
         self, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer
     ) -> Program[tuple[tuple[Written, ...], ...]]:
-        """Write the same rows into new files: one or more for each part, whose files
-        are of one partition.
+        """Write the same rows into new files: one or more for each part, whose files are of one
+        partition.
 
         With ``z_order_by``, the rows of each part are ordered along a Z curve over these columns,
         and cut at about the target size. All parts are of one table. The results have the order of

@@ -229,8 +229,8 @@ class LogVersion:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The rendered entry that must follow a state: it takes effect once ``body`` is
-    stored under ``key``.
+    """The rendered entry that must follow a state: it takes effect once ``body`` is stored under
+    ``key``.
 
     ``entry`` describes the entry as it will be once it is stored. It is None where a catalog makes
     the entry, maybe on top of a later state: then the log shows which version it became, and what
@@ -473,8 +473,8 @@ class TableFormat(Protocol):
         now_ms: int,
         kept_snapshots: Collection[int] = (),
     ) -> Program[bool]:
-        """Remove the states that were replaced before that time; return False if the
-        table lists none.
+        """Remove the states that were replaced before that time; return False if the table lists
+        none.
 
         ``kept_snapshots`` are the ids of Iceberg snapshots that stay because a ref of the lake
         needs them.

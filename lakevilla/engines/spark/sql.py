@@ -82,8 +82,8 @@ def plan_of(frame: DataFrame) -> str:
 
 
 def columns_named(select: Select) -> frozenset[str] | None:
-    """Return the query's words, in lower case, that can mean columns; None if it may
-    use all columns.
+    """Return the query's words, in lower case, that can mean columns; None if it may use all
+    columns.
 
     No other columns of a table need be read than those that some word in the query can mean. Every
     word counts: one that looks like a function or a unit may be a column's name, and so may a text,

@@ -1,7 +1,7 @@
 """Every crash point of a commit, and the interleavings of two commits up to a bound.
 
-Of two Delta tables, and of a Delta and an Iceberg table: each has more requests of its own
-there (manifests, a manifest list, the hint), and none of them may take effect before HEAD.
+The commits change two Delta tables, or a Delta and an Iceberg table. An Iceberg table takes requests
+of its own (manifests, a manifest list, the hint), and none of them may take effect before HEAD.
 """
 
 from functools import partial

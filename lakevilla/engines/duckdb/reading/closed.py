@@ -125,8 +125,8 @@ class _Kept:
 
     @contextmanager
     def session(self) -> Iterator[ClosedSession]:
-        """Return an unused session, preferring the last used one, which shows most of
-        the requested tables.
+        """Return an unused session, preferring the last used one, which shows most of the requested
+        tables.
 
         So there are as many sessions as statements at once. This counts statements that run within
         another statement: a generator in ``views`` may query the lake.

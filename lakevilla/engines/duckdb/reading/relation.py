@@ -546,8 +546,8 @@ def all_above(sql: str, names: Iterable[str]) -> str:
 
 
 def may_be_narrower(kind: pa.DataType) -> bool:
-    """Return whether files may store the type, or one within it, as one that can't hold
-    all constants.
+    """Return whether files may store the type, or one within it, as one that can't hold all
+    constants.
 
     This is false for whole numbers: a constant beyond the file's type is not cast.
     """

@@ -83,8 +83,8 @@ def _terms(on: Expr) -> Iterator[Expr]:
 
 
 def _hashed_alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether equal values of both types have one hash; whole numbers are hashed
-    in one size.
+    """Return whether equal values of both types have one hash; whole numbers are hashed in one
+    size.
 
     This is false for floats, which have two zeros.
     """

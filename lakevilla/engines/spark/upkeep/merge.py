@@ -345,8 +345,8 @@ class RowsTask:
 
 @dataclass(frozen=True, slots=True)
 class RouteTask:
-    """A task at a meeting place of equal keys: it sends rows to the bins with their
-    keys, inserts the rest.
+    """A task at a meeting place of equal keys: it sends rows to the bins with their keys, inserts
+    the rest.
 
     It reports what it inserts in a parcel that one task of the merge reads whole, so one attempt is
     reported.
