@@ -39,7 +39,7 @@ _ITERATED_ALREADY = (
     "function that is run again), or pass a list"
 )
 
-#: The readers and iterators that callers still hold and that were read here.
+#: The readers and iterators that callers still hold and that this module has read.
 _READ: WeakSet[Any] = WeakSet()
 
 #: Rows of an iterator that are converted to Arrow together.
@@ -309,7 +309,7 @@ def _from_iterator(items: Iterator[Any]) -> Source:
     """Open the items of a generator; only its first rows are requested of it."""
     try:
         if items in _READ or (isgenerator(items) and getgeneratorstate(items) == GEN_CLOSED):
-            # Its remaining items would be taken for all, as in a function that is run again.
+            # Otherwise its remaining items would count as all, as in a function that is run again.
             raise InvalidOperation(_ITERATED_ALREADY)
         _READ.add(items)
     except TypeError:

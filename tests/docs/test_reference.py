@@ -229,7 +229,13 @@ def test_reference_entries_describe_each_of_their_attributes(
 
 
 class Base:
-    """A base class that is not in the reference."""
+    """A base class that the reference does not have.
+
+    Attributes
+    ----------
+    below : int
+        Not seen by a reader of the reference.
+    """
 
     below: int = 0
 
@@ -239,7 +245,14 @@ Base.__module__ = "lakevilla.of_a_test"
 
 
 class HalfDescribed(Base):
-    """A class of which half of the attributes are described."""
+    """A class of which half of the attributes are described.
+
+    Attributes
+    ----------
+    named : int
+        Described.
+    bare : int
+    """
 
     kind: ClassVar[str] = ""
 

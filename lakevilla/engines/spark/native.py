@@ -51,7 +51,17 @@ _PATTERN = re.compile(r"[{}\[\]*?\\]")
 
 
 class NativeReader:
-    """A reader that tries the session's connector, and stops using it once it has failed."""
+    """A reader that tries the session's connector, and stops using it once it has failed.
+
+    Parameters
+    ----------
+    mode : {"auto", "native", "python"}
+        ``native`` raises where ``auto`` falls back.
+    place : callable
+        Returns how the lake itself reaches the store.
+    report : callable
+        Called with table and reason if the connector could not read.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """Every crash point of a commit, and the interleavings of two commits up to a bound.
 
-The commits change two Delta tables, or a Delta and an Iceberg table. An Iceberg table takes requests
-of its own (manifests, a manifest list, the hint), and none of them may take effect before HEAD.
+The commits change two Delta tables, or a Delta and an Iceberg table. An Iceberg table takes
+requests of its own (manifests, a manifest list, the hint), and none of them may take effect before
+HEAD.
 """
 
 from functools import partial

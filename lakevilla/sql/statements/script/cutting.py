@@ -58,14 +58,14 @@ def statements_of(text: str, dialect: Dialect = "duckdb") -> list[ScriptStatemen
 
 
 def is_complete(text: str, dialect: Dialect = "duckdb") -> bool:
-    """Return whether a text ends with a statement and its semicolon, and nothing in it is open."""
+    """Return whether a text ends with a complete statement and its semicolon."""
     try:
         tokens = _tokens(text, dialect)
         statements = list(_statements(text, tokens))
     except _HalfTyped:
         return False
     except InvalidOperation:
-        return True  # no further line corrects it
+        return True  # no further line can correct the text
     return bool(statements) and tokens[-1].token_type is TokenType.SEMICOLON
 
 
