@@ -70,7 +70,7 @@ def searching_early():
 def history(seed, rates=None, **changes):
     """Play one history on a store that only creates; return its outcome and error."""
     plan = draw(seed)
-    # Saving and queues need records that are replaced; ``test_what_takes_a_record...``.
+    # Saving and queues need records that are replaced, which such a store refuses.
     kinds = tuple(kind for kind in plan.kinds if kind != "shared") or ("transfer",)
     mixes = tuple(f for f in plan.features if Feature.CT not in f) or RI
     plan = replace(plan, **{"features": mixes, "kinds": kinds, **changes})
