@@ -120,7 +120,7 @@ def test_all_phases_run_and_are_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.night
-def test_a_row_that_a_query_misses_is_found(
+def test_the_check_finds_a_row_that_a_query_misses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sql = lv.Transaction.sql
@@ -134,7 +134,9 @@ def test_a_row_that_a_query_misses_is_found(
 
 
 @pytest.mark.parametrize("verb", ["append", "update", "delete"])
-def test_a_lost_write_is_found(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_a_lost_write(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The verb is acknowledged and does nothing; after a lost delete both tables have the moved
     orders.
     """
@@ -145,7 +147,7 @@ def test_a_lost_write_is_found(verb: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.night
-def test_an_order_that_is_deleted_and_not_inserted_elsewhere_is_found(
+def test_the_check_finds_an_order_that_is_deleted_and_not_inserted_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sql = lv.Transaction.sql
@@ -159,7 +161,7 @@ def test_an_order_that_is_deleted_and_not_inserted_elsewhere_is_found(
 
 
 @pytest.mark.night
-def test_a_client_that_dies_is_named_and_the_run_concludes_nothing(
+def test_a_run_with_a_dead_client_names_the_client_and_concludes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(txn: Any, *args: Any, **options: Any) -> Any:

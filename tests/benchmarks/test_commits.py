@@ -91,7 +91,7 @@ BROKEN: dict[str, tuple[str, Patch, str]] = {
 
 @pytest.mark.night
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_library_is_found(
+def test_each_check_finds_the_bug_that_is_planted_for_it(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, plant, check = BROKEN[broken]

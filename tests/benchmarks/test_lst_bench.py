@@ -60,7 +60,7 @@ def test_the_seed_decides_the_queries_of_a_session_and_the_dates_of_a_refresh() 
 
 
 @pytest.mark.night
-def test_a_query_that_returns_no_row_is_found(
+def test_the_check_finds_a_query_that_returns_no_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sql = lv.Transaction.sql
@@ -75,7 +75,7 @@ def test_a_query_that_returns_no_row_is_found(
 
 
 @pytest.mark.night
-def test_a_delete_that_leaves_rows_is_found(
+def test_the_check_finds_a_delete_that_leaves_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delete = lv.Transaction.delete
@@ -90,7 +90,7 @@ def test_a_delete_that_leaves_rows_is_found(
 
 
 @pytest.mark.night
-def test_an_optimize_that_skips_a_file_is_found(
+def test_the_check_finds_an_optimize_that_skips_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved = optimize._moved

@@ -112,7 +112,7 @@ def test_requests_of_lakevilla_are_as_promised_and_are_drawn(tmp_path: Path) -> 
         assert (tmp_path / f"requests-{plot}.svg").stat().st_size > 1000
 
 
-def test_one_request_more_than_promised_is_found(
+def test_the_check_finds_one_request_more_than_promised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append = lv.Transaction.append
@@ -191,7 +191,7 @@ def test_a_peer_performs_all_operations_of_ycsb(tmp_path: Path) -> None:
     assert [one.n for one in result.series] == [6, 6]
 
 
-def test_an_update_that_a_peer_acknowledges_and_does_not_make_is_found(
+def test_the_check_finds_an_update_that_a_peer_acknowledges_and_does_not_make(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PyIceberg, "update", lambda *given: None)

@@ -58,7 +58,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.night
-def test_files_that_are_read_though_they_could_be_pruned_are_found(
+def test_the_check_finds_files_that_are_read_though_they_could_be_pruned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = DeltaSnapshot.files
@@ -68,7 +68,7 @@ def test_files_that_are_read_though_they_could_be_pruned_are_found(
 
 
 @pytest.mark.usefixtures("here")
-def test_a_row_that_is_changed_by_mistake_is_found(
+def test_the_check_finds_a_row_that_is_changed_by_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bind = by_lakevilla.bind
@@ -86,7 +86,7 @@ def test_a_row_that_is_changed_by_mistake_is_found(
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.night
-def test_a_file_that_is_kept_though_its_rows_have_changed_is_found(
+def test_the_check_finds_a_file_that_is_kept_though_its_rows_have_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RowDigest, "hexdigest", lambda digest: "the same")

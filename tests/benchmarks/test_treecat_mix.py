@@ -43,7 +43,7 @@ def test_both_ways_to_validate_do_the_same_work_and_are_drawn(tmp_path: Path) ->
     assert (tmp_path / "treecat_mix-aborts.svg").stat().st_size > 1000
 
 
-def test_operations_of_the_mix_have_its_weights() -> None:
+def test_operations_are_drawn_with_the_weights_of_the_mix() -> None:
     kinds = deck(2 * sum(WEIGHTS.values()), Random(1))
     assert {kind: kinds.count(kind) for kind in WEIGHTS} == {
         kind: 2 * weight for kind, weight in WEIGHTS.items()
@@ -86,7 +86,7 @@ def test_the_rules_abort_transactions_that_a_precise_check_admits(
 
 
 @pytest.mark.night
-def test_a_lost_insert_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_a_lost_insert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append = lv.Transaction.append
 
     def forgetful(txn: Any, table: str, rows: pa.Table, **options: Any) -> Any:
@@ -99,7 +99,7 @@ def test_a_lost_insert_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.night
-def test_an_aborted_insert_that_took_effect_is_found(
+def test_the_check_finds_an_aborted_insert_that_took_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave = lv.Transaction.__exit__
@@ -119,7 +119,7 @@ def test_an_unknown_way_to_validate_is_refused(tmp_path: Path) -> None:
         run(tmp_path, validations="none")
 
 
-def test_a_lost_delete_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_a_lost_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.treecat_mix, "_DELETED_DAYS", 60)  # each deletes a row
     monkeypatch.setattr(lv.Transaction, "delete", lambda *args: None)
     assert run(tmp_path, validations="precise").checks == {LOST: True, THERE: True, BEFORE: False}

@@ -52,7 +52,7 @@ def test_a_workload_runs_and_is_drawn(name: str, tmp_path: Path) -> None:
         assert (tmp_path / f"{name}-{plot}.svg").stat().st_size > 1000
 
 
-def test_lost_money_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_lost_money(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     update = lv.Transaction.update
 
     def forgetful(txn: Any, table: str, *args: Any, **options: Any) -> Any:
@@ -66,7 +66,7 @@ def test_lost_money_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not result.ok
 
 
-def test_a_lost_append_to_one_of_many_tables_is_found(
+def test_the_check_finds_a_lost_append_to_one_of_many_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append = lv.Transaction.append
@@ -79,7 +79,7 @@ def test_a_lost_append_to_one_of_many_tables_is_found(
     assert result.checks == {"each table has each write once": False}
 
 
-def test_a_row_that_is_stored_twice_is_found(
+def test_the_check_finds_a_row_that_is_stored_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append = lv.Transaction.append
@@ -92,7 +92,7 @@ def test_a_row_that_is_stored_twice_is_found(
     assert result.checks == {"the reader has each row, once": False}
 
 
-def test_clients_share_all_operations_even_if_their_number_is_not_a_multiple(
+def test_clients_share_all_operations_even_if_their_number_does_not_divide_by_the_clients(
     tmp_path: Path,
 ) -> None:
     given = {**SMALL["banking"], "clients": "4"}
@@ -112,7 +112,7 @@ def test_clients_are_processes_if_requested(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.night
-def test_a_lost_append_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_a_lost_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append = lv.Transaction.append
 
     def forgetful(txn: Any, table: str, rows: Any) -> Any:
@@ -123,7 +123,7 @@ def test_a_lost_append_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert result.checks == {"each row that was appended is there, once": False}
 
 
-def test_lost_updates_of_one_of_many_tables_are_found(
+def test_the_check_finds_lost_updates_of_one_of_many_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The library acknowledges updates of all tables but the first one, and does not
@@ -210,7 +210,7 @@ def test_ycsb_finds_all_acknowledged_writes(workload: str, system: str, tmp_path
         ("A", "update", "each field has the last value that was acknowledged"),
     ],
 )
-def test_a_lost_write_is_found(
+def test_the_check_finds_a_lost_write(
     workload: str, verb: str, check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The library acknowledges every write but the first, and does not perform it."""
@@ -228,7 +228,9 @@ def test_a_lost_write_is_found(
     assert not result.ok
 
 
-def test_a_lost_read_modify_write_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_a_lost_read_modify_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The library returns an outdated state, so the client overwrites what was committed since."""
     whole, first = lv.Transaction.read, {}
 
@@ -262,7 +264,7 @@ def test_a_transaction_that_is_rerun_is_counted_once(
 
 
 @pytest.mark.parametrize("lost", ["another record", "another field", "a record twice"])
-def test_changes_to_values_that_no_operation_wrote_are_found(
+def test_the_check_finds_changes_to_values_that_no_operation_wrote(
     lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The library changes more than the operation requested."""
@@ -317,7 +319,7 @@ def test_a_bundled_client_may_miss_a_record_that_was_inserted_after_its_transact
     assert broken([*facts, *late], TABLE, {3: [[""] * 10]}, {})[NOT_FOUND] is bool(missed)
 
 
-def test_a_read_that_misses_its_record_is_found(
+def test_the_check_finds_a_read_that_misses_its_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = lv.Transaction.read

@@ -59,7 +59,7 @@ def test_each_function_is_in_the_file_that_is_cited_for_it() -> None:
     assert not [f"{path}: {name}" for path, name in cited if not is_there(path, name)]
 
 
-def test_a_citation_of_a_missing_function_or_file_is_found() -> None:
+def test_the_check_finds_a_citation_of_a_missing_function_or_file() -> None:
     commit = "lakevilla/transaction/commit/commit.py"
     found = citations(f"`{commit}`: `commit`,\n  `nowhere`; `lakevilla/gone.py`: `commit`")
     assert [is_there(*one) for one in found] == [True, False, False]

@@ -275,7 +275,7 @@ class HalfDescribed(Base):
 HalfDescribed.__module__ = "lakevilla.of_a_test"
 
 
-def test_attributes_without_a_description_are_found() -> None:
+def test_the_check_finds_attributes_without_a_description() -> None:
     assert undescribed(HalfDescribed, ["seen", "mute", "method"]) == [
         "bare",
         "below",

@@ -240,7 +240,7 @@ def test_commits_in_their_order_are_a_serial_execution(first: int) -> None:
         ("extended_without_a_look", 6),
     ],
 )
-def test_a_planted_bug_is_found(bug: str, first: int) -> None:
+def test_the_model_finds_each_planted_bug(bug: str, first: int) -> None:
     with PLANTED[bug].plant():
         assert any(is_wrong(seed) for seed in range(first, first + 100))
 

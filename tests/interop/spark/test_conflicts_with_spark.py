@@ -142,7 +142,7 @@ def test_spark_is_refused_if_a_transaction_has_changed_what_spark_had_read(bank:
     assert bank.balances()[1] == 210
 
 
-def test_an_open_transaction_handles_columns_that_spark_adds(bank: Beside) -> None:
+def test_an_open_transaction_commits_rows_though_spark_adds_a_column(bank: Beside) -> None:
     with bank.connect() as lake:
         txn = lake.transaction()
         txn.append("bank", [{"id": 8, "balance": 8}])

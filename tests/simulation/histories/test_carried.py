@@ -23,7 +23,7 @@ def plan_of(seed):
     return replace(plan, settings=Settings(max_age_seconds=60.0)) if seed % 4 == 0 else plan
 
 
-def test_histories_with_carried_transactions_keep_every_promise():
+def test_every_invariant_holds_where_other_processes_resume_transactions_from_bytes():
     ends = Counter()
     for seed in range(HISTORIES):
         outcome, _, error = campaign.replay(seed, plan=plan_of(seed))

@@ -118,7 +118,7 @@ def test_a_single_client_loses_nothing_though_its_writes_are_slow():
         assert fired[Fault.PAUSE] > 20
 
 
-def test_without_checks_such_a_store_loses_commits():
+def test_a_store_without_conditional_writes_loses_commits_if_clients_do_not_check():
     """The checks are necessary: without them at least half of the histories violate an
     invariant.
     """
@@ -127,7 +127,7 @@ def test_without_checks_such_a_store_loses_commits():
     assert sum(wrong) > count // 2
 
 
-def test_late_writes_of_several_clients_break_some_histories():
+def test_some_histories_fail_if_writes_of_several_clients_are_stored_late():
     """The promise ends here. Measured: 12 of 100 histories fail with 2 pauses in 100 requests."""
     count = how_many(3, whole=30)
     wrong = sum(
@@ -179,7 +179,7 @@ def in_head(simulation):
     return {one.txn for one in held.head.commits}
 
 
-def test_a_replacement_of_head_that_lands_late_loses_a_commit_unnoticed():
+def test_a_replacement_of_head_that_is_stored_late_loses_a_commit_without_an_error():
     """This is why check mode is best effort: both commits are acknowledged, and one is lost."""
     number = head_put(race(checked=True)[0])
     simulation, slow, quick = race(checked=True, paused_at=number)
@@ -189,7 +189,7 @@ def test_a_replacement_of_head_that_lands_late_loses_a_commit_unnoticed():
     assert quick.result not in in_head(simulation), "acknowledged, and HEAD does not know it"
 
 
-def test_under_real_conditions_the_same_history_loses_nothing():
+def test_the_same_history_loses_nothing_on_a_store_with_conditional_writes():
     number = head_put(race(checked=False)[0])
     simulation, slow, quick = race(checked=False, paused_at=number)
     assert simulation.fired[Fault.PAUSE] == 1

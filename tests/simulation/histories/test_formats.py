@@ -48,7 +48,7 @@ FOUND = (("mixed", 666), ("iceberg", 466), ("iceberg", 138), ("mixed", 227))
 
 
 @pytest.mark.parametrize(("formats", "seed"), FOUND)
-def test_a_history_that_once_failed_holds(formats, seed):
+def test_every_invariant_holds_after_a_history_that_once_failed(formats, seed):
     campaign.run(seed, plan=draw_formats(seed, formats))
 
 

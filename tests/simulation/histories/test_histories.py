@@ -60,7 +60,7 @@ FOUND = (3376, 3843, 4157, 5339, 2037, 501191, 501603)
 
 
 @pytest.mark.parametrize("seed", FOUND)
-def test_a_history_that_once_failed_holds(seed):
+def test_every_invariant_holds_after_a_history_that_once_failed(seed):
     campaign.run(seed)
 
 

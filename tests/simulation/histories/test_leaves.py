@@ -26,7 +26,7 @@ from tests.support.simulated.commits import Process, balances, lake, transfer
 HISTORIES = how_many(1, whole=24)
 
 
-def test_histories_whose_head_lists_leaves_keep_every_promise():
+def test_every_invariant_holds_where_head_lists_leaves():
     seen = Counter()
     for seed in range(HISTORIES):
         plan = replace(draw(seed), short=True, collects=seed % 2 == 0)

@@ -64,7 +64,7 @@ FIRST_SEEDS = {
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", FIRST_SEEDS)
-def test_planted_bug_is_caught(name):
+def test_the_cycle_checker_finds_each_planted_bug_of_isolation(name):
     with PLANTED[name].plant():
         caught = next((seed for seed in FIRST_SEEDS[name] if is_wrong(seed)), None)
     assert caught is not None

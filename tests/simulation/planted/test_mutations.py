@@ -11,7 +11,7 @@ LIMIT = 5000
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", sorted(n for n, m in PLANTED.items() if m.for_histories))
-def test_planted_bug_is_caught(name):
+def test_histories_find_each_planted_bug(name):
     bug = PLANTED[name]
     error = None
     with bug.plant():

@@ -42,7 +42,7 @@ CATCHERS = {
         queues.test_a_transaction_that_gets_ticket_one_before_waiting_ones_moves_behind_them
     ),
     "one_look_for_a_record": lambda: (
-        queues.test_a_marker_that_is_stored_before_its_record_is_waited_for(RCTI)
+        queues.test_a_client_waits_for_a_marker_that_is_stored_before_its_record(RCTI)
     ),
     "places_given_back_too_early": lambda: (
         queues.test_a_transaction_that_lost_keeps_its_place_until_its_rerun(RCT)
@@ -59,7 +59,7 @@ CATCHERS = {
         )
     ),
     "rerun_counts_as_ended": lambda: (
-        queues.test_a_key_of_a_rerun_transaction_counts_as_done_for_its_own_process_too(RCTI)
+        queues.test_a_key_of_a_rerun_transaction_counts_as_committed_for_its_own_process_too(RCTI)
     ),
     "rerun_with_a_new_ticket": lambda: (
         queues.test_scenario_10_a_rerun_transaction_keeps_its_id_and_its_place(RCTI)
@@ -78,7 +78,7 @@ CATCHERS = {
         RCT
     ),
     "state_before_marker": (
-        queues.test_a_transaction_reads_the_table_s_state_of_after_it_has_taken_its_place
+        queues.test_a_transaction_reads_a_table_s_state_again_after_it_has_taken_its_place
     ),
     "time_out_shifts": lambda: (
         queues.test_scenario_10_no_transaction_shifts_and_no_update_is_lost_if_all_waits_time_out_at_once(
@@ -90,7 +90,7 @@ CATCHERS = {
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", sorted(CATCHERS))
-def test_planted_bug_is_caught_by_its_test(name):
+def test_each_planted_bug_is_found_by_its_test(name):
     with PLANTED[name].plant(), pytest.raises(AssertionError):
         CATCHERS[name]()
 

@@ -383,7 +383,7 @@ def test_the_first_write_of_a_transaction_takes_places_in_the_tables_that_it_has
 
 
 @QUEUED
-def test_a_key_of_a_rerun_transaction_counts_as_done_for_its_own_process_too(features):
+def test_a_key_of_a_rerun_transaction_counts_as_committed_for_its_own_process_too(features):
     simulation = lake()
     told = []
 
@@ -621,7 +621,7 @@ def test_an_append_waits_for_transactions_that_have_a_place(features):
 
 
 @QUEUED
-def test_a_marker_that_is_stored_before_its_record_is_waited_for(features):
+def test_a_client_waits_for_a_marker_that_is_stored_before_its_record(features):
     """A client writes both in one round, so a client that lists in between must list once more
     (note 25).
     """
@@ -666,7 +666,7 @@ def markers_at(simulation, table):
     return sorted(ticket_of(info.key) for info in names)
 
 
-def test_a_transaction_reads_the_table_s_state_of_after_it_has_taken_its_place():
+def test_a_transaction_reads_a_table_s_state_again_after_it_has_taken_its_place():
     """Otherwise it would perform the operation on an outdated state, and again at the commit."""
     simulation = lake()
 

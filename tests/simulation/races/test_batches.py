@@ -96,7 +96,7 @@ def outcomes(form, until, goes_on, other):
 @pytest.mark.parametrize("other", [ANOTHER_CHECKPOINT, ANOTHER_PLAN])
 @pytest.mark.parametrize("form", ["replaced", "log"])
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_one_of_two_batches_of_different_checkpoints_is_refused(form, goes_on, other):
+def test_one_of_two_batches_of_different_checkpoints_or_plans_is_refused(form, goes_on, other):
     """Wherever the first client stops, the rows of one batch are there, and the other
     is refused.
     """

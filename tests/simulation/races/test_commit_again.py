@@ -467,6 +467,6 @@ def test_a_commit_interrupted_anywhere_and_called_again_commits_once(
         ),
     ],
 )
-def test_a_second_commit_that_forgets_where_the_first_tried_is_caught(name, caught):
+def test_the_tests_find_each_planted_bug_of_a_second_commit(name, caught):
     with PLANTED[name].plant(), pytest.raises((AssertionError, ConflictError)):
         caught()

@@ -115,7 +115,7 @@ def check_both(simulation: Simulation):
 
 @LAKES
 @pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
-def test_two_commits_interleaved_in_every_way_lose_nothing(iceberg):
+def test_two_commits_lose_nothing_in_any_interleaving(iceberg):
     limit = SCHEDULES_OF_BOTH if iceberg else SCHEDULES
     build = partial(two_transfers, iceberg)
     assert interleavings(build, check_both, limit=limit, preemptions=3) == limit
@@ -148,7 +148,7 @@ def check_published_once(simulation: Simulation):
 
 @LAKES
 @pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
-def test_two_publishers_interleaved_in_every_way_publish_once(iceberg):
+def test_two_publishers_publish_a_commit_once_in_any_interleaving(iceberg):
     limit = SCHEDULES_OF_BOTH if iceberg else SCHEDULES
     build = partial(two_publishers, iceberg)
     assert interleavings(build, check_published_once, limit=limit, preemptions=3) == limit

@@ -166,7 +166,7 @@ def go_back(form):
 
 
 @pytest.mark.parametrize("form", ["replaced", "log"])
-def test_a_lake_that_was_set_back_is_reported(form):
+def test_a_batch_of_a_lake_that_was_set_back_is_refused(form):
     assert go_back(form) > len(AMOUNTS)
 
 

@@ -187,7 +187,7 @@ def test_a_branch_that_went_back_to_before_a_gc_is_not_opened():
 @pytest.mark.parametrize(
     ("name", "last"), [("old_head_is_believed", "commit"), ("next_number_is_nobodys", "branch")]
 )
-def test_planted_bugs_of_the_upkeep_are_found(name, last):
+def test_the_tests_find_planted_bugs_of_the_upkeep(name, last):
     simulation = a_lake(last)
     older = [one for one in older_versions(simulation) if one[0] == HEAD_KEY]
     # Upkeep itself would store the next HEAD, and then nobody would report this one.

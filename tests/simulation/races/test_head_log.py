@@ -204,7 +204,7 @@ def _old_heads_deleted():
     ],
     ids=lambda value: getattr(value, "__name__", "").strip("_"),
 )
-def test_a_planted_bug_is_found(plant, first, focus):
+def test_histories_find_each_planted_bug_of_a_head_log(plant, first, focus):
     changes = {"features": RI, "kinds": ("transfer", "lists", "add"), "foreign": (), **focus}
     changes = {"collects": False, "long": False, "intensity": 1.0, **changes}
     with plant():
@@ -307,7 +307,7 @@ def used_again(simulation, name="again"):
 
 @FORMS
 @pytest.mark.parametrize("fault", [Fault.APPLIED_CUT, Fault.APPLIED_503])
-def test_a_lost_answer_at_any_request_commits_once(form, fault):
+def test_a_transfer_commits_once_though_the_answer_to_any_request_is_lost(form, fault):
     struck = 0
     for number in range(1, requests_of_a_transfer(form) + 1):
         simulation = made(form, ScriptedFaults({("mover", number): Strike(fault)}))

@@ -154,7 +154,7 @@ def test_owner_and_leader_may_both_crash_anywhere() -> None:
 
 
 @pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
-def test_two_processes_interleaved_in_every_way_lose_nothing() -> None:
+def test_commits_of_two_processes_lose_nothing_in_any_interleaving() -> None:
     assert interleavings(two_processes, check, limit=SCHEDULES, preemptions=3) == SCHEDULES
 
 
@@ -265,7 +265,7 @@ def check_apart(simulation: Simulation) -> None:
     ids=["that skew", "apart"],
 )
 @pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
-def test_two_processes_that_read_and_change_rows_are_right_in_every_order_and_crash(
+def test_two_processes_that_read_and_change_rows_commit_right_in_any_order_and_crash(
     build: Any, correct: Any
 ) -> None:
     assert crash_everywhere(build, correct, "one", every=STRIDE) >= 20 * 4 // STRIDE

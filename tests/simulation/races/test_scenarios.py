@@ -232,7 +232,7 @@ def data_files(simulation):
 
 @pytest.mark.parametrize("faster_than", range(10))
 @pytest.mark.parametrize("gets_to", ["_lakevilla/txns", HEAD, "a/_delta_log", "its end"])
-def test_owner_that_aborts_deletes_no_file_of_a_resumer(faster_than, gets_to):
+def test_an_owner_that_aborts_deletes_no_file_of_a_resumer(faster_than, gets_to):
     """Let the resumer run before each request of the abort, up to each of its own writes."""
     simulation = lake()
     txn = kept(simulation)

@@ -167,7 +167,7 @@ def _empties(client, table):
         ("blindkeep", test_a_keeper_leaves_a_newer_tag_of_the_same_name_unchanged),
     ],
 )
-def test_planted_bugs_of_keeping_a_tag_are_found(name, test):
+def test_the_tests_find_planted_bugs_of_keeping_a_tag(name, test):
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)) as caught:
         test()
     assert not isinstance(caught.value.__cause__, AttributeError | NameError | TypeError)

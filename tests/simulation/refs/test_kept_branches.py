@@ -174,7 +174,7 @@ NOCLOSE = {"other": appends(8), "limit": 30, "every": 3}
         ),
     ],
 )
-def test_planted_bugs_of_keeping_a_branch_are_found(name, test, arguments, monkeypatch):
+def test_the_tests_find_planted_bugs_of_keeping_a_branch(name, test, arguments, monkeypatch):
     monkeypatch.setitem(globals(), "STRIDE", 7)  # enough crashes to find each of them
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)) as caught:
         test(**arguments)

@@ -153,7 +153,7 @@ def test_no_row_is_acknowledged_once_the_data_is_deleted_and_its_writer_has_read
         assert asked or result_of(process) in (ConflictError, TableNotFound)
 
 
-def test_a_client_that_commits_by_a_log_entry_and_an_outdated_head_is_caught():
+def test_the_test_finds_a_planted_commit_by_log_entry_that_relies_on_an_outdated_head():
     with (
         PLANTED["entries_by_an_old_head"].plant(),
         pytest.raises((AssertionError, LakeVillaError)),

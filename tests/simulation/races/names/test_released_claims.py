@@ -165,18 +165,20 @@ def test_a_release_that_a_dead_client_left_unfinished_is_completed_by_another():
         assert alone(simulation, other_lake, "late") == "theirs"
 
 
-def test_a_release_without_a_condition_is_caught():
+def test_the_test_finds_a_planted_release_without_a_condition():
     with PLANTED["claims_let_go_late"].plant(), pytest.raises(AssertionError):
         test_releasing_a_table_removes_only_its_own_claim((letting_go, other_lake))
 
 
-def test_a_release_that_goes_by_an_outdated_claim_is_caught():
+def test_the_test_finds_a_planted_release_that_goes_by_an_outdated_claim():
     with PLANTED["claims_left_as_they_are"].plant(), pytest.raises(AssertionError):
         test_releasing_a_table_removes_only_its_own_claim((registering,))
 
 
 @pytest.mark.parametrize("program", [registering, taking_up()], ids=["register", "take up"])
-def test_a_client_that_does_not_check_whether_its_claim_was_given_away_is_caught(program):
+def test_the_test_finds_a_planted_client_that_does_not_check_whether_its_claim_was_given_away(
+    program,
+):
     with PLANTED["claims_given_away_unseen"].plant(), pytest.raises(AssertionError):
         test_registering_or_reusing_a_table_leaves_a_claim_that_no_client_gives_away(
             program, (letting_go,), drop

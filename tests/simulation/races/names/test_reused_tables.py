@@ -264,7 +264,7 @@ def test_a_table_is_never_reused_while_its_data_is_being_deleted(format):
     assert ("taken up", "stays") in outcomes
 
 
-def test_a_reuse_that_does_not_check_for_the_deletion_is_caught():
+def test_the_test_finds_a_planted_reuse_that_does_not_check_for_the_deletion():
     with (
         PLANTED["taken_up_while_its_data_goes"].plant(),
         pytest.raises((AssertionError, LakeVillaError)),
@@ -288,7 +288,7 @@ def test_rows_of_clients_that_read_no_head_are_replaced_with_the_older_rows(form
             assert now["a"] == ({0: 7} if versions == 3 else {0: 7, 5: 0})
 
 
-def test_a_reuse_that_keeps_rows_of_the_old_definition_is_caught():
+def test_the_test_finds_a_planted_reuse_that_keeps_rows_of_the_old_definition():
     with PLANTED["rows_of_the_old_definition"].plant(), pytest.raises(AssertionError):
         test_rows_of_clients_that_read_no_head_are_replaced_with_the_older_rows("delta")
 
