@@ -184,7 +184,8 @@ def open_data(data: object) -> Source:
 def _open(data: Any) -> Source:
     if isinstance(data, pa.RecordBatchReader):
         if data in _READ:
-            # It would look like data without rows, as in a function that is run again.
+            # A consumed reader would look like data without rows, as in a function that is run
+            # again.
             raise InvalidOperation(_READ_ALREADY)
         return Source(data.schema, True, lambda: _read_now(data))
     if isinstance(data, pa.Table | pa.RecordBatch):

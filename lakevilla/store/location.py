@@ -169,7 +169,8 @@ def normalise_location(root: str, name_or_uri: str) -> str:
             f"location {name_or_uri!r} is the lake's root; name a table below it"
         )
     if base.path.startswith(given.path + "/" if given.path else ""):
-        # Its data would be the lake: VACUUM or a drop would delete all of it.
+        # The root's directory as a table would contain the lake: VACUUM or a drop would delete all
+        # of it.
         raise InvalidOperation(
             f"location {name_or_uri!r} contains the lake at {base.uri!r}; name a table below it "
             "or next to it"

@@ -4,10 +4,10 @@
 (the runner with a store, the simulator with its faults) answers each with the result of
 one request. Nothing here does I/O.
 
-A conditional write is in doubt when its answer is missing, or is a refusal that
-may come from our own write (a gateway repeats requests too). Every such body
-carries a nonce, so the body at the key decides: if the bytes are equal, it is ours.
-``classify``, a pure function, judges the object at the key.
+A conditional write is in doubt when its answer is missing, or is a refusal that may come from this
+client's own write (a gateway repeats requests too). Every such body carries a nonce, so the body at
+the key decides: if its bytes are equal, this client wrote it. ``classify``, a pure function, judges
+the object at the key.
 """
 
 from __future__ import annotations

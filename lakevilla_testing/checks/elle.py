@@ -405,7 +405,7 @@ def _values_read(txns: Iterable[Txn]) -> list[tuple[Key, Value]]:
 
 
 def _first_reads(txn: Txn) -> dict[Key, tuple[Value, ...]]:
-    """Return, by key, the values that a transaction saw of others: its first read, less its own
+    """Return, by key, the foreign values that a transaction saw: its first read, less its own
     appends.
     """
     own: set[tuple[Key, Value]] = set()

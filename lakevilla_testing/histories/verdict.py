@@ -385,7 +385,8 @@ def _check_isolation(
         if attempt.kind == "resumed" and attempt not in committed:
             continue
         if attempt.foreign or (attempt in committed and attempt.status == "unknown"):
-            # Its reads are not guaranteed: it was reported so, or there was no answer.
+            # The transaction's reads are not guaranteed: it got an error that says so, or no
+            # answer.
             kept = [operation for operation in record.operations if hasattr(operation, "value")]
             record = Txn(
                 record.name, record.client, record.invoked, kept, record.completed, record.status

@@ -70,7 +70,7 @@ def test_a_page_about_buckets_runs_on_a_bucket(
     monkeypatch.chdir(tmp_path)
     for name, value in s3_server.storage_options.items():
         monkeypatch.setenv(name, value)
-    # It caches the keys that it has found, which were those of another server.
+    # boto3's default session caches the keys that it has found, which were those of another server.
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     run(page, tmp_path, dist)
 

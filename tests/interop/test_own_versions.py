@@ -88,7 +88,9 @@ def renamed(rows: pa.Table) -> pa.Table:
 
 
 def test_versions_of_a_catalog_s_table_are_found_beyond_one_metadata_log(tmp_path: Path) -> None:
-    """Its metadata files have names that can't be guessed: a later file names each of them."""
+    """The table's metadata files have names that can't be guessed: a later file names
+    each of them.
+    """
     properties = {
         "type": "sql",
         "uri": f"sqlite:///{tmp_path}/catalog.db",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 MEMORY = Path("/dev/shm")
-#: The room that a run must find. It takes less, but Spark's sessions need memory next to it.
+#: The free memory that a run must find. A run uses less, but Spark's sessions need memory, too.
 ROOM = 8 << 30
 PREFIX = "lv-tests-"
 DIRECTORY = pytest.StashKey[str]()

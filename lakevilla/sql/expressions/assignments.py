@@ -456,7 +456,7 @@ class _Fitting:
 
 
 def _day(arg: Literal, to: str) -> Literal | None:
-    """Return a timestamp without a zone at midnight as the day that it begins; else None."""
+    """Return the day of a timestamp constant without a zone if it is midnight; else None."""
     if to != "date" or arg.type not in ("timestamp", "timestamp_ntz") or arg.value is None:
         return None
     instant = value_of(arg)

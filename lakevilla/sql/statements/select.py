@@ -377,7 +377,8 @@ def table_parts(table: exp.Table) -> tuple[str, ...] | None:
     """
     this = table.this
     if table.find_ancestor(exp.Hint):
-        return None  # an alias as often as a name, and parsed apart: it has no place in the text
+        # a hint may name an alias or a table, and is parsed separately, without a place in the text
+        return None
     if isinstance(this, exp.Identifier):
         named: list[Any] = [table.args.get("catalog"), table.args.get("db"), this]
         parts = tuple(part.name for part in named if part is not None)

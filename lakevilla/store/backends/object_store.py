@@ -474,8 +474,8 @@ class _Options:
             "connect_timeout": min(seconds, 10.0),
             "timeout": 20 * seconds,
         }
-        # These are options of the store, and not of the client: the client's would replace
-        # the environment's settings for it (AWS_ALLOW_HTTP, AWS_PROXY_URL).
+        # These options are passed to the store and not to its client: options of the client would
+        # replace the environment's settings for it (AWS_ALLOW_HTTP, AWS_PROXY_URL).
         # docs/upstream.md, "Options of the client replace those of the environment"
         for key, limit in limits.items():
             if f"AWS_{key.upper()}" not in os.environ:

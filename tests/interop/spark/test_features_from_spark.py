@@ -238,8 +238,8 @@ def test_a_clustered_table_is_written_by_lakevilla_and_optimized_by_spark(beside
 def test_a_shallow_clone_of_spark_is_read_and_changed_and_its_source_stays_unchanged(
     beside: Beside,
 ) -> None:
-    """Its log names files of another table, and may repeat the ``txn`` actions of its
-    source's log.
+    """The clone's log names files of another table, and may repeat ``txn`` actions of its source's
+    log.
     """
     with filled(beside) as lake:
         with lake.transaction() as txn:

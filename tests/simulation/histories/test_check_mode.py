@@ -138,7 +138,7 @@ def test_some_histories_fail_if_writes_of_several_clients_are_stored_late():
     assert wrong or not WHOLE
 
 
-# -- two writers, one of which stands still between its last look and its write ------
+# -- two writers, one of which pauses between its last read and its write ------------------
 
 
 def race(checked, paused_at=None):

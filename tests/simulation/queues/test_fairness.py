@@ -133,7 +133,7 @@ def storm(operations, features, settings=None, *, reads=False, attempts=10):
         settings=settings or Settings(),
         max_steps=1_000_000,
     )
-    # It begins while the short transactions are running.
+    # The long transaction begins while the short ones are running.
     redone_at = []
     body = long_body(operations, reads, redone_at)
     long = Member(simulation, "long", body, features, after=3.0, attempts=attempts)
@@ -187,7 +187,8 @@ def test_a_long_transaction_among_optimistic_ones_commits_once_it_is_escalated()
     settings = Settings(escalate_after=3 if SOAK else 1)
     simulation, long, others = storm(OPERATIONS, RI, settings, reads=True)
     assert long.result == "committed"
-    # It loses as often as it may, then runs once more with its tables reserved: under one id.
+    # The transaction loses as often as it may, then runs once more with its tables reserved: under
+    # one id.
     assert len(long.ids) == settings.escalate_after + 1
     assert len(set(long.ids)) == 1
     assert len(long.kinds("escalation")) == 1
@@ -203,7 +204,8 @@ def test_a_long_transaction_among_optimistic_ones_loses_without_escalation():
 
 
 def test_a_long_update_among_optimistic_ones_is_redone_again_and_again():
-    # It has read nothing itself, so it has no conflict: but it never reaches its commit point.
+    # The update has read nothing itself, so it has no conflict: but it never reaches its commit
+    # point.
     operations = how_many(5, whole=20)
     simulation, long, others = storm(
         operations, RI, Settings(escalate_after=1000, max_redos=3), attempts=1

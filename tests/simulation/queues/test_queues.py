@@ -243,7 +243,7 @@ def test_scenario_9_a_shifted_transaction_that_an_older_edge_still_names_does_no
         yield from sleep(2.5)
         yield from add_to(txn, "b", 1)
 
-    # It is older than the transaction that gives way, and behind it.
+    # This transaction is older than the one that gives way, and behind it.
     named = Member(simulation, "named", behind, features, after=1.0)
     simulation.run()
     members = (old, young, named)
@@ -292,7 +292,7 @@ def test_scenario_10_a_rerun_transaction_keeps_its_id_and_its_place(features):
 @QUEUED
 def test_a_transaction_that_lost_keeps_its_place_until_its_rerun(features):
     simulation = lake()
-    # Its caller takes longer than a lease to rerun it; its heartbeat goes on.
+    # The transaction's caller takes longer than a lease to rerun it; its heartbeat goes on.
     body = set_from_read(pause=10.0)
     first = Member(simulation, "first", body, features, rest=100.0)
     second = Member(simulation, "second", increment_body(), features, after=2.0)
@@ -479,7 +479,7 @@ def test_scenario_10_an_escalated_transaction_commits_in_spite_of_endless_optimi
 ):
     settings = Settings(escalate_after=3 if escalates else 1000)
     simulation = lake(settings=settings)
-    # It reads what the other clients write, and is slow.
+    # The transaction reads what the other clients write, and is slow.
     long = Member(simulation, "long", set_from_read(pause=5.0), RI, attempts=8)
 
     def until():
@@ -511,7 +511,7 @@ def test_scenario_10_an_operator_aborts_a_hung_owner_whose_heartbeat_runs(featur
 
     def operator(client):
         yield from sleep(200.0)
-        # Without the heartbeat its lease would have ended long ago.
+        # Without the heartbeat the owner's lease would have ended long ago.
         assert waiter.ended is None
         yield from recovery.abort(context_of(client), hung.ids[0])
 
@@ -540,7 +540,7 @@ def test_scenario_11_a_reader_of_half_of_an_append_that_bypassed_the_queue_is_re
         return (yield from commit(txn))
 
     half = Process(simulation, reader, "reader")
-    # It has read the state of a, and nothing of b yet: its read of b is of the next HEAD.
+    # The reader has read the state of a, and nothing of b yet: its read of b is of the next HEAD.
     half.until(HEAD, Get)
     half.step()
     half.until(HEAD, Get)

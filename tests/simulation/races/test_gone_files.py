@@ -124,7 +124,7 @@ def test_an_append_whose_file_another_client_has_deleted_is_void_and_reported(ki
     assert any(key in finding.message for key in deleted)
     assert "append" in finding.message
     assert balances(simulation)["a"] == {0: 100, 1: 100, 99: 100}
-    # It stays in the history for clients that query it later.
+    # The commit stays in the history for clients that query it later.
     later = alone(simulation, lambda client: doctor.doctor(context_of(client)), "doctor")
     (told,) = voided(later)
     assert told.severity == "warning"

@@ -451,7 +451,7 @@ def test_a_reader_that_has_read_before_the_lake_was_made_conflicts():
         two = yield from read(txn, "b")
         return one[0] + two[0]
 
-    # It has read that there is no HEAD and no owner of b, and then the lake is made.
+    # The reader has read that there is no HEAD and no owner of b, and then the lake is made.
     process = Process(simulation, reader).until("b/_lakevilla/lake.json", Get)
     process.step()
     alone(simulation, transfer, "writer")

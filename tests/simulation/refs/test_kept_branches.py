@@ -143,7 +143,8 @@ def test_a_commit_that_was_pending_when_the_branch_was_made_is_on_the_branch_onc
         return simulation
 
     def check(simulation):
-        # It is decided, if the updater has come so far, and its client died before it published it.
+        # The commit is decided, if the updater has come so far, and the updater died before
+        # publishing it.
         alone(simulation, makes(), "maker")
         before = alone(simulation, shows(), "first looker")
         assert alone(simulation, updates, "second updater") == "committed"

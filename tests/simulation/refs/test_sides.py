@@ -205,7 +205,7 @@ def hides_nothing(simulation):
         assert found["one"] == "merge_conflict"
         assert rows[-1]["c"] == "of somebody else" or rows[0]["c"] == "of somebody else"
         return
-    # Its writer knew no such column.
+    # The row's writer knew no such column.
     assert found["one"] == "done"
     assert simulation.written_without
 

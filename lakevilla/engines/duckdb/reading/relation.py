@@ -671,7 +671,7 @@ def _groups(files: Files) -> Iterator[list[int]]:
 
 #: The most files of all tables together: some hundred bytes are kept for each.
 _MOST_FILES = 100_000
-#: So many bytes of a table's deletes count as one more file.
+#: This many bytes of a table's deletes count as one more file.
 _BYTES_OF_A_FILE = 256
 
 

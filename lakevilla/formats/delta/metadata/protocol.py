@@ -75,7 +75,7 @@ _LEGACY_WRITER = {
     6: ("identityColumns",),
 }
 
-# Some features need others.
+# Some features require other features.
 _NEEDS = {"rowTracking": ("domainMetadata",), "clustering": ("domainMetadata",)}
 
 _CATALOG = frozenset({"catalogManaged", "catalogOwned-preview"})

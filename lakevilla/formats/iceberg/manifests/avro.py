@@ -238,7 +238,7 @@ def _with_optional_pairs(reader: Reader, kind: Any) -> Reader:
     if isinstance(reader, MapReader) and isinstance(items, list) and len(items) > 1:
         return _OptionalPairs(reader, items.index("null"))
     if isinstance(reader, StructReader) and kind["type"] == "record":
-        # Its first fields are those of the file, in the file's order.
+        # The reader's first fields are those of the file, in the file's order.
         pairs = zip(reader.field_readers, kind["fields"], strict=False)
         own = [(place, _with_optional_pairs(part, one["type"])) for (place, part), one in pairs]
         fields = (*own, *reader.field_readers[len(own) :])

@@ -46,7 +46,7 @@ class NotInLanguage(Exception):
 
 
 class Reader:
-    """Converter of sqlglot's nodes to ours; it notes which parameters were used."""
+    """Converter of sqlglot's nodes to LakeVilla's; it notes which parameters were used."""
 
     def __init__(
         self,

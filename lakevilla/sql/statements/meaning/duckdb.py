@@ -346,7 +346,8 @@ _WHOLE_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 #: match.
 _PLAIN_PATTERN = re.compile(r"(?:[^.$\\]|\\[dwtn.$|()\[\]{}*+?^\\-])*")
 
-#: By the name in the tree. Logarithms are not among them: DuckDB 2 has some of numbers below 0.
+#: The tests by a call's name in the tree. Logarithms are not among them: DuckDB 2 has some of
+#: numbers below 0.
 _CALLS: Mapping[str, _Test] = {
     **dict.fromkeys(("and", "or", "not", "is_null"), _always),
     "array": _array,
