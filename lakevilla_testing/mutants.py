@@ -38,7 +38,7 @@ TURNED: dict[type[ast.cmpop], str] = {
 
 
 class Mutant(NamedTuple):
-    """One replacement in one file.
+    """A mutant: one replacement in one file.
 
     Attributes
     ----------

@@ -163,7 +163,7 @@ def _has_text(source: pa.DataType) -> bool:
 
 
 def convert(array: pa.Array, target: pa.DataType, path: ColumnPath) -> pa.Array:
-    """Return the same values as ``target``.
+    """Return an array's values in the type ``target``.
 
     Raises
     ------
@@ -559,7 +559,7 @@ def field_is_strict(field: pa.Field) -> bool:
 
 
 def loosened(field: pa.Field) -> pa.Field:
-    """Return the field with everything nullable, for writing files.
+    """Return the field with all parts nullable, to write files.
 
     A NOT NULL field of a struct that is NULL itself holds a NULL nevertheless,
     which Arrow's writer would refuse; the table's rules are checked before.

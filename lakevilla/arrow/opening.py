@@ -119,7 +119,7 @@ class Parts:
     _spent: bool = False
 
     def rest(self) -> Iterator[Source]:
-        """Return the other parts, once.
+        """Return the parts after the first one, once.
 
         Raises
         ------

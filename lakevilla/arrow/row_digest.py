@@ -119,7 +119,7 @@ def _list_like(array: pa.Array, starts: pa.Array, entries: pa.Array) -> pa.Array
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Return the array in the one form of its kind that is hashed."""
+    """Return the array in the form that is hashed: one form for all equal arrays."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     kind = array.type

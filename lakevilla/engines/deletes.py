@@ -131,7 +131,7 @@ def _vectors(layout: Layout, places: dict[int, DataFile]) -> Program[dict[int, R
 
 
 def _credible(layout: Layout, file: DataFile) -> DeletionVector:
-    """Return a file's vector, checked before its rows are read.
+    """Return a file's deletion vector, checked before its rows are read.
 
     It must not delete more rows than exist.
     """

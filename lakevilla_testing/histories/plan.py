@@ -86,7 +86,7 @@ _HARSH = ("restore", "recreate")
 
 @dataclass(frozen=True)
 class Level:
-    """The validation of a transaction."""
+    """The isolation level and the validation of a transaction."""
 
     isolation: Isolation = "serializable"
     validation: Validation = "precise"
@@ -203,7 +203,7 @@ class Plan:
 
 
 def draw(seed: int) -> Plan:
-    """Return the plan of a seed."""
+    """Return the plan of the history that a seed draws."""
     source = random.Random(f"{seed}/plan")
     # Settings under which gc has transactions to fence while clients are at work.
     brisk = source.random() < 0.3

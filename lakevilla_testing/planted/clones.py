@@ -81,7 +81,7 @@ def clones_in_tags_forgotten() -> Iterator[None]:
 
 @planted(for_histories=False)
 def created_under_a_clone() -> Iterator[None]:
-    """A client that makes a table checks HEAD's own map alone."""
+    """A client that creates a table checks only HEAD's own map, and not the clones."""
     with instead(mount_places.shown_by_clones, nothing):
         yield
 

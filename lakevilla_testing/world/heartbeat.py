@@ -25,7 +25,7 @@ class SimulatedHeartbeat:
         self._runs = False
 
     def add(self, record: Renewable) -> None:
-        """Renew this record from now on."""
+        """Renew a transaction's record from now on."""
         if all(record.key != other.key for other in self._beating):
             self._beating.append(record)
         if not self._runs:

@@ -223,7 +223,7 @@ def _cast(sql: str, type_: str, to: str, shown: str) -> str:
 
 
 def _decimal_of_fraction(sql: str, to: str) -> str:
-    """Cast by way of the shortest text, as the half of 1.005 is not one in binary.
+    """Cast through the shortest text: in binary, 1.005 is below the half that rounds up.
 
     The text of a small number has an exponent, and DuckDB (1.5) rounds such a text one digit after
     the other: 6.9e-05 would be 0.1 with one decimal. With 37 decimals, almost nothing is rounded.

@@ -117,7 +117,7 @@ def _quoted_names(root: exp.Expr) -> Iterator[str]:
 
 
 def parameters_in(sql: str, params: Mapping[str, object]) -> dict[str, object]:
-    """Return those of the parameters that a text uses."""
+    """Return the given parameters that a text uses."""
     return {name.text: params[name.text] for _, name in _marks(sql, params)}
 
 

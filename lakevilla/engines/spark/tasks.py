@@ -99,7 +99,7 @@ class Task(Protocol):
 
 
 class ReadTask(Protocol):
-    """A task whose rows are the rows of a frame."""
+    """A task whose input rows are rows of a DataFrame."""
 
     @property
     def place(self) -> LakeAddress: ...
@@ -594,7 +594,7 @@ def listed(files: pa.Table, parts: Sequence[FilePart | None] = ()) -> bytes:
 
 
 def bytes_of(inputs: Iterable[TableInput]) -> int:
-    """Return about how many bytes are read."""
+    """Return about the number of bytes that a task reads of files."""
     size = 0
     for table in inputs:
         parts = table.parts or [None] * table.files.num_rows

@@ -194,7 +194,7 @@ class _Target:
         return Call(SET_FIELDS, (Column((name,), own), *(arg for pair in pairs for arg in pair)))
 
     def exact(self, scope: Scope) -> _Target:
-        """Return the target with exact columns in its values."""
+        """Return the target with the exact names of columns in its values."""
 
         def exactly(value: Expr) -> Expr:
             return substitute(value, lambda column: scope.column(column)[0])

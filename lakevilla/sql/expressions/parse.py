@@ -150,7 +150,7 @@ def _assigned(name: str, value: object, reader: Reader) -> Expr:
 
 
 def refuse_unused(given: Iterable[str], used: Iterable[str]) -> None:
-    """Raise if a parameter was given and not used."""
+    """Raise if the caller gave a parameter that no text uses."""
     if unused := sorted(set(given) - set(used)):
         raise InvalidOperation(
             f"parameters not used: {', '.join(unused)}; write :{unused[0]}, without quotes, or "

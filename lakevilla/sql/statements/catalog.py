@@ -221,7 +221,7 @@ def _terms(
 
 
 def _conditions(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the terms of AND at the top."""
+    """Yield the terms that AND joins at the top of a condition."""
     if isinstance(node, exp.Paren):
         yield from _conditions(node.this)
     elif isinstance(node, exp.And):

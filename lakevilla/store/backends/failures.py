@@ -19,7 +19,7 @@ _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not ex
 
 
 class _Names(NamedTuple):
-    """The names of options that a provider's users know."""
+    """The names under which a provider's users know its options."""
 
     endpoint: str
     credentials: str
@@ -186,7 +186,7 @@ def error_code(text: str) -> str | None:
 
 
 class PanicError(OSError):
-    """A panic of the backend's client."""
+    """The error for a panic of the backend's client."""
 
 
 def is_panic(error: BaseException) -> bool:

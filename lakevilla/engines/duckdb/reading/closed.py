@@ -291,7 +291,7 @@ class ClosedSession:
             self.connection.unregister(name)
 
     def _spell(self, path: str, spelled: set[Parts]) -> None:
-        """Create views by names of several parts."""
+        """Create views whose names have several parts."""
         for parts in spelled:
             if len(parts) == 1:
                 continue

@@ -220,7 +220,7 @@ def _name(item: Sequence[Token]) -> str | None:
 
 
 def _named(tokens: Sequence[Token]) -> set[str]:
-    """Return the names that follow a colon."""
+    """Return the names of parameters: each follows a colon."""
     return {name for pair in pairwise(tokens) if (name := _name(pair)) is not None}
 
 

@@ -186,7 +186,7 @@ def _unread(
 
 
 def _damage(data: DataAccess, key: str, size: int) -> str | None:
-    """Return the damage of a file; None if it can be decoded.
+    """Return the error for a damaged file; None if the file can be decoded.
 
     The file is read whole by pyarrow, which verifies the checksums of pages that have some. A
     feature that pyarrow lacks is no damage: then the file's other columns are read one by one, and

@@ -738,7 +738,7 @@ class GivenTables:
 
 
 def _weight(files: Files) -> int:
-    """Return the number of files that it counts as."""
+    """Return the number of files as which a table's files and deletes count."""
     return len(files.paths) + files.deleted.nbytes // _BYTES_OF_A_FILE
 
 

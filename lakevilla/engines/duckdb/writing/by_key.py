@@ -165,7 +165,7 @@ class _Piece:
         self._file.write_batch(batch)
 
     def close(self) -> None:
-        """End the piece: it has no more rows, so its tag is known."""
+        """End a file's rows: no more rows follow, so the tag of the file is known."""
         self.tag = f"{_FORM}:{self._digest.hexdigest()}"
         if self._file is not None:
             self._file.close()

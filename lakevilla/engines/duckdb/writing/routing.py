@@ -159,7 +159,7 @@ class Routing:
             self._cursor.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM __lakevilla_none")
 
     def add(self, name: str, rows: pa.Table) -> None:
-        """Add to ``keys`` or ``source``."""
+        """Add rows to the tables ``keys`` or ``source``."""
         with translated(self._table):
             self._cursor.register("__lakevilla_some", rows)
             self._cursor.execute(f"INSERT INTO {name} SELECT * FROM __lakevilla_some")

@@ -235,7 +235,7 @@ class Writer:
     def moved(
         self, batches: Iterable[pa.RecordBatch], partition: PartitionKey | None
     ) -> Program[tuple[Written, ...]]:
-        """Write rows of one partition that were in files of it.
+        """Write rows that were in files of one partition.
 
         A ``partition`` of None means an older spec: the rows may belong to several partitions now.
         """

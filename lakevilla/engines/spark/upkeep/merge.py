@@ -416,7 +416,7 @@ class RoutedMergeTask:
         done = TaskProgress()
 
         def noted(received: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            """Note what other tasks have written, even if this task fails."""
+            """Note the files that other tasks have reported, even if this task fails."""
             for batch in received:
                 for kind, body in zip(*(batch.column(n).to_pylist() for n in (1, 2)), strict=True):
                     if kind == _REPORT:

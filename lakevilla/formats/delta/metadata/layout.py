@@ -320,7 +320,7 @@ _COLUMN_PART = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^`.,]+?))\s*([.,]|$)")
 
 
 def _column_list(text: str) -> list[tuple[str, ...]]:
-    """Return ``a.b, `c d`.e`` as paths."""
+    """Return a list of columns, such as ``a.b, `c d`.e``, as paths."""
     paths: list[tuple[str, ...]] = []
     path: list[str] = []
     for quoted, plain, end in _COLUMN_PART.findall(text):

@@ -180,7 +180,7 @@ def _id_of(metadata: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _said_of(metadata: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return all metadata except for the protocol's own."""
+    """Return a field's metadata without the entries of the Delta protocol."""
     said = {
         _ARROW_ID if key == _FIELD_ID else key: value
         if isinstance(value, str)

@@ -531,7 +531,7 @@ _PARTITIONS = 13
 
 
 def listed_file(writer: ManifestWriter, spec: PartitionSpec, schema: Schema) -> ManifestFile:
-    """Return the list entry of a manifest that was written."""
+    """Return the entry, in a manifest list, of a manifest that was written."""
     partitions, writer._partitions = writer._partitions, []
     made = writer.to_manifest_file()
     made._data[_PARTITIONS] = [

@@ -274,7 +274,7 @@ def _commented(text: str | None, field: Field) -> Field:
 def _edited(
     fields: Sequence[Field], path: tuple[int, ...], change: Callable[[Field], Field]
 ) -> list[Field]:
-    """Return ``fields`` with the one at ``path`` changed."""
+    """Return ``fields`` with the field at ``path`` changed."""
     field = fields[path[0]]
     if len(path) > 1:
         kind = field["type"]

@@ -129,7 +129,7 @@ class IcebergDefinition:
             self._check_readable()
 
     def replaced(self, document: dict[str, Any]) -> IcebergDefinition:
-        """Return another definition of the same table."""
+        """Return the definition of the same table with other metadata."""
         return IcebergDefinition(self.location, self.table, document, self.catalog)
 
     @cached_property

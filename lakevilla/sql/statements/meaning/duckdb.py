@@ -296,7 +296,7 @@ def _equal(node: Call, types: Sequence[str]) -> bool:
 
 
 def _from_start(node: Call, types: Sequence[str]) -> bool:
-    """Return whether the count is a constant that is not negative.
+    """Return whether the count of characters is a constant that is not negative.
 
     In DuckDB, a negative count leaves out so many characters at the other end.
     """

@@ -176,7 +176,7 @@ class _LineStarts:
         self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
 
     def place_of(self, offset: int) -> tuple[int, int]:
-        """Return line and column, from 1."""
+        """Return the line and the column of a place, from 1."""
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 
