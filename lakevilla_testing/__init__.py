@@ -1,4 +1,4 @@
-"""Tools that prove the protocol, for this library's tests and for its users'.
+"""Tools that test the protocol, for this library's tests and for its users' tests.
 
 A deterministic simulator of many clients over one store, faults that it injects, clients without
 LakeVilla, and checkers of the results. They may import everything; no module of the library imports

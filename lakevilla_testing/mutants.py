@@ -1,10 +1,10 @@
-"""Small faults put into the library, one at a time, to see whether the tests find them.
+"""Put small faults into the library, one at a time, and see whether the tests find them.
 
 ``python -m lakevilla_testing.mutants --seed 1 --count 40`` draws mutants of the packages that
 decide what is committed, and in which order, puts each into the working tree of a clone, and runs a
 command there, by default ``make test`` that ends with the first failure. A mutant is a comparison
-turned round, a condition that holds always or never, or a number moved by one. It runs in a clone
-of its own: the tree that it is started from is not touched.
+turned round, a condition that holds always or never, or a number moved by one. The command runs in
+a clone: the working tree from which it is started is not changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TURNED: dict[type[ast.cmpop], str] = {
 
 
 class Mutant(NamedTuple):
-    """One replacement in one file.
+    """A mutant: one replacement in one file.
 
     Attributes
     ----------

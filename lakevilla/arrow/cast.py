@@ -129,7 +129,7 @@ def storable(source: pa.DataType, path: ColumnPath) -> pa.DataType:
 
 
 def without_nulls(source: pa.DataType) -> pa.DataType:
-    """Return the type with integers, as in SQL, where Arrow only knows of nulls."""
+    """Return the type with integers, as in SQL, in place of Arrow's null type."""
     if pa.types.is_null(source):
         return pa.int32()
     if pa.types.is_struct(source):
@@ -163,7 +163,7 @@ def _has_text(source: pa.DataType) -> bool:
 
 
 def convert(array: pa.Array, target: pa.DataType, path: ColumnPath) -> pa.Array:
-    """Return the same values as ``target``.
+    """Return an array's values in the type ``target``.
 
     Raises
     ------
@@ -267,7 +267,7 @@ def _convert_struct(array: pa.Array, target: pa.DataType, path: ColumnPath) -> p
     return pa.StructArray.from_arrays(converted, fields=list(target), mask=array.is_null())
 
 
-#: Returns a part of an array as a type, given the part's name.
+#: A function that returns a part of an array as a type, given the part's name.
 _Converter = Callable[[pa.Array, pa.DataType, str], pa.Array]
 
 
@@ -358,7 +358,7 @@ def flat_offsets(array: pa.Array) -> pa.Array:
             "a batch holds more than 2^31 list elements: pass smaller batches"
         ) from None
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    # Made without a validity bitmap, though nothing is null: the mask marks the null lists.
+    # The array has no validity bitmap where nothing is null: the mask marks the null lists.
     return pa.Array.from_buffers(pa.int32(), len(offsets), [None, offsets.buffers()[1]])
 
 
@@ -559,7 +559,7 @@ def field_is_strict(field: pa.Field) -> bool:
 
 
 def loosened(field: pa.Field) -> pa.Field:
-    """Return the field with everything nullable, for writing files.
+    """Return the field with all parts nullable, to write files.
 
     A NOT NULL field of a struct that is NULL itself holds a NULL nevertheless,
     which Arrow's writer would refuse; the table's rules are checked before.
@@ -592,7 +592,7 @@ def _below(kind: pa.DataType) -> list[pa.Field]:
 
 def _cast_relabelled(array: pa.Array, field: pa.Field, table: str | None) -> pa.Array:
     if pa.types.is_null(field.type):
-        # A column of no type holds nothing, for any type as which an engine reads its NULLs.
+        # A column of the null type has no values, whatever type an engine reads its NULLs as.
         return pa.nulls(len(array))
     try:
         return _cast_by_position(array, _loosened(field.type))

@@ -62,7 +62,7 @@ def schema_of(data: object, *, table: str = "data", like: pa.Schema | None = Non
     if like is not None:
         types = {column.name.lower(): column.type for column in like}
         schema = pa.schema([_with_a_type(column, types) for column in schema])
-        # A table already knows of its void column that it is void.
+        # A table knows already that its void column is void.
         void = {name for name, kind in types.items() if pa.types.is_null(kind)}
     else:
         void = set()

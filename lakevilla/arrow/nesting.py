@@ -39,7 +39,7 @@ class JsonDecoder(Generic[T]):
         self._is_open = kind is Any
 
     def decode(self, text: str | bytes | msgspec.Raw) -> T:
-        """Decode a text.
+        """Decode a JSON text.
 
         Raises
         ------

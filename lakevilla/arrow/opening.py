@@ -39,7 +39,7 @@ _ITERATED_ALREADY = (
     "function that is run again), or pass a list"
 )
 
-#: The readers and iterators that callers still hold and that were read here.
+#: The readers and iterators that callers still hold and that this module has read.
 _READ: WeakSet[Any] = WeakSet()
 
 #: Rows of an iterator that are converted to Arrow together.
@@ -119,7 +119,7 @@ class Parts:
     _spent: bool = False
 
     def rest(self) -> Iterator[Source]:
-        """Return the other parts, once.
+        """Return the parts after the first one, once.
 
         Raises
         ------
@@ -184,7 +184,8 @@ def open_data(data: object) -> Source:
 def _open(data: Any) -> Source:
     if isinstance(data, pa.RecordBatchReader):
         if data in _READ:
-            # It would look like data without rows, as in a function that is run again.
+            # A consumed reader would look like data without rows, as in a function that is run
+            # again.
             raise InvalidOperation(_READ_ALREADY)
         return Source(data.schema, True, lambda: _read_now(data))
     if isinstance(data, pa.Table | pa.RecordBatch):
@@ -309,7 +310,7 @@ def _from_iterator(items: Iterator[Any]) -> Source:
     """Open the items of a generator; only its first rows are requested of it."""
     try:
         if items in _READ or (isgenerator(items) and getgeneratorstate(items) == GEN_CLOSED):
-            # Its remaining items would be taken for all, as in a function that is run again.
+            # Otherwise its remaining items would count as all, as in a function that is run again.
             raise InvalidOperation(_ITERATED_ALREADY)
         _READ.add(items)
     except TypeError:

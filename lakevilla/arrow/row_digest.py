@@ -94,7 +94,8 @@ class _Column:
 
     def _add_list(self, array: pa.Array) -> None:
         if pa.types.is_map(array.type):
-            # The entries in their order: readers by key and readers in order find the same.
+            # The entries of a map in their stored order, which readers by position find, as do
+            # readers by key.
             starts = array.offsets
             entries = pa.StructArray.from_arrays([array.keys, array.items], names=["k", "v"])
             array = _list_like(array, starts, entries)
@@ -118,7 +119,7 @@ def _list_like(array: pa.Array, starts: pa.Array, entries: pa.Array) -> pa.Array
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Return the array in the one form of its kind that is hashed."""
+    """Return the array in the form that is hashed: one form for all equal arrays."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     kind = array.type

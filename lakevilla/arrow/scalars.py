@@ -30,7 +30,7 @@ _TAKEN = (
 
 
 def plain(value: Any, what: str = "a value", *, nested: bool = False) -> object:
-    """Return a value as a plain one of Python.
+    """Return a value as a plain Python value.
 
     That is None, bool, int, float, Decimal, str, bytes, date, datetime, time, UUID, or a
     list of these.

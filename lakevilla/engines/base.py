@@ -34,7 +34,7 @@ FileNamer = Callable[[str], str]
 #: The prefix of a query that requests its plan.
 EXPLAIN = "EXPLAIN "
 
-#: Rows to be written: a stream, or what an engine made of a frame of its own kind.
+#: Rows to be written: a stream, or an engine's own form of a DataFrame.
 Rows = Any
 
 
@@ -49,7 +49,7 @@ def projection(layout: Layout, columns: Sequence[str] | None) -> pa.Schema:
     Raises
     ------
     InvalidOperation
-        The table lacks one, or one is named twice.
+        The table lacks a requested column, or a column is requested twice.
     """
     if columns is None:
         return layout.schema
@@ -74,7 +74,7 @@ def projection(layout: Layout, columns: Sequence[str] | None) -> pa.Schema:
 
 
 class DataAccess(Protocol):
-    """Access of an engine to data files by itself, past the effects: data files are immutable."""
+    """An engine's direct access to data files, without effects: data files are immutable."""
 
     def admit(self, keys: Iterable[str], table: str) -> None:
         """Refuse files that the lake does not read, with an error that names the table."""
@@ -126,7 +126,7 @@ class TableInput:
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Rows that are stored in objects on the store, to be read as often as they are needed.
+    """Rows stored in objects on the store, so that they can be read several times.
 
     ``keys`` are Arrow IPC streams of ``schema``; ``counts`` are the numbers of rows in each.
     """
@@ -158,7 +158,7 @@ ROWS_TAG = "lakevilla.rows"
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """The files that hold some rows: those that were written, and those that existed already."""
+    """The files that have the rows of a refresh: the files written, and the existing files kept."""
 
     written: tuple[Written, ...] = ()
     kept: tuple[DataFile, ...] = ()
@@ -214,9 +214,9 @@ class Engine(Protocol):
 
     @property
     def reads_by_parts(self) -> bool:
-        """Return whether it requests parts of files from the store.
+        """Return whether the engine requests parts of files from the store.
 
-        If so, small files that are fetched whole save it requests.
+        If so, a caller that fetches small files whole saves the engine requests.
         """
 
     def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
@@ -237,7 +237,7 @@ class Engine(Protocol):
         live: Sequence[DataFile],
         name: FileNamer,
     ) -> Program[Refreshed]:
-        """Write rows as ``write`` does, ordered by ``key`` and cut where the keys determine.
+        """Write rows as ``write`` does, ordered by ``key``; the keys decide where files end.
 
         A file is not made if ``live`` has one with the same rows (by its ``ROWS_TAG``) and the same
         partition values; files that are made carry the tag. All rows are read first.
@@ -258,7 +258,7 @@ class Engine(Protocol):
 
     @property
     def spreads(self) -> int:
-        """Return the number of portions of work that ``spread`` does at a time, or a few more."""
+        """Return about the number of portions of work that ``spread`` runs at the same time."""
 
     def spread(
         self, function: Callable[[P], Program[R]], portions: Sequence[P]
@@ -287,7 +287,8 @@ class Engine(Protocol):
     def compact(
         self, parts: Sequence[TableInput], z_order_by: Sequence[str], name: FileNamer
     ) -> Program[tuple[tuple[Written, ...], ...]]:
-        """Write the same rows into new files: one for each part, whose files are of one partition.
+        """Write the same rows into new files: one or more for each part, whose files are of one
+        partition.
 
         With ``z_order_by``, the rows of each part are ordered along a Z curve over these columns,
         and cut at about the target size. All parts are of one table. The results have the order of
@@ -308,10 +309,11 @@ class Engine(Protocol):
     def rows_within(
         self, sql: str, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
     ) -> Mapping[str, Expr]:
-        """Return, for tables that a ``query`` names, a predicate that holds for each row it uses.
+        """Return, for tables that a ``query`` names, a predicate that holds for each row that it
+        uses.
 
-        The result has the same names as ``schemas``. Files for whose rows the predicate does not
-        hold may be left out.
+        The result has the same names as ``schemas``. Files without a row for which the predicate
+        holds may be left out.
         """
 
     def query(

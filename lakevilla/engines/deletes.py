@@ -1,4 +1,4 @@
-"""Rows that a table's files hold and that are deleted: deletion vectors and delete files.
+"""The deleted rows of a table's files, by deletion vectors and delete files.
 
 Deletion vectors and position deletes become row numbers. Equality deletes become the values that a
 row must not have (Delta protocol, "Deletion Vectors"; Iceberg spec, "Row-level deletes"). All are
@@ -37,14 +37,14 @@ from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
 
 _ID = b"PARQUET:field_id"
-#: A file has few deleted rows up to this number; a comparison of each row's number with one of them
-#: takes a tenth of what a lookup takes. Up to so many such files are read apart from the others.
+#: A file has few deleted rows up to this number: a comparison of each row's number with the deleted
+#: ones takes a tenth of a lookup's time. Up to ``_FEW_FILES`` such files are read separately.
 _FEW_ROWS, _FEW_FILES = 4, 8
 
 
 @dataclass(frozen=True, slots=True)
 class EqualityDeletes:
-    """Rows of the files ``ordinals`` that agree with one of ``rows`` in all its columns."""
+    """Rows of the files ``ordinals`` that equal one of ``rows`` in all its columns."""
 
     rows: pa.Table
     ordinals: tuple[int, ...]
@@ -54,9 +54,9 @@ class EqualityDeletes:
 class Deleted:
     """Deleted rows of a table input.
 
-    ``positions``: the places of files in the table input (``file``) and of rows (``row``).
-    ``few``: the rows of files with few, by place: to compare each row's number with them costs
-    less than to look it up in a table.
+    ``positions``: the places of files in the table input (``file``) and of rows (``row``). ``few``:
+    by a file's place, its deleted rows if they are few: a comparison of each row's number with them
+    takes less time than a lookup in a table.
     """
 
     positions: pa.Table | None = None
@@ -65,12 +65,12 @@ class Deleted:
 
     @property
     def are_joined(self) -> bool:
-        """Return whether there are deletes that only a join with the rows applies."""
+        """Return whether some deletes can be applied only by a join with the rows."""
         return self.positions is not None or bool(self.equality)
 
     @property
     def nbytes(self) -> int:
-        """Return the number of bytes of memory that it takes."""
+        """Return the number of bytes of memory that these deletes take."""
         rows = sum(int(one.rows.nbytes) for one in self.equality)
         return rows if self.positions is None else rows + int(self.positions.nbytes)
 
@@ -118,7 +118,7 @@ def read_deletes(table: TableInput) -> Program[Deleted]:
 def _without_few(
     vectors: Mapping[int, RowIndices],
 ) -> tuple[dict[int, tuple[int, ...]], list[pa.Table]]:
-    """Return the rows of vectors that have few, and the positions of all others."""
+    """Return the rows of vectors with few rows, and the positions of all other deleted rows."""
     short = [n for n, rows in vectors.items() if len(rows) <= _FEW_ROWS][:_FEW_FILES]
     few = {n: tuple(map(int, vectors[n])) for n in short}
     return few, [_positions(n, rows) for n, rows in vectors.items() if n not in few]
@@ -131,7 +131,7 @@ def _vectors(layout: Layout, places: dict[int, DataFile]) -> Program[dict[int, R
 
 
 def _credible(layout: Layout, file: DataFile) -> DeletionVector:
-    """Return a file's vector, checked before its rows are read.
+    """Return a file's deletion vector, checked before its rows are read.
 
     It must not delete more rows than exist.
     """
@@ -250,7 +250,7 @@ def _parquet(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
         return pq.read_table(
             io.BytesIO(body),
             page_checksum_verification=True,
-            # In nanoseconds, a time after 2262 would be read as another one.
+            # In nanoseconds, a time after 2262 would overflow into another one.
             coerce_int96_timestamp_unit="ns" if _has_nanoseconds(layout.schema) else "us",
         )
     except (pa.ArrowException, OSError) as error:

@@ -1,4 +1,4 @@
-"""Files that an operation has written, and the join of rows in a merge."""
+"""Rows staged on the store by an operation, and the join of equal rows of several sides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakevilla.store.effects import Program
 
 # -------------------- staged
 #
-# Rows put aside: as Arrow IPC streams. Those that are on the store are read again.
+# Staged rows: Arrow IPC streams, in memory or on the store, where they are read several times.
 
 
 def read_staged(data: DataAccess, rows: StagedRows) -> pa.RecordBatchReader:
@@ -56,16 +56,16 @@ def to_ipc(rows: pa.Table) -> bytes:
 # Join of rows of several sides where they are equal, over the tasks of an engine.
 #
 # An engine that works by tasks has no place that holds all rows. It sends the rows that are equal
-# in some columns to one place, where a ``Judge`` examines them. The rows that result are put aside
-# on the store, and a small summary is sent to the driver.
+# in some columns to one place, where a ``Judge`` examines them. It stages the resulting rows on the
+# store, and sends a small summary to the driver.
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
     """Some rows of a meeting, which are joined with rows that are equal in the columns ``by``.
 
-    ``where`` leaves out rows of a table's files. ``for_side`` names a side of rows that were put
-    aside; it is set if rows without an equal row on that side are of no use.
+    ``where`` selects rows of a table's files. ``for_side`` names a side of staged rows; it is set
+    if rows without an equal row on that side are useless.
     """
 
     rows: TableInput | StagedRows
@@ -76,7 +76,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The result for the rows of one place: rows to be put aside, and a summary for the driver."""
+    """The result for the rows of one place: rows to be staged, and a summary for the driver."""
 
     rows: pa.Table | None
     said: Any
@@ -87,7 +87,7 @@ Look = Callable[[str], pa.Table]
 
 
 class Judge(Protocol):
-    """The rule for rows that meet; it is pickled to tasks. Two attempts judge alike."""
+    """The rule for rows that are joined; it is pickled to tasks. Two attempts return the same."""
 
     @property
     def table(self) -> str:
@@ -95,15 +95,15 @@ class Judge(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the columns of the rows that are put aside."""
+        """Return the columns of the staged rows."""
 
     def judged(self, look: Look) -> Judgement:
-        """Return the result for the rows that a task has met; a ``LakeVillaError`` ends it all."""
+        """Return the result for the rows at a place; a ``LakeVillaError`` ends the whole join."""
 
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """The result of a meeting."""
+    """The result of a join of sides."""
 
     rows: StagedRows
     said: Sequence[Any]
@@ -111,11 +111,11 @@ class Met:
 
 @runtime_checkable
 class MeetingEngine(Protocol):
-    """An engine that holds no table's rows in one place."""
+    """An engine that has no place with all rows of a table."""
 
     def meet(self, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Program[Met]:
         """Join the rows of all sides; each side has the name of its view.
 
-        ``prefix`` begins the keys of what is put aside; the caller deletes these objects. If it
+        ``prefix`` begins the keys of the staged objects, which the caller deletes. If the join
         fails, no object is left.
         """

@@ -178,7 +178,7 @@ def _bounds_of_array(array: pa.ChunkedArray) -> tuple[object, object]:
     try:
         return _bounds(kind, low.as_py(), high.as_py())
     except (ValueError, OverflowError):
-        return None, None  # a date that Python cannot hold: no bound is always right
+        return None, None  # a date that Python can't represent: to have no bound is always right
 
 
 def _bounds_of_summary(kind: pa.DataType, values: Mapping[str, str]) -> tuple[object, object]:
@@ -272,7 +272,7 @@ _AGAIN_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class StatementLimits:
-    """The most rows and bytes that a query may find, and seconds of a statement; None: no limit."""
+    """The limits of rows and bytes of a query, and of seconds of a statement; None: no limit."""
 
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -282,7 +282,7 @@ class StatementLimits:
         return self != _NONE
 
 
-#: The names of the limits, as settings and arguments.
+#: The names of the limits in settings and arguments.
 LIMITS = ("max_rows", "max_bytes", "timeout_seconds")
 _NONE = StatementLimits()
 
@@ -339,7 +339,7 @@ class Running:
             with self._lock:
                 self._expired = True
                 for connection in self._connections:
-                    with suppress(Exception):  # a connection that its owner has closed
+                    with suppress(Exception):  # its owner has closed the connection
                         connection.interrupt()
             self._ended.wait(_AGAIN_SECONDS)
 

@@ -1,8 +1,8 @@
 """Order along a Z curve: rows that are near in several columns are placed near each other.
 
 Each column's values become their places among the values of a sample, and the bits of those places
-are interleaved (Morton, 1966). It takes places and not values, so that a column of any type and
-spread divides the rows as finely as the other columns do.
+are interleaved (Morton, 1966). Places and not values are interleaved, so that a column of any type
+and distribution divides the rows as finely as the other columns do.
 """
 
 from __future__ import annotations

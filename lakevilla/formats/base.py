@@ -29,8 +29,8 @@ from lakevilla.store.effects import Program
 
 #: The property that names a transaction whose commit object is gone: see ``void_change``.
 VOIDED = "lakevilla.voided"
-#: The property that counts how often the schema was replaced: rows that were written for the
-#: schema before have columns that the new one lacks, or has with another type (``still_fits``).
+#: The property that counts replacements of the schema: rows that were written before one may have
+#: columns that the new schema lacks, or has with another type (``still_fits``).
 REPLACED = "lakevilla.schemaReplaced"
 
 
@@ -41,9 +41,10 @@ def replaced_once_more(properties: Mapping[str, str]) -> str:
 
 
 def replaced_between(now: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
-    """Return the value of ``REPLACED`` where a table gets the properties ``wanted``; None for none.
+    """Return the value of ``REPLACED`` for a table that gets the properties ``wanted``, None for no
+    value.
 
-    The value never becomes one again that the table had with other columns.
+    The value is never one that the table had before with other columns.
     """
     before, after = now.get(REPLACED), wanted.get(REPLACED)
     if before == after:
@@ -55,7 +56,7 @@ def replaced_between(now: Mapping[str, str], wanted: Mapping[str, str]) -> str |
 
 FormatName = Literal["delta", "iceberg"]
 
-#: The domain in which a Delta table says by which columns it is clustered.
+#: The domain in which a Delta table names the columns by which it is clustered.
 CLUSTERING_DOMAIN = "delta.clustering"
 
 
@@ -155,9 +156,10 @@ class TableSnapshot(Protocol):
 
     @property
     def time_travel(self) -> int | None:
-        """The number by which other readers see ``version``: Delta's, or ``snapshot_id``.
+        """Return the number by which other readers open ``version``: Delta's, or the
+        ``snapshot_id``.
 
-        None where they would show other columns.
+        None where these readers would show other columns.
         """
 
     @property
@@ -191,9 +193,10 @@ class TableSnapshot(Protocol):
         """Return the last version that the application committed (Delta's ``txn`` action)."""
 
     def keeps_contract(self, metadata: Mapping[str, Any]) -> bool:
-        """Return whether data files that are right under this state are right under ``metadata``.
+        """Return whether each data file that is valid under this state is also valid under
+        ``metadata``.
 
-        ``metadata`` is another state's, in the format's own form. No file is read for it.
+        ``metadata`` is another state's, in the format's own form. No file is read for the answer.
         """
 
     @property
@@ -234,7 +237,8 @@ class LogVersion:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The rendered entry that must follow a state: it counts once ``key`` has taken ``body``.
+    """The rendered entry that must follow a state: it takes effect once ``body`` is stored under
+    ``key``.
 
     ``entry`` describes the entry as it will be once it is stored. It is None where a catalog makes
     the entry, maybe on top of a later state: then the log shows which version it became, and what
@@ -251,8 +255,8 @@ class Attempt:
 class Leftovers:
     """The objects in the log of a table whose data was deleted.
 
-    Either another table was made there since (``has_table``), or ``written_after`` are the keys of
-    objects that clients which knew the old table have written after the deletion.
+    Either another table was created there since (``has_table``), or ``written_after`` are the keys
+    of objects that clients of the old table have written after the deletion.
     """
 
     has_table: bool
@@ -298,16 +302,21 @@ class TableFormat(Protocol):
         """Return the newest versions that can still be opened, newest first."""
 
     def kept_range(self, newest: TableSnapshot) -> Program[tuple[LogVersion, LogVersion] | None]:
-        """Return the oldest version that can still be opened, and the newest; None without any."""
+        """Return the oldest version that can still be opened, and the newest; None if there is
+        none.
+        """
 
     def version_by(self, newest: TableSnapshot, timestamp_ms: int) -> Program[int | None]:
-        """Return the newest version that is not later; None if all kept versions are later."""
+        """Return the newest version not later than ``timestamp_ms``; None if all kept ones are
+        later.
+        """
 
     def check_kept(self, newest: TableSnapshot, then: TableSnapshot) -> Program[None]:
-        """Refuse a state, opened by its number, that is not, or no longer, a state of the table.
+        """Refuse a state, opened by its version number, that never was, or no longer is, the
+        table's.
 
-        Where numbers are free again, a client that was suspended for long may take one: the entry
-        that is stored there was never the table's state. Raises ``VersionNotFound``.
+        Where clean-up frees numbers, a client that was suspended for long may store an entry under
+        one: that entry was never the table's state. Raises ``VersionNotFound``.
         """
 
     def at_ref(self, newest: TableSnapshot, ref: int | str) -> Program[TableSnapshot]:
@@ -407,29 +416,33 @@ class TableFormat(Protocol):
         """Return the change that lifts the guard; empty if there is none."""
 
     def void_change(self, snapshot: TableSnapshot, txn: str) -> Change:
-        """Return the change after which nothing decided before still fits (``keeps_contract``)."""
+        """Return the change that makes every commit unfit that was decided before
+        (``keeps_contract``).
+        """
 
     def prepare(
         self, snapshot: TableSnapshot, change: Change, info: CommitInfo, timestamp_ms: int
     ) -> Program[Attempt]:
-        """Return the log entry that follows ``snapshot``, ready to be tried; its objects exist.
+        """Return the log entry that follows ``snapshot``, ready to be created; the objects that it
+        names are stored.
 
         Fills in the fields that depend on the entry's place: in-commit timestamps, row ids, removal
         times.
         """
 
     def check_whole(self, snapshot: TableSnapshot) -> Program[None]:
-        """Raise any error that would keep an entry from following the newest state, if it is known.
+        """Raise each error, known without more requests, by which no entry could follow the newest
+        state.
 
-        Called before anything is decided: damage is reported at that time, and no table of a
-        transaction commits without the other tables. Costs nothing that publishing would not cost.
+        A commit calls this before its decision, so that damage is reported before any table of its
+        transaction commits. It sends only requests that publishing would send, too.
         """
 
     def is_accepted(self, snapshot: TableSnapshot) -> Program[bool]:
-        """Return whether a version that was just created counts: other clients continue from it.
+        """Return whether other clients continue from a version that was just created.
 
-        Called where numbers may be free again soon after they were taken
-        (``log_retention_seconds``): a create at such a number succeeds, and no client sees it.
+        Called if clean-up may free numbers soon after they were taken (``log_retention_seconds``):
+        a create at such a number succeeds, and no client reads that version.
         """
 
     def announce(self, snapshot: TableSnapshot) -> Program[None]:
@@ -476,7 +489,8 @@ class TableFormat(Protocol):
         now_ms: int,
         kept_snapshots: Collection[int] = (),
     ) -> Program[bool]:
-        """Forget the states that were replaced before that time; return False if none are listed.
+        """Remove the states that were replaced before that time; return False if the table lists
+        none.
 
         ``kept_snapshots`` are the ids of Iceberg snapshots that stay because a ref of the lake
         needs them.
@@ -513,10 +527,10 @@ class TableFormat(Protocol):
         """Return the paths of all files that any entry still in the log adds or removes."""
 
     def log_directory(self, location: str) -> str:
-        """Return the directory without which there is no table."""
+        """Return the directory of the log, which every table of the format has."""
 
     def leftovers(self, location: str, table_id: str) -> Program[Leftovers]:
-        """List, in one LIST, the log of the table ``table_id``, whose data was deleted."""
+        """List, in one request, the log of the table ``table_id``, whose data was deleted."""
 
     def checkpoint_due(self, version: int, snapshot: TableSnapshot) -> bool: ...
 
@@ -539,8 +553,8 @@ class TableFormat(Protocol):
 # A value that another client has written, and that has no meaning here, counts as unset.
 
 
-#: So many small files in one partition justify a commit that combines them: each read of the
-#: partition then requests that many objects fewer. Spark's auto compaction begins at the same
+#: The number of small files in one partition that justifies a commit that combines them: each read
+#: of the partition then sends that many requests less. Spark's auto compaction begins at the same
 #: number.
 SMALL_FILES = 50
 
@@ -557,10 +571,11 @@ class UpkeepRules:
     Attributes
     ----------
     small_files : int or None
-        The table is optimized once a partition has so many files below half the size that files
-        should have; None: never.
+        The table is optimized once a partition has this many files below half the target size;
+        None: never.
     days : int or None
-        The table is also optimized once a partition has two such files, one of which is so old.
+        The table is also optimized once a partition has two such files, one of them this many days
+        old.
     vacuum : bool
     """
 

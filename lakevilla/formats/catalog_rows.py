@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def file_row(root: str, table: str, layout: Layout, file: DataFile) -> Row:
-    """Return a file as the catalog table of files shows it."""
+    """Return a file as a row of the catalog table of files."""
     key = file_key(layout.location, file.path)
     deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
     names = {one.key: one.name for one in layout.partition_fields}

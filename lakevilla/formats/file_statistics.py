@@ -73,7 +73,7 @@ def partition_column(maps: pa.Array, key: str, type_: str) -> PartitionColumn:
 
 @lru_cache(maxsize=4096)
 def _read_partition_value(text: str | None, type_: str) -> tuple[Any, bool]:
-    """Return the value, and whether its text could be read.
+    """Return the value of a partition column, and whether its text could be read.
 
     The result is cached, for a table's few partitions occur again in each batch of its files.
     """

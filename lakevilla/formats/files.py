@@ -394,14 +394,14 @@ def file_key(location: str, path: str) -> str:
 # Set operations on file lists that stay columns.
 
 
-#: Files by path: those with these deletes, or (None) all.
+#: By path, the files in a mask: those with these deletes, or (None) all.
 Masks = Mapping[str, AbstractSet[str | None] | None]
 
 _NONE: AbstractSet[str | None] = frozenset()
 
 
 def by_path(refs: Iterable[FileRef]) -> Masks:
-    """Return masks of exactly these files."""
+    """Return a mask of exactly these files."""
     found: dict[str, set[str | None]] = {}
     for path, deletes in refs:
         found.setdefault(path, set()).add(deletes)
@@ -409,7 +409,7 @@ def by_path(refs: Iterable[FileRef]) -> Masks:
 
 
 def is_masked(ref: FileRef, masks: Masks) -> bool:
-    """Return whether a file is in the masks."""
+    """Return whether the mask has a file."""
     path, deletes = ref
     masked = masks.get(path, _NONE)
     return masked is None or deletes in masked
@@ -468,9 +468,9 @@ def _identities(files: pa.Table) -> pa.ChunkedArray:
 
 
 def all_differ(texts: pa.ChunkedArray) -> bool:
-    """Return whether no text occurs twice; rarely False although none does.
+    """Return whether all texts differ; in rare cases False though they do.
 
-    For a million paths Arrow's own count takes 0.5 s, and this 0.1 s.
+    For a million paths Arrow's own count takes 0.5 s, and this one 0.1 s.
     """
     if len(texts) == 0:
         return True

@@ -45,7 +45,7 @@ class PartitionField:
 
     @property
     def column(self) -> str:
-        """The column that holds the value."""
+        """The top-level column that contains the value."""
         return self.path[0]
 
     @property
@@ -356,7 +356,7 @@ class DefinedSnapshot(Generic[D]):
         return 0
 
     def forget_files(self) -> None:
-        """Do nothing: no list is kept."""
+        """Do nothing: no list of files is cached."""
 
 
 # -------------------- alteration

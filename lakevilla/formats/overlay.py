@@ -100,7 +100,8 @@ class Overlay:
             for added in change.adds:
                 ref = added.ref
                 if ref[0] in live and live[ref[0]] != ref[1]:
-                    # Its rows would be counted twice: the newest entry of a path counts.
+                    # The rows of a path with two entries would be counted twice: its newest entry
+                    # counts.
                     adds.pop((ref[0], live[ref[0]]), None)
                 live[ref[0]] = ref[1]
                 removes.pop(ref, None)

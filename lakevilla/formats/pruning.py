@@ -416,7 +416,7 @@ def _partition_range(part: PartitionColumn, type_: str) -> _Range:
 
 
 def _exact_range(values: pa.Array, sure: _Mask) -> _Range:
-    """Return the range of one value per file; where the value is not sure, it may be any."""
+    """Return the range of one value per file; a value that is not sure may be any value."""
     is_valid = pc.is_valid(values)
     nan = False
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():

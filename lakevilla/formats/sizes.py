@@ -43,7 +43,7 @@ class Size(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def possible(self) -> Size:
-        """The same as the size of a table: a number below zero was never right, and is unknown."""
+        """The sum as the size of a table: a negative number is wrong, and becomes unknown."""
         return Size(_positive(self.files), _positive(self.rows), _positive(self.bytes))
 
 
@@ -56,7 +56,7 @@ def growth_of(change: Change) -> Size:
 
 
 def growth_by_others(change: Change) -> Size:
-    """Return the same for an entry of any client.
+    """Return the amount by which an entry of any client changes its table's size.
 
     An entry that adds files, removes none and declares that no rows have changed, repeats existing
     files with other statistics (Delta's ANALYZE, the backfill of row ids).

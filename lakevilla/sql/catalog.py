@@ -1,4 +1,5 @@
-"""The tables in which a lake shows its catalog, and the part that a reader has read (note 35).
+"""The tables in which a lake shows its catalog, and the part of them that a query has read (note
+35).
 
 A *term* is a part of a query's condition that is sufficient by itself to leave rows out. Rows that
 terms leave out could not be in the answer; rows that terms admit are checked again by the query.
@@ -97,15 +98,15 @@ SCHEMAS: dict[CatalogKind, pa.Schema] = {
         ]
     ),
 }
-#: The beginning of their names.
+#: The prefix of the names of catalog tables.
 PREFIX = "lakevilla_"
-#: The views that users of databases expect, each with the catalog table that it is made of.
+#: The views of ``information_schema``, each with the catalog table from which it is made.
 INFORMATION_SCHEMA: dict[str, CatalogKind] = {
     "schemata": "tables",
     "tables": "tables",
     "columns": "columns",
 }
-#: The column of each that holds the name of a table.
+#: The column with the name of a table, by catalog table.
 NAMED_BY: dict[CatalogKind, str] = {
     "tables": "name",
     "files": "table",
@@ -144,7 +145,7 @@ class Term(msgspec.Struct, frozen=True):
     values: tuple[Constant, ...]
 
     def admits(self, value: Any) -> bool:
-        """Return whether a row with this value may be in the answer."""
+        """Return whether a row with this value may be in the result."""
         if value is None:
             return False
         one = self.values[0]
@@ -175,7 +176,7 @@ def _comparable(value: Any, constant: Constant) -> bool:
 class NameRange(msgspec.Struct, frozen=True):
     """The names from ``first`` to ``last`` (None: to the end).
 
-    With ``exact``, only those among them.
+    With ``exact``, only those among them that ``exact`` contains.
     """
 
     first: str = ""
@@ -199,7 +200,7 @@ class CatalogRead(msgspec.Struct, frozen=True, omit_defaults=True):
     """The part of the catalog that the caller of a transaction has read.
 
     It has the rows of ``kind`` whose table's name is in ``names`` and which all of ``terms`` admit.
-    ``columns``: those that were requested; None for all.
+    ``columns``: the requested columns; None for all.
     """
 
     kind: CatalogKind
@@ -208,7 +209,7 @@ class CatalogRead(msgspec.Struct, frozen=True, omit_defaults=True):
     columns: tuple[str, ...] | None = None
 
     def admits(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row may be among them, as far as its columns are given."""
+        """Return whether this part may contain a row, by the columns of the row that are given."""
         return all(
             term.admits(row[term.column]) for term in self.terms if term.column in row
         ) and not any(

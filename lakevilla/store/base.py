@@ -29,7 +29,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Store only if the object is still the one that ``token`` names."""
+    """Store only if the object still has this ``token``."""
 
     token: Token
 
@@ -41,7 +41,8 @@ class AnyVersion:
 
 @dataclass(frozen=True, slots=True)
 class NewKey(AnyVersion):
-    """As ``AnyVersion``, at a key that no other client knows before the answer: a part is random.
+    """Store as under ``AnyVersion``, at a key that no other client can know yet: a part of it is
+    random.
 
     So no client reads the object while it is written, and no read is torn if the write ends
     halfway.
@@ -95,10 +96,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The condition did not hold; nothing of ours was written.
+    """The condition did not hold; this client's body was not stored.
 
-    ``current`` is the object that the read-back found at the key in place of ours: a client that
-    lost a race has it already and need not request it again. None where there was no object.
+    ``current`` is the object that the read-back found at the key: a client that lost a race has it
+    already and need not request it again. None where there was no object.
     """
 
     current: Found | None = None

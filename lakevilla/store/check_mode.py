@@ -73,7 +73,7 @@ def expand_checked(effect: Request, ids: Ids, settings: Settings, relied_on: Rel
 
 
 def _write(effect: Put, backoff: Backoff, relied_on: ReliedOn) -> Attempts:
-    """Check, write, and check for as long as a client with an earlier check may still write."""
+    """Check the key, write, and check while a client that checked earlier may still write."""
     may_have_landed = False
     while True:
         seen: GetOutcome | Failure = yield Get(effect.key)
@@ -90,7 +90,8 @@ def _write(effect: Put, backoff: Backoff, relied_on: ReliedOn) -> Attempts:
             break
         if not _holds(effect.condition, seen):
             if may_have_landed:
-                # Our object may have been here and be gone, or may still land and stay.
+                # This client's object may have been stored and replaced, or may still be stored and
+                # stay.
                 return Unknown(
                     "another client's object is stored, and an attempt may still take effect"
                 )
@@ -113,7 +114,9 @@ def _write(effect: Put, backoff: Backoff, relied_on: ReliedOn) -> Attempts:
 def _stays(
     effect: Put, backoff: Backoff, relied_on: ReliedOn
 ) -> Generator[Request | Sleep, Any, PutOutcome]:
-    """Check that our landed object stays while another client may overwrite it unknowingly."""
+    """Check that the stored object stays while a client that checked before may still
+    overwrite it.
+    """
     token: Token | None = None
     for _ in range(backoff.settings.check_reads):
         yield Sleep(backoff.settings.check_interval_seconds)
@@ -127,14 +130,14 @@ def _stays(
             token = seen.token
             continue
         if isinstance(effect.condition, Absent) and isinstance(seen, Found):
-            # Overwritten by a client that created it at the same time. It is safe to report
-            # ``Refused``: no client that has seen a log entry or a commit object replaces it, so
-            # the other object is not based on ours, which is gone for good. As for the keys that
-            # are created empty and replaced later (HEAD, a record, a bound key): their creator
-            # continues with the object that is there.
+            # Another client has overwritten the object, because it created the key at the same
+            # time. It is safe to report ``Refused``: no client that has read a log entry or a
+            # commit object replaces it, so the other object is not based on this one, which is lost
+            # for good. The keys that are created empty and replaced later (HEAD, a record, a bound
+            # key) are an exception: their creator continues with the object that it finds.
             return (yield from _refused(effect, seen, backoff, relied_on))
-        # Replaced, or removed: by a client that did not see our object, or by one that did and
-        # built on it. Only a client that reads the result can determine which.
+        # Another client has replaced or removed the object: either without having read it, or on
+        # top of it. Only a client that reads the result can determine which.
         return Unknown("it was stored, and another client's object has replaced it since")
     assert token is not None, "the first look has found it"
     return Stored(token)
@@ -143,7 +146,9 @@ def _stays(
 def _refused(
     effect: Put, seen: GetOutcome, backoff: Backoff, relied_on: ReliedOn
 ) -> Generator[Request | Sleep, Any, Refused]:
-    """Report another object at the key; the caller continues with it, so it must have settled."""
+    """Report another client's object at the key; the caller continues with it, so it must have
+    settled.
+    """
     if not isinstance(seen, Found):
         return Refused()
     if relied_on(effect.key):
@@ -168,8 +173,8 @@ def _stable(
 ) -> Generator[Request | Sleep, Any, Found | Missing]:
     """Return the object at the key once it has not changed for n reads.
 
-    After ``retry_limit`` changes in a row it is returned as it is: a reader that
-    waited longer would starve, and a client that writes on top of it checks again.
+    After ``retry_limit`` changes in a row the present object is returned: a reader that waited
+    longer would starve, and a client that writes on top of it checks again.
     """
     settings = backoff.settings
     changes, reads = 0, 0

@@ -27,7 +27,7 @@ def encode(value: msgspec.Struct) -> bytes:
 
 
 def decode(key: str, body: bytes, kind: type[T]) -> T:
-    """Read an object of this library.
+    """Decode an object that this library has stored.
 
     Raises
     ------

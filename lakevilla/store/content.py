@@ -104,7 +104,7 @@ def compare_all(
 ) -> Program[list[Damage | None]]:
     """Return the damage of each file; files are fetched whole, a round at a time.
 
-    ``take`` gets the parts of each file in order, as long as they have the size that they should.
+    ``take`` gets the parts of each file in order, up to the first part of a wrong size.
     """
     wrong: dict[HashedFile, Damage] = {}
     hashing = Hashing()
@@ -133,7 +133,7 @@ def compare_all(
 
 
 def damaged(file: HashedFile, wrong: Damage) -> CorruptObject:
-    """Return the error for a file that is not what was written; it names the transaction."""
+    """Return the error for a damaged file; it names the transaction that has written the file."""
     writer = txn_in(file.key)
     by = "" if writer is None else f", written by transaction {writer},"
     return CorruptObject(

@@ -106,7 +106,7 @@ class DataFiles:
         Raises
         ------
         CorruptObject
-            A pipe or the like is there: opening it would wait for ever.
+            The path is a pipe or the like: opening it would wait for ever.
         """
         self._runner.admit(key)
         path = self._runner.store.local_path(key)

@@ -42,7 +42,7 @@ _COPIES_AT_ONCE = 64
 class Get:
     """Read; resumes with ``Found``, ``Unchanged`` (only with ``known``) or ``Missing``.
 
-    ``immutable``: the key determines the content, so a copy that this process has suffices.
+    ``immutable``: the key determines the content, so a cached copy of this process suffices.
     """
 
     key: str
@@ -86,7 +86,7 @@ class CopyObject:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """Describe; resumes with ``ObjectInfo`` or ``Missing``."""
+    """Describe an object; resumes with ``ObjectInfo`` or ``Missing``."""
 
     key: str
 
@@ -111,7 +111,7 @@ class ListNames:
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """Delete; an absent key is fine."""
+    """Delete an object; an absent key is no error."""
 
     key: str
 
@@ -206,7 +206,7 @@ def wait_at(gate: Gate) -> Program[None]:
 
 
 def parallel(parts: Iterable[Effect | Program[T]]) -> Program[list[T]]:
-    """Return the results of ``parts`` in order; for no parts nothing is requested of the runner."""
+    """Return the results of ``parts`` in order; without parts, the runner gets no request."""
     together = tuple(parts)
     if not together:
         return []

@@ -38,7 +38,7 @@ from lakevilla.store.effects import (
 
 #: The scheme of keys that a catalog answers.
 CATALOG = "catalog"
-#: The directory, below a lake's root, in which stores are tested.
+#: The directory, below a lake's root, in which ``probe`` tests a store.
 PROBES_PREFIX = "_lakevilla/probe/"
 
 
@@ -169,7 +169,8 @@ def normalise_location(root: str, name_or_uri: str) -> str:
             f"location {name_or_uri!r} is the lake's root; name a table below it"
         )
     if base.path.startswith(given.path + "/" if given.path else ""):
-        # Its data would be the lake: VACUUM or a drop would delete all of it.
+        # The root's directory as a table would contain the lake: VACUUM or a drop would delete all
+        # of it.
         raise InvalidOperation(
             f"location {name_or_uri!r} contains the lake at {base.uri!r}; name a table below it "
             "or next to it"
@@ -262,7 +263,7 @@ def _local(path: str) -> Location:
 
 
 def _below(base: Location, path: str) -> Location:
-    """Return a place below one whose links were followed: these need not be looked for again."""
+    """Return a place below one whose links were followed, without following those again."""
     whole = f"{base.path}/{path}".strip("/")
     place = f"/{base.path}".rstrip("/")
     for part in path.split("/"):
@@ -270,7 +271,7 @@ def _below(base: Location, path: str) -> Location:
         try:
             mode = os.lstat(place).st_mode
         except OSError:
-            break  # it is missing, or may not be seen: then no link below it is seen either
+            break  # the path is missing, or may not be seen: then no link below it is seen either
         if stat.S_ISLNK(mode):
             return _local(whole)
     return Location("file", "", whole)
@@ -380,7 +381,7 @@ def _moved(epoch: str, effect: Effect) -> Effect:
 
 
 def _name_its_place(epoch: str, error: LakeVillaError) -> None:
-    """Make an error about an object of the branch name that object's place."""
+    """Name, in an error about an object of the branch, the place where the object is stored."""
     key = getattr(error, "key", None)
     if isinstance(key, str) and key_at(epoch, key) != key:
         error.message = error.message.replace(key, key_at(epoch, key))
@@ -393,7 +394,7 @@ def _one(effect: Effect) -> Program[Any]:
 
 
 def _named(epoch: str, info: ObjectInfo) -> ObjectInfo:
-    """Return an object with the name by which programs know it."""
+    """Return an object's description under the name by which programs know the object."""
     home = home_of(epoch)
     if not info.key.startswith(f"{home}/"):
         return info

@@ -231,7 +231,7 @@ class _Group:
         return None
 
     def _here(self, task: _Task, effect: Request) -> None:
-        """Carry out a request in this thread. Ctrl-C leaves it like one that was not begun."""
+        """Perform a request in this thread. Ctrl-C leaves it like one that was not begun."""
         value: Any = None
         error: Exception | None = None
         try:
@@ -241,7 +241,9 @@ class _Group:
         self._make_ready(task, value, error)
 
     def _in_pool(self, task: _Task, step: int, effect: Request, stop: _Stop) -> None:
-        """Carry out a request in a pool thread; its answer reaches the loop by a queue."""
+        """Perform a request in a pool thread, which sends the answer to the loop
+        through a queue.
+        """
 
         def pause(seconds: float) -> None:
             until = time.monotonic() + seconds
@@ -256,8 +258,8 @@ class _Group:
             value = self._carry_out(effect, pause)
         except BaseException as caught:
             error = caught
-        # Safe without a lock: until the step is answered no other thread touches
-        # these two, and the queue orders them before the loop's reading.
+        # Safe without a lock: until the step is answered no other thread uses these two attributes,
+        # and the queue orders their writing before the loop's reading.
         task.value, task.error = value, error
         task.answered = step
         self._answers.put((task, step))
@@ -320,8 +322,8 @@ def submit(job: Callable[[], None]) -> None:
 def beside(job: Callable[[], None]) -> Iterator[None]:
     """Have another thread call ``job`` while this one is in the block; raise its error afterwards.
 
-    A request in the pool may do so: the threads are separate, so it can't wait for one of its kind.
-    ``job`` must not do so.
+    A request in the pool may use this block: jobs have threads of their own, so it never waits for
+    another request. ``job`` itself must not use it.
     """
     ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
 

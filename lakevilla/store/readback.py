@@ -4,10 +4,10 @@
 (the runner with a store, the simulator with its faults) answers each with the result of
 one request. Nothing here does I/O.
 
-A conditional write is in doubt when its answer is missing, or is a refusal that
-may come from our own write (a gateway repeats requests too). Every such body
-carries a nonce, so the body at the key decides: if the bytes are equal, it is ours.
-``classify``, a pure function, judges the object at the key.
+A conditional write is in doubt when its answer is missing, or is a refusal that may come from this
+client's own write (a gateway repeats requests too). Every such body carries a nonce, so the body at
+the key decides: if its bytes are equal, this client wrote it. ``classify``, a pure function, judges
+the object at the key.
 """
 
 from __future__ import annotations
@@ -126,18 +126,18 @@ def _write(effect: Put, backoff: Backoff) -> Attempts:
             may_have_landed = may_have_landed or answer.ambiguous
             if answer.permanent or backoff.exhausted():
                 if may_have_landed or answer.conflict:
-                    # The write that conflicts with it may be itself, sent twice by a gateway.
+                    # The conflicting write may be this very write, sent twice by a gateway.
                     return (yield from _last_look(effect, answer.reason))
                 raise failed(effect, answer, backoff)
             yield backoff.pause(answer)
             if not (answer.ambiguous or answer.conflict):
-                # Turned away before the store processed it (429, no connection):
-                # there is nothing of ours to find.
+                # The store refused it before it processed it (429, no connection): there is nothing
+                # to find.
                 continue
         seen: GetOutcome | Failure = yield Get(effect.key)
         if isinstance(seen, Failure):
-            # Nothing was learnt. Repeating the write is as safe as a read: it
-            # stores our bytes under the same condition or is refused.
+            # The read-back failed. Repeating the write is as safe as a read: the store stores the
+            # same bytes under the same condition, or refuses.
             reason = f"{_reason(answer)}, and the key could not be read back: {seen.reason}"
             if seen.permanent or backoff.exhausted():
                 return Unknown(reason)
@@ -147,14 +147,15 @@ def _write(effect: Put, backoff: Backoff) -> Attempts:
         if verdict != "again":
             return verdict
         if isinstance(answer, Refused):
-            # Refused, although the key would take it: it has changed meanwhile.
+            # The store refused the write, but the condition holds for the object read: it changed
+            # in between.
             if backoff.exhausted():
                 return Unknown("refused, although the condition held when the key was read back")
             yield backoff.pause()
 
 
 def _last_look(effect: Put, reason: str) -> Generator[Request | Sleep, Any, PutOutcome]:
-    """Read the key after the last attempt: this may still settle what the attempts left open."""
+    """Read the key after the last attempt: this may still settle the outcome of the attempts."""
     seen: GetOutcome | Failure = yield Get(effect.key)
     if not isinstance(seen, Failure):
         verdict = classify(effect, False, True, seen)
@@ -180,21 +181,21 @@ def classify(
     if isinstance(effect.condition, Absent):
         if isinstance(seen, Found):
             # Another client's object. It is safe to report ``Refused`` even after an attempt in
-            # doubt: log entries and commit objects are never overwritten, so if our object had
-            # come first it would be here, and a late attempt is refused because of the object
-            # that is here. The few keys that are created empty and replaced later (HEAD, a
-            # record, a bound key) decide nothing by being created: their creator continues with
-            # the object that it finds there.
+            # doubt: log entries and commit objects are never overwritten. If this client's object
+            # had been stored first it would be here, and the store refuses a late attempt because
+            # of the object that is here. The few keys that are created empty and replaced later
+            # (HEAD, a record, a bound key) decide nothing by being created: their creator continues
+            # with the object that it finds there.
             return Refused(seen)
         # No object: not yet, or not any more. The same create decides.
         return "again"
     if isinstance(seen, Found) and same_object(seen.token, effect.condition.token):
-        # The object that we replace is still there: our write has not landed so far, and
-        # the same write again either lands or conflicts with the late one.
+        # The object to be replaced is still there: the write has not taken effect so far, and the
+        # same write again either takes effect or conflicts with the late attempt.
         return "again"
     if may_have_landed:
-        # Another client's object, or none: ours may have been in between and have
-        # been replaced since. Only a client that reads the result can determine this.
+        # Another client's object, or none: this client's object may have been stored in between and
+        # replaced since. Only a client that reads the result can determine this.
         return Unknown("the object has changed since, and an attempt may have been in between")
     if isinstance(seen, Found):
         return Refused(seen)

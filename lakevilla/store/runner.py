@@ -49,7 +49,7 @@ _LOOKS_UP_SECONDS = 0.5
 #: The size of a small body: two cores copy two larger ones at the same time.
 _SMALL = 1024 * 1024
 
-#: A log entry's first line mostly ends within so many bytes; a longer one is not compared.
+#: A log entry's first line mostly ends within this many bytes; a longer one is not compared.
 _BEGINNING = 64 * 1024
 
 
@@ -264,7 +264,8 @@ class Runner:
             raise reach.refusal(effect.key)
 
     def _is_quick(self, request: Request) -> bool:
-        """Return whether a request ends in this machine's memory, before another thread begins it.
+        """Return whether a request ends in this machine's memory, before a pool thread would begin
+        it.
 
         Requests for small files of a local directory do so, where no caller waits for its disk. A
         request whose lock is held by another process delays its round, but never the request for
@@ -280,9 +281,9 @@ class Runner:
         return self._local_path(key) is not None
 
     def beginning(self, key: str) -> bytes | None:
-        """Return the first bytes of a local file, none of one that is missing; else None.
+        """Return the first bytes of a local file, no bytes if it is missing; None for other files.
 
-        It is a look, not a request: it counts nowhere, and says nothing for sure.
+        This is no request: it is not counted, and proves nothing.
         """
         path = self._local_path(key)
         return None if path is None else beginning_of(path, _BEGINNING)

@@ -1,12 +1,12 @@
 """Find isolation anomalies in a list-append history.
 
 After Elle (Kingsbury and Alvaro, VLDB 2020), with the names of Adya's thesis. Transactions are
-nodes; an edge says that one must be before the other:
+nodes; an edge from one to another says that the first must be before the second:
 
-- ww: it appended right before the other did, to the same key;
-- wr: the other read what it appended;
-- rw: it read the list in its state before the other's append;
-- rt: it had ended before the other began (only with ``real_time``).
+- ww: the first appended right before the second, to the same key;
+- wr: the second read a value that the first appended;
+- rw: the first read the list in its state before the second's append;
+- rt: the first had ended before the second began (only with ``real_time``).
 
 A cycle means that no serial order explains the history; the kinds of edges in it name the anomaly.
 """
@@ -89,7 +89,7 @@ def check(
 
 
 def forbidden(anomalies: Iterable[Anomaly], level: Level) -> list[Anomaly]:
-    """Return the anomalies that an isolation level rules out."""
+    """Return the anomalies that an isolation level excludes."""
     allowed = _NO_CYCLES[level]
     return [
         anomaly
@@ -136,7 +136,9 @@ class _Checker:
     # -------------------------------------------------------- what happened
 
     def _committed(self, txns: Sequence[Txn]) -> dict[str, Txn]:
-        """Return acknowledged transactions, and those of unknown outcome that a reader saw."""
+        """Return acknowledged transactions, and those of unknown outcome whose values a
+        reader saw.
+        """
         committed = {txn.name: txn for txn in txns if txn.status == "committed"}
         unknown = {txn.name: txn for txn in txns if txn.status == "unknown"}
         seen = [(key, v) for key, values in (self.final or {}).items() for v in values]
@@ -149,7 +151,9 @@ class _Checker:
         return committed
 
     def _version_order(self) -> dict[Key, list[Value]]:
-        """Return the longest list seen of each key. All other lists must be its beginnings."""
+        """Return the longest list that a transaction read of each key; all other lists must be
+        prefixes of it.
+        """
         lists: dict[Key, list[tuple[str, tuple[Value, ...]]]] = defaultdict(list)
         for txn in self.committed.values():
             own: dict[Key, set[Value]] = defaultdict(set)
@@ -286,8 +290,8 @@ class _Checker:
                 placed = [name for name in origins if name not in unplaced]
                 if placed:
                     self._edge(placed[-1], txn.name, "wr")
-                # The first value that it does not hold: for a list that is not a beginning of the
-                # order too, or a skipped write went unseen.
+                # Take the first value that the list lacks: if the list is no prefix of the order,
+                # the check would otherwise miss a skipped write.
                 unread = next((v for v in values if v not in seen), None)
                 if unread is not None and (key, unread) in self.writer:
                     self._edge(txn.name, self.writer[key, unread].name, "rw")
@@ -401,7 +405,9 @@ def _values_read(txns: Iterable[Txn]) -> list[tuple[Key, Value]]:
 
 
 def _first_reads(txn: Txn) -> dict[Key, tuple[Value, ...]]:
-    """Return the foreign values that it saw, by key: its first read, less its own appends."""
+    """Return, by key, the foreign values that a transaction saw: its first read, less its own
+    appends.
+    """
     own: set[tuple[Key, Value]] = set()
     first: dict[Key, tuple[Value, ...]] = {}
     for operation in txn.operations:

@@ -2,7 +2,7 @@
 
 States are those of the HEADs in the store's journal, as in ``checks.past``. Each step of a range
 must lead from the state before it to the state after it, by what it reports of the tables' files.
-The steps must cover the range. No step may report a change that a later one takes back.
+The steps must cover the range. No step may report a change that a later step takes back.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def feed_is_as_it_was(
     passing: Collection[str] = (),
     may_be_missing: bool,
 ) -> int:
-    """Follow ``count`` ranges, drawn from ``source``; return the number of compared steps.
+    """Follow ``count`` ranges of the feed, drawn from ``source``; return the number of compared
+    steps.
 
     ``passing`` and ``may_be_missing`` as in ``checks.past``.
     """
@@ -139,7 +140,7 @@ def _nothing_is_taken_back(steps: list[Step]) -> None:
 def state_after(
     context: Context, found: Stretch, step: Step, state: State, passing: Collection[str] = ()
 ) -> Program[State]:
-    """Return a state with a step of the feed laid over."""
+    """Return a state after a step of the feed."""
     new = dict(state)
     for table in step.tables:
         if table.location in passing:

@@ -1,8 +1,8 @@
 """Conditions that must hold of a store after any history, whatever its course.
 
-Each check is a function of the store's state, and where it says so of the answers that the clients
-got; it raises ``Violated`` with the error. The checks hold once no request is under way any more
-and a client has recovered the lake.
+Each check is a function of the store's state, and of the clients' outcomes if it says so; it raises
+``Violated`` with the error. The checks hold once no request is under way any more and a client has
+recovered the lake.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def every_table_is_readable(store: SimulatedStore, tables: Collection[str]) -> N
 
 
 def no_id_commits_twice(store: SimulatedStore, tables: Collection[str]) -> None:
-    """Check that an id is once among HEAD's commits and once in each table's log."""
+    """Check that an id occurs once among HEAD's commits, and once in each table's log."""
     in_head = [commit.txn for commit in _commits(store) if commit.kind == "transaction"]
     _refuse_repeats("HEAD", in_head)
     for table in tables:
@@ -90,7 +90,8 @@ def all_or_nothing(store: SimulatedStore, tables: Collection[str]) -> None:
             if commit.sequence < left or (commit.sequence == left and touch.entered is None):
                 continue
             if not (touch.adds or touch.removes or touch.metadata):
-                continue  # only read, or an operation that found nothing to do
+                # the transaction only read the table, or its operation found nothing to do
+                continue
             if not _published(head, logged, commit.sequence) or (whole and commit.txn not in ids):
                 raise Violated(
                     f"{table}: {commit.txn} (sequence {commit.sequence}) is in HEAD "

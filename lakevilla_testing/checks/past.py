@@ -1,8 +1,8 @@
-"""Checks of reports on the past: each HEAD that ever existed, against today's report of it.
+"""Checks of reports on the past: each HEAD that ever existed, compared with today's report on it.
 
 The truth is taken from the store's journal: the HEAD of that time, the log entries up to its
 ``published`` (of an Iceberg table: that metadata file), and the objects of the commits that were
-pending in it. The report is taken from ``lake.past``, from the newest HEAD alone.
+pending in it. The report comes from ``lake.past``, which reads the newest HEAD alone.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _reported(
 
 
 def state_of(store: SimulatedStore, head: Head, passing: Collection[str]) -> _State:
-    """Return the state that HEAD states, by the contents of the store at its time."""
+    """Return the state that a HEAD describes, by the contents of the store at its time."""
     found: _State = {}
     written = bodies_that_were(store)
     for leaf in head.tables.missing():

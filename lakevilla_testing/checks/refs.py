@@ -30,9 +30,9 @@ def refs_are_as_they_were(
 ) -> int:
     """Check that each ref shows each table in its original state, and that all its files exist.
 
-    ``made`` are the acknowledged refs: they exist unless a client has tried to delete one of that
-    name. ``may_be_lost``: other clients clean up logs, which know of no ref. Returns the number of
-    compared states of tables.
+    ``made`` are the acknowledged refs: they exist unless a client has tried to delete a ref of that
+    name. ``may_be_lost``: foreign clients clean up logs, and don't know of refs. Returns the number
+    of compared states of tables.
     """
     held = run_now(store, context.head())
     if held is None:
@@ -46,8 +46,8 @@ def refs_are_as_they_were(
     for name, base in bases.items():
         run_now(store, load_base_tables(base))
         tables = {place for place, state in base.tables.items() if not state.dropped}
-        # Of commits that one replacement has decided together, only the last one's state ever
-        # existed.
+        # Of the commits that one replacement has decided together, only the state after the last
+        # one ever existed.
         head = heads.get(base.sequence)
         expected = None if head is None else state_of(store, head, ())
         if expected is not None and tables != expected.keys():

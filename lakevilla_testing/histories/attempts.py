@@ -63,9 +63,9 @@ BALANCE = 100
 
 @dataclass(eq=False)
 class Try:
-    """One process's run of one transaction: its actions, its reads and its answers.
+    """One run of a transaction in one process: its actions, its reads and its results.
 
-    A transaction that is run again after a conflict keeps its id, so several runs share one.
+    A transaction that is rerun after a conflict keeps its id, so several attempts share one id.
     """
 
     core: TransactionState
@@ -75,13 +75,14 @@ class Try:
     added: list[tuple[str, int]] = field(default_factory=list)
     taken: list[tuple[str, int]] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
-    #: Columns that it has added, with the one row that has a value there.
+    #: Columns that the attempt has added, with the one row that has a value there.
     filled: list[tuple[str, str, int, int]] = field(default_factory=list)
     sums: list[int] = field(default_factory=list)
     counts: list[tuple[Done, tuple[int, ...]]] = field(default_factory=list)
     status: Status = "unknown"
     foreign: bool = False
-    #: It lost, and is run again under its id: no effect of this attempt may ever be seen.
+    #: The attempt lost, and its transaction is rerun under its id: no effect of it may ever be
+    #: seen.
     lost: bool = False
     key: tuple[str, int | None] | None = None
 
@@ -102,11 +103,11 @@ class World:
     #: Columns that a client may have dropped.
     dropped: set[tuple[str, str]] = field(default_factory=set)
     foreign_rows: list[tuple[str, int]] = field(default_factory=list)
-    #: Tables that a client without LakeVilla worked on, with the beginning and the end.
+    #: Tables on which a client without LakeVilla worked, with the begin and the end.
     foreign_acts: list[tuple[str, float, float]] = field(default_factory=list)
     events: Counter[str] = field(default_factory=Counter)
     numbers: int = 0
-    #: Refs that were acknowledged, and names of which a client has tried to delete one.
+    #: The acknowledged refs, and the names of refs that a client has tried to delete.
     made_refs: list[tuple[str, RefEntry]] = field(default_factory=list)
     deleted_refs: set[str] = field(default_factory=set)
     #: The copies of the followers of the change feed.
@@ -135,7 +136,7 @@ class World:
 
 
 def set_wrong(world: World, client: Client) -> None:
-    """Set the clocks of half of the cleaners wrong, by days: they must not decide what is old."""
+    """Set the clocks of half of the cleaners wrong by days: no clean-up may go by them."""
     source = random.Random(f"{world.simulation.seed}/{client.name}/clock")
     client.clock.offset_seconds = source.choice((0.0, 0.0, 10.0, -10.0)) * 24 * 3600
 
@@ -185,8 +186,8 @@ class Hand:
             table, {"items": _expression(f"items || ',{value}'")}, _predicate(f"{by} = {key}")
         )
         yield from self._execute(operation)
-        # Before it is saved: if that fails without an answer, a client that resumes it still finds
-        # this.
+        # Noted before the save: if that fails without an answer, a client that resumes the
+        # transaction finds this attempt.
         self.attempt.record.append(key_of(table, key), value)
         yield from self.save_if_due()
 

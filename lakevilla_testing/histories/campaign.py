@@ -81,7 +81,7 @@ class CampaignOutcome:
     fired: Counter[Fault]
     ended: Counter[str]
     events: Counter[str]
-    #: Number of times that transactions of two kinds worked on one table at the same time.
+    #: The number of times that transactions of two kinds worked on one table at the same time.
     meetings: Counter[Meeting]
     requests: int
     trace_hash: str
@@ -160,7 +160,7 @@ def replay(
 
 
 def _rates(plan: Plan, faults: random.Random) -> dict[Fault, float]:
-    # From a separate source, and the last: all other faults strike as they do without it.
+    # From a separate source of randomness, and last: all other faults strike as without this one.
     lost = outages(random.Random(f"{plan.seed}/outages"), plan.intensity)
     return {**swarm(faults, plan.intensity), **lost}
 
@@ -310,7 +310,8 @@ def _collect(world: World, client: Client) -> Program[None]:
             yield from gc.gc(context)
         except LakeVillaError as error:
             torn_down = error.kind == "corrupt_object" and "recreate" in world.plan.foreign
-            # "conflict": a client that died just before HEAD has left a leaf of the next one.
+            # "conflict": a client that died just before it replaced HEAD has left a leaf of the
+            # next HEAD.
             if error.kind not in ("store", "outcome_unknown", "conflict") and not torn_down:
                 raise
         else:
@@ -344,14 +345,14 @@ def _finish(world: World) -> None:
         verdict.copies_are_right(world)
     if world.plan.keepers:
         _release(world)
-    # Long after, when no transaction that began back then may still commit. Clocks are off by
-    # hours, and by a tenth of the time that has passed.
+    # Long after: no transaction of the history may commit any more. Clocks are wrong by hours, and
+    # by a tenth of the time that has passed.
     simulation.now = 1.3 * (simulation.now + world.plan.settings.max_age_seconds) + 4 * 3600
     if "recreate" not in world.plan.foreign:
         _confirm(world, "operator")
         alone(world, "collector", lambda client: gc.gc(context_of(client)))
-        # The first notes where a transaction that was never decided was to make a table, the next
-        # deletes what lies there, and the last finds nothing there and deletes the note.
+        # The first gc notes where an undecided transaction was to create a table, the second
+        # deletes what is stored there, and the last one finds nothing there and deletes the note.
         for name in ("next collector", "last collector"):
             if any(map(created_by, simulation.store.objects)):
                 alone(world, name, lambda client: gc.gc(context_of(client)))
@@ -368,7 +369,9 @@ def _finish(world: World) -> None:
 
 
 def _confirm(world: World, name: str) -> None:
-    """Confirm HEAD: one set back by one looks as if a client had died with all stored."""
+    """Confirm HEAD: after a client has died with all objects stored, HEAD looks as if set back by
+    one.
+    """
     alone(world, name, lambda client: confirm_head(context_of(client)))
 
 
@@ -454,7 +457,7 @@ def alone(world: World, name: str, program: Callable[[Client], Program[T]]) -> T
     fired = Counter(world.simulation.fired)
     client = world.simulation.add(name, program, faulty=False)
     world.simulation.run()
-    # The faults of this client are not those that the history's clients had.
+    # This client does not get the faults of the history's clients.
     world.simulation.fired.clear()
     world.simulation.fired.update(fired)
     result: T = client.result

@@ -24,8 +24,8 @@ Build = Callable[[Faults, Schedule], Simulation]
 #: Raises ``AssertionError`` when the outcome is wrong.
 Check = Callable[[Simulation], None]
 
-#: The deaths of a client in a request: it was never sent; it took effect; it takes effect while the
-#: next process is at work, or long after that has ended.
+#: The ways in which a client dies in a request: the request was never sent; it took effect; it
+#: takes effect while the next process is at work, or long after that has ended.
 _DEATHS = (
     (Strike(Fault.CRASH, "never"), 0.0),
     (Strike(Fault.CRASH, "now"), 0.0),
@@ -42,9 +42,9 @@ T = TypeVar("T")
 
 
 def one_search(search: Callable[P, T]) -> Callable[P, T]:
-    """Let a search, and those within it, set up once what its simulations begin with.
+    """Let a search, and searches within it, set up the start of their simulations only once.
 
-    During it the library stays as it is: a bug is planted before, and taken out after it.
+    During a search the library stays unchanged: a bug is planted before it, and removed after it.
     """
 
     @wraps(search)
@@ -61,10 +61,10 @@ def one_search(search: Callable[P, T]) -> Callable[P, T]:
 
 
 def set_up_once(make: Callable[P, Simulation]) -> Callable[P, Simulation]:
-    """Make a simulation anew for each run, on a copy of the store that the first run has set up.
+    """Make a simulation for each run, on a copy of the store that the first run has set up.
 
-    ``make`` takes ``faults`` and ``schedule``, neither of which concerns what it does: programs
-    that are run alone, to their ends. It adds no clients.
+    ``make`` takes ``faults`` and ``schedule``, and its work depends on neither: it runs programs
+    alone, to their ends. It adds no clients.
     """
     signature = inspect.signature(make)
 
@@ -89,7 +89,7 @@ def crash_everywhere(
 ) -> int:
     """Crash a client at each of its requests, in each way; return the number of runs.
 
-    The program that the client starts again with, or the other clients, recover. With ``every``
+    The program of the process that replaces the client, or another client, recovers. With ``every``
     only each crash of that stride is run, from ``first`` on.
     """
     if every == 1:
@@ -186,7 +186,7 @@ def interleavings(
         schedule = ScriptedSchedule(script)
         _run(build, check, faults or NoFaults(), schedule)
         runs += 1
-        # Other picks before the script's end are on the agenda already.
+        # Alternatives before the script's end are on the agenda already.
         for step in range(len(script), len(schedule.taken)):
             price = cost + (1 if schedule.costs[step] else 0)
             if price > preemptions:

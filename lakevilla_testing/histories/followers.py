@@ -1,8 +1,8 @@
-"""Clients that follow the change feed while other clients write, and keep a copy by it alone.
+"""Clients that follow the change feed while other clients write, and keep a copy by the feed alone.
 
-A copy and its position are kept together, as a consumer does that must get each version once. A
-client that crashes continues from there, and knows nothing else. Some followers absorb commits of
-clients without LakeVilla.
+A client stores its copy and its position together, as a consumer does that must apply each version
+once. A client that crashes continues from there, and knows nothing else. Some followers absorb
+commits of clients without LakeVilla.
 """
 
 from __future__ import annotations

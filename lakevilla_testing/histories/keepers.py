@@ -17,10 +17,10 @@ from lakevilla_testing.world.faults import Fault
 
 _ACTS = ("now", "now", "version", "version", "ref", "delete", "vacuum", "vacuum")
 _NAMES = ("red", "blue", "green", "gray")
-#: Retentions of a vacuum, above the error of clocks: transactions at work may need files that were
+#: Retentions of a vacuum, above the error of clocks: running transactions may need files that were
 #: removed since.
 _RETENTION_SECONDS = (6 * 3600.0, 9 * 3600.0)
-#: Errors of keepers that other clients may cause: none of them does any harm.
+#: The errors of keepers that other clients may cause: none of them does harm.
 _MAY_FAIL = (
     "store",
     "outcome_unknown",

@@ -30,7 +30,7 @@ Body = Callable[[Hand, Client], Program[None]]
 
 
 def _tables(hand: Hand, client: Client, count: int) -> list[str]:
-    """Return tables to work on: with neither Feature.I nor Feature.CT only one."""
+    """Return the tables of a transaction: only one with neither Feature.I nor Feature.CT."""
     chosen = client.random.sample(TABLES, count)
     if _spans(hand):
         return chosen
@@ -75,7 +75,7 @@ def lists(hand: Hand, client: Client) -> Program[None]:
 
 
 def contended(hand: Hand, client: Client) -> Program[None]:
-    """Do the same as ``lists``, on so few of them that two transactions nearly always conflict."""
+    """Do the same as ``lists`` on so few lists that two transactions nearly always conflict."""
     for _ in range(client.random.randint(1, 3)):
         table, key = client.random.choice(CONTENDED), client.random.choice((0, 0, 1))
         if client.random.random() < 0.5:
@@ -91,7 +91,7 @@ def add(hand: Hand, client: Client) -> Program[None]:
 
 
 def revise(hand: Hand, client: Client) -> Program[None]:
-    """Add a row and change it at once: no log names the file that it was in."""
+    """Add a row and change it at once: no log names the file in which it was first."""
     table = _tables(hand, client, 1)[0]
     yield from hand.add(table)
     if not _single(hand):
@@ -126,7 +126,7 @@ def skew(hand: Hand, client: Client) -> Program[None]:
 
 
 def snapshot(hand: Hand, client: Client) -> Program[None]:
-    """Read several tables: with Feature.I they must fit together."""
+    """Read several tables: with Feature.I they must be of one state."""
     if not _spans(hand):
         for key in client.random.sample((0, 1), 2):
             yield from hand.read(_tables(hand, client, 1)[0] if key else TABLES[0], 0)
@@ -191,7 +191,7 @@ def merge(hand: Hand, client: Client) -> Program[None]:
 
 
 def optimize(hand: Hand, client: Client) -> Program[None]:
-    """Move the rows of a table into fewer files: no other client may notice."""
+    """Move the rows of a table into fewer files: no other client may see a difference."""
     table = _tables(hand, client, 1)[0]
     hand.attempt.tables.add(table)
     order = ("id",) if client.random.random() < 0.3 else ()

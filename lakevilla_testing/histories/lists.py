@@ -1,4 +1,5 @@
-"""Short histories of lists alone, many a second: the checker of isolation judges each.
+"""Short histories that only read and append to lists, many a second; the checker of isolation
+judges each.
 
 ``campaign`` checks everything of a history and takes its time. Most anomalies need two or three
 transactions that share two keys, and the right interleaving. So here the lake is made once and
@@ -37,7 +38,7 @@ _RI = Feature.R | Feature.I
 _RCTI = Feature.R | Feature.CT | Feature.I
 MIXES = ((_RI,), (_RI,), (_RCTI,), (_RI, _RCTI))
 _SNAPSHOT = Level("snapshot")
-#: Clients, threads of each, transactions of each thread.
+#: The numbers of clients, of threads of each client, and of transactions of each thread.
 _SHAPES = ((2, 1, 1), (2, 1, 2), (3, 1, 1), (3, 1, 2), (2, 2, 1), (1, 3, 1), (1, 2, 2), (4, 1, 1))
 _LEVELS = ((_SNAPSHOT,), (_SNAPSHOT, SERIALIZABLE), (Level(slack=1), SERIALIZABLE))
 
@@ -64,7 +65,7 @@ def draw(seed: int) -> Plan:
         clients=clients,
         threads=threads,
         transactions=transactions,
-        # Half of them without faults: there everything overlaps as scheduled.
+        # Half of the histories have no faults: there everything overlaps as scheduled.
         intensity=source.choice((0.0, 0.0, 1.0, 2.0)),
         attempts=source.choice((1, 2, 3)),
         levels=source.choice(_LEVELS) if source.random() < 0.15 else (SERIALIZABLE,),
@@ -128,7 +129,7 @@ def _faults(plan: Plan) -> NoFaults | RandomFaults:
     return RandomFaults(rates, source, plan.settings.lease_seconds)
 
 
-# -- the lake that all of them start from --------------------------------------------
+# -- the lake with which all histories begin ------------------------------------------
 
 
 @cache

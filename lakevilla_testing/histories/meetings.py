@@ -16,16 +16,16 @@ Meeting = tuple[str, str]
 
 
 def meeting(one: Feature | None, other: Feature | None) -> Meeting:
-    """Return the meeting of two with these features; None: a client without LakeVilla."""
+    """Return the meeting of two clients with these features; None is a client without LakeVilla."""
     first, second = sorted((_name(one), _name(other)))
     return first, second
 
 
 def meetings(world: World) -> Counter[Meeting]:
-    """Count all pairs that had a table in common, each open in it before the other had ended.
+    """Count the pairs of transactions that had a table open at the same time.
 
-    Only transactions that had committed in the end count: one that lost may have overlapped no
-    other one for long.
+    Only transactions that have committed in the end count: one that lost may have overlapped with
+    others only briefly.
     """
     present: list[tuple[Feature | None, set[str], float, float]] = [
         (None, {table}, began, ended) for table, began, ended in world.foreign_acts

@@ -9,7 +9,8 @@ from lakevilla_testing.checks.history import Txn
 from lakevilla_testing.histories.attempts import Try, World
 from lakevilla_testing.histories.records import versions_in_logs
 
-#: By the name of a reader and by table, the transactions that it saw there before they had a place.
+#: By the name of a reader and by table, the transactions that it saw there before these had a
+#: place.
 Unplaced = Mapping[str, Mapping[str, frozenset[str]]]
 
 
@@ -67,7 +68,7 @@ def _only_reads(attempt: Try) -> bool:
 
 
 def _on(record: Txn, table: str) -> Txn:
-    """Return its reads of one table."""
+    """Return the transaction's reads of one table."""
     return Txn(
         f"{record.name} on {table}",
         record.client,

@@ -21,7 +21,7 @@ from lakevilla.transaction.commit.together import group
 from lakevilla.transaction.state.values import Feature
 
 TABLES = ("a", "b", "c")
-#: The format of all tables, or of some this one and of some the other.
+#: The format of all tables, or "mixed": some tables have one format and some the other.
 LakeFormat = Literal["delta", "iceberg", "mixed"]
 #: The clients that clean up around pending commits.
 Neglect = Literal["", "ours", "others"]
@@ -57,7 +57,7 @@ _QUEUED: tuple[tuple[Feature, ...], ...] = (
     (Feature.CT, _CT, _CTI, Feature.R | Feature.I, Feature.R, Feature.NONE),
 )
 
-#: All features that transactions may choose at once, on the same tables.
+#: All features from which transactions of one history may choose, on the same tables.
 EVERYONE: tuple[Feature, ...] = (Feature.NONE, Feature.R, Feature.R | Feature.I, _CT, _CTI)
 
 _KINDS = (
@@ -86,7 +86,7 @@ _HARSH = ("restore", "recreate")
 
 @dataclass(frozen=True)
 class Level:
-    """The validation of a transaction."""
+    """The isolation level and the validation of a transaction."""
 
     isolation: Isolation = "serializable"
     validation: Validation = "precise"
@@ -94,7 +94,7 @@ class Level:
 
     @property
     def lenient(self) -> bool:
-        """True if the reads of the transaction need not be true any more at its commit."""
+        """True if the transaction's reads may be outdated at its commit."""
         return self.isolation == "snapshot" or self.slack > 0
 
 
@@ -203,7 +203,7 @@ class Plan:
 
 
 def draw(seed: int) -> Plan:
-    """Return the plan of a seed."""
+    """Return the plan of the history that a seed draws."""
     source = random.Random(f"{seed}/plan")
     # Settings under which gc has transactions to fence while clients are at work.
     brisk = source.random() < 0.3
@@ -229,7 +229,7 @@ def draw(seed: int) -> Plan:
         guarded=source.random() < 0.1,
         settings=settings,
     )
-    # From separate sources: the draws above stay unchanged without them.
+    # From separate sources of randomness: the draws above are the same without them.
     queues = random.Random(f"{seed}/queues")
     plan = replace(plan, settings=_hasty(plan.settings, queues))
     if queues.random() < 0.5:

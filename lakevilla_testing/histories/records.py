@@ -1,4 +1,6 @@
-"""The store's records of a finished history: tables, commits, transactions, past ones too."""
+"""Records of a finished history by its store: tables, commits and transactions, also
+deleted ones.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def live_commits(world: World, head: Head | None) -> Sequence[CommitSummary]:
 
 
 def all_commits(world: World, head: Head | None) -> Sequence[CommitSummary]:
-    """Return all commits there ever were; those forgotten by gc are read from the store's past."""
+    """Return all commits that ever existed; those that gc has forgotten come from the store's
+    journal.
+    """
     if head is None or head.history_start == 0:
         return live_commits(world, head)
     found: dict[int, CommitSummary] = {}
@@ -57,7 +61,7 @@ def all_commits(world: World, head: Head | None) -> Sequence[CommitSummary]:
         elif is_head(mutation.key):
             past = decode(mutation.key, mutation.after.body, Head)
             found.update((commit.sequence, commit) for commit in past.commits)
-            # Of a large group some move to a page in the very replacement that adds them.
+            # Some commits of a large group move to a page in the same replacement that adds them.
             ref = past.page
             while ref is not None and ref.last_sequence not in found:
                 page = pages[ref.key]

@@ -1,9 +1,10 @@
 """Tables whose columns are renamed, added and dropped while rows are read and written.
 
-Besides the columns of every simulated table, these have two marked columns. One holds the id of the
-row and the other never does, and their names move from one to the other: a client that takes a name
-for its earlier, or its later, meaning finds other rows. So a read or write by the name of the first
-replaces one by ``id``, and the checks of lists and rows show whether it was right.
+Besides the columns of every simulated table, these have two marked columns. One has the id of the
+row and the other never has it, and their names move from one to the other: a client that takes a
+name for its earlier, or its later, meaning finds other rows. So clients read and write by the name
+of the first column instead of by ``id``, and the checks of lists and rows show whether they were
+right.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def set_up(
 def reshape(hand: Hand, client: Client) -> Program[None]:
     """Change a table's columns, then work with rows by the names that it has from then on."""
     table = client.random.choice([*hand.attempt.tables] or ["a", "b", "c"])
-    # Before its names are read: a place in a queue may show a newer state.
+    # Before the table's names are read: a place in a queue may show a newer state.
     yield from touch(hand.core, [table], probing=True, access="write")
     if hand.core.options.features == Feature.NONE:
         return (yield from _change(hand, client, table))
@@ -114,7 +115,7 @@ def _fill(hand: Hand, client: Client, table: str) -> Program[None]:
 
 
 def _work(hand: Hand, client: Client, table: str) -> Program[None]:
-    """Do the work of other kinds by ``id`` by the name with the same meaning."""
+    """Do other kinds of work by the marked column that has the id, instead of by ``id``."""
     mark = _mark(hand, table)
     chance = client.random.random()
     if chance < 0.4:
@@ -203,7 +204,7 @@ def renames_are_seen(
 ) -> None:
     """Check that each committed rename uses a name that the renames before it had left.
 
-    In the order of the table's log, where no other client gives names.
+    The check goes by the order of the table's log, where no foreign client renames columns.
     """
     for table in ("a", "b", "c"):
         logged = run_now(world.simulation.store, read_table(table))
@@ -226,7 +227,9 @@ def renames_are_seen(
 
 
 def _renames(attempt: Try, table: str) -> list[Mapping[str, str]]:
-    """Return the new names that its operations on the table gave, by the old ones."""
+    """Return the new names of columns by the attempt's operations on the table, by the
+    old names.
+    """
     operations = [
         done.operation for done in attempt.core.work.done if done.operation.table == table
     ]

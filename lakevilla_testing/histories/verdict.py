@@ -39,7 +39,7 @@ from lakevilla_testing.world.client import Client
 from lakevilla_testing.world.faults import Fault
 from lakevilla_testing.world.rows import Row
 
-#: Checking each of them would take longer than the history itself.
+#: To check each of them would take longer than the history itself.
 _VERSIONS_LOOKED_AT = 3
 _RANGES_LOOKED_AT = 2
 
@@ -91,9 +91,9 @@ def check(world: World) -> None:
 
 
 def voided(world: World) -> set[tuple[str, str]]:
-    """Return the table and the transaction of each decided commit that is cancelled there so far.
+    """Return table and transaction of each decided commit that was cancelled on the table so far.
 
-    Included are those that a cancelled ``reconcile`` commit had replaced.
+    Included are commits that a cancelled ``reconcile`` commit had replaced.
     """
     objects: dict[str, CommitObject] = {}
     for mutation in world.simulation.store.journal:
@@ -117,8 +117,8 @@ def voided(world: World) -> set[tuple[str, str]]:
 def _void_for_a_reason(plan: Plan, made_void: Collection[tuple[str, str]]) -> None:
     """Check that commits that can be replayed are replayed.
 
-    Only a client that changes columns, makes a table again or deletes its files causes a cancelled
-    commit.
+    Only a client that changes columns, creates a table again or deletes its files may cause a
+    cancelled commit.
     """
     if plan.reshaped or plan.neglected == "others":
         return
@@ -143,7 +143,9 @@ def voids_are_reported(world: World, known: set[tuple[str, str]], report: Report
 
 
 def nothing_is_blocked(world: World, write: Callable[[Sequence[str]], Program[Any]]) -> None:
-    """Check on a copy of the store that a fresh client commits to each table and is published."""
+    """Check, on a copy of the store, that a new client can commit to each table and publish the
+    commit.
+    """
     tables = [table for table in tables_with_log(world) if table in TABLES]
     result = run_now(world.simulation.store.copy(), write(tables))
     waiting = [table for table, version in result.versions.items() if version is None]
@@ -152,7 +154,7 @@ def nothing_is_blocked(world: World, write: Callable[[Sequence[str]], Program[An
 
 
 def lists_are_explained(world: World) -> None:
-    """Check that answers on lists are true, and that some order explains the reads."""
+    """Check that clients' reads of lists are true, and that some order explains them."""
     head = newest_head(world)
     commits = all_commits(world, head)
     winners = _winners(world, commits)
@@ -198,13 +200,13 @@ def copies_are_right(world: World) -> None:
     client = Client(simulation, "reader", f"{simulation.seed}/reader", 1.0)
     context = context_of(client)
     for copy in world.copies:
-        with suppress(VersionNotFound):  # its source may be cleaned up by now
+        with suppress(VersionNotFound):  # clean-up may have removed its source by now
             run_now(simulation.store, catch_up(context, copy))
     world.events["copied"] += copies_are_as_it_was(simulation.store, context, world.copies)
 
 
 def refs_are_kept(world: World) -> None:
-    """Check that each ref shows its original state, and that all files of that exist."""
+    """Check that each ref shows its state, and that all files of this state exist."""
     plan, simulation = world.plan, world.simulation
     client = Client(simulation, "archivist", f"{simulation.seed}/archivist", 1.0)
     world.events["kept"] += refs_are_as_they_were(
@@ -283,7 +285,7 @@ def _check_keys(world: World, commits: Sequence[CommitSummary]) -> None:
         if version is None:
             since = used.get(name)
             used[name] = commit.timestamp_ms
-            # Clocks are off by up to two hours, and it is not kept for ever.
+            # Clocks are wrong by up to two hours, and a key is not kept for ever.
             if since is not None and commit.timestamp_ms - since < kept_ms - 3 * 3600_000:
                 raise Violated(f"idempotency key {name} was committed twice, again by {commit.txn}")
         elif version <= last.get(name, -1):
@@ -383,17 +385,19 @@ def _check_isolation(
         if attempt.kind == "resumed" and attempt not in committed:
             continue
         if attempt.foreign or (attempt in committed and attempt.status == "unknown"):
-            # Its reads are not guaranteed: it was reported so, or there was no answer.
+            # The transaction's reads are not guaranteed: it got an error that says so, or no
+            # answer.
             kept = [operation for operation in record.operations if hasattr(operation, "value")]
             record = Txn(
                 record.name, record.client, record.invoked, kept, record.completed, record.status
             )
         records += by_place(attempt, record, unplaced)
-    # A list that is stale gives a stale first read; it can't make any client commit on it.
+    # A stale list of objects may cause a stale first read; it can't make a client commit by that
+    # read.
     in_order = not mixed and not world.simulation.fired[Fault.STALE_LIST]
     level: elle.Level = "linearizable" if in_order else "serializable"
-    # Each transaction has its own level: another's leniency does not apply to it. The reads of the
-    # lenient ones are of one state too.
+    # Each transaction has its own level: the weaker level of one does not affect another. Reads of
+    # weaker levels are of one state, too.
     lenient = {a.record.name for a in world.attempts if a.core.options.isolation == "snapshot"}
     lenient |= {a.record.name for a in world.attempts if a.core.options.slack}
     found = elle.check(records, final=final, real_time=in_order, snapshot=lenient, unplaced=ahead)
@@ -447,7 +451,7 @@ def nothing_is_left_over(world: World) -> None:
             if (txn, digest) not in named:
                 raise Violated(f"{key} belongs to no commit and was not collected")
         elif key == f"{TXNS_PREFIX}/{TIME_NAME}":
-            continue  # gc's own
+            continue  # objects of gc itself
         elif key.startswith(f"{TXNS_PREFIX}/") and head is not None:
             raise Violated(f"{key} belongs to a transaction that has ended and was not collected")
 

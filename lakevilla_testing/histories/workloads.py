@@ -1,4 +1,4 @@
-"""The workload of a history's clients: transactions, run again where they must, and meddling."""
+"""The workload of a history's clients: transactions, rerun after conflicts, and disturbances."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ from lakevilla_testing.world.interrupts import Moment, interrupted
 
 
 def user(world: World) -> Callable[[Client], Program[None]]:
-    """Return a client that runs transactions as ``lake.run`` does, and sometimes helps others."""
+    """Return a client that runs transactions as ``lake.run`` does, and sometimes works for another
+    client.
+    """
 
     def program(client: Client) -> Program[None]:
         context = context_of(client)
@@ -85,7 +87,7 @@ def _thread(
 def _run(
     world: World, context: Context, client: Client, kind: str, heartbeat: SimulatedHeartbeat
 ) -> Program[None]:
-    """Run like ``lake.run``: again on conflict, under the same id; settle unknown outcomes."""
+    """Run as ``lake.run`` does: rerun on conflict, under the same id; settle unknown outcomes."""
     features = client.random.choice(world.plan.features)
     levels = world.plan.levels
     level = client.random.choice(levels) if len(levels) > 1 else levels[0]
@@ -156,7 +158,7 @@ def _begin(
     return core
 
 
-#: End of one attempt: run it again in its place, or as a new one, or not at all.
+#: The end of one attempt: its transaction is rerun in its place, or under a new id, or not at all.
 _Ending = Literal["lost", "again", "over"]
 
 
@@ -231,7 +233,7 @@ def _conclude(
     except (TableExists, TableNotFound, InvalidOperation, VersionNotFound, CorruptObject) as error:
         torn_down = "recreate" in world.plan.foreign
         expected = attempt.kind == "lifecycle" and error.kind.startswith("table_")
-        # A list may hide the very version that is requested.
+        # A stale list may lack the very version that is requested.
         stale = Fault.STALE_LIST in client.simulation.fired
         expected |= error.kind == "version_not_found" and stale
         if not (torn_down or expected):
@@ -239,7 +241,8 @@ def _conclude(
         world.end(attempt, "aborted")
         again = "over"
     except AlreadyCommitted:
-        world.end(attempt, "aborted")  # this attempt; the key's or id's other use is done
+        # this attempt did not commit, but the other use of the key or id has
+        world.end(attempt, "aborted")
         again = "over"
     except ForeignConflict:
         attempt.foreign = True
@@ -250,7 +253,7 @@ def _conclude(
             return "over"
         state = yield from _settle(world, context, core.id)
         if state == "committed" and not core.ending.shared:
-            # Else another process may have committed it.
+            # Otherwise another process may have committed it.
             world.end(attempt, "committed")
         if state != "aborted":
             return "over"
@@ -260,23 +263,25 @@ def _conclude(
             world.end(attempt, "committed")
             return "over"
         if core.ending.tried and core.state is not Status.FAILED:
-            return "over"  # it was not the commit that refused
+            return "over"  # the commit itself was not refused
         world.end(attempt, "aborted")
         again = "over"
     yield from _quietly(_undo(core))
     return again
 
 
-#: Most calls of one commit.
+#: The greatest number of calls of one commit.
 _COMMITS = 4
-#: A commit makes few more requests than that: Ctrl-C strikes at one of them.
+#: Ctrl-C strikes at one of this many requests; a commit sends few more.
 _REQUESTS = 12
 
 
 def _commit(
     world: World, client: Client, core: TransactionState, *, publish: bool
 ) -> Program[None]:
-    """Commit; in some histories with Ctrl-C, and again after that and after no answer."""
+    """Commit; in some histories interrupt it by Ctrl-C, and call it again after that and after no
+    answer.
+    """
     if not world.plan.commits_again:
         yield from commit(core, publish=publish)
         return
@@ -312,7 +317,7 @@ def _undo(core: TransactionState) -> Program[None]:
 
 
 def _settle(world: World, context: Context, txn_id: str) -> Program[str]:
-    """Query an outcome; "unknown" where the store does not let it be settled."""
+    """Query an outcome; return "unknown" where the store does not let it be settled."""
     try:
         found = yield from outcome(context, txn_id)
     except (CommitOutcomeUnknown, StoreError):
@@ -332,7 +337,7 @@ def _meddle(
     through_head = [attempt for attempt in world.attempts if attempt.core.through_head]
     if not through_head:
         return
-    # By its present id: a transaction behind the floor takes another.
+    # By its present id: a transaction below the floor gets another id.
     victim = client.random.choice(through_head[-6:]).id
     if client.random.random() < 0.5:
         yield from _settle(world, context, victim)
@@ -361,8 +366,8 @@ def _take_over(
         CorruptObject,  # its sublog is deleted once it has ended
     ):
         return
-    # The sublog that is saved under an id is its newest attempt's: a re-run first deletes the
-    # sublog saved before, or finds that the transaction was resumed.
+    # The sublog saved under an id is that of its newest attempt: a rerun first deletes the older
+    # saved sublog, or finds that the transaction was resumed.
     old = next(a for a in reversed(world.attempts) if a.id == core.id and a.kind != "resumed")
     attempt = world.begin(context, client, "resumed", core)
     _inherit(attempt, old)
@@ -390,7 +395,7 @@ def _inherit(attempt: Try, old: Try) -> None:
             if kept > pushes:
                 break
         elif f"{operation.key[0]} {_of_key(int(operation.key[1:]))}" not in seen:
-            continue  # read after it was saved
+            continue  # the transaction read it after the save
         attempt.record.operations.append(operation)
 
 

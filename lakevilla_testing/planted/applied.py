@@ -23,7 +23,7 @@ from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 
 @planted(for_histories=False)
 def rollback_reads_nothing() -> Iterator[None]:
-    """Commits of other clients concurrent with a rollback survive it, against its purpose."""
+    """A rollback leaves concurrent commits of other clients in place, against its purpose."""
     original = apply.become
 
     def become(txn: Any, *args: Any, **options: Any) -> Any:
@@ -50,21 +50,23 @@ def others_forgotten() -> Iterator[None]:
 
 @planted(for_histories=False)
 def files_taken_blindly() -> Iterator[None]:
-    """No check at the replacement of HEAD whether a vacuum may be deleting returning files."""
+    """A rollback does not check, when it replaces HEAD, whether a vacuum may delete files that it
+    restores.
+    """
     with instead(kept.unkept, nothing):
         yield
 
 
 @planted(for_histories=False)
 def added_twice() -> Iterator[None]:
-    """A file that was added meanwhile is added once more: two clients have applied the same."""
+    """An apply adds a file once more that another client has added meanwhile by the same apply."""
     with attribute(validate, "_crosses", lambda operation, net: net.metadata or net.contract):
         yield
 
 
 @planted(for_histories=False)
 def added_by_others_too() -> Iterator[None]:
-    """A file that another client has brought back meanwhile is added to the log once more."""
+    """An apply adds a file to the log once more that a foreign writer has restored meanwhile."""
     original = view.breaks
 
     def breaks(entry: Any, contract: bool, part: Any) -> str | None:
@@ -77,7 +79,9 @@ def added_by_others_too() -> Iterator[None]:
 
 @planted(for_histories=False)
 def paths_forgotten() -> Iterator[None]:
-    """A file that has got deletes meanwhile counts as another one, and its rows return."""
+    """An apply takes a file that has got deletes meanwhile for another file, and restores its
+    deleted rows.
+    """
     original = transplant._found
 
     def found(*args: Any) -> Any:
@@ -90,7 +94,9 @@ def paths_forgotten() -> Iterator[None]:
 
 @planted(for_histories=False)
 def values_in_dropped_columns() -> Iterator[None]:
-    """A column is dropped whatever was written to it, and files bring values to a dropped one."""
+    """An apply drops a column whatever was written to it, and adds files with values of a dropped
+    column.
+    """
 
     def none(*_: Any) -> Program[str | None]:
         yield from ()
@@ -108,7 +114,9 @@ def values_in_dropped_columns() -> Iterator[None]:
 
 @planted(for_histories=False)
 def equal_changes_kept() -> Iterator[None]:
-    """A row that both sides have changed to the same counts as changed once, computed or not."""
+    """An apply counts a row that both sides have changed alike as changed once, even if it was
+    computed.
+    """
 
     def nothing_computed(*_: Any) -> Program[frozenset[str]]:
         yield from ()
@@ -120,6 +128,6 @@ def equal_changes_kept() -> Iterator[None]:
 
 @planted(for_histories=False)
 def nosources() -> Iterator[None]:
-    """Files that a pending commit removes, and that a replay may read, are not kept."""
+    """A vacuum deletes files that a pending commit removes, and that a replay may read."""
     with attribute(applicability, "source_files", lambda operation: ()):
         yield

@@ -35,7 +35,7 @@ from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 
 @planted(for_histories=False)
 def dereg_first() -> Iterator[None]:
-    """A branch is removed from HEAD first, and closed afterwards."""
+    """A deletion removes a branch from HEAD first, and closes it afterwards."""
     end, close = change._end_branch, branches.close_as
 
     def out_first(context: Any, name: str, first: Any, merged: Any = None) -> Program[Any]:
@@ -56,7 +56,7 @@ def dereg_first() -> Iterator[None]:
 
 @planted(for_histories=False)
 def protected_in_the_lake_alone() -> Iterator[None]:
-    """A client that protects a branch leaves the branch's own HEAD as it is."""
+    """A client that protects a branch leaves the branch's own HEAD unchanged."""
     with instead(change._replace_own_head, nothing):
         yield
 
@@ -94,7 +94,9 @@ def _none_owned(_: Any, head: Any) -> Program[BranchEpochs]:
 
 @planted(for_histories=False)
 def squash_takes_what_came_since() -> Iterator[None]:
-    """A squash replaces all pending commits, also those that were committed since it was made."""
+    """A squash replaces all pending commits, including those that were committed after it was
+    prepared.
+    """
 
     def within(found: Any, pending: Any) -> Any:
         return (*(ref for ref in pending if not ref.epoch), found.ref)
@@ -105,7 +107,7 @@ def squash_takes_what_came_since() -> Iterator[None]:
 
 @planted(for_histories=False)
 def gc_knows_no_epochs() -> Iterator[None]:
-    """Gc takes the directories of all branches for those of branches that have ended."""
+    """Gc takes the directories of all branches for directories of branches that have ended."""
     with attribute(BranchEpochs, "of", classmethod(_none_owned)):
         yield
 
@@ -123,7 +125,7 @@ def vacuum_knows_no_epochs() -> Iterator[None]:
 
 @planted(for_histories=False)
 def samelife() -> Iterator[None]:
-    """An epoch has the number of the attempt before, which gc may have listed."""
+    """An epoch gets the number of the attempt before, which gc may have listed."""
     original = refs.new_epoch
 
     def new_epoch(_: int, nonce: str) -> str:
@@ -135,7 +137,7 @@ def samelife() -> Iterator[None]:
 
 @planted(for_histories=False)
 def createlost() -> Iterator[None]:
-    """A maker that finds no branch takes it for one that was never made."""
+    """A maker that does not find its branch concludes that the branch was never made."""
 
     def was_made(_: Any) -> Program[bool]:
         yield from ()
@@ -147,7 +149,7 @@ def createlost() -> Iterator[None]:
 
 @planted(for_histories=False)
 def goneno() -> Iterator[None]:
-    """A branch that is gone reports that a transaction sent to it was not committed."""
+    """A branch that has ended reports that a transaction sent to it was not committed."""
 
     def refused(_: Any, why: str = "") -> Failed:
         return Failed(RefNotFound(why))
@@ -185,14 +187,16 @@ def nosync() -> Iterator[None]:
 
 @planted(for_histories=False)
 def blindmerge() -> Iterator[None]:
-    """A merge writes its branch's entry as it has read it, whatever the entry is by now."""
+    """A merge writes the branch's entry as it has read it, though the entry may have
+    changed since.
+    """
     with instead(merged.changed_branch, nothing):
         yield
 
 
 @planted(for_histories=False)
 def syncback() -> Iterator[None]:
-    """A merge checks whether its branch exists, and not how far it is merged."""
+    """A merge checks that its branch exists, and not how far the branch is merged."""
 
     def changed_branch(txn: Any, head: Any) -> Program[Any]:
         yield from ()
@@ -207,12 +211,14 @@ def syncback() -> Iterator[None]:
 
 @planted(for_histories=False)
 def branch_reads_held_once() -> Iterator[None]:
-    """Reads on a branch are checked against the lake when it is merged, and not at the end."""
+    """A merge checks reads on a branch against the lake's state at its start, and not at its
+    commit.
+    """
     with attribute(observed, "observe", lambda *_: None):
         yield
 
 
-# Of rebases (docs/design/0034-rebase.md).
+# Bugs of rebases (docs/design/0034-rebase.md).
 
 
 @planted(for_histories=False)
@@ -258,7 +264,7 @@ def movedlost() -> Iterator[None]:
 
 @planted(for_histories=False)
 def shortlives() -> Iterator[None]:
-    """A branch releases an epoch at once when nothing of it is named any more."""
+    """A branch releases an epoch as soon as nothing names the epoch any more."""
     original = entries.with_epoch
 
     def with_epoch(context: Any, entry: Any, epoch: str, *, kept: Any = ()) -> Any:
@@ -272,7 +278,9 @@ def shortlives() -> Iterator[None]:
 
 @planted(for_histories=False)
 def moved_is_ended() -> Iterator[None]:
-    """A branch whose rebase was cut off is removed from HEAD, as one that was deleted."""
+    """A branch whose rebase was interrupted is removed from HEAD, like a branch that
+    was deleted.
+    """
 
     def has_ended(held: Any) -> bool:
         return held.head.epoch is not None and bool(held.head.epoch.closed)
@@ -283,7 +291,7 @@ def moved_is_ended() -> Iterator[None]:
 
 @planted(for_histories=False)
 def dereg_moved() -> Iterator[None]:
-    """A deletion removes a branch from HEAD, whatever epoch it is in by now."""
+    """A deletion removes a branch from HEAD, whatever epoch the branch is in by now."""
 
     def in_any_life(context: Any, name: str, known: Any, held: Any) -> Program[str]:
         yield from branches.close_as(context, known, held, "deleted")
@@ -301,7 +309,7 @@ def outcomelives() -> Iterator[None]:
         yield
 
 
-# Of older versions, and of idempotency keys.
+# Bugs of older versions, and of idempotency keys.
 
 
 @planted(for_histories=False)

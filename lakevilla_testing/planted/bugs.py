@@ -19,7 +19,7 @@ class PlantedBug:
     """A planted bug.
 
     ``focus`` are the fields of the plan in which the bug is searched for, from ``first_seed`` on. A
-    bug that needs a rare race is not for histories but for a test that plays out that race.
+    bug that needs a rare race is found by a test that plays this race, and not by histories.
     """
 
     name: str
@@ -69,7 +69,9 @@ def planted(
 
 @contextmanager
 def instead(original: Any, replacement: Any) -> Iterator[None]:
-    """Put ``replacement`` wherever the library holds a function by name."""
+    """Replace a function by ``replacement``, in each module of the library that has it under the
+    name.
+    """
     places = [
         (module, name)
         for module_name, module in list(sys.modules.items())

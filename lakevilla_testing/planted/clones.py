@@ -19,14 +19,14 @@ from lakevilla_testing.planted.bugs import instead, nothing, planted
 
 @planted(for_histories=False)
 def detached_from_what_was_deleted() -> Iterator[None]:
-    """No check whether the HEAD that is replaced has the clone yet."""
+    """A client does not check whether the HEAD that it replaces still has the clone."""
     with instead(mounted.still_mounted, nothing):
         yield
 
 
 @planted(for_histories=False)
 def cloned_under_the_same_name() -> Iterator[None]:
-    """A clone that was made again under the name of another is taken for that one."""
+    """A client takes a clone that was made again under the same name for the earlier one."""
     original = mounted.still_mounted
 
     def still_mounted(txn: Any, head: Any, view: Any, state: Any) -> Program[Any]:
@@ -41,7 +41,7 @@ def cloned_under_the_same_name() -> Iterator[None]:
 
 @planted(for_histories=False)
 def ended_under_a_detached_table() -> Iterator[None]:
-    """A clone ends, whatever its tables name."""
+    """A clone can be ended although its tables name files of their source."""
 
     def refuses_none(*_: Any) -> Program[None]:
         yield from ()
@@ -67,7 +67,7 @@ def clones_hold_nothing() -> Iterator[None]:
 
 @planted(for_histories=False)
 def clones_in_tags_forgotten() -> Iterator[None]:
-    """A tag holds what its own map says, and not what the clones in it show."""
+    """A tag keeps the files of its own map of tables, and not those that the clones in it show."""
 
     def load(head: Any) -> Program[dict[Any, Any]]:
         yield from load_refs(head)
@@ -81,7 +81,7 @@ def clones_in_tags_forgotten() -> Iterator[None]:
 
 @planted(for_histories=False)
 def created_under_a_clone() -> Iterator[None]:
-    """A client that makes a table checks HEAD's own map alone."""
+    """A client that creates a table checks only HEAD's own map, and not the clones."""
     with instead(mount_places.shown_by_clones, nothing):
         yield
 
@@ -124,7 +124,7 @@ def kept_by_the_clone_in_a_tag() -> Iterator[None]:
 
 @planted(for_histories=False)
 def detached_twice() -> Iterator[None]:
-    """A client that finds that another has made the table makes it once more."""
+    """A client that finds that another client has created the table creates it once more."""
 
     def keep(*_: Any) -> None:
         return None

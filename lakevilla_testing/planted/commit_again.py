@@ -1,4 +1,4 @@
-"""Planted bugs of repeated and taken-over commits, and of files that are gone.
+"""Planted bugs of repeated and resumed commits, and of deleted files.
 
 Also of the end of transactions that no client continues. See notes 19, 40 and 42.
 """
@@ -30,21 +30,23 @@ _LOG = (Feature.NONE, Feature.R)
 
 @planted(21, features=_LOG, kinds=("transfer", "lists"), commits_again=True, foreign=("append",))
 def first_number_forgotten() -> Iterator[None]:
-    """A commit that is called again takes its own log entry for another client's."""
+    """A commit that is called again takes the log entry of its first call for another client's."""
     with attribute(by_log_entry, "found_in_log", nothing):
         yield
 
 
 @planted(for_histories=False)
 def doubt_reported_as_undone() -> Iterator[None]:
-    """A conflict of the second commit is reported, though the first may still take effect."""
+    """The second call of a commit reports a conflict, though the first may still take effect."""
     with attribute(doubt, "doubtful", lambda txn, error: error):
         yield
 
 
 @planted(first_seed=1, kinds=("revise", "transfer"), neglected="ours", transactions=3)
 def composed_away_forgotten() -> Iterator[None]:
-    """Clean-up keeps what pending commits name, and not the files that their replay begins from."""
+    """Clean-up keeps the files that pending commits name, and not those that their replay reads
+    first.
+    """
 
     def given_files(operation: Any) -> tuple[()]:
         return ()
@@ -55,7 +57,7 @@ def composed_away_forgotten() -> Iterator[None]:
 
 @planted(kinds=("add", "revise"), neglected="others", transactions=3)
 def missing_files_published() -> Iterator[None]:
-    """Decided commits are published though their files were deleted long since."""
+    """Decided commits are published though their files were deleted long before."""
     with attribute(applicability, "is_old", lambda context, ref: False):
         yield
 
@@ -74,7 +76,7 @@ def void_not_reported() -> Iterator[None]:
 
 @planted(kinds=("add", "revise"), neglected="others", transactions=3)
 def missing_file_blocks_for_ever() -> Iterator[None]:
-    """A replay whose files are gone ends in an error of the store, each time."""
+    """A replay whose files were deleted raises a store error each time."""
 
     def none_missing(keys: Any) -> Program[list[str]]:
         yield from ()
@@ -97,14 +99,14 @@ class _NeverRaised(Exception):
     transactions=3,
 )
 def replay_needs_its_base() -> Iterator[None]:
-    """The log before a decided commit is cleaned up, and the replay requests the state there."""
+    """Clean-up deletes the log before a decided commit, and the replay requests the state there."""
     with attribute(replay_pending, "VersionNotFound", _NeverRaised):
         yield
 
 
 @planted(kinds=("carried", "lists"), transactions=5)
 def carried_past_what_came_between() -> Iterator[None]:
-    """A client that takes over a transaction counts it as bound to the HEAD that it finds."""
+    """A client that resumes a transaction counts it as bound to the HEAD that the client finds."""
     original = carry.resumed
 
     def resumed(*given: Any, **named: Any) -> Program[Any]:
@@ -119,7 +121,7 @@ def carried_past_what_came_between() -> Iterator[None]:
 
 @planted(kinds=("carried", "lists"), transactions=5)
 def carried_files_deleted() -> Iterator[None]:
-    """The maker of a transaction's files deletes them when another client has it."""
+    """The first owner of a transaction deletes its files after another client has resumed it."""
     original = carry.carried
 
     def carried(txn: Any) -> Program[Any]:
@@ -134,7 +136,9 @@ def carried_files_deleted() -> Iterator[None]:
 
 @planted(for_histories=False)
 def ended_in_the_middle_of_a_verb() -> Iterator[None]:
-    """The end takes no turn: a verb, or the commit, continues a transaction that is undone."""
+    """The idle end does not wait for its turn: a verb, or the commit, continues an undone
+    transaction.
+    """
 
     def renew(self: IdleEnd) -> Program[bool]:
         executor = self._executor()
@@ -154,7 +158,7 @@ def ended_in_the_middle_of_a_verb() -> Iterator[None]:
 
 @planted(for_histories=False)
 def ended_although_it_may_have_committed() -> Iterator[None]:
-    """The end checks the state alone: it deletes the files of a commit that got no answer."""
+    """The idle end checks the state alone: it deletes the files of a commit that got no answer."""
 
     def is_beyond(state: TransactionState) -> bool:
         return state.state is not Status.OPEN

@@ -26,7 +26,7 @@ _OVERTAKEN: dict[str, Any] = {
 
 @planted(first_seed=1, **_OVERTAKEN)
 def reconcile_apart() -> Iterator[None]:
-    """Each commit is a step of its own, a ``reconcile`` too."""
+    """The feed shows each commit as a step of its own, a ``reconcile`` too."""
 
     def in_steps(commits: Sequence[CommitSummary]) -> list[steps.Step]:
         return [steps.Step((commit,)) for commit in commits]
@@ -37,7 +37,9 @@ def reconcile_apart() -> Iterator[None]:
 
 @planted(first_seed=1, **_OVERTAKEN)
 def replaced_forgotten() -> Iterator[None]:
-    """A ``reconcile`` is with the ``foreign`` commit before it, and without what it replaces."""
+    """The feed joins a ``reconcile`` with the ``foreign`` commit before it, not with what it
+    replaces.
+    """
     original = steps.in_steps
 
     def in_steps(commits: Sequence[CommitSummary]) -> list[steps.Step]:
@@ -54,7 +56,7 @@ def replaced_forgotten() -> Iterator[None]:
 
 @planted(first_seed=242, **_OVERTAKEN)
 def absorbed_beside_head() -> Iterator[None]:
-    """A follower absorbs all of a log, also entries that a decided commit does not fit any more."""
+    """A follower absorbs all entries of a log, even those that make a decided commit unfit."""
 
     def all_of_it(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[Any]:
         fitting = yield from absorb.absorb(context, head, tails)

@@ -16,7 +16,7 @@ from lakevilla_testing.planted.bugs import attribute, planted
 
 @planted(kinds=("lists", "add", "transfer"), formats="mixed")
 def metadata_file_stored_over_another() -> Iterator[None]:
-    """A version is stored without a check whether its number is free, as by a rename on S3."""
+    """A client stores a version without a check that its number is free, like a rename on S3."""
     original = IcebergFormat.prepare
 
     def prepare(*given: Any) -> Program[Any]:

@@ -40,7 +40,7 @@ def taken_twice() -> Iterator[None]:
 
 @planted(first_seed=34, kinds=("add",), crowded=True, intensity=2.0, clients=5)
 def proposed_and_reported_as_undone() -> Iterator[None]:
-    """A store error is taken for a refusal, though another client may include the commit."""
+    """A client takes a store error for a refusal, though another client may include its commit."""
 
     def note_not_in(self: Any, head: Any) -> None:
         original(self, head)
@@ -78,7 +78,9 @@ def interrupted_and_deleted() -> Iterator[None]:
 
 @planted(first_seed=13, kinds=_ADDS, crowded=True, foreign=("append", "rewrite"), transactions=5)
 def foreign_commits_skipped() -> Iterator[None]:
-    """A table's log is claimed to be the lake's own though other clients have written to it."""
+    """A client declares a table's log to be all the lake's, though foreign writers have written to
+    it.
+    """
     original = proposed.proposed_commit
 
     def proposed_commit(base: Any, new: Any, candidate: Any) -> Program[Any]:
@@ -91,7 +93,7 @@ def foreign_commits_skipped() -> Iterator[None]:
 
 @planted(first_seed=13, kinds=_ADDS, crowded=True, transactions=5, clients=5)
 def published_set_back() -> Iterator[None]:
-    """HEAD is given less of a log than it knows."""
+    """A proposal that knows less of a log than HEAD sets HEAD's published version back."""
 
     def moved(state: TableState, claim: Claim) -> TableState:
         waiting = tuple(ref for ref in state.pending if ref.sequence > claim.upto)
@@ -103,7 +105,7 @@ def published_set_back() -> Iterator[None]:
 
 @planted(first_seed=19, kinds=_ADDS, crowded=True, transactions=5, clients=5)
 def all_taken_for_published() -> Iterator[None]:
-    """Commits that wait for a log count as published up to HEAD's end, not up to the log's."""
+    """Commits that wait for a log count as published up to HEAD's end, not up to the log's end."""
     original = fold._moved
 
     def moved(state: TableState, claim: Claim) -> TableState:
@@ -116,7 +118,7 @@ def all_taken_for_published() -> Iterator[None]:
 
 @planted(for_histories=False)
 def taken_too_late() -> Iterator[None]:
-    """A commit is included after its owner has been free to say that it was not."""
+    """A client includes a commit after its owner may have reported that it was not committed."""
 
     def is_in_time(base: Any, proposal: Proposal) -> bool:
         return True
@@ -143,7 +145,7 @@ def no_while_it_lives() -> Iterator[None]:
 
 @planted(for_histories=False)
 def crowd_not_noticed() -> Iterator[None]:
-    """However many clients replace HEAD at once, each continues to do it alone."""
+    """Each client continues to replace HEAD by itself, however many do so at the same time."""
     with attribute(CommitGroup, "is_crowded", lambda self, context: False):
         yield
 
@@ -153,7 +155,7 @@ def crowd_not_noticed() -> Iterator[None]:
 
 @contextmanager
 def _seeing_fewer(keep: Callable[[Head, CommitSummary], bool]) -> Iterator[None]:
-    """A commit's reliances are checked only against the commits that ``keep`` keeps."""
+    """A commit's reads are checked only against the commits that ``keep`` keeps."""
     fitting, touched = fold.fitting_commit, reliance.why_touched
     bases: list[Head] = []
 
@@ -176,7 +178,7 @@ def _seeing_fewer(keep: Callable[[Head, CommitSummary], bool]) -> Iterator[None]
 
 @planted(first_seed=1, kinds=_RELIES, crowded=True, transactions=5, clients=5)
 def touched_within_the_group() -> Iterator[None]:
-    """A commit is included though one in the same replacement touched what it has read."""
+    """A commit is included though another one in the same replacement changed what it has read."""
     with _seeing_fewer(lambda base, one: one.sequence <= base.sequence):
         yield
 
@@ -192,7 +194,7 @@ def cleared_since_a_later_state() -> Iterator[None]:
     first_seed=77, kinds=("lists", "merge"), crowded=True, short=True, transactions=5, clients=5
 )
 def cleared_though_the_list_is_cut_off() -> Iterator[None]:
-    """Commits that have moved to a page are taken for none."""
+    """Commits that have moved to a page count as absent."""
 
     def commits_after(head: Head, sequence: int) -> Any:
         found = after(head, sequence)
@@ -205,7 +207,7 @@ def cleared_though_the_list_is_cut_off() -> Iterator[None]:
 
 @planted(for_histories=False)
 def cleared_without_a_summary() -> Iterator[None]:
-    """A commit without a summary in HEAD is taken for one that touches nothing."""
+    """A commit without a summary in HEAD counts as one that touches nothing."""
 
     def why_touched(since: Any, table: str, *rest: Any) -> Any:
         known = [one for one in since if table in one.tables and one.tables[table].summary]
@@ -232,7 +234,7 @@ def reads_left_out() -> Iterator[None]:
     first_seed=38, kinds=("take", "merge", "transfer"), crowded=True, transactions=5, clients=5
 )
 def files_that_went_unseen() -> Iterator[None]:
-    """Only files that were added since are checked, not those that were removed."""
+    """A check considers only files added since, and not files removed since."""
 
     def reliance_of(table_id: str, layout: Any, asked: Any, files: Any) -> Any:
         return original(table_id, layout, asked, frozenset())
@@ -244,7 +246,7 @@ def files_that_went_unseen() -> Iterator[None]:
 
 @planted(for_histories=False)
 def proposed_from_older_files() -> Iterator[None]:
-    """Rows that were moved meanwhile are claimed to be in the files where they were read."""
+    """A check assumes that rows that were moved meanwhile are in the files where they were read."""
 
     def check_candidate(*arguments: Any) -> Program[Any]:
         found = yield from original(*arguments)

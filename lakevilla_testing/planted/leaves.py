@@ -40,7 +40,7 @@ def leaf_stored_after_head() -> Iterator[None]:
 
 @planted(kinds=("lists", "transfer"), short=True)
 def leaf_not_rewritten() -> Iterator[None]:
-    """The change of a commit in a leaf stays in the memory of the client that has made it."""
+    """The change of a commit in a leaf stays only in the memory of the client that has made it."""
     original = LeafMap.planned
 
     def planned(self: LeafMap[Any], made: int, epoch: str = "") -> LeafPlan[Any] | None:
@@ -73,7 +73,9 @@ def leaf_beside_its_place() -> Iterator[None]:
 
 @planted(for_histories=False)
 def leaf_deleted_before_its_head() -> Iterator[None]:
-    """An object that HEAD does not name is garbage, even if its HEAD is about to be stored."""
+    """Gc deletes an object that HEAD does not name, even if the HEAD that names it is about to be
+    stored.
+    """
 
     def is_unreferenced(key: str, mark: Any) -> bool:
         return key not in mark.named

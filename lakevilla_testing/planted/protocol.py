@@ -1,4 +1,4 @@
-"""Planted bugs: the simulation must find them, or it proves nothing.
+"""Planted bugs of the protocol: the simulation must find them, or it would prove nothing.
 
 Each is a context manager that removes one precaution from the library, and a plan in which that
 precaution matters. The names say what is left out.
@@ -62,7 +62,7 @@ def _old_tail(context: Any, tail: Tail) -> Program[Tail]:
 
 @planted(first_seed=5, features=_LOG, kinds=("lists", "add"), intensity=2.0)
 def no_read_back() -> Iterator[None]:
-    """A refusal counts as another client's write, even when our own write is the cause."""
+    """A refusal counts as another client's write, even if the client's own write is its cause."""
     original = readback.classify
 
     def classify(effect: Any, refused: bool, may_have_landed: bool, seen: GetOutcome) -> Any:
@@ -88,7 +88,7 @@ def delete_for_overwrite() -> Iterator[None]:
 
 @planted()
 def match_dropped() -> Iterator[None]:
-    """HEAD is replaced whatever it is by now."""
+    """A client replaces HEAD unconditionally."""
 
     def replace_head(held: Any, successor: Any) -> Program[Any]:
         return (yield from put(HEAD_KEY, encode(successor), ANY))
@@ -99,7 +99,7 @@ def match_dropped() -> Iterator[None]:
 
 @planted()
 def names_reused() -> Iterator[None]:
-    """Nonces repeat, so a file that is made again replaces the first."""
+    """Nonces repeat, so a file with the same name replaces an earlier one."""
     with attribute(Ids, "nonce", lambda self: "0" * 32):
         yield
 
@@ -143,7 +143,7 @@ def no_probe_before_validation() -> Iterator[None]:
 
 @planted()
 def not_validated() -> Iterator[None]:
-    """The race for HEAD is won without a check of the commits between."""
+    """A client replaces HEAD without a check of the commits since its transaction began."""
 
     def examine(txn: Any, head: Any, **_: Any) -> Program[Any]:
         yield from ()
@@ -155,7 +155,7 @@ def not_validated() -> Iterator[None]:
 
 @planted(first_seed=3, kinds=("lists", "skew"))
 def all_cleared_by_summaries() -> Iterator[None]:
-    """Commits that summaries describe are taken for commits that touch nothing."""
+    """Commits with a summary count as commits that touch nothing."""
 
     def may_touch(*_: Any) -> Program[bool]:
         yield from ()
@@ -206,14 +206,16 @@ def only_owners_publish() -> Iterator[None]:
 
 @planted(kinds=("lists", "skew"))
 def reads_not_validated() -> Iterator[None]:
-    """Only writes are validated: snapshot isolation, sold as serializable."""
+    """Only writes are validated: a serializable transaction gets snapshot isolation."""
     with attribute(validate, "_reads", nothing):
         yield
 
 
 @planted(first_seed=1, kinds=("lists",), levels=(Level("snapshot"),))
 def redone_past_the_reads() -> Iterator[None]:
-    """Under snapshot isolation writes are made from a later state than the reads."""
+    """Under snapshot isolation, a transaction writes on a later state than the one that it has
+    read.
+    """
 
     def nothing_reads(*_: Any) -> Program[bool]:
         yield from ()
@@ -225,7 +227,7 @@ def redone_past_the_reads() -> Iterator[None]:
 
 @planted(first_seed=23, kinds=("lists", "snapshot"))
 def extended_without_a_look() -> Iterator[None]:
-    """A transaction moves to a newer HEAD although the data that it has read is changed there."""
+    """A transaction moves to a newer HEAD although data that it has read has changed there."""
 
     def extend(txn: Any) -> Program[bool]:
         if not txn.through_head:
@@ -273,14 +275,14 @@ def bound_to_what_was_seen_last() -> Iterator[None]:
 
 @planted(68, kinds=("lists", "transfer"), intensity=2.0)
 def id_not_looked_for() -> Iterator[None]:
-    """A lost answer is taken for a lost race, and the transaction commits once more."""
+    """A client takes a lost answer for a lost race, and the transaction commits once more."""
     with instead(candidate.commit_after, nothing):
         yield
 
 
 @planted(63, kinds=("shared",), transactions=6, intensity=0.5)
 def saved_and_not_looked_for() -> Iterator[None]:
-    """Owner and resumer of one id both commit."""
+    """Owner and resumer of one transaction both commit."""
     original = candidate.commit_after
 
     def commit_after(txn: Any, head: Any, sequence: int) -> Program[Any]:
@@ -316,14 +318,14 @@ def fence_not_looked_at() -> Iterator[None]:
 
 @planted(kinds=("transfer", "merge"))
 def redo_keeps_stale_files() -> Iterator[None]:
-    """An operation in conflict is not done again."""
+    """An operation in conflict is not redone."""
     with attribute(rebase, "redo", nothing):
         yield
 
 
 @planted(first_seed=10, kinds=("take", "add"), transactions=5)
 def counts_not_observed() -> Iterator[None]:
-    """A redo may change a count that the caller has acted on."""
+    """A redo may change a count on which the caller has acted."""
     original = replay.redo
 
     def redo(txn: Any, done: Any, name: Any) -> Program[None]:
@@ -356,7 +358,7 @@ def key_bound_blindly() -> Iterator[None]:
 
 @planted(for_histories=False)
 def checkpoints_not_compared() -> Iterator[None]:
-    """A batch whose number is the last one's counts as done, whatever its checkpoint is."""
+    """A batch with the number of the last one counts as done, whatever its checkpoint is."""
 
     def refuse_other(txn: Any, use: Any, batch: int) -> None:
         return None
@@ -367,7 +369,7 @@ def checkpoints_not_compared() -> Iterator[None]:
 
 @planted(for_histories=False)
 def plans_not_compared() -> Iterator[None]:
-    """A batch of the last one's number and checkpoint counts as done, whatever rows it has."""
+    """A batch with the last one's number and checkpoint counts as done, whatever its rows are."""
 
     def refuse_plan(txn: Any, use: Any, last: Any) -> None:
         return None
@@ -389,7 +391,7 @@ def gaps_not_seen() -> Iterator[None]:
 
 @planted(for_histories=False)
 def empty_batches_not_noted() -> Iterator[None]:
-    """A batch that writes nothing leaves no trace, and the next is taken for one after a gap."""
+    """A batch that writes nothing leaves no note, and the next batch counts as one after a gap."""
     with instead(idempotency.note_over, nothing):
         yield
 
@@ -399,7 +401,7 @@ def empty_batches_not_noted() -> Iterator[None]:
 
 @planted(first_seed=1, kinds=("lists", "snapshot"))
 def pending_not_laid_over() -> Iterator[None]:
-    """Readers see the log itself, and half of a commit that is being published."""
+    """Readers read the table's log itself, and half of a commit that is being published."""
     original = view.place
 
     def place(*given: Any, **named: Any) -> Program[Placement]:
@@ -423,7 +425,7 @@ def hidden_versions_ignored() -> Iterator[None]:
     features=(Feature.R | Feature.I, Feature.R),
 )
 def absorbed_without_validation() -> Iterator[None]:
-    """Hidden versions get their place in HEAD, without a check whether they conflict."""
+    """Hidden versions get their place in HEAD without a check for conflicts."""
     original = validate.examine
 
     def examine(txn: Any, head: Any, *, exact: bool = False) -> Program[Any]:
@@ -445,7 +447,7 @@ def absorbed_without_validation() -> Iterator[None]:
 
 @planted(for_histories=False)
 def seen_and_not_taken_in() -> Iterator[None]:
-    """A writer absorbs additions to the logs that it writes, and not to those it has read."""
+    """A writer absorbs foreign entries of the logs that it writes, and not of those it has read."""
     original = join._entries
 
     def entries(head: Any, found: Any, candidate: Any) -> Program[Any]:
@@ -496,7 +498,7 @@ def published_again() -> Iterator[None]:
 
     def unpublished(head: Any, location: str, tail: Tail) -> Any:
         state = head.tables.get(location)
-        # One entry shows its own publisher that it is done, and no other client.
+        # The last entry shows its own publisher that the commit is published, and no other client.
         return () if state is None or len(tail.entries) == 1 else state.pending
 
     with attribute(publish, "unpublished", unpublished):
@@ -555,7 +557,9 @@ def unfit_by_last_entry() -> Iterator[None]:
     intensity=2.0,
 )
 def fitness_by_cache() -> Iterator[None]:
-    """Clients differ in whether an entry changes the requirements of files, as caches do."""
+    """Clients disagree on whether an entry changes the requirements for files, as wrong caches
+    would.
+    """
 
     def changes_contract(context: Any, tail: Tail, entry: Any, part: Any) -> Program[bool]:
         yield from ()
@@ -570,14 +574,14 @@ def fitness_by_cache() -> Iterator[None]:
 
 @planted(1, kinds=("lists", "transfer"), foreign=("append", "rewrite"), transactions=4)
 def past_holds_what_the_next_brought() -> Iterator[None]:
-    """Another client's change is reported from before the version that absorbed it."""
+    """A foreign change is part of a version before the one that absorbed it."""
     with attribute(past, "_logged_before", lambda touch: touch.published):
         yield
 
 
 @planted(26, kinds=("lists", "transfer"), transactions=4)
 def past_without_pending() -> Iterator[None]:
-    """A commit is part of the past from when it was published, not from when it was decided."""
+    """A commit is part of the past from its publishing on, not from its decision on."""
 
     def none(*_: Any) -> Program[list[Any]]:
         yield from ()

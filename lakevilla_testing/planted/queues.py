@@ -1,4 +1,4 @@
-"""Planted bugs of the queues. Most cost order and time, never a row: they are for named tests."""
+"""Planted bugs of the queues. Most of them only cost order and time: named tests find these."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def both_give_way() -> Iterator[None]:
 
 @planted(for_histories=False)
 def edges_without_tickets() -> Iterator[None]:
-    """A dependency is two ids: it outlives the tickets that it was written for."""
+    """A wait is recorded by two ids, and so outlives the tickets for which it was recorded."""
 
     def live_edges(
         records: Mapping[str, TxnRecord], reserved: Collection[tuple[str, str]]
@@ -72,7 +72,7 @@ def edges_without_tickets() -> Iterator[None]:
 
 @planted(for_histories=False)
 def edges_written_after_reading() -> Iterator[None]:
-    """Of two that begin to wait at once neither may see what the other waits for."""
+    """Of two transactions that begin to wait at once, neither may see the other's wait."""
     write, read = waiting._write_edges, waiting._read_records
 
     def read_records(wait: Any, before: Any, txn: Any) -> Program[None]:
@@ -113,7 +113,7 @@ def marker_without_record() -> Iterator[None]:
 
 @planted(for_histories=False)
 def state_before_marker() -> Iterator[None]:
-    """A table's state is read before the place is taken, and not read again."""
+    """A transaction reads a table's state before it takes its place, and not again after it."""
 
     def take_places(txn: Any, locations: Any, access: Any, **named: Any) -> Program[None]:
         yield from own_places.enter(txn, dict.fromkeys(locations, access))
@@ -139,14 +139,14 @@ def reads_take_no_place() -> Iterator[None]:
 
 @planted(for_histories=False)
 def nobody_places_those_who_think() -> Iterator[None]:
-    """A transaction that reads and pauses for long has no place before it writes."""
+    """A transaction that reads and then pauses for long takes no place before it writes."""
     with instead(late_reads.is_due_for_places, lambda txn: False):
         yield
 
 
 @planted(for_histories=False)
 def readers_take_places_at_once() -> Iterator[None]:
-    """A transaction that only reads pays for a place, as one that writes."""
+    """A transaction that only reads takes a place, like one that writes."""
     with instead(late_reads.may_read_without_place, lambda txn: False):
         yield
 
@@ -166,14 +166,14 @@ def heartbeat_leaves_marker() -> Iterator[None]:
 
 @planted(for_histories=False)
 def put_off_takes_no_place() -> Iterator[None]:
-    """A deferred operation is performed past transactions that wait for their turn."""
+    """A deferred operation is performed although transactions ahead wait for their turn."""
     with attribute(late, "_places", lambda txn: {}):
         yield
 
 
 @planted(for_histories=False)
 def one_look_for_a_record() -> Iterator[None]:
-    """A marker without a record does not count at the first check, though its record follows."""
+    """A marker without a record does not count at the first check, though its record may follow."""
     original = stale.dead
 
     def dead(txn: Any, wait: Any, before: Any) -> Any:
@@ -186,7 +186,7 @@ def one_look_for_a_record() -> Iterator[None]:
 
 @planted(for_histories=False)
 def nobody_steps_back() -> Iterator[None]:
-    """A transaction with number 1 keeps it, whatever transactions were there before."""
+    """A transaction with ticket 1 keeps it, whatever transactions had places before."""
 
     def take_place(txn: Any, table: str, access: Any) -> Program[bool]:
         met_nobody = yield from original(txn, table, access)
@@ -202,7 +202,9 @@ def nobody_steps_back() -> Iterator[None]:
 
 @planted(for_histories=False)
 def stale_not_swept() -> Iterator[None]:
-    """Only a transaction without a record counts as gone: a dead client is waited for."""
+    """Only a transaction without a record counts as dead: clients wait for a dead one with a
+    record.
+    """
 
     def dead(txn: Any, wait: Any, before: Any) -> Any:
         return [one for one in before if one.txn and one.txn not in wait.records]
@@ -242,7 +244,7 @@ def places_given_back_too_early() -> Iterator[None]:
 
 @planted(for_histories=False)
 def rerun_with_a_new_ticket() -> Iterator[None]:
-    """A transaction that is run again moves to the end of the queue, under its old id."""
+    """A rerun transaction moves to the end of the queue, under its old id."""
 
     def again(old: Any, *, escalate: bool = False) -> Program[Any]:
         yield from places.leave(old)

@@ -38,7 +38,7 @@ _OVER_HOURS: dict[str, Any] = {
 
 @planted(first_seed=1, **_OVER_HOURS)
 def vacuum_knows_no_refs() -> Iterator[None]:
-    """A vacuum keeps the files that the table and its readers need, and no more."""
+    """A vacuum keeps only the files that the table and its readers need."""
 
     def kept_of(*_: Any) -> Program[Any]:
         yield from ()
@@ -88,7 +88,7 @@ def noentries() -> Iterator[None]:
 
 @planted(for_histories=False)
 def samename() -> Iterator[None]:
-    """A base has the name that it had in the attempt before, which gc may have listed."""
+    """A base gets the name of the attempt before, which gc may have listed."""
     original = bases.seal_base
 
     def seal_base(base: Any, _: int) -> Any:
@@ -137,14 +137,14 @@ def log_followed_too_far() -> Iterator[None]:
 
 @dataclass
 class Whichever:
-    """The known identity of a ref that a change is meant for."""
+    """The identity of the ref that a change concerns, as the client knows it."""
 
     id: str
     epoch: str
 
 
 class EqualToAll(str):
-    """A text that is equal to anything."""
+    """A text that equals every text."""
 
     def __eq__(self, _: object) -> bool:
         return True
@@ -157,7 +157,7 @@ class EqualToAll(str):
 
 @planted(for_histories=False)
 def nameagain() -> Iterator[None]:
-    """A ref is known by its name alone."""
+    """Clients identify a ref by its name alone."""
     change_it, remove = change._change, change._removed
 
     def whichever(entry: Any) -> Any:
@@ -189,7 +189,9 @@ def protection_unknown_to_who_takes_along() -> Iterator[None]:
 
 @planted(for_histories=False)
 def copies_before_a_life() -> Iterator[None]:
-    """Copies are stored before HEAD names their owner: it is recorded at the end, with the base."""
+    """Copies are stored before HEAD names their owner, which it does only at the end, with the
+    base.
+    """
 
     def with_epoch(context: Any, name: str, first: RefEntry) -> Program[RefEntry]:
         head, entry = yield from find_ref(context, name)
@@ -213,7 +215,7 @@ def kept_goes_with_its_life() -> Iterator[None]:
 
 @planted(for_histories=False)
 def blindkeep() -> Iterator[None]:
-    """The base is put into any ref that has the name by now."""
+    """A client puts the base into whatever ref has the name by now."""
 
     def the_same(name: str, first: RefEntry, held: Any, entry: Any) -> Program[Any]:
         yield from ()
@@ -225,7 +227,7 @@ def blindkeep() -> Iterator[None]:
 
 @planted(for_histories=False)
 def pending_again() -> Iterator[None]:
-    """A kept branch lays the pending commits of its base over the state that has them already."""
+    """A kept branch applies its base's pending commits to a state that has them already."""
     original = states.parted
 
     def parted(base: Any) -> Program[Any]:
@@ -238,7 +240,7 @@ def pending_again() -> Iterator[None]:
 
 @planted(for_histories=False)
 def old_files_named() -> Iterator[None]:
-    """A kept branch continues with commits that name the earlier files."""
+    """A kept branch continues with commits that name the files from before the copies."""
 
     def view(self: Any, context: Any, location: str) -> Program[Any]:
         return (yield from SeenBase._view(self, context, location))
@@ -266,7 +268,9 @@ def cleaners_believe_their_clock() -> Iterator[None]:
 
 @planted(for_histories=False)
 def history_by_the_writers_clock() -> Iterator[None]:
-    """A commit is as old as its writer's clock says, whenever the store got its object."""
+    """A commit's age goes by its writer's clock, and not by the time when the store got
+    its object.
+    """
     original = fence._kept_history
 
     def kept(context: Any, head: Any, listed: Listing) -> Program[Any]:

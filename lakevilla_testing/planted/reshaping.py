@@ -25,7 +25,7 @@ from lakevilla_testing.planted.bugs import attribute, instead, planted
 
 @planted(first_seed=1, kinds=("reshape", "lists"), reshaped=True)
 def located_by_name() -> Iterator[None]:
-    """A predicate means what its names mean on any schema that it is checked against."""
+    """A predicate's names are looked up in whatever schema it is checked against."""
 
     def located(expr: Expr, *_: Any, **__: Any) -> Expr:
         return substitute(expr, lambda column: Column(column.path, column.table))
@@ -38,7 +38,9 @@ def located_by_name() -> Iterator[None]:
     first_seed=19, kinds=("reshape", "reshape", "lists"), reshaped=True, foreign=(), intensity=0.0
 )
 def renames_follow_names() -> Iterator[None]:
-    """A rename that is performed again renames its column, whatever other clients have named it."""
+    """A rename that is performed again renames its column even if other clients have renamed it
+    since.
+    """
 
     def locate(operation: Operation, layout: Any) -> Operation:
         if not isinstance(operation, Alter):
@@ -60,7 +62,7 @@ def renames_follow_names() -> Iterator[None]:
     first_seed=9, kinds=("add", "reshape"), reshaped=True, foreign=("reshape",), transactions=6
 )
 def unfit_rows_block_for_ever() -> Iterator[None]:
-    """Rows that another client's constraint has made invalid end each replay in an error."""
+    """Rows that violate another client's new constraint make each replay raise an error."""
 
     def still_fits(old: Any, new: Any) -> bool:
         if not row_changes.still_fits(old, new):
@@ -75,7 +77,7 @@ def unfit_rows_block_for_ever() -> Iterator[None]:
 def judged_on_the_older_schema() -> Iterator[None]:
     """The same as ``located_by_name``, at the check against the commits between.
 
-    A name that this state does not have queries all rows: only one that both states have fails.
+    A name that this state lacks queries all rows: only names in both states have the bug.
     """
 
     def as_of(where: Expr | None, layout: Any) -> Expr | None:
@@ -114,7 +116,7 @@ def entries_by_an_old_head() -> Iterator[None]:
 
 @planted(for_histories=False)
 def claims_let_go_late() -> Iterator[None]:
-    """A client that releases a table deletes the present claim, whatever its owner is (note 51)."""
+    """A client that releases a table deletes its present claim, whoever owns the claim."""
 
     def release_claim(location: str, *_: Any) -> Program[bool]:
         yield from delete(lake_key(location))
@@ -126,7 +128,7 @@ def claims_let_go_late() -> Iterator[None]:
 
 @planted(for_histories=False)
 def claims_left_as_they_are() -> Iterator[None]:
-    """A client that adds a table relies on a claim of its lake that exists (note 51)."""
+    """A client that adds a table relies on an existing claim of its lake (note 51)."""
 
     def rewritten(*_: Any) -> Program[None]:
         yield from ()
@@ -137,7 +139,7 @@ def claims_left_as_they_are() -> Iterator[None]:
 
 @planted(for_histories=False)
 def claims_given_away_unseen() -> Iterator[None]:
-    """HEAD does not say which claim is being given away (note 51)."""
+    """HEAD does not record which claim is being given away (note 51)."""
 
     def successor(old: Any, *, tables: Any = None, **named: Any) -> Any:
         without = {
@@ -153,7 +155,7 @@ def claims_given_away_unseen() -> Iterator[None]:
 
 @planted(for_histories=False)
 def rows_of_the_old_definition() -> Iterator[None]:
-    """Foreign appends before a redefining commit is published stay in the table."""
+    """Foreign appends before the publishing of a redefining commit stay in the table."""
 
     def redefined(*_: Any) -> bool:
         return True

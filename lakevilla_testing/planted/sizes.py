@@ -16,7 +16,7 @@ _OTHERS: dict[str, Any] = {"foreign": ("rewrite", "append"), "kinds": ("transfer
 
 @planted(first_seed=1, **_OTHERS)
 def sizes_forget_what_others_did() -> Iterator[None]:
-    """A size counts what the lake's own commits have added, whatever other clients have done."""
+    """A size counts what the lake's own commits have added, and ignores foreign commits."""
     with (
         attribute(absorb, "growth_by_others", lambda change: NOTHING),
         attribute(absorb, "measured", lambda context, tail, placement: UNKNOWN),
@@ -26,7 +26,7 @@ def sizes_forget_what_others_did() -> Iterator[None]:
 
 @planted(first_seed=5, **_OTHERS)
 def own_entries_counted_again() -> Iterator[None]:
-    """A reconcile adds all that the log holds, also what was counted when it was decided."""
+    """A reconcile adds all that the log has, including what was counted at the decision."""
     original = reconcile._by_others
 
     def by_others(tail: Any, published: int, application: str) -> Any:
@@ -41,7 +41,7 @@ def own_entries_counted_again() -> Iterator[None]:
 
 @planted(first_seed=1, **_OTHERS)
 def replaced_commits_still_count() -> Iterator[None]:
-    """A reconcile adds its changes, and subtracts nothing of the commits that it replaces."""
+    """A reconcile adds its changes, and subtracts nothing for the commits that it replaces."""
     with (
         attribute(reconcile, "_undone", lambda parts, waiting, lost: NOTHING),
         attribute(reconcile, "size_from", lambda known: UNKNOWN),
@@ -51,6 +51,6 @@ def replaced_commits_still_count() -> Iterator[None]:
 
 @planted(for_histories=False)
 def phantoms_are_let_through() -> Iterator[None]:
-    """No check whether a transaction's reads of the catalog are still true."""
+    """A commit does not check whether the transaction's reads of the catalog are still true."""
     with instead(catalog.changed_catalog, nothing):
         yield

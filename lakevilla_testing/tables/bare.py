@@ -35,4 +35,4 @@ class BareTable(Protocol):
         """True if every version from the first on still exists."""
 
     def sequence(self, lake_id: str) -> int:
-        """Return how far a lake's commits are published here; -1: none."""
+        """Return the number up to which a lake's commits are published here; -1: none."""

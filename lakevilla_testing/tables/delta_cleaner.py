@@ -44,7 +44,7 @@ def clean_log(client: Client, location: str, retention_seconds: float) -> Progra
     if not points:
         return 0
     deleted = 0
-    # The oldest are deleted first, so that the rest has no gap if we die on the way.
+    # The oldest entries are deleted first, so that no gap remains if the client dies meanwhile.
     for info in sorted(listed, key=lambda info: info.key):
         old = info.modified_seconds < client.clock.now() - retention_seconds
         if info.key < max(points) and info.key[len(location) + 12 :][0].isdigit() and old:

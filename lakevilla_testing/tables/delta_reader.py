@@ -64,7 +64,7 @@ class LoggedTable:
 
     @property
     def named(self) -> set[str]:
-        """Files that an existing entry adds, or that the table has or had."""
+        """Return files that an existing entry adds, or that the table has or had."""
         added = {unquote(action["add"]["path"]) for action in self._actions if "add" in action}
         return added | self.files.keys() | self.removed.keys()
 

@@ -1,4 +1,4 @@
-"""Clients without LakeVilla: the writers whose commits its tables must allow.
+"""Clients without LakeVilla, as writers of Delta tables of a lake.
 
 Each is a program for the simulator that knows the Delta format and nothing else. Like any writer of
 the format it creates the next number if absent, refuses a table that requires a writer feature it
@@ -69,7 +69,7 @@ def create(
 
 
 def append(client: Client, location: str, rows: Sequence[Row]) -> Program[bool]:
-    """Add rows blindly: commits between do not matter."""
+    """Add rows blindly: commits since do not conflict."""
     written: Actions = []
 
     def actions(table: LoggedTable) -> Program[Actions]:
@@ -99,7 +99,7 @@ def rewrite(
 
 
 def optimize(client: Client, location: str) -> Program[bool]:
-    """Put all rows into one file; no row changes, and every action says so."""
+    """Put all rows into one file; no row changes, and every action declares that."""
 
     def actions(table: LoggedTable) -> Program[Actions]:
         if len(table.files) < 2:
@@ -128,7 +128,7 @@ def restore(client: Client, location: str, versions_back: int = 1) -> Program[bo
         for add in adds:
             found = yield from stat(f"{location}/{add['path']}")
             if not hasattr(found, "size"):
-                return []  # vacuumed: a real RESTORE refuses as well
+                return []  # vacuumed: a real RESTORE refuses in this case, too
         return [
             _commit_info(client, "RESTORE"),
             {"metaData": old.metadata},
@@ -285,7 +285,7 @@ def _put_entry(location: str, version: int, actions: Actions) -> Program[Any]:
 
 
 def _write(client: Client, table: LoggedTable, rows: Sequence[Row]) -> Program[Actions]:
-    """Store rows, a file for each partition; return the ``add`` actions."""
+    """Store rows, with a file for each partition; return the ``add`` actions."""
     partition_by = table.metadata["partitionColumns"]
     columns = [f for f in table.schema if f["name"] not in partition_by]
     physical = table.physical
@@ -320,7 +320,7 @@ def _statistics(rows: Sequence[Row], schema: pa.Schema) -> dict[str, Any]:
     for name in schema.names:
         values = [row[name] for row in rows if row.get(name) is not None]
         nulls[name] = len(rows) - len(values)
-        # Long strings may not be there in full: like most writers, leave them out.
+        # Long strings may be incomplete in statistics: like most writers, leave them out.
         plain = all(isinstance(v, int) or (isinstance(v, str) and len(v) <= 32) for v in values)
         if values and plain and not isinstance(values[0], bool):
             low[name], high[name] = min(values), max(values)

@@ -97,7 +97,7 @@ class IcebergTable:
         for version in sorted(self.kept):
             metadata = self.kept[version]
             if before is None and version:
-                # The order of the snapshot and the note is not known any more.
+                # The relative order of the snapshot and the note is unknown.
                 found += [txn for one in metadata["snapshots"] for txn in _ids_of(one)]
             else:
                 found += _new_ids(before, metadata)
@@ -130,7 +130,7 @@ def read_metadata(location: str, version: int | None = None) -> Program[IcebergT
     if not versions:
         return None
     newest = versions[-1] if version is None else version
-    # Versions below a gap were cleaned up, or stored there long after: they do not count.
+    # Versions below a gap were cleaned up, or stored long after their table: they do not count.
     versions = _run_up_to(newest, set(versions))
     bodies = yield from parallel([get(metadata_key(location, v)) for v in versions])
     kept = {
@@ -180,7 +180,7 @@ def named_objects(table: IcebergTable, *, with_removed: bool = True) -> Program[
         try:
             manifests = yield from _manifests(table, snapshot)
         except UnreadableTable:
-            continue  # one that was expired since
+            continue  # a snapshot that was expired since
         for manifest, entries in manifests:
             named.add(table.path(manifest.manifest_path))
             named |= {
@@ -208,7 +208,9 @@ def _run_up_to(newest: int, versions: set[int]) -> list[int]:
 
 
 def _check_log(table: IcebergTable) -> None:
-    """Check that a version's log names those right below it, up to the length the table wants."""
+    """Check that a version's log names the versions right below it, up to the table's length of
+    logs.
+    """
     log = [entry["metadata-file"] for entry in table.metadata.get("metadata-log") or ()]
     first = table.version - len(log)
     below = [uri_of("") + metadata_key(table.location, v) for v in range(first, table.version)]

@@ -82,7 +82,7 @@ def create(
 
 
 def append(client: Client, location: str, rows: Sequence[Row]) -> Program[bool]:
-    """Add rows blindly: commits between do not matter."""
+    """Add rows blindly: commits since do not conflict."""
     written: list[DataFile] = []
 
     def change(table: IcebergTable) -> Program[Metadata]:
@@ -123,7 +123,7 @@ def optimize(client: Client, location: str) -> Program[bool]:
 
 
 def rewrite_manifests(client: Client, location: str) -> Program[bool]:
-    """Put all entries into one manifest: a new snapshot of the very same files."""
+    """Put all entries into one manifest: a new snapshot of the same files."""
 
     def change(table: IcebergTable) -> Program[Metadata | None]:
         if len(table.manifests) < 2:
@@ -220,7 +220,7 @@ def expire(client: Client, location: str, retention_seconds: float) -> Program[b
     done = yield from _commit(client, location, change)
     if not done:
         return False
-    # Published first: a client that reads the newest version finds all that it names.
+    # Publish first: then a client that reads the newest version finds all that it names.
     for path in sorted(doomed):
         yield from delete(f"{location}/{path}")
     client.simulation.fired[Fault.CLEAN_UP] += 1

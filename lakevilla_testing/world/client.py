@@ -26,7 +26,7 @@ class Environment(Protocol):
     fired: Counter[Fault]
 
     def spawn(self, client: Client, program: Program[Any]) -> None:
-        """Start one more line of execution of a client."""
+        """Start another strand of a client."""
 
 
 class ClientClock:
@@ -40,7 +40,7 @@ class ClientClock:
 
     def now(self) -> float:
         if self._skewed:
-            # Counted once the wrong time is really read.
+            # Counted when a program first reads the wrong time.
             self._skewed = False
             self._simulation.fired[Fault.CLOCK_SKEW] += 1
         return EPOCH + self._simulation.now * self._rate + self.offset_seconds

@@ -72,7 +72,7 @@ class RowEngine:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    #: It requests files as a whole, each when it reads it.
+    #: The engine requests whole files, each when it reads it.
     reads_by_parts = False
 
     def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
@@ -329,7 +329,7 @@ class _Merge:
         self.deleted = 0
 
     def target_row(self, row: Row) -> Row | None:
-        """Return the result for a row of the target: itself, another, or None."""
+        """Return the result for a target row: the row itself, another one, or None."""
         spec = self._spec
         pairs = []
         for index, source in enumerate(self._source):

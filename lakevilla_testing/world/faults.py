@@ -1,4 +1,4 @@
-"""The thirteen faults, their rates, and the number of their real strikes."""
+"""The thirteen faults, their rates, and the number of times that they took effect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakevilla.store.effects import CopyObject, DeleteObject, Effect, List, Put
 
 
 class Fault(StrEnum):
-    """The faults. Two strike by actors of their own (``testing.tables``)."""
+    """The faults. Two of them are programs of their own (``testing.tables``)."""
 
     APPLIED_503 = "applied but answered 503"
     APPLIED_CUT = "applied but connection cut"
@@ -30,7 +30,7 @@ class Fault(StrEnum):
     NETWORK_LOST = "network lost for a while"
 
 
-#: Outcome of the request that a client was sending when it crashed.
+#: The outcome of the request that a client was sending when it crashed.
 Landing = Literal["never", "now", "later"]
 
 
@@ -42,7 +42,7 @@ class Strike(NamedTuple):
 
 
 class Faults(Protocol):
-    """The choice of the fault that strikes a request, and of its severity."""
+    """The choice of the fault that strikes a request, and of the fault's severity."""
 
     def strike(self, client: str, number: int, attempt: Effect) -> Strike | None:
         """Return the fault at the client's request of that number (from 1), if any."""
@@ -138,16 +138,16 @@ class RandomFaults:
         return None
 
     def delay_seconds(self) -> float:
-        # Short ones take effect before their client tries again, long ones after it has continued
-        # with other work.
+        # A short delay ends before the client tries again, a long one after it has continued with
+        # other work.
         return self._log_uniform(0.01, self._random.choice((1.0, 60.0, 6000.0)))
 
     def restart_seconds(self) -> float:
         return self._log_uniform(0.05, 120)
 
     def pause_seconds(self) -> float:
-        # Mostly just beyond the lease; sometimes beyond the hour for which a tip is trusted, or
-        # the day after which gc may fence a transaction.
+        # Most pauses are just longer than the lease; some are longer than the hour for which a tip
+        # is trusted, or than the day after which gc may fence a transaction.
         longest = self._random.choice((4 * self._lease_seconds, 2 * 3600.0, 30 * 3600.0))
         return self._log_uniform(self._lease_seconds * 1.05, longest)
 

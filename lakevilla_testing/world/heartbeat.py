@@ -14,9 +14,8 @@ from lakevilla_testing.world.client import Client
 class SimulatedHeartbeat:
     """A renewal of the records of a client's transactions every third of their lease.
 
-    ``Context.renewed`` passes them to it, as in the real library. The strand is begun with the
-    first record and ends when nothing is left to renew, so that a history whose clients are done
-    ends.
+    ``Context.renewed`` passes records to it, as in the real library. The strand begins with the
+    first record and ends when no record is left, so that a history whose clients are done ends.
     """
 
     def __init__(self, client: Client, lease_seconds: float) -> None:
@@ -26,7 +25,7 @@ class SimulatedHeartbeat:
         self._runs = False
 
     def add(self, record: Renewable) -> None:
-        """Renew this record from now on."""
+        """Renew a transaction's record from now on."""
         if all(record.key != other.key for other in self._beating):
             self._beating.append(record)
         if not self._runs:
@@ -34,7 +33,7 @@ class SimulatedHeartbeat:
             self._client.simulation.spawn(self._client, self._beat())
 
     def drop(self, txn: TransactionState) -> None:
-        """Stop renewing: the caller has dropped the transaction, ended or not."""
+        """Stop renewing: the caller has dropped the transaction, whether that has ended or not."""
         self._forget(id(txn))
 
     def _forget(self, key: int) -> None:
@@ -54,9 +53,10 @@ class SimulatedHeartbeat:
 
 
 def think(txn: TransactionState, seconds: float) -> Program[None]:
-    """Pause between two verbs, as the caller; the heartbeat may take the transaction's places.
+    """Pause between two verbs, as a caller does; the heartbeat may take the transaction's places.
 
-    It is one strand with the caller's, since a verb that is called meanwhile waits for it.
+    The heartbeat's work is done in the caller's strand, since a verb that is called meanwhile waits
+    for it.
     """
     while seconds > 0 and txn.bound.is_bound:
         pause = min(seconds, PLACE_AFTER_SECONDS)

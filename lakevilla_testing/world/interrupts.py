@@ -8,15 +8,15 @@ from lakevilla.store.effects import Program
 
 T = TypeVar("T")
 
-#: Whether the struck request was never sent, or has taken effect without an answer.
+#: Whether the interrupted request was never sent, or has taken effect without an answer.
 Moment = Literal["before", "after"]
 
 
 def interrupted(program: Program[T], number: int, instant: Moment) -> Program[T]:
     """Run ``program``, interrupted at its effect of that number (from 1), if it has so many.
 
-    As the runner does: ``KeyboardInterrupt`` is raised where the program waits, and its handlers
-    for that are run. The parts of a ``Parallel`` are one effect.
+    ``KeyboardInterrupt`` is raised where the program waits, as by the runner, and the program's
+    handlers for it run. The parts of a ``Parallel`` are one effect.
     """
     answer: Any = None
     error: BaseException | None = None

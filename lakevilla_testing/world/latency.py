@@ -95,7 +95,7 @@ class LatencyStore(WrappedStore):
         return super().delete(key)
 
     def local_path(self, key: str) -> str | None:
-        # A file read past this store would be read without its latency.
+        # A direct read of the file would bypass this store and its latency.
         return super().local_path(key) if self._profile.get == 0 else None
 
     def _wait(self, seconds: float) -> None:

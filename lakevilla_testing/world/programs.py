@@ -1,4 +1,4 @@
-"""An effect, or a program, as a program."""
+"""Conversion of an effect, or of a program, to a program."""
 
 from __future__ import annotations
 

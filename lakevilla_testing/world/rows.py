@@ -29,7 +29,7 @@ def encode_table(table: pa.Table) -> bytes:
 def decode_rows(body: bytes) -> tuple[Row, ...]:
     """Return the rows of a Parquet file. All readers share them: do not change them.
 
-    Safe to cache by content: a file's rows follow from its bytes alone.
+    It is safe to cache rows by content: a file's bytes determine its rows.
     """
     table = pq.read_table(pa.BufferReader(body), use_threads=False)
     return tuple(table.to_pylist(maps_as_pydicts="strict"))

@@ -53,7 +53,7 @@ class Stuck(AssertionError):
 
 
 class Strand:
-    """One line of execution: a program, or a part of a ``Parallel``."""
+    """A strand, one line of execution: a program, or a part of a ``Parallel``."""
 
     __slots__ = ("attempts", "client", "failure", "left", "parent", "place", "program", "results")
 
@@ -178,12 +178,12 @@ class Simulation:
         return other
 
     def spawn(self, client: Client, program: Program[Any]) -> None:
-        """Start one more line of execution of a client, like a thread of its process."""
+        """Start another strand of a client, like a thread of its process."""
         client.mains += 1
         self._advance(Strand(client, program, None, 0), None, None)
 
     def run(self) -> None:
-        """Run until every client has ended. Delayed writes without effect yet stay under way.
+        """Run until every client has ended. Delayed writes stay under way.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class Simulation:
                 landing()
 
     def dispose(self) -> None:
-        """Close what crashed clients left behind.
+        """Close the programs of crashed clients.
 
         A crashed process runs no more code, so this is called after the checks.
         """
@@ -258,8 +258,8 @@ class Simulation:
         if client.faulty:
             strike = self.faults.strike(client.name, client.requests, attempt)
         if strike is not None and strike.fault is Fault.PAUSE:
-            # The client stops before the request is sent; it is sent afterwards, and is not paused
-            # twice.
+            # The client pauses before the request is sent; afterwards it is sent, without a second
+            # pause.
             if client.paused_at == client.requests:
                 strike = None
             else:
@@ -281,7 +281,7 @@ class Simulation:
         return True
 
     def _jump(self) -> bool:
-        """Advance to the next time at which a client can move, when none can move now."""
+        """Advance time until a client can move, when none can move now."""
         running = [client for client in self.clients if client.status == "running"]
         instants = [client.paused_until for client in running if client.paused_until > self.now]
         if self._timers and (running or self._starting):
@@ -503,7 +503,7 @@ def _close(generator: Generator[Any, Any, Any]) -> None:
         try:
             generator.close()
         except RuntimeError:
-            continue  # it yielded from a handler; its next handler is next
+            continue  # the program yielded in a handler; its next handler is next
         except Exception:
             return
         return

@@ -51,7 +51,7 @@ Answer = (
 
 
 class StoredObject(NamedTuple):
-    """An object and when it was written, by the store's clock."""
+    """An object, and the time of its writing by the store's clock."""
 
     body: bytes
     token: Token
@@ -246,6 +246,6 @@ def _listing(
     keys = [key for key in objects if key.startswith(directory)]
     if start_after is not None:
         keys = [key for key in keys if key > start_after]
-    # Backwards: a client that relies on the order of a list fails at once.
+    # In reverse order: a client that relies on the order of a list fails at once.
     keys.sort(reverse=True)
     return [_info(key, objects[key]) for key in keys]

@@ -31,7 +31,7 @@ class TimedSimulation(Simulation):
     settings : Settings, optional
         As for ``Simulation``.
     max_steps : int
-        Most times at which anything happens.
+        The greatest number of steps.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The trace of a simulation: one line a request."""
+"""The trace of a simulation: one line for each request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Select the runs that are drawn: drawing takes a third of the processor time of a smallest run."""
+"""Choose the runs that draw pictures: drawing takes a third of a smallest run's processor time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from bench.harness import running
 
 @pytest.fixture
 def pictures() -> None:
-    """The test looks at pictures, though its name does not say that they are drawn."""
+    """Request the pictures for a test whose name has no "drawn" in it."""
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_drawn_in_vain(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a small search, only the tests that look at pictures draw them."""
-    from tests.support.search import WHOLE  # after the options of the search are known
+    """Draw pictures, in a small search, only for the tests that check them."""
+    from tests.support.search import WHOLE  # after the options of the search are set
 
     looks = "drawn" in request.node.name or "pictures" in request.fixturenames
     if not WHOLE and not looks:

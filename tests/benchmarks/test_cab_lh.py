@@ -1,4 +1,4 @@
-"""CAB-LH: its queries and writes, and its checks when the library is broken on purpose."""
+"""Test CAB-LH: its queries and writes, and its checks with a library that is broken on purpose."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpc]:
 
 
 @pytest.mark.parametrize("number", VALIDATED)
-def test_a_query_with_the_arguments_of_the_validation_run_is_tpc_hs(number: int, made: Tpc) -> None:
+def test_a_query_with_the_arguments_of_the_validation_run_is_tpc_h_s(
+    number: int, made: Tpc
+) -> None:
     generated = " ".join(made.query(number).split())
     assert all(literal in generated for literal in literals(number, VALIDATED[number]))
     assert Texts(made).text(Query(number, 0, VALIDATED[number])) == generated
 
 
-def test_every_query_runs_with_drawn_arguments_and_has_them_all(made: Tpc) -> None:
+def test_every_query_runs_with_random_arguments_and_uses_all_of_them(made: Tpc) -> None:
     texts = Texts(made)
     plan = Plan(SCALE, budget=400 * average_time(SCALE), duration_ms=60_000)
     drawn = {query.number: query for one in streams(2, plan) for query in one.queries}
@@ -64,7 +66,7 @@ def test_writes_are_inserts_updates_and_the_23rd_query_in_their_shares(made: Tpc
     found = writes(made, streams(1, plan))
     kinds = Counter(one.kind for one in found)
     others = kinds["insert"] + kinds["update"]
-    # Five standard deviations at most.
+    # At most five standard deviations.
     assert abs(kinds["refresh"] / len(found) - 1 / 23) < 0.03
     assert abs(kinds["insert"] / others - 0.8) < 0.06
     inserts = [one for one in found if one.kind == "insert"]
@@ -75,7 +77,7 @@ def test_writes_are_inserts_updates_and_the_23rd_query_in_their_shares(made: Tpc
     assert min(keys) >= FIRST_NEW_KEY
 
 
-def test_an_update_knows_how_many_rows_it_meets(made: Tpc) -> None:
+def test_an_update_states_the_number_of_rows_that_it_changes(made: Tpc) -> None:
     plan = Plan(SCALE, 200 * average_time(SCALE), 60_000, read_only=False)
     updates = [one for one in writes(made, streams(1, plan)) if one.kind == "update"]
     assert {one.table for one in updates} == set(TARGETS) - {"nation", "region"}
@@ -94,7 +96,7 @@ def test_streams_that_share_a_lake_never_move_the_same_orders(made: Tpc) -> None
 
 
 def run(directory: Path, **given: str) -> Result:
-    """One write stream of 12 writes; with this seed the ninth is query 23."""
+    """Run one write stream of 12 writes; with this seed the ninth is query 23."""
     small = {"scale": str(SCALE), "features": "R|I", "modes": "concurrent", "readers": "0"}
     small |= {"writers": "1", "seconds": "0.1", "slots": "1", "writes": "8"}
     given = {**small, **given}
@@ -118,7 +120,7 @@ def test_all_phases_run_and_are_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.night
-def test_a_row_that_a_query_does_not_see_is_found(
+def test_the_check_finds_a_row_that_a_query_misses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sql = lv.Transaction.sql
@@ -132,11 +134,11 @@ def test_a_row_that_a_query_does_not_see_is_found(
 
 
 @pytest.mark.parametrize("verb", ["append", "update", "delete"])
-def test_a_write_that_is_lost_is_found(
+def test_the_check_finds_a_lost_write(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The verb is acknowledged and does nothing; a lost delete leaves the moved orders in both
-    tables.
+    """The verb is acknowledged and does nothing; after a lost delete both tables have the moved
+    orders.
     """
     monkeypatch.setattr(lv.Transaction, verb, lambda txn, *args, **options: None)
     result = run(tmp_path)
@@ -145,7 +147,7 @@ def test_a_write_that_is_lost_is_found(
 
 
 @pytest.mark.night
-def test_an_order_that_is_deleted_and_not_moved_is_found(
+def test_the_check_finds_an_order_that_is_deleted_and_not_inserted_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sql = lv.Transaction.sql
@@ -159,7 +161,7 @@ def test_an_order_that_is_deleted_and_not_moved_is_found(
 
 
 @pytest.mark.night
-def test_a_client_that_dies_is_named_and_nothing_is_concluded(
+def test_a_run_with_a_dead_client_names_the_client_and_concludes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(txn: Any, *args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The benchmarks of commits, as small as they get, and each check when the library is broken."""
+"""Run the smallest benchmarks of commits, and each of their checks with a broken library."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ BROKEN: dict[str, tuple[str, Patch, str]] = {
 
 @pytest.mark.night
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_library_is_found(
+def test_each_check_finds_the_bug_that_is_planted_for_it(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, plant, check = BROKEN[broken]
@@ -113,7 +113,7 @@ def test_a_broken_library_is_found(
         ("iceberg", {"parts": "all"}, "parts: 'all' is none of append, commits"),
     ],
 )
-def test_a_part_that_there_is_not_is_refused(
+def test_an_unknown_part_of_a_benchmark_is_refused(
     name: str, given: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(WrongParameter) as caught:
@@ -122,7 +122,7 @@ def test_a_part_that_there_is_not_is_refused(
 
 
 @pytest.mark.parametrize("part", ["append", "commits"])
-def test_iceberg_without_pyiceberg_says_what_brings_it(
+def test_iceberg_without_pyiceberg_is_refused_with_the_command_that_installs_it(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = importlib.util.find_spec
@@ -135,7 +135,7 @@ def test_iceberg_without_pyiceberg_says_what_brings_it(
 
 
 @pytest.mark.night
-def test_ducklake_that_is_not_installed_is_left_out_and_the_others_run(
+def test_ducklake_is_left_out_if_it_is_not_installed_and_the_other_systems_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(*args: object) -> None:

@@ -1,4 +1,6 @@
-"""The benchmark of Spark where there is no Spark; tests/interop/spark has it where there is."""
+"""Test the benchmark of Spark on a machine without Spark; tests/interop/spark tests it
+with Spark.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from bench.harness.running import execute
 from bench.registry import benchmark
 
 
-def test_spark_without_java_says_what_brings_it(
+def test_spark_without_java_is_refused_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
@@ -21,6 +23,6 @@ def test_spark_without_java_says_what_brings_it(
     assert (tmp_path / "out" / "result.json").exists()
 
 
-def test_spark_needs_a_directory(tmp_path: Path) -> None:
+def test_spark_s_benchmark_requires_a_directory(tmp_path: Path) -> None:
     with pytest.raises(WrongParameter, match="--profile local"):
         execute(benchmark("spark"), tmp_path, given={}, seed=1, profile="zero", quick=True)

@@ -1,4 +1,4 @@
-"""LST-Bench, as small as it gets, and its checks when something is broken."""
+"""Run the smallest LST-Bench, and its checks with a broken library."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_workloads_are_those_of_lst_bench() -> None:
     }
 
 
-def test_a_session_draws_its_queries_and_a_refresh_its_dates_by_the_seed() -> None:
+def test_the_seed_decides_the_queries_of_a_session_and_the_dates_of_a_refresh() -> None:
     assert queries(50, "a") == queries(50, "a") != queries(50, "b")
     assert set(queries(500, "a")) == set(QUERIES)
     assert refresh(1, 3, 7, "a") == refresh(1, 3, 7, "a") != refresh(2, 3, 7, "a")
@@ -60,7 +60,7 @@ def test_a_session_draws_its_queries_and_a_refresh_its_dates_by_the_seed() -> No
 
 
 @pytest.mark.night
-def test_a_query_that_answers_no_row_is_found(
+def test_the_check_finds_a_query_that_returns_no_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sql = lv.Transaction.sql
@@ -75,7 +75,7 @@ def test_a_query_that_answers_no_row_is_found(
 
 
 @pytest.mark.night
-def test_a_delete_that_leaves_rows_is_found(
+def test_the_check_finds_a_delete_that_leaves_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delete = lv.Transaction.delete
@@ -90,7 +90,7 @@ def test_a_delete_that_leaves_rows_is_found(
 
 
 @pytest.mark.night
-def test_an_optimize_that_leaves_a_file_out_is_found(
+def test_the_check_finds_an_optimize_that_skips_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved = optimize._moved

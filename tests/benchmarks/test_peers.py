@@ -1,5 +1,5 @@
-"""Peers of the benchmark: their abilities, the report on those that are not installed, and the
-count of rows.
+"""Test peers of the benchmark: what they can do, the report on peers that are not installed, and
+the count of rows.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def test_a_peer_appends_reads_and_updates(name: str) -> None:
         found.close()
 
 
-def test_a_peer_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_peer_is_refused_with_the_names_of_the_known_ones() -> None:
     with places("local") as made, pytest.raises(WrongParameter, match=r"'Hudi' is none of delta"):
         peer("Hudi", made)
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_of_a_peer_that_is_not_installed_the_command_is_reported(
+def test_a_peer_that_is_not_installed_is_reported_with_its_command(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(module: str) -> Any:
@@ -56,7 +56,7 @@ def test_of_a_peer_that_is_not_installed_the_command_is_reported(
         peer(name, made)
 
 
-def test_without_java_spark_is_distinguished_and_the_others_run(
+def test_spark_without_java_is_reported_as_left_out_and_the_other_systems_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
@@ -87,7 +87,7 @@ def test_an_object_kept_for_a_run_is_made_once_and_ended_with_the_run() -> None:
         ("/lake", False),
     ],
 )
-def test_metadata_is_all_but_the_files_of_rows(path: str, rows: bool) -> None:
+def test_all_objects_but_files_of_rows_count_as_metadata(path: str, rows: bool) -> None:
     assert is_of_rows(path) is rows
 
 
@@ -101,7 +101,7 @@ def counted(directory: Path, **given: str) -> Result:
     return execute(benchmark("requests"), directory, given={**small, **given}, seed=1)
 
 
-def test_requests_are_those_that_are_promised_and_drawn(tmp_path: Path) -> None:
+def test_requests_of_lakevilla_are_as_promised_and_are_drawn(tmp_path: Path) -> None:
     result = counted(tmp_path)
     assert result.checks == {"LakeVilla's requests for metadata are those that it promises": True}
     one = result.find("R|I", kind="append", tables=2)
@@ -112,13 +112,13 @@ def test_requests_are_those_that_are_promised_and_drawn(tmp_path: Path) -> None:
         assert (tmp_path / f"requests-{plot}.svg").stat().st_size > 1000
 
 
-def test_a_request_more_than_promised_is_found(
+def test_the_check_finds_one_request_more_than_promised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append = lv.Transaction.append
 
     def wasteful(txn: Any, table: str, *args: Any, **options: Any) -> Any:
-        txn.read(table, where="id = -1")  # looks at what it only adds to
+        txn.read(table, where="id = -1")  # an additional read of the table that it appends to
         return append(txn, table, *args, **options)
 
     monkeypatch.setattr(lv.Transaction, "append", wasteful)
@@ -127,7 +127,7 @@ def test_a_request_more_than_promised_is_found(
     assert result.notes == ["R|I, append, 2 tables: 5 get 4 put, promised 3 get 4 put"]
 
 
-def test_promises_are_of_lakevilla_alone() -> None:
+def test_only_lakevilla_promises_numbers_of_requests() -> None:
     assert requests.promised("deltalake", "append", 1) is None
     assert requests.promised("R|CT|I", "append", 8) == {"get": 9, "put": 10, "list": 8}
     assert requests.promised("R|CT|I", "update", 8) == {
@@ -147,7 +147,7 @@ def tried(directory: Path) -> Result:
 
 
 @pytest.mark.usefixtures("pictures")
-def test_hermitage_shows_what_a_level_lets_through(tmp_path: Path) -> None:
+def test_hermitage_shows_the_anomalies_that_a_level_allows(tmp_path: Path) -> None:
     result = tried(tmp_path)
     assert result.ok
     assert {(one.system, one.params["anomaly"]): one.params["seen"] for one in result.series} == {
@@ -159,7 +159,7 @@ def test_hermitage_shows_what_a_level_lets_through(tmp_path: Path) -> None:
     assert (tmp_path / "hermitage-table.svg").stat().st_size > 1000
 
 
-def test_hermitage_finds_a_level_that_is_not_kept(
+def test_hermitage_finds_an_anomaly_that_a_level_excludes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = lv.Lake.transaction
@@ -185,13 +185,13 @@ def ycsb(directory: Path, **given: str) -> Result:
 
 
 @pytest.mark.night
-def test_a_peer_does_all_operations_of_ycsb(tmp_path: Path) -> None:
+def test_a_peer_performs_all_operations_of_ycsb(tmp_path: Path) -> None:
     result = ycsb(tmp_path)
     assert result.ok, (result.checks, [one.deaths for one in result.series])
     assert [one.n for one in result.series] == [6, 6]
 
 
-def test_an_update_that_a_peer_forgets_is_found(
+def test_the_check_finds_an_update_that_a_peer_acknowledges_and_does_not_make(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PyIceberg, "update", lambda *given: None)
@@ -199,6 +199,6 @@ def test_an_update_that_a_peer_forgets_is_found(
     assert result.checks["each field has the last value that was acknowledged"] is False
 
 
-def test_clients_of_a_peer_are_no_processes(tmp_path: Path) -> None:
+def test_a_peer_whose_clients_are_to_be_processes_is_left_out(tmp_path: Path) -> None:
     result = ycsb(tmp_path, clients_as="processes")
     assert result.notes == ["pyiceberg was left out: its clients are threads, not processes"]

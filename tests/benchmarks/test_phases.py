@@ -1,4 +1,6 @@
-"""Times in benchmarks' reports: by kind of operation and phase, as the library measures them."""
+"""Measure times in benchmarks' reports: by kind of operation and phase, as the library reports
+them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def series(**kinds: float) -> Series:
     return found
 
 
-def test_the_phases_of_several_kinds_are_weighed_and_the_rest_completes_the_latency() -> None:
+def test_phases_of_several_kinds_are_weighted_and_the_rest_completes_the_latency() -> None:
     one = series(update=3, insert=1, read=7)
     one.phases_ms = {"update/data": 4.0, "insert/data": 8.0, "insert/decide": 1.0, "read/data": 9.0}
     found = by_phase(one, ("update", "insert", "rmw"))
@@ -42,7 +44,7 @@ def test_the_phases_of_several_kinds_are_weighed_and_the_rest_completes_the_late
     assert visible([one]) == {"data", "decide", "the rest"}
 
 
-def test_seconds_in_a_phase_become_means_of_the_operations_of_that_kind() -> None:
+def test_seconds_in_a_phase_become_means_per_operation_of_that_kind() -> None:
     measured = Measured()
     for _ in range(4):
         measured.record("read", 0.01)

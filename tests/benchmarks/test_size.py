@@ -1,4 +1,4 @@
-"""The benchmarks of large tables, as small as they get, and each check when something is broken."""
+"""Run the smallest benchmarks of large tables, and each of their checks with a broken library."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_benchmark_runs_and_is_drawn(name: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug planted in this process is not in another one."""
+    """Run each part in this process, since another process would not have the planted bug."""
 
     def call(module: str, function: str, *arguments: Any) -> Own:
         returned = getattr(import_module(module), function)(*arguments)
@@ -58,7 +58,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.night
-def test_files_that_are_not_pruned_are_found(
+def test_the_check_finds_files_that_are_read_though_they_could_be_pruned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = DeltaSnapshot.files
@@ -68,7 +68,7 @@ def test_files_that_are_not_pruned_are_found(
 
 
 @pytest.mark.usefixtures("here")
-def test_a_row_that_is_changed_by_mistake_is_found(
+def test_the_check_finds_a_row_that_is_changed_by_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bind = by_lakevilla.bind
@@ -86,7 +86,7 @@ def test_a_row_that_is_changed_by_mistake_is_found(
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.night
-def test_a_file_that_is_kept_with_old_rows_is_found(
+def test_the_check_finds_a_file_that_is_kept_though_its_rows_have_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RowDigest, "hexdigest", lambda digest: "the same")
@@ -98,7 +98,7 @@ def test_a_file_that_is_kept_with_old_rows_is_found(
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.night
-def test_a_process_that_holds_too_much_fails_the_run(tmp_path: Path) -> None:
+def test_a_process_that_takes_too_much_memory_fails_the_run(tmp_path: Path) -> None:
     result = run("rewrite", tmp_path, limit_gb="0.0005")
     assert result.checks["LakeVilla's update holds at most 0.0005 GB"] is False
     assert not result.ok
@@ -111,7 +111,7 @@ def test_a_process_that_dies_is_reported() -> None:
     assert own.measured.n == 0
 
 
-def test_a_process_has_the_memory_of_its_own_work() -> None:
+def test_the_memory_of_a_process_is_that_of_its_own_work() -> None:
     small = in_own_process("json", "loads", "[]")
     large = in_own_process("json", "loads", "[" + ",".join(["1234567"] * 10_000) + "]")
     assert 0 < small.figures["peak_mb"] <= large.figures["peak_mb"] < 100

@@ -1,4 +1,6 @@
-"""TPC-C: what it draws and loads is as specified, and each condition fails by itself."""
+"""Test TPC-C: its random input and its load are as specified, and each condition fails
+by itself.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def loaded() -> dict[str, pa.Table]:
     return population(SMALL, 1, NOW)
 
 
-# ------------------------------------------------------------------- what is drawn
+# ------------------------------------------------------------------- random input
 
 
 @pytest.mark.parametrize(
@@ -40,8 +42,8 @@ def test_a_last_name_has_a_syllable_for_each_digit(number: int, name: str) -> No
     assert last_name(number) == name
 
 
-def test_numbers_are_as_often_as_the_formula_says() -> None:
-    """NURand(1023, 1, 3000) against all pairs of its two draws."""
+def test_random_numbers_have_the_distribution_of_the_formula() -> None:
+    """Compare NURand(1023, 1, 3000) with all pairs of its two draws."""
     c, low, high = 259, 1, 3000
     one, other = np.meshgrid(np.arange(OF_CUSTOMER + 1), np.arange(low, high + 1))
     exact = np.bincount((((one | other) + c) % (high - low + 1) + low).ravel(), minlength=high + 1)
@@ -53,7 +55,7 @@ def test_numbers_are_as_often_as_the_formula_says() -> None:
     )
     assert min(found) >= low
     assert max(found) <= high
-    # In a hundred classes of equal width the counts are within five deviations.
+    # In a hundred classes of equal width, the counts are within five deviations.
     shares = exact[1:].reshape(100, -1).sum(axis=1) / exact.sum()
     counts = np.array([found[n] for n in range(1, high + 1)]).reshape(100, -1).sum(axis=1)
     deviations = np.abs(counts - draws * shares) / np.sqrt(draws * shares * (1 - shares))
@@ -61,7 +63,7 @@ def test_numbers_are_as_often_as_the_formula_says() -> None:
     assert shares.max() / shares.min() > 2, "it is not uniform"
 
 
-def test_the_constant_of_last_names_differs_from_the_load_as_it_must() -> None:
+def test_the_constant_of_last_names_differs_from_that_of_the_load_as_specified() -> None:
     seen = set()
     for seed in range(300):
         load = load_constants(seed)
@@ -72,14 +74,14 @@ def test_the_constant_of_last_names_differs_from_the_load_as_it_must() -> None:
     assert len(seen) > 40
 
 
-def test_cards_are_dealt_in_the_mix() -> None:
+def test_transaction_cards_are_dealt_in_the_specified_mix() -> None:
     assert Counter(deck(1000, Random(1))) == {kind: 10 * share for kind, share in MIX.items()}
     few = Counter(deck(14, Random(1)))
     assert few == {"new_order": 6, "payment": 5, "order_status": 1, "delivery": 1, "stock_level": 1}
     assert deck(40, Random(1)) == deck(40, Random(1)) != deck(40, Random(2))
 
 
-def test_terminals_enter_what_the_specification_says() -> None:
+def test_terminals_enter_the_input_of_the_specification() -> None:
     scale = Scale(warehouses=2)
     constants = constants_of_run(Random(1), load_constants(1))
     terminal = Terminal(1, scale, constants, Random(3), 1)
@@ -97,7 +99,7 @@ def test_terminals_enter_what_the_specification_says() -> None:
     assert all(10 <= terminal.enter("stock_level").threshold <= 20 for _ in range(50))
 
 
-# ------------------------------------------------------------------- what is loaded
+# ------------------------------------------------------------------- the load
 
 
 def test_a_warehouse_has_the_rows_and_fields_of_the_specification() -> None:
@@ -157,7 +159,7 @@ def test_all_conditions_hold_after_the_load(loaded: dict[str, pa.Table]) -> None
     assert violations_of(loaded) == dict.fromkeys(CONDITIONS, 0)
 
 
-#: Order 1 of district 1 is delivered, order 30 is not.
+#: Order 1 of district 1 is delivered, order 30 is not delivered.
 OUTSIDE = "INSERT INTO history SELECT * REPLACE (99 AS h_d_id, 0 AS h_c_id) FROM history LIMIT 1"
 BREAKS = {
     "C1": [OUTSIDE, "UPDATE warehouse SET w_ytd = w_ytd + 10"],
@@ -186,7 +188,7 @@ BREAKS = {
     ],
     "C10": ["UPDATE customer SET c_balance = c_balance + 5, c_ytd_payment = c_ytd_payment - 5"],
     "C11": [
-        # An order is delivered as it should be; no more than that is wrong.
+        # The order is delivered correctly; only the balance is wrong then.
         "DELETE FROM new_order WHERE no_o_id = 22 AND no_d_id = 1",
         "UPDATE orders SET o_carrier_id = 1 WHERE o_id = 22 AND o_d_id = 1",
         "UPDATE order_line SET ol_delivery_d = now(), ol_amount = 0 "
@@ -206,13 +208,13 @@ def tables(loaded: dict[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_a_condition_that_is_broken_fails_and_no_other(
+def test_a_broken_condition_fails_and_no_other_condition_does(
     condition: str, tables: duckdb.DuckDBPyConnection
 ) -> None:
     for statement in BREAKS[condition]:
         tables.execute(statement)
     broken = {name for name, count in violations(tables).items() if count}
-    # C11 counts what C3 is about; it is asked only after the load.
+    # C11 counts the same orders as C3; it is checked only after the load.
     assert broken - {AFTER_LOAD} | {condition} == {condition} <= broken
 
 
@@ -220,14 +222,14 @@ def test_a_condition_that_is_broken_fails_and_no_other(
     ("column", "table", "condition"),
     [("c_balance", "customer", "C12"), ("o_ol_cnt", "orders", "C6"), ("w_ytd", "warehouse", "C1")],
 )
-def test_a_value_that_is_null_breaks_what_it_is_compared_by(
+def test_a_null_breaks_the_condition_that_compares_its_column(
     column: str, table: str, condition: str, tables: duckdb.DuckDBPyConnection
 ) -> None:
     tables.execute(f"UPDATE {table} SET {column} = NULL")
     assert violations(tables)[condition]
 
 
-def test_an_order_that_rolls_back_ends_with_an_item_that_is_not() -> None:
+def test_an_order_that_rolls_back_ends_with_an_item_that_does_not_exist() -> None:
     constants = constants_of_run(Random(1), load_constants(1))
     order = Terminal(0, SMALL, constants, Random(1), 100).enter("new_order")
     assert isinstance(order, NewOrder)

@@ -1,4 +1,4 @@
-"""TPC-DS queries, as small as they get, what their data takes, and their check."""
+"""Run the smallest TPC-DS benchmark; test the size of its data, and its check."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def run(directory: Path, **given: str) -> Result:
 
 
 @pytest.mark.night
-def test_all_systems_answer_and_the_chart_has_their_planning_time(tmp_path: Path) -> None:
+def test_all_systems_answer_the_queries_and_the_chart_has_their_planning_time(
+    tmp_path: Path,
+) -> None:
     result = run(tmp_path)
     assert result.checks == {ANSWERED: True}, [one.deaths for one in result.series]
     assert [(one.system, one.params["run"], one.n) for one in result.series] == [
@@ -45,7 +47,9 @@ def test_all_systems_answer_and_the_chart_has_their_planning_time(tmp_path: Path
 
 @pytest.mark.usefixtures("pictures")
 @pytest.mark.night
-def test_warm_queries_take_turns_and_are_compared_with_duckdb(tmp_path: Path) -> None:
+def test_warm_queries_alternate_between_systems_and_are_compared_with_duckdb(
+    tmp_path: Path,
+) -> None:
     result = execute(benchmark("tpcds_warm"), tmp_path, given={"queries": "90"}, seed=5, quick=True)
     assert result.checks == {ANSWERED: True}, [one.deaths for one in result.series]
     assert [(one.system, one.params["query"]) for one in result.series] == [
@@ -61,7 +65,7 @@ def test_warm_queries_take_turns_and_are_compared_with_duckdb(tmp_path: Path) ->
 
 
 @pytest.mark.night
-def test_an_answer_of_too_few_rows_is_found(
+def test_a_result_with_too_few_rows_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sql = lv.Transaction.sql
@@ -89,12 +93,12 @@ def test_a_system_that_is_not_installed_is_left_out_and_the_others_run(
     assert result.notes == ["DuckLake was left out: pip install it"]
 
 
-def test_a_scale_that_the_machine_does_not_bear_is_refused(tmp_path: Path) -> None:
+def test_a_scale_that_is_too_large_for_the_machine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongParameter, match=r"tpcds at scale factor 1e\+06 takes .* GiB"):
         run(tmp_path, scale="1000000")
 
 
-def test_answers_are_rows_whatever_their_order_and_names() -> None:
+def test_results_are_compared_by_rows_without_order_and_column_names() -> None:
     one = pa.table({"a": [1, 2, 2], "b": [0.1 + 0.2, None, 1.0]})
     same = pa.table({"x": [2, 1, 2], "y": [None, 0.3, 1.0]})
     assert same_rows(one, same)

@@ -1,4 +1,4 @@
-"""TreeCat's mix, as small as it gets, and its checks when something is broken."""
+"""Run the smallest TreeCat mix, and its checks with a broken library."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_both_ways_to_validate_do_the_same_work_and_are_drawn(tmp_path: Path) ->
     assert (tmp_path / "treecat_mix-aborts.svg").stat().st_size > 1000
 
 
-def test_the_mix_has_its_weights() -> None:
+def test_operations_are_drawn_with_the_weights_of_the_mix() -> None:
     kinds = deck(2 * sum(WEIGHTS.values()), Random(1))
     assert {kind: kinds.count(kind) for kind in WEIGHTS} == {
         kind: 2 * weight for kind, weight in WEIGHTS.items()
@@ -52,16 +52,18 @@ def test_the_mix_has_its_weights() -> None:
 
 
 @pytest.mark.night
-def test_rules_abort_what_a_precise_check_admits(
+def test_the_rules_abort_transactions_that_a_precise_check_admits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table that was read and has moved on is a conflict to the one, and none to the other."""
+    """A read table with a newer version is a conflict by the rules, and none by the
+    precise check.
+    """
     look_up = bench.treecat_mix._look_up
 
     def meanwhile(txn: Any, rows: pa.Table, dimensions: Any) -> None:
         look_up(txn, rows, dimensions)
         lake = lakes[-1]
-        with lake.transaction() as other:  # another row of a dimension that was read
+        with lake.transaction() as other:  # another row of a dimension table that was read
             other.append("item", pa.table({"id": [5_000_000], "value": pa.array([1], pa.int32())}))
 
     lakes: list[Any] = []
@@ -84,7 +86,7 @@ def test_rules_abort_what_a_precise_check_admits(
 
 
 @pytest.mark.night
-def test_an_insert_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_a_lost_insert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append = lv.Transaction.append
 
     def forgetful(txn: Any, table: str, rows: pa.Table, **options: Any) -> Any:
@@ -97,14 +99,14 @@ def test_an_insert_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.night
-def test_an_aborted_insert_that_is_there_is_found(
+def test_the_check_finds_an_aborted_insert_that_took_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave = lv.Transaction.__exit__
 
     def says_it_aborted(txn: Any, *error: Any) -> None:
         leave(txn, *error)
-        if len(txn.operations) == 1:  # none of those that make the tables
+        if len(txn.operations) == 1:  # not one of those that make the tables
             raise lv.ConflictError("it has committed, and its client hears that it has not")
 
     monkeypatch.setattr(lv.Transaction, "__exit__", says_it_aborted)
@@ -112,22 +114,24 @@ def test_an_aborted_insert_that_is_there_is_found(
     assert result.checks == {LOST: True, THERE: False, BEFORE: True}
 
 
-def test_a_way_to_validate_that_there_is_not_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_way_to_validate_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongParameter, match="'none' is none of precise, rules"):
         run(tmp_path, validations="none")
 
 
-def test_a_delete_that_is_not_done_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench.treecat_mix, "_DELETED_DAYS", 60)  # each hits a row
+def test_the_check_finds_a_lost_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.treecat_mix, "_DELETED_DAYS", 60)  # each deletes a row
     monkeypatch.setattr(lv.Transaction, "delete", lambda *args: None)
     assert run(tmp_path, validations="precise").checks == {LOST: True, THERE: True, BEFORE: False}
 
 
 @pytest.mark.night
-def test_random_keys_are_in_as_many_files_and_leave_doubts(tmp_path: Path) -> None:
-    """A client looks up a row by its key while others insert rows around it."""
+def test_reads_by_random_keys_cannot_be_cleared_by_the_statistics_of_new_files(
+    tmp_path: Path,
+) -> None:
+    """A client reads a row by its key while other clients insert rows with smaller and
+    larger keys.
+    """
     result = run(tmp_path, operations="150", keys="random", rows="20", validations="precise")
     assert result.checks == {LOST: True, THERE: True, BEFORE: True}
     one = result.find("precise", operation="all")

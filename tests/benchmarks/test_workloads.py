@@ -1,4 +1,6 @@
-"""Each workload, as small as it gets, and its check when the library is broken on purpose."""
+"""Run each workload in its smallest size, and its check with a library that is broken
+on purpose.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,12 @@ def test_a_workload_runs_and_is_drawn(name: str, tmp_path: Path) -> None:
         assert (tmp_path / f"{name}-{plot}.svg").stat().st_size > 1000
 
 
-def test_money_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_lost_money(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     update = lv.Transaction.update
 
     def forgetful(txn: Any, table: str, *args: Any, **options: Any) -> Any:
         if options["params"]["a"] < 0:
-            return None  # the credit of a transfer commits without its debit
+            return None  # a transfer's credit commits without its debit
         return update(txn, table, *args, **options)
 
     monkeypatch.setattr(lv.Transaction, "update", forgetful)
@@ -64,7 +66,7 @@ def test_money_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not result.ok
 
 
-def test_an_append_to_one_of_many_tables_that_is_lost_is_found(
+def test_the_check_finds_a_lost_append_to_one_of_many_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append = lv.Transaction.append
@@ -77,7 +79,9 @@ def test_an_append_to_one_of_many_tables_that_is_lost_is_found(
     assert result.checks == {"each table has each write once": False}
 
 
-def test_a_row_that_is_read_twice_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_a_row_that_is_stored_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     append = lv.Transaction.append
 
     def twice(txn: Any, table: str, rows: Any) -> Any:
@@ -88,7 +92,9 @@ def test_a_row_that_is_read_twice_is_found(tmp_path: Path, monkeypatch: pytest.M
     assert result.checks == {"the reader has each row, once": False}
 
 
-def test_clients_share_all_operations_also_where_these_do_not_divide_evenly(tmp_path: Path) -> None:
+def test_clients_share_all_operations_even_if_their_number_does_not_divide_by_the_clients(
+    tmp_path: Path,
+) -> None:
     given = {**SMALL["banking"], "clients": "4"}
     made = execute(benchmark("banking"), tmp_path, given=given, seed=5, profile="local", quick=True)
     assert [one.n for one in made.series] == [6]
@@ -106,7 +112,7 @@ def test_clients_are_processes_if_requested(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.night
-def test_an_append_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_a_lost_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append = lv.Transaction.append
 
     def forgetful(txn: Any, table: str, rows: Any) -> Any:
@@ -117,10 +123,12 @@ def test_an_append_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     assert result.checks == {"each row that was appended is there, once": False}
 
 
-def test_updates_that_are_lost_in_one_of_many_tables_are_found(
+def test_the_check_finds_lost_updates_of_one_of_many_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library acknowledges updates of every table but the first, and does nothing."""
+    """The library acknowledges updates of all tables but the first one, and does not
+    perform them.
+    """
     update = lv.Transaction.update
 
     def forgetful(txn: Any, table: str, *args: Any, **options: Any) -> Any:
@@ -187,7 +195,7 @@ def ycsb(directory: Path, **given: str) -> Result:
         ("E", "deltalake"),
     ],
 )
-def test_ycsb_keeps_what_it_acknowledged(workload: str, system: str, tmp_path: Path) -> None:
+def test_ycsb_finds_all_acknowledged_writes(workload: str, system: str, tmp_path: Path) -> None:
     result = ycsb(
         tmp_path, workloads=workload, systems=system, clients="3", operations="12", repeats="1"
     )
@@ -202,10 +210,10 @@ def test_ycsb_keeps_what_it_acknowledged(workload: str, system: str, tmp_path: P
         ("A", "update", "each field has the last value that was acknowledged"),
     ],
 )
-def test_a_write_that_is_lost_is_found(
+def test_the_check_finds_a_lost_write(
     workload: str, verb: str, check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library acknowledges the last of them, and has not done it."""
+    """The library acknowledges every write but the first, and does not perform it."""
     whole = getattr(lv.Transaction, verb)
     calls = 0
 
@@ -220,10 +228,10 @@ def test_a_write_that_is_lost_is_found(
     assert not result.ok
 
 
-def test_a_read_modify_write_that_is_lost_is_found(
+def test_the_check_finds_a_lost_read_modify_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library reads a state that is over: what came since is overwritten."""
+    """The library returns an outdated state, so the client overwrites what was committed since."""
     whole, first = lv.Transaction.read, {}
 
     def stale(txn: Any, table: str, **options: Any) -> Any:
@@ -237,7 +245,7 @@ def test_a_read_modify_write_that_is_lost_is_found(
     ]
 
 
-def test_a_transaction_that_runs_again_is_counted_once(
+def test_a_transaction_that_is_rerun_is_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update, raised = lv.Transaction.update, []
@@ -256,10 +264,10 @@ def test_a_transaction_that_runs_again_is_counted_once(
 
 
 @pytest.mark.parametrize("lost", ["another record", "another field", "a record twice"])
-def test_changes_to_values_that_no_operation_wrote_are_found(
+def test_the_check_finds_changes_to_values_that_no_operation_wrote(
     lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library does more than it was asked to."""
+    """The library changes more than the operation requested."""
     whole = lv.Transaction.update
 
     def spills(txn: Any, table: str, change: Any, *, where: str, params: Any) -> Any:
@@ -279,10 +287,10 @@ def test_changes_to_values_that_no_operation_wrote_are_found(
 
 
 @pytest.mark.parametrize("other_first", [True, False])
-def test_a_bundled_client_need_not_see_what_is_inserted_after_it_began(
+def test_a_bundled_client_may_miss_a_record_that_was_inserted_after_its_transaction_began(
     other_first: bool, tmp_path: Path
 ) -> None:
-    """It chooses a record that another has inserted meanwhile, and its transaction is older."""
+    """The client chooses a record that another one has inserted since its own transaction began."""
     made = system("bundled:R|I", str(tmp_path), {})
     made.create([TABLE], rows(0, 3, Random(1)))
     inserted, facts = Inserted(3), list[object]()
@@ -311,7 +319,7 @@ def test_a_bundled_client_need_not_see_what_is_inserted_after_it_began(
     assert broken([*facts, *late], TABLE, {3: [[""] * 10]}, {})[NOT_FOUND] is bool(missed)
 
 
-def test_a_record_that_a_read_misses_is_found(
+def test_the_check_finds_a_read_that_misses_its_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = lv.Transaction.read
@@ -341,7 +349,7 @@ def test_parameters_that_ycsb_does_not_support_are_refused_before_it_starts(
     assert message in str(caught.value)
 
 
-def test_a_client_that_dies_is_in_the_result(
+def test_a_client_that_dies_is_listed_in_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(txn: Any, *args: Any, **options: Any) -> Any:
@@ -355,6 +363,6 @@ def test_a_client_that_dies_is_in_the_result(
     assert not result.ok
 
 
-def test_requests_are_not_counted_in_a_directory(tmp_path: Path) -> None:
+def test_requests_are_refused_for_a_lake_in_a_directory(tmp_path: Path) -> None:
     with pytest.raises(WrongParameter, match="--profile zero"):
         execute(benchmark("requests"), tmp_path, given={}, seed=1, profile="local")

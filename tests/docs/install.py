@@ -1,7 +1,7 @@
-"""``pip install`` as the pages show it, from the wheel that was built of this checkout.
+"""Perform ``pip install`` as the pages show it, with the wheel built from this checkout.
 
-Nothing is fetched: what LakeVilla depends on is left out. The wheel is installed, into a directory
-of its own, and imported at the first call; each call looks for the extras in it.
+Nothing is downloaded: dependencies of LakeVilla are left out. The wheel is installed into a
+directory of its own, and imported, at the first call; each call checks the extras in it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ ASKED = re.compile(r"(?:lakevilla|\.)(?:\[([\w,-]+)\])?")
 
 
 def install(dist: str, target: Path) -> None:
-    """Install the wheel in ``dist``, and import it from where it was put."""
-    # From a checkout, `pip install .` builds what the wheel was built of.
+    """Install the wheel in ``dist``, and import it from the directory where it was installed."""
+    # From a checkout, `pip install .` builds the same wheel.
     options = ["--no-index", "--no-deps", "--find-links", dist, "--target", str(target)]
     command = [sys.executable, "-m", "pip", "install", "--quiet", *options, "lakevilla"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,11 +1,11 @@
-"""A look at each page of the built site, as a person with a phone and one at a desk would have it.
+"""Check each page of the built site, in the widths of a phone and of a desktop screen.
 
     python tests/docs/look.py .cache/site
 
 A headless Chromium opens each page at two widths. Faults are links and anchors that lead nowhere,
-pictures that don't load, what a page asks of other hosts, errors of its scripts, and what is wider
-than the screen. It exits with 1 if it has found anything. It drives the Chromium that is installed
-(Debian: chromium), or the one that CHROMIUM names.
+pictures that don't load, requests of a page to other hosts, errors of its scripts, and elements
+wider than the screen. The command exits with 1 if it has found any. It runs the Chromium that is
+installed (Debian: chromium), or the one that CHROMIUM names.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 WIDTHS = {"phone": (375, 812), "desk": (1440, 900)}
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
-#: Links, anchors, pictures that did not load, and what sticks out of the page or of its text. What
-#: scrolls by itself (a table, a block of code) may be wider.
+#: The links, the anchors, the pictures that did not load, and the elements wider than the page or
+#: its text. An element that scrolls by itself (a table, a block of code) may be wider.
 LOOK = """() => {
     const wide = document.documentElement.clientWidth;
     const scrolls = (node) => {
@@ -56,7 +56,7 @@ LOOK = """() => {
 
 
 def main(site: Path) -> int:
-    """Look at the site; the number of things that are wrong with it."""
+    """Check the site; return the number of faults."""
     browser = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
         print(f"make docs-check needs Chromium, and none of {', '.join(NAMES)} is on PATH: install")
@@ -76,7 +76,7 @@ def main(site: Path) -> int:
 
 @contextmanager
 def served(site: Path) -> Iterator[str]:
-    """The site on loopback, for as long as the block runs."""
+    """Serve the site on loopback until the block ends."""
     handler = partial(Quiet, directory=str(site))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -85,14 +85,14 @@ def served(site: Path) -> Iterator[str]:
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves files and says nothing."""
+    """Serve files without logging."""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 def look(browser: str, root: str, pages: list[str]) -> Iterator[str]:
-    """What is wrong with the pages below ``root``."""
+    """Return the faults of the pages below ``root``."""
     from playwright.sync_api import sync_playwright
 
     anchors: dict[str, set[str]] = {}
@@ -116,7 +116,7 @@ def look(browser: str, root: str, pages: list[str]) -> Iterator[str]:
 
 
 def visit(context: Any, root: str, page: str) -> tuple[dict[str, Any], list[str]]:
-    """One page as the browser shows it, and what is wrong with it alone."""
+    """Return a page as the browser shows it, and its own faults."""
     faults: list[str] = []
 
     def asked(request: Any) -> None:
@@ -145,7 +145,7 @@ def visit(context: Any, root: str, page: str) -> tuple[dict[str, Any], list[str]
 
 
 def broken(link: str, root: str, anchors: dict[str, set[str]]) -> str | None:
-    """Return what is wrong with a link; those to other hosts are not followed."""
+    """Return the fault of a link, if any; links to other hosts are not followed."""
     if not link.startswith(root):
         return None if urlsplit(link).scheme in ("https", "mailto") else f"odd link: {link}"
     target, anchor = urldefrag(link)

@@ -1,10 +1,10 @@
-"""A page of the documentation, run from its top to its end as a reader would run it.
+"""Run a page of the documentation from its top to its end, as a reader would.
 
-Blocks of ``python``, ``sql`` and ``console`` share what the page has made so far: one namespace,
-one directory. A ``text`` block is what the block before it prints. What a page takes for granted
-stands in a comment that no reader sees, ``<!-- invisible-code: python ... -->``; what can't be run
-is marked ``<!-- skip: next "the reason" -->``. A directory stands for the bucket ``s3://warehouse``,
-but for the pages that say ``<!-- needs: s3 -->``.
+Blocks of ``python``, ``sql`` and ``console`` share one namespace and one directory. A ``text``
+block is the output of the block before it. A comment that readers don't see, ``<!-- invisible-code:
+python ... -->``, sets up what the page assumes; a block that can't be run is marked ``<!-- skip:
+next "the reason" -->``. A directory replaces the bucket ``s3://warehouse``, except on pages with
+``<!-- needs: s3 -->``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _RUN = PythonEvaluator()
 
 
 def needs(page: Path) -> str | None:
-    """Return what a page must be given: ``spark``, ``s3``, or nothing."""
+    """Return what a page needs: ``spark``, ``s3``, or nothing."""
     found = NEEDS.search(page.read_text())
     return found[1] if found else None
 
 
 def run_page(page: Path, directory: Path, dist: Path, given: dict[str, object]) -> int:
-    """Run all blocks of a page; how many were run."""
+    """Run all blocks of a page; return the number of blocks that were run."""
     text = page.read_text()
     if needs(page) != "s3":
         text = text.replace("s3://warehouse", str(directory / "warehouse"))
@@ -74,7 +74,7 @@ def _python(example: Example) -> None:
 
 
 def _sql(example: Example) -> None:
-    """SQL as a reader pastes it into ``txn.sql``, one statement after the other."""
+    """Run SQL as a reader pastes it into ``txn.sql``, one statement after the other."""
     with example.namespace["lake"].transaction() as txn:
         for statement in filter(None, map(str.strip, example.parsed.split(";"))):
             txn.sql(statement)
@@ -95,10 +95,10 @@ def _agree(shown: str, printed: str, example: Example) -> None:
 
 
 class Shell:
-    """Runs commands as a reader's terminal would, in one directory.
+    """Run commands in one directory, as in a reader's terminal.
 
-    ``pip`` installs from the wheel in ``dist`` alone, without what it depends on, and into a
-    directory that nobody uses; of ``make`` it is asked what it would do.
+    ``pip`` installs only from the wheel in ``dist``, without dependencies, and into a directory
+    that nobody uses; ``make`` only prints what it would do.
     """
 
     def __init__(self, directory: Path, dist: Path) -> None:
@@ -126,7 +126,9 @@ class Shell:
         }
 
     def evaluate(self, example: Example) -> None:
-        """Run the commands of a block, and hold what each prints against what the block shows."""
+        """Run the commands of a block, and compare what each prints with the output in
+        the block.
+        """
         pieces = COMMAND.split(example.parsed)
         assert not pieces[0].strip(), f"{example.path}: a console block begins with `$ `"
         for command, shown in zip(pieces[1::2], pieces[2::2], strict=True):

@@ -1,4 +1,6 @@
-"""ARCHITECTURE.md names what is there: functions, rooms, words; its picture has the imports."""
+"""Check ARCHITECTURE.md: its functions, rooms and words exist, and its picture shows
+the imports.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ CITED = re.compile(r"`([\w./-]+\.py)`:\s+(`[\w.]+`(?:,\s+`[\w.]+`)*)")
 _PATH = re.compile(r"`((?:lakevilla|lakevilla_testing|tests|docs)/[\w./-]*)`")
 _LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
 _ROOM = re.compile(r"(?m)^\| `(\w+)` \|")
-#: The headings of the parts that have seven steps each.
+#: The headings of the sections that have seven steps each.
 SEVEN = ("The life of a commit", "A branch merge", "An SQL UPDATE")
 
 
@@ -38,7 +40,7 @@ def citations(text: str) -> list[tuple[str, str]]:
 
 @cache
 def defined_in(path: Path) -> frozenset[str]:
-    """Return what a file defines: its own names, and those of its classes behind a dot."""
+    """Return the names that a file defines: its own, and those of its classes behind a dot."""
     tree = ast.parse(path.read_text())
     found = set(names_in(tree.body))
     for node in tree.body:
@@ -57,13 +59,13 @@ def test_each_function_is_in_the_file_that_is_cited_for_it() -> None:
     assert not [f"{path}: {name}" for path, name in cited if not is_there(path, name)]
 
 
-def test_a_function_or_file_that_is_gone_is_found() -> None:
+def test_the_check_finds_a_citation_of_a_missing_function_or_file() -> None:
     commit = "lakevilla/transaction/commit/commit.py"
     found = citations(f"`{commit}`: `commit`,\n  `nowhere`; `lakevilla/gone.py`: `commit`")
     assert [is_there(*one) for one in found] == [True, False, False]
 
 
-def test_files_and_links_of_the_page_are_there() -> None:
+def test_files_and_links_of_the_page_exist() -> None:
     named = {*_PATH.findall(TEXT), *_LINK.findall(TEXT)}
     assert "docs/images/architecture.svg" in named
     assert not [path for path in named if not (ROOT / path).exists()]
@@ -85,13 +87,13 @@ def test_the_rooms_are_the_packages_in_their_order() -> None:
     assert set(packages) == {path.parent.name for path in LIBRARY.glob("*/__init__.py")}
 
 
-def test_the_picture_has_each_room_and_arrows_only_downward() -> None:
+def test_the_picture_has_each_room_and_only_downward_arrows() -> None:
     tops, arrows = drawn()
     assert set(tops) == set(_ROOM.findall(TEXT))
     assert not [arrow for arrow in arrows if tops[arrow[0]] >= tops[arrow[1]]]
 
 
-def test_arrows_of_the_picture_are_imports_and_lead_along_every_import() -> None:
+def test_arrows_of_the_picture_are_imports_and_a_path_of_arrows_leads_along_each_import() -> None:
     arrows = drawn()[1]
     imported = imports()
     assert not arrows - imported
@@ -99,7 +101,7 @@ def test_arrows_of_the_picture_are_imports_and_lead_along_every_import() -> None
 
 
 def drawn() -> tuple[dict[str, float], set[tuple[str, str]]]:
-    """The top of each room in the picture, and its arrows."""
+    """Return the top of each room in the picture, and the picture's arrows."""
     svg = "{http://www.w3.org/2000/svg}"
     tree = ET.parse(PICTURE)
     rooms = {
@@ -116,7 +118,7 @@ def drawn() -> tuple[dict[str, float], set[tuple[str, str]]]:
 
 
 def imports() -> set[tuple[str, str]]:
-    """Each pair of rooms of which the first imports the second."""
+    """Return each pair of rooms of which the first imports the second."""
     rooms = set(_ROOM.findall(TEXT))
     found = set()
     for room in rooms:

@@ -1,4 +1,4 @@
-"""``docs/cli.md`` has each command of the command line, with options that the command has."""
+"""Check that ``docs/cli.md`` has each command of the command line, with options of that command."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typer.main import get_command
 from lakevilla.cli.app import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-#: Commands whose own options are another program's.
+#: Commands that pass their options on to another program.
 BEYOND = {"bench"}
 
 
 def commands() -> dict[str, set[str]]:
-    """The commands that help lists, and the options of each."""
+    """Return the commands that the help lists, and the options of each."""
     group = get_command(app)
     context = typer.Context(group)
     found = {name: group.get_command(context, name) for name in group.list_commands(context)}
@@ -29,7 +29,7 @@ def commands() -> dict[str, set[str]]:
 
 
 def rows() -> dict[str, str]:
-    """The line of the page about each command."""
+    """Return the page's line on each command."""
     found: dict[str, str] = {}
     for line in re.findall(r"(?m)^\| (`lakevilla .+)$", PAGE.read_text()):
         for name in re.findall(r"`lakevilla ([\w-]+)", line.partition(" | ")[0]):

@@ -1,4 +1,4 @@
-"""Each design note has a header, and all that its header cites exists.
+"""Check that each design note has a header, and that all that the header cites exists.
 
 The header is a list below the title. Its fields, in this order:
 
@@ -117,7 +117,7 @@ def is_test(name: str) -> bool:
 
 
 @pytest.mark.parametrize("number", NOTES)
-def test_a_note_has_a_header_and_all_that_it_cites_exists(number: int) -> None:
+def test_a_note_has_a_header_and_everything_that_it_cites_exists(number: int) -> None:
     fields = of_note(number)
     assert fields, "a note begins with its title, an empty line, and the list of its header"
     assert not wrong_in(fields, number, NOTES[number].read_text())

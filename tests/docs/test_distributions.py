@@ -1,4 +1,4 @@
-"""The two distributions of this repository: the library, and the tools that it is tested with."""
+"""Check the two distributions of this repository: the library, and the tools that test it."""
 
 from __future__ import annotations
 

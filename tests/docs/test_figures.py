@@ -1,4 +1,6 @@
-"""Commands that the pages give for their figures can be run; links of the lab book lead on."""
+"""Check that the commands that pages give for their figures can be run, and links of
+the lab book.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 def commands() -> list[str]:
     texts = [(ROOT / page).read_text() for page in PAGES]
-    # A bar in a table is written with a backslash before it.
+    # In a table, a bar has a backslash before it.
     return sorted({found.replace("\\|", "|") for text in texts for found in COMMAND.findall(text)})
 
 
@@ -39,7 +41,7 @@ def test_the_command_of_a_figure_names_a_workload_and_its_parameters(command: st
         assert settled(benchmark(name).parameters, mine, quick=False)
 
 
-def test_benchmarks_page_says_what_each_workload_checks() -> None:
+def test_the_benchmarks_page_names_the_checks_of_each_workload() -> None:
     _, _, part = (ROOT / "docs/benchmarks.md").read_text().partition("## What a workload checks")
     rows = re.findall(r"(?m)^\| ((?:`\w+`(?:, )?)+) \|", part)
     listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
@@ -48,6 +50,6 @@ def test_benchmarks_page_says_what_each_workload_checks() -> None:
 
 
 @pytest.mark.parametrize("page", LAB_BOOK, ids=lambda page: page.name)
-def test_links_of_the_lab_book_lead_somewhere(page: Path) -> None:
+def test_links_of_the_lab_book_lead_to_existing_files(page: Path) -> None:
     links = LINK.findall(page.read_text())
     assert not [link for link in links if not leads_somewhere(page, link)]

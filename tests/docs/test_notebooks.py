@@ -1,4 +1,6 @@
-"""The notebooks of docs/ run from their first cell to their last, and are kept without outputs."""
+"""Run the notebooks of docs/ from their first cell to their last; they are stored
+without outputs.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
-#: What a kernel warns of that has nothing to do with a notebook.
+#: Warnings of a kernel that are not caused by a notebook.
 QUIET = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore::ResourceWarning")
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[nbformat.NotebookNode], None]:
-    """Runs a notebook in a fresh directory."""
+    """Run a notebook in a new directory."""
     from nbclient import NotebookClient
 
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    # Nothing of the user's own Jupyter has a say, and nothing is left in it.
+    # The user's own Jupyter configuration has no effect, and no file is left in it.
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     resources = {"metadata": {"path": str(tmp_path)}}
@@ -44,7 +46,7 @@ def test_a_notebook_runs(path: Path, run: Callable[[nbformat.NotebookNode], None
     assert all(cell.execution_count for cell in code)
 
 
-#: What a front end is sent, and a verb that lasts until it was sent the third line.
+#: The messages that a front end gets, and a verb that lasts until the front end has the third line.
 SHOWS_PROGRESS = """
 import threading
 import lakevilla as lv
@@ -79,7 +81,7 @@ assert sent[-1] == ("", True), sent
 
 
 @QUIET
-def test_progress_is_shown_below_a_cell_and_leaves_nothing_there(
+def test_progress_is_shown_below_a_cell_and_removed_at_the_end(
     run: Callable[[nbformat.NotebookNode], None],
 ) -> None:
     notebook = nbformat.v4.new_notebook()
@@ -90,7 +92,7 @@ def test_progress_is_shown_below_a_cell_and_leaves_nothing_there(
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
+def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     for cell in notebook.cells:

@@ -1,4 +1,4 @@
-"""Examples of README and docs/ are run as written, page by page."""
+"""Run the examples of README and docs/ as they are written, page by page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fixtures.s3 import S3Server
 
 BLOCK = re.compile(r"^```(\w*)$(?:.*?)^```$", re.MULTILINE | re.DOTALL)
 
-#: Blocks in these are shown only: source of the project.
+#: Blocks in these languages are only shown: they are the project's source.
 SHOWN = {""}
 
 
@@ -23,8 +23,8 @@ def blocks(page: Path) -> list[str]:
     return BLOCK.findall(page.read_text())
 
 
-#: Design notes quote code; README is pasted into an interpreter besides, by
-#: tests/interop/test_examples.py.
+#: Design notes quote code and are not run; tests/interop/test_examples.py also pastes README into
+#: an interpreter.
 RUN = [
     page
     for page in SITE
@@ -34,7 +34,7 @@ RUN = [
 
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the wheel of this checkout."""
+    """Return a directory with the wheel of this checkout."""
     directory = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -60,7 +60,7 @@ def test_a_page_runs_from_top_to_bottom(
 
 @pytest.mark.night
 @pytest.mark.parametrize("page", [p for p in RUN if needs(p) == "s3"], ids=named)
-def test_a_page_about_buckets_runs_on_one(
+def test_a_page_about_buckets_runs_on_a_bucket(
     page: Path,
     dist: Path,
     tmp_path: Path,
@@ -70,13 +70,13 @@ def test_a_page_about_buckets_runs_on_one(
     monkeypatch.chdir(tmp_path)
     for name, value in s3_server.storage_options.items():
         monkeypatch.setenv(name, value)
-    # It keeps the keys that it has found, and those were another server's.
+    # boto3's default session caches the keys that it has found, which were those of another server.
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     run(page, tmp_path, dist)
 
 
 @pytest.mark.parametrize("page", [p for p in RUN if needs(p) == "spark"], ids=named)
-def test_a_page_about_spark_runs_in_a_session(
+def test_a_page_about_spark_runs_in_a_spark_session(
     page: Path,
     dist: Path,
     tmp_path: Path,
@@ -87,7 +87,7 @@ def test_a_page_about_spark_runs_in_a_session(
     run(page, tmp_path, dist, spark=spark)
 
 
-def test_every_block_is_in_a_language_that_is_run_or_says_that_it_is_not() -> None:
+def test_every_block_is_in_a_language_that_is_run_or_marked_as_not_run() -> None:
     for page in SITE:
         if "design" in page.parts:
             continue
@@ -95,7 +95,7 @@ def test_every_block_is_in_a_language_that_is_run_or_says_that_it_is_not() -> No
         assert not unknown, f"{named(page)} has blocks in {unknown}, which nothing runs"
 
 
-def test_skipped_examples_in_the_pages_give_their_reason() -> None:
+def test_skipped_examples_of_the_pages_give_their_reason() -> None:
     for page in SITE:
         for found in re.findall(r"<!-- skip: (.*?)-->", page.read_text()):
             assert re.match(r'(next|start) "\w.+"|end', found), f"{named(page)}: {found}"
@@ -112,7 +112,7 @@ def test_skipped_examples_in_the_pages_give_their_reason() -> None:
         "```console\n$ make nonsense\n```",
     ],
 )
-def test_a_page_that_is_wrong_fails(wrong: str, tmp_path: Path, dist: Path) -> None:
+def test_a_page_with_a_wrong_output_fails(wrong: str, tmp_path: Path, dist: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(wrong)
     with pytest.raises(AssertionError):

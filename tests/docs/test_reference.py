@@ -1,4 +1,6 @@
-"""Each public name is in the reference, documents its parameters and errors, and has an example."""
+"""Check that each public name is in the reference, documents its parameters and errors, and has an
+example.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 ON_SPARK = {"register_data_source"}
 
 
-#: Besides what ``lakevilla`` itself has.
+#: Names in addition to those of ``lakevilla`` itself.
 IN_MODULES = {
     "opentelemetry.listener": listener,
     "dbapi.connect": dbapi.connect,
@@ -37,9 +39,9 @@ IN_MODULES = {
 
 
 def run_examples(name: str, begin: Callable[[str], dict[str, Any]]) -> None:
-    """Each docstring's begin with what ``begin`` makes for it."""
+    """Run the examples of each docstring, after the set-up that ``begin`` makes for it."""
     value = IN_MODULES[name] if name in IN_MODULES else getattr(lv, name)
-    # What a class has from one that is not public is its own to whoever reads the reference.
+    # In the reference, a member that a class inherits from a private class counts as its own.
     own = [one for one in getattr(value, "__mro__", ()) if one.__name__ not in lv.__all__]
     found = [
         test
@@ -62,11 +64,11 @@ def test_the_example_of_a_public_name_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def begin(docstring: str) -> dict[str, Any]:
-        """What docs/reference/index.md says that the examples begin with."""
+        """Make the objects with which the examples begin, as docs/reference/index.md lists them."""
         place = tmp_path / str(len(list(tmp_path.iterdir())))
         place.mkdir()
         monkeypatch.chdir(place)
-        if docstring in ("connect", "Lake"):  # these begin with nothing
+        if docstring in ("connect", "Lake"):  # these examples begin with nothing
             return {}
         lake = lv.connect("warehouse")
         lake.create_table("stock", [{"sku": "tea", "qty": 5}])
@@ -95,7 +97,9 @@ Entry = tuple[str, Any, list[str]]
 
 
 def entries() -> list[Entry]:
-    """The entries of the pages: name, object, and the members that have entries of their own."""
+    """Return the entries of the pages: name, object, and the members that have entries of their
+    own.
+    """
     found = []
     blocks = re.compile(
         r'^::: ([\w.]+)$(?:\n +options:\n +members:((?:\n +- [\w"]+)*))?', re.MULTILINE
@@ -109,7 +113,7 @@ def entries() -> list[Entry]:
 
 
 def shown() -> list[tuple[str, Any]]:
-    """The functions and methods that the reference shows, by their names."""
+    """Return the functions and methods that the reference shows, by name."""
     found = []
     for name, value, members in entries():
         if inspect.isfunction(value):
@@ -122,7 +126,7 @@ CLASSES = [entry for entry in entries() if inspect.isclass(entry[1])]
 
 
 def section(text: str, title: str) -> dict[str, str]:
-    """The entries of a section of a docstring, by name, each with its description."""
+    """Return the entries of a section of a docstring: the description of each, by name."""
     found = re.search(rf"^{title}\n-+\n(.*?)(?=\n\n\S[^\n]*\n-+\n|\Z)", text, re.M | re.S)
     described: dict[str, str] = {}
     names: list[str] = []
@@ -136,7 +140,7 @@ def section(text: str, title: str) -> dict[str, str]:
 
 
 def set_by_init(kind: type) -> set[str]:
-    """The attributes that the source of ``__init__`` sets."""
+    """Return the attributes that the source of ``__init__`` sets."""
     init = kind.__dict__.get("__init__")
     if init is None or dataclasses.is_dataclass(kind):
         return set()
@@ -146,7 +150,7 @@ def set_by_init(kind: type) -> set[str]:
 
 
 def attributes(kind: type) -> set[str]:
-    """The public attributes of a class, those of its bases in LakeVilla included."""
+    """Return the public attributes of a class, and of its bases in LakeVilla."""
     found: set[str] = set()
     for one in kind.__mro__:
         if one.__module__.startswith("lakevilla"):
@@ -192,7 +196,7 @@ def undescribed(kind: type, members: list[str]) -> list[str]:
         dbapi.Cursor,
     ],
 )
-def test_the_reference_shows_all_that_users_call(kind: type) -> None:
+def test_the_reference_shows_every_name_that_users_call(kind: type) -> None:
     (members,) = [members for _, value, members in CLASSES if value is kind]
     described = section(inspect.getdoc(kind) or "", "Attributes")
     for name, value in inspect.getmembers(kind):
@@ -205,7 +209,7 @@ def test_reference_entries_describe_each_of_their_parameters(name: str, function
     text = inspect.getdoc(function) or ""
     assert text, f"{name} says nothing"
     if not inspect.isfunction(function):
-        return  # a property: its type tells
+        return  # a property: its type documents it
     parameters = [p for p in inspect.signature(function).parameters if p not in ("self", "unknown")]
     described = section(text, "Parameters")
     missing = [p for p in parameters if not described.get(p)]
@@ -225,7 +229,7 @@ def test_reference_entries_describe_each_of_their_attributes(
 
 
 class Base:
-    """A base that the reference does not have.
+    """A base class that the reference does not have.
 
     Attributes
     ----------
@@ -236,12 +240,12 @@ class Base:
     below: int = 0
 
 
-# As if it were one of LakeVilla's.
+# Pretend that it is a class of LakeVilla.
 Base.__module__ = "lakevilla.of_a_test"
 
 
 class HalfDescribed(Base):
-    """A class of which half is described.
+    """A class of which half of the attributes are described.
 
     Attributes
     ----------
@@ -271,7 +275,7 @@ class HalfDescribed(Base):
 HalfDescribed.__module__ = "lakevilla.of_a_test"
 
 
-def test_attributes_without_a_description_are_found() -> None:
+def test_the_check_finds_attributes_without_a_description() -> None:
     assert undescribed(HalfDescribed, ["seen", "mute", "method"]) == [
         "bare",
         "below",

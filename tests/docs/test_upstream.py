@@ -1,4 +1,5 @@
-"""Workarounds in the code are described in docs/upstream.md, and both sides name each other.
+"""Check that docs/upstream.md describes each workaround in the code, and that page and file name
+each other.
 
 ``test_pages`` runs the programs of the page.
 """
@@ -16,12 +17,12 @@ PACKAGES = ("lakevilla", "lakevilla_testing")
 TITLE = re.compile(r"^### (.+)$", re.MULTILINE)
 FILE = re.compile(r"`((?:lakevilla|lakevilla_testing)/[\w/]+\.py)`")
 REFERENCE = re.compile(r'docs/upstream\.md, "([^"]+)"')
-#: A line that goes on in the next one, in a comment or a docstring.
+#: A line that continues in the next line, in a comment or a docstring.
 WRAPPED = re.compile(r"\n\s*(?:#:? ?)?")
 
 
 def entries() -> dict[str, set[str]]:
-    """Return the files that each entry of the page names, by its title."""
+    """Return the files that each entry of the page names, by the entry's title."""
     _, *parts = TITLE.split(PAGE.read_text())
     return {
         title: set(FILE.findall(text)) for title, text in zip(parts[::2], parts[1::2], strict=True)
@@ -29,7 +30,7 @@ def entries() -> dict[str, set[str]]:
 
 
 def references() -> dict[str, set[str]]:
-    """Return the files that refer to an entry, by its title."""
+    """Return the files that refer to an entry, by the entry's title."""
     found: dict[str, set[str]] = defaultdict(set)
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):

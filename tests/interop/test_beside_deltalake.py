@@ -1,4 +1,4 @@
-"""deltalake goes on working on the tables that LakeVilla transacts on, and sees all of it."""
+"""Let deltalake read and write the tables on which LakeVilla transacts: it sees all commits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 def rows_at(lake: lv.Lake, table: str, version: int) -> list[dict[str, Any]]:
-    """A version as LakeVilla reads the log."""
+    """Return a version as LakeVilla reads the log."""
     context, run = inside(lake).context, inside(lake).run
     snapshot = run(context.formats["delta"].open_at(table, table, version))
     files = run(snapshot.files())
@@ -38,7 +38,9 @@ def rows_at(lake: lv.Lake, table: str, version: int) -> list[dict[str, Any]]:
 
 
 def same_for_all(place: Place, table: str, order: str = "id") -> list[dict[str, Any]]:
-    """The rows, on which three readers agree; all versions, on which two do."""
+    """Return the rows, on which three readers agree; check all versions, on which two readers
+    agree.
+    """
     with place.connect() as lake:
         ours = in_order(lake.snapshot().read(table))
         assert ours == place.seen(table)
@@ -50,7 +52,7 @@ def same_for_all(place: Place, table: str, order: str = "id") -> list[dict[str, 
 
 
 def persist(work: Callable[[], object]) -> None:
-    """Commit as a deltalake user does: again, when the commit lost a race."""
+    """Commit as a deltalake user does, again after each lost race."""
     for _ in range(50):
         try:
             work()
@@ -60,7 +62,7 @@ def persist(work: Callable[[], object]) -> None:
     raise AssertionError("deltalake lost fifty times in a row")
 
 
-def test_commits_of_deltalake_are_seen_by_the_next_transaction(place: Place) -> None:
+def test_a_commit_of_deltalake_is_visible_to_the_next_transaction(place: Place) -> None:
     fill(place, {"bank": accounts(4)})
 
     def balances(lake: lv.Lake) -> dict[int, int]:
@@ -92,7 +94,7 @@ def test_commits_of_deltalake_are_seen_by_the_next_transaction(place: Place) -> 
     same_for_all(place, "bank")
 
 
-def test_no_row_is_lost_or_doubled_while_deltalake_and_lakevilla_work_at_once(
+def test_no_row_is_lost_or_doubled_while_deltalake_and_lakevilla_write_concurrently(
     place: Place,
 ) -> None:
     fill(place, {"t": accounts(2), "ledger": accounts(1)})
@@ -183,10 +185,11 @@ def test_a_guarded_table_is_refused_to_other_writers_and_read_by_all(place: Plac
             assert executor(txn).state.through_head
         expected = [{"id": 0, "balance": 100}, {"id": 1, "balance": 5}]
         assert same_for_all(place, "bank")[:2] == expected
-        # Maintenance by others still runs, and hurts nothing (hazard 4).
+        # Other clients may still maintain the table, without harm (hazard 4).
         place.delta("bank").create_checkpoint()
         place.delta("bank").vacuum(dry_run=False)
-        with contextlib.suppress(CommitFailedError):  # it logs a VACUUM that finds something
+        # deltalake logs a VACUUM that deletes something
+        with contextlib.suppress(CommitFailedError):
             place.delta("bank").vacuum(
                 retention_hours=0, enforce_retention_duration=False, dry_run=False
             )
@@ -201,7 +204,7 @@ def test_a_guarded_table_is_refused_to_other_writers_and_read_by_all(place: Plac
 
 
 def stored(table: DeltaTable) -> list[dict[str, Any]]:
-    """Return what the log says of each file, but for names and times."""
+    """Return the log's statements on each file except names and times."""
     kept = []
     for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
         told = {k: v for k, v in action.items() if k.split(".")[0] in _TOLD}
@@ -210,7 +213,7 @@ def stored(table: DeltaTable) -> list[dict[str, Any]]:
 
 
 def to_the_millisecond(value: object) -> object:
-    """deltalake cuts the moments in statistics to milliseconds, as the protocol allows."""
+    """Cut timestamps in statistics to milliseconds, as deltalake does and the protocol allows."""
     if not isinstance(value, dt.datetime):
         return value
     return value.replace(microsecond=value.microsecond // 1000 * 1000)
@@ -219,7 +222,7 @@ def to_the_millisecond(value: object) -> object:
 _TOLD = ("partition", "num_records", "null_count", "min", "max")
 
 
-def test_statistics_and_rows_of_every_type_are_those_that_deltalake_writes(place: Place) -> None:
+def test_statistics_and_rows_of_every_type_equal_those_of_deltalake(place: Place) -> None:
     rows = all_types()
     write_deltalake(place.uri("theirs"), rows)
     write_deltalake(place.uri("ours"), rows.schema.empty_table())
@@ -256,7 +259,7 @@ PARTITIONS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("column", PARTITIONS)
-def test_partition_values_are_those_that_deltalake_writes(place: Place, column: str) -> None:
+def test_partition_values_equal_those_of_deltalake(place: Place, column: str) -> None:
     found = PARTITIONS[column]
     kinds = {"moment": pa.timestamp("us", "UTC"), "local": pa.timestamp("us")}
     rows = pa.table({"p": pa.array(found, kinds.get(column)), "id": list(range(len(found)))})
@@ -280,7 +283,7 @@ def stored_partitions(place: Place, name: str) -> list[dict[str, Any]]:
     return [action for action in actions if "partition.p" in action]
 
 
-def test_entries_hold_what_deltalake_shows_as_history(place: Place) -> None:
+def test_log_entries_have_the_parts_that_deltalake_shows_as_history(place: Place) -> None:
     fill(place, {"bank": accounts(4)})
     with place.connect() as lake:
         with lake.transaction(metadata={"job": "nightly"}) as txn:
@@ -317,7 +320,9 @@ def test_entries_hold_what_deltalake_shows_as_history(place: Place) -> None:
     assert (int(metrics[3]["num_updated_rows"]), int(metrics[3]["num_inserted_rows"])) == (1, 1)
 
 
-def test_tables_on_s3_are_read_by_deltalake_and_back(request: pytest.FixtureRequest) -> None:
+def test_tables_on_s3_are_read_by_deltalake_and_its_tables_by_lakevilla(
+    request: pytest.FixtureRequest,
+) -> None:
     place = make_place("s3", request)
     fill(place, {"x": accounts(3), "y": accounts(3)})
     with place.connect() as lake:

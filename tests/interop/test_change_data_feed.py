@@ -1,4 +1,4 @@
-"""A table's change data feed as deltalake reads it, over transactions of several operations."""
+"""Read a table's change data feed by deltalake, after transactions of several operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo, small: every check holds, and it notices when one does not."""
+"""Run a small demo: every check holds, and a planted fault fails it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_demo_kills_a_client_in_mid_commit_and_every_check_holds(tmp_path: P
     assert deltalake.DeltaTable(str(lake / "bank_north")).version() > 0
 
 
-def test_the_demo_refuses_a_store_that_it_cannot_check_before_it_makes_anything() -> None:
+def test_the_demo_refuses_a_store_that_it_cannot_check_and_makes_nothing_there() -> None:
     done = subprocess.run(
         [*LAKEVILLA, "demo", "--store", "gs://bucket/prefix"],
         capture_output=True,
@@ -85,7 +85,7 @@ READERS = {"deltalake": demo_checks.deltalake_reader, "DuckDB": demo_checks.duck
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_the_checks_hold_on_tables_that_are_right(
+def test_the_checks_pass_on_correct_tables(
     name: str, small_lake: tuple[str, dict[str, object]]
 ) -> None:
     root, expected = small_lake
@@ -96,7 +96,7 @@ def test_the_checks_hold_on_tables_that_are_right(
 
 
 class Tampered:
-    """A reader that sees other tables than are there."""
+    """A reader that returns changed tables."""
 
     def __init__(self, reader: OtherReader, **replaced: str) -> None:
         self.name = reader.name
@@ -125,7 +125,7 @@ ONE_CENT_MORE = "c_acctbal + 0.01 AS c_acctbal"
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )
-def test_the_checks_notice_half_a_transaction(
+def test_the_checks_find_half_a_transaction(
     replaced: dict[str, str], broken: str, small_lake: tuple[str, dict[str, object]]
 ) -> None:
     root, expected = small_lake
@@ -135,7 +135,7 @@ def test_the_checks_notice_half_a_transaction(
     assert any(broken in check.what and not check.holds for check in checks), checks
 
 
-def test_the_demo_tables_hold_back_what_is_ingested(
+def test_the_demo_tables_lack_the_rows_that_the_demo_ingests_later(
     small_lake: tuple[str, dict[str, object]],
 ) -> None:
     root, expected = small_lake

@@ -1,4 +1,4 @@
-"""README and examples/ are run as written."""
+"""Run README and examples/ as they are written."""
 
 from __future__ import annotations
 
@@ -72,19 +72,19 @@ def run(name: str, *arguments: str, **environment: str) -> str:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_an_example_prints_what_it_says(name: str) -> None:
+def test_an_example_prints_the_output_that_it_documents(name: str) -> None:
     assert run(name) == EXPECTED[name]
 
 
 @pytest.mark.night
 @pytest.mark.parametrize("name", ON_S3)
-def test_an_example_makes_a_bucket_that_other_clients_find_as_it_says(
+def test_an_example_makes_the_bucket_that_it_documents_and_other_clients_find_it(
     name: str, s3_server: S3Server
 ) -> None:
     bucket = f"made-{secrets.token_hex(4)}"
     reached = s3_server.storage_options
-    del reached["AWS_ALLOW_HTTP"]  # the example's own affair
-    for count in (1, 2):  # what is there already stays
+    del reached["AWS_ALLOW_HTTP"]  # left to the example
+    for count in (1, 2):  # existing objects stay
         assert run(name, bucket, **reached) == f"[{{'deliveries': {count}}}]\n"
     client = boto3.client(
         "s3",
@@ -132,10 +132,10 @@ def test_the_readme_runs_as_pasted_in_an_empty_directory(
     checked(tmp_path / "warehouse")
 
 
-def test_the_readme_runs_on_tables_of_other_clients_that_are_there_already(
+def test_the_readme_runs_on_existing_tables_of_other_clients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They enter the lake at their first commit, and were not in it before."""
+    """The tables join the lake at their first commit."""
     monkeypatch.chdir(tmp_path)
     stock = pa.Table.from_pylist([{"sku": "tea", "qty": 5}])
     write_deltalake(str(tmp_path / "warehouse" / "stock"), stock)

@@ -1,4 +1,4 @@
-"""Live markers survive the maintenance of other clients, and no reader sees them."""
+"""Keep live markers through the maintenance of other clients; no reader sees them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ MAINTENANCE: dict[str, Maintenance] = {
 
 @pytest.fixture(params=["local", "s3"])
 def location(request: pytest.FixtureRequest) -> Place:
-    """A partitioned table of several versions, with files that VACUUM may delete."""
+    """Return a partitioned table of several versions, with files that VACUUM may delete."""
     found = make_place(request.param, request)
     options: dict[str, Any] = {"partition_by": ["day"]}
     first = {"configuration": {"delta.logRetentionDuration": "interval 0 seconds"}}
@@ -69,7 +69,9 @@ def location(request: pytest.FixtureRequest) -> Place:
 
 
 def place_markers(lake: lv.Lake) -> dict[str, bytes]:
-    """One marker of each access, each of a transaction of its own; their contents by key."""
+    """Place one marker by each kind of access, each of its own transaction; return their bodies by
+    key.
+    """
     ids = inside(lake).context.ids
     for access in ACCESSES:
         listed = inside(lake).run(list_markers(TABLE))
@@ -88,7 +90,7 @@ def marker_bodies(lake: lv.Lake) -> dict[str, bytes]:
 
 
 def make_old(place: Place) -> None:
-    """Clean-up goes by modification times; on a local disk those can be set back."""
+    """Set modification times back, by which clean-up goes; a local disk allows that."""
     if place.root.startswith("/"):
         for path in Path(place.root).rglob("*"):
             os.utime(path, (time.time() - 90 * 86_400,) * 2)
@@ -104,8 +106,8 @@ def test_markers_survive_the_maintenance_of_deltalake(location: Place, name: str
         assert location.seen(TABLE) == in_order(pa.Table.from_pylist(ROWS))
 
 
-def test_vacuum_and_clean_up_do_delete_what_is_theirs(location: Place) -> None:
-    """Else it would be no wonder that markers are left."""
+def test_vacuum_and_clean_up_delete_files_of_the_table(location: Place) -> None:
+    """Otherwise the survival of markers would show nothing."""
     old = "_delta_log/00000000000000000000.json"
     with location.connect() as lake:
         store = inside(lake).store
@@ -135,7 +137,7 @@ def test_no_reader_sees_a_marker(location: Place) -> None:
 
 
 def seen(location: Place) -> dict[str, Any]:
-    """The rows, on which the readers agree, and the files that each lists."""
+    """Return the rows, on which the readers agree, and the files that each lists."""
     table = location.delta(TABLE)
     rows = in_order(table.to_pyarrow_table())
     dataset = table.to_pyarrow_dataset()
@@ -149,7 +151,7 @@ def seen(location: Place) -> dict[str, Any]:
     if location.root.startswith("/"):
         uri = location.uri(TABLE)
         assert in_order(pa.Table.from_pylist(duckdb_rows(uri))) == rows
-        # One who knows no log, only a directory of Parquet files, passes over `_` too.
+        # A reader of a plain directory of Parquet files, without a log, skips names with `_`, too.
         bare = pyarrow.dataset.dataset(uri, format="parquet", partitioning="hive")
         found["bare"] = sorted(bare.files)
         assert not any("_lakevilla" in path for path in found["bare"])

@@ -1,4 +1,4 @@
-"""A table's own past, compared with what deltalake and pyiceberg read of the same version."""
+"""Compare old versions of a table with those that deltalake and pyiceberg read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plain(rows: pa.Table) -> tuple[list[str], Any]:
     return rows.column_names, bag(rows)
 
 
-def test_each_version_and_time_is_what_deltalake_has(tmp_path: Path) -> None:
+def test_each_version_and_time_shows_the_rows_that_deltalake_reads(tmp_path: Path) -> None:
     path = str(tmp_path / "lake" / "a")
     write_deltalake(path, ROWS, partition_by=["day"])
     DeltaTable(path).delete("id = 3")
@@ -50,7 +50,7 @@ def test_each_version_and_time_is_what_deltalake_has(tmp_path: Path) -> None:
             assert plain(table.read(timestamp=one.timestamp)) == expected, one
 
 
-def test_each_snapshot_and_version_is_what_pyiceberg_has(tmp_path: Path) -> None:
+def test_each_snapshot_and_version_shows_the_rows_that_pyiceberg_reads(tmp_path: Path) -> None:
     root = str(tmp_path / "lake")
     catalog = ObjectStoreCatalog("tests", warehouse=root)
     native = catalog.create_table("a", ROWS.schema)
@@ -78,7 +78,7 @@ def test_each_snapshot_and_version_is_what_pyiceberg_has(tmp_path: Path) -> None
             if one.snapshot_id is None:
                 assert shown.num_rows == 0
                 continue
-            # A version has the columns that the table had then, which a snapshot has not yet.
+            # A version has the table's columns at that time, which a snapshot does not have yet.
             expected = renamed(by_id[one.snapshot_id])
             assert bag(renamed(shown).select(expected.column_names)) == bag(expected), one
 
@@ -87,8 +87,10 @@ def renamed(rows: pa.Table) -> pa.Table:
     return rows.rename_columns(["day" if n == "date" else n for n in rows.column_names])
 
 
-def test_the_versions_of_a_table_in_a_catalog_are_followed_beyond_one_log(tmp_path: Path) -> None:
-    """Its metadata files have names that can't be guessed: each is named by a later one."""
+def test_versions_of_a_catalog_s_table_are_found_beyond_one_metadata_log(tmp_path: Path) -> None:
+    """The table's metadata files have names that can't be guessed: a later file names
+    each of them.
+    """
     properties = {
         "type": "sql",
         "uri": f"sqlite:///{tmp_path}/catalog.db",

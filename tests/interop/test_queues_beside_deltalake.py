@@ -1,4 +1,4 @@
-"""Clients in queues, clients without, and deltalake on the same two tables at once."""
+"""Run clients in queues, clients without queues, and deltalake on the same two tables at once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.support.search import how_many
 from tests.support.tables import accounts, in_order
 
 SECONDS = how_many(1, whole=3, soak=10)
-#: deltalake moves money between the first four; what is read and then set are the last two.
+#: deltalake transfers money between the first four; clients set the last two from their reads.
 SHARED, ROWS = 4, 6
 TABLES = ("north", "south")
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
-def test_the_bank_adds_up_while_deltalake_writes_too(
+def test_the_bank_s_sum_is_right_while_deltalake_writes_too(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     place = make_place(kind, request)
@@ -46,7 +46,7 @@ def test_the_bank_adds_up_while_deltalake_writes_too(
     counted = threading.Lock()
 
     def transacts(number: int, features: lv.Feature) -> int:
-        """Money between the tables, there and back, in crossing order; a row in each says so."""
+        """Transfer money between the tables in crossing order; a row in each table records it."""
         source, target = TABLES if number % 2 else TABLES[::-1]
         reads = number % 3 == 0
         rows = range(SHARED, ROWS) if reads else range(ROWS)
@@ -77,14 +77,14 @@ def test_the_bank_adds_up_while_deltalake_writes_too(
         return commits
 
     def deltalake_works(number: int) -> int:
-        """Money within a table, and rows appended."""
+        """Transfer money within a table, and append rows."""
         table = TABLES[number % 2]
         commits = attempts = 0
         while time.monotonic() < done:
             attempts += 1
             first, second = attempts % SHARED, (attempts + 1) % SHARED
             change = f"CASE id WHEN {first} THEN balance - 1 ELSE balance + 1 END"
-            with contextlib.suppress(CommitFailedError):  # a user would do it again
+            with contextlib.suppress(CommitFailedError):  # a user would retry
                 place.delta(table).update(
                     updates={"balance": change}, predicate=f"id IN ({first}, {second})"
                 )
@@ -106,7 +106,7 @@ def test_the_bank_adds_up_while_deltalake_writes_too(
         ]
         commits = [end.result() for end in [pool.submit(job) for job in jobs]]
     assert all(count > 0 for count in commits), commits
-    # deltalake changes nothing that was read, and takes nothing away.
+    # deltalake changes no row that a client has read, and deletes none.
     assert [message for message in told if "cancelled" in message or "had read" in message] == []
     with place.connect() as lake:
         report = lake.recover()

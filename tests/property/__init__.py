@@ -1,7 +1,7 @@
-"""Predicates find the right rows, on tables of every history and by every path.
+"""Test that predicates find the right rows, on tables of every history and by every path.
 
-A seed draws a table (``plans``), which other clients' files make up (``delta_files``,
-``iceberg_files``), and predicates over it (``predicates``) whose constants stand at, beside
-and between its values (``values``). ``checks`` holds what the library finds against the
-rows as they were written. ``python -m tests.property SEED`` replays one and makes it smaller.
+A seed draws a table (``plans``) whose files other clients have written (``delta_files``,
+``iceberg_files``), and predicates over it (``predicates``) whose constants equal its values, are
+neighbours of them or between them (``values``). ``checks`` compares what the library finds with the
+rows as they were written. ``python -m tests.property SEED`` replays one seed and makes it smaller.
 """

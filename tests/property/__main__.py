@@ -1,7 +1,8 @@
 """Replay a seed and make its failure smaller: ``python -m tests.property SEED [SEED ...]``.
 
-``--spark``: with a Spark session. ``--count N``: N seeds from each. ``--keep``: failures as they
-are. ``--first``: only the first, and how many cases it took. ``--trace``: where they arose.
+``--spark``: with a Spark session. ``--count N``: N seeds from each. ``--keep``: don't make failures
+smaller. ``--first``: stop at the first failure, and print the number of cases before it.
+``--trace``: print the failures' tracebacks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables made from plans, and the rows that they must hold."""
+"""Make tables from plans, with the rows that the tables must hold."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Built:
         return self.model.table()
 
     def more(self, rng: Random) -> list[Row]:
-        """New rows of values that are there."""
+        """Return new rows of existing values."""
         self.keys += 1
         row: Row = {KEY: 1_000_000 + self.keys}
         for col in self.model.cols[1:]:
@@ -60,7 +60,7 @@ class Built:
         return [row]
 
     def apply(self, step: Any) -> None:
-        """One step, by another client or by LakeVilla."""
+        """Perform one step, by another client or by LakeVilla."""
         after = deepcopy(self.model)
         after.apply(step)
         self.writer.model = deepcopy(self.model)
@@ -78,14 +78,16 @@ class Built:
             self.writer.forget(step.keys)
 
     def _is_own(self, step: Append | Delete) -> bool:
-        """Return whether LakeVilla takes the step: it rewrites what is in files of its own."""
+        """Return whether LakeVilla performs the step: it rewrites only files that it
+        has written.
+        """
         others = isinstance(step, Append) or self.writer.may_delete(step.keys)
         return step.by == "lakevilla" or not others
 
 
 @contextmanager
 def build(plan: Plan, root: Path, **options: Any) -> Iterator[Built]:
-    """The table of a plan."""
+    """Make the table of a plan."""
     model = Model(list(plan.cols))
     writer: DeltaWriter | IcebergWriter
     if plan.format == "delta":

@@ -1,10 +1,10 @@
-"""Rows that the library finds by a predicate, compared with the rows as they were written.
+"""Compare the rows that the library finds by a predicate with the rows as they were written.
 
-The rule of errors: where the predicate raises for no row, nothing raises, and exactly the
-rows for which it is true are found. Where it raises for some rows, either the statement
-raises ``InvalidOperation``, or it finds every row for which it is true, and none for which
-it is false or NULL: a row that raises may be passed over, or found, where its file or another
-part of the predicate decides without what raises.
+The rule of errors: where the predicate raises for no row, nothing raises, and exactly the rows for
+which it is true are found. Where it raises for some rows, either the statement raises
+``InvalidOperation``, or it finds every row for which the predicate is true, and none for which it
+is false or NULL. A row that raises may then be found or not, because its file or another part of
+the predicate may decide without the part that raises.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ try:
 except ModuleNotFoundError:  # where versions of all else are tried (tests/versions.py)
 
     class PySparkException(Exception):  # type: ignore[no-redef]
-        """An error that nothing raises."""
+        """An error that nothing raises: it stands for PySpark's where PySpark is not installed."""
 
 
 RAISED = "raised"
 
 
 class Mismatch(AssertionError):
-    """The library disagrees; ``kind`` names the check."""
+    """A difference between library and rows; ``kind`` names the check."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(f"{kind}: {message}")
@@ -72,14 +72,14 @@ class Truth:
 
 
 class Case:
-    """A table, the rows that it must hold, and a database that has them in memory."""
+    """A table, the rows that it must hold, and a database with these rows in memory."""
 
     def __init__(self, built: Built) -> None:
         self.built = built
         self.rows = built.rows()
         self.values: list[dict[str, Any]] = self.rows.to_pylist()
         self.schema = self.rows.schema
-        #: What the next update writes.
+        #: The value that the next update writes.
         self.mark = 100
         self._memory = duckdb.connect(config={"threads": 1})
         self._memory.execute("SET timezone = 'America/New_York'")
@@ -92,7 +92,9 @@ class Case:
     # -- the truth -----------------------------------------------------------------------
 
     def truth(self, part: Part) -> Truth | None:
-        """None if the language refuses the predicate."""
+        """Return the predicate's value for each row, or None if the language refuses
+        the predicate.
+        """
         sql, params = part.render()
         try:
             bound = bind(parse_predicate(sql, params), self.schema)
@@ -135,13 +137,13 @@ class Case:
     # -- reading and writing ----------------------------------------------------------------
 
     def whole(self) -> None:
-        """All rows are read as they were written."""
+        """Check that a read without a predicate returns all rows."""
         with self.built.lake.transaction(read_only=True) as txn:
             found = _collected(txn.read(NAME))
         _same("whole", found, self.rows)
 
     def reading(self, part: Part, truth: Truth) -> None:
-        """``read(where=w)`` finds the rows; so it does where no file and no page is left out."""
+        """Check that ``read(where=w)`` finds the rows."""
         sql, params = part.render()
         with self.built.lake.transaction(read_only=True) as txn:
             ask = lambda: _collected(txn.read(NAME, where=sql, params=params))  # noqa: E731
@@ -151,7 +153,7 @@ class Case:
                 _same("read", rows, self._of(keys))
 
     def unpruned(self, part: Part, truth: Truth) -> None:
-        """The same behind a ``case``, which neither file pruning nor an engine passes."""
+        """Check the same behind a ``case``, so that neither files nor pages are left out."""
         sql, params = part.render()
         behind = f"case when {sql} then true else false end"
         with self.built.lake.transaction(read_only=True) as txn:
@@ -198,7 +200,8 @@ class Case:
         try:
             return ask()
         except (InvalidOperation, PySparkException) as error:
-            # Spark raises its own where it reads by itself, and names ours where it asks us.
+            # Spark raises its own error where it reads by itself, and names LakeVilla's where it
+            # calls it.
             if not truth.raising and not _is_of_the_connector(error):
                 raise Mismatch(kind, f"raised without a cause: {error}") from error
             return None
@@ -217,10 +220,10 @@ class Case:
             pa.array([key in keys for key in self.rows["id"].to_pylist()], pa.bool_())
         )
 
-    # -- beside others -------------------------------------------------------------------
+    # -- next to other clients -----------------------------------------------------------
 
     def conflicting(self, part: Part, truth: Truth, rng: Random) -> None:
-        """An observed read conflicts with a commit if, and only if, its rows changed."""
+        """Check that an observed read conflicts with a commit if, and only if, its rows changed."""
         if truth.raising:
             return
         sql, params = part.render()
@@ -242,7 +245,9 @@ class Case:
         self.whole()
 
     def redoing(self, part: Part, truth: Truth, rng: Random) -> None:
-        """An update beside a commit of others holds for the rows after it."""
+        """Check that an update next to another client's commit applies to the rows after that
+        commit.
+        """
         if truth.raising:
             return
         sql, params = part.render()
@@ -264,7 +269,9 @@ class Case:
         self.whole()
 
     def _meanwhile(self, part: Part, truth: Truth, rng: Random) -> bool | None:
-        """A commit of another client; whether a row for which the predicate is true changed."""
+        """Commit by another client; return whether a row changed for which the
+        predicate is true.
+        """
         built = self.built
         before = truth.true
         if rng.random() < 0.7 or not built.model.rows:
@@ -286,7 +293,7 @@ class Case:
 
 
 class _other_client:
-    """Within it what LakeVilla does to the table is done by another of its clients."""
+    """Let another client of the lake perform the operations within the block."""
 
     def __init__(self, built: Built) -> None:
         self.built, self.own = built, built.lake
@@ -301,7 +308,7 @@ class _other_client:
 
 
 def _is_of_the_connector(error: Exception) -> bool:
-    """Spark's own reader of Delta casts the '' that stands for NULL in a partition of numbers."""
+    """Spark's own Delta reader casts the '' that stands for NULL in a partition of numbers."""
     return isinstance(error, PySparkException) and "CAST_INVALID_INPUT] The value ''" in str(error)
 
 
@@ -317,7 +324,7 @@ def _marked(rows: pa.Table, keys: set[int], new_mark: int) -> pa.Table:
 
 
 def _same(kind: str, found: pa.Table, want: pa.Table) -> None:
-    """The same rows, to the bits of their numbers."""
+    """Check that the rows are the same, to the bits of their numbers."""
     names = want.schema.names
     if found.schema.names != names:
         raise Mismatch(kind, f"columns {found.schema.names}, not {names}")

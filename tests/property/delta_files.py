@@ -1,7 +1,7 @@
-"""Delta tables as other clients write them: files by pyarrow, log entries by hand.
+"""Write Delta tables as other clients do: files by pyarrow, log entries by hand.
 
-By hand, for a log has many spellings: statistics that are cut as Spark cuts them, or that
-know no NaN, or are not there; types that have been widened since; names that are mapped.
+By hand, because other clients write logs in many forms: statistics that are cut as Spark cuts them,
+that ignore NaN, or that are missing; types that have been widened since; mapped names.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOST = 32
 
 @dataclass
 class DeltaWriter:
-    """One table; ``model`` is what it holds before each step."""
+    """A table; ``model`` has its rows before each step."""
 
     path: Path
     plan: Plan
@@ -79,11 +79,11 @@ class DeltaWriter:
                 raise AssertionError("of Iceberg alone")
 
     def may_delete(self, keys: Sequence[int]) -> bool:
-        """Return whether the rows are in files of this writer."""
+        """Return whether this writer has written the files of these rows."""
         return set(keys) <= {key for _, own in self.files.values() for key in own}
 
     def forget(self, keys: Sequence[int]) -> None:
-        """Files that had these rows were rewritten by another client."""
+        """Forget the files of these rows, which another client has rewritten."""
         for name, (_, own) in list(self.files.items()):
             if not set(own).isdisjoint(keys):
                 del self.files[name]
@@ -164,7 +164,7 @@ class DeltaWriter:
         ids = [id_ for id_, _ in self.plan.partition]
         groups: dict[str, list[Any]] = {}
         for row in step.rows:
-            # -0.0 and 0.0 are two directories to those who write text.
+            # For writers of text, -0.0 and 0.0 are two directories.
             groups.setdefault(repr([row.get(id_) for id_ in ids]), []).append(row)
         adds = []
         for rows in groups.values():
@@ -175,7 +175,7 @@ class DeltaWriter:
         cols = [col for col in self.model.cols if col.id not in ids]
         named = {col.id: col for col in self.model.cols}
         data = table_of(cols, rows, physical=True, ids=self.plan.mapped)
-        # A column that is absent is NULL: writers may leave it out.
+        # A missing column is NULL: writers may leave it out.
         if rng.random() < 0.15:
             empty = [n for n in data.column_names[1:] if data[n].null_count == data.num_rows]
             cols = [col for col in cols if col.physical not in empty]
@@ -192,7 +192,7 @@ class DeltaWriter:
         }
         stats = statistics(cols, rows, rng)
         if stats is not None:
-            # Decimals are numbers with all their digits, which Python has no number for.
+            # Decimals are written with all their digits, which Python's float does not have.
             add["stats"] = re.sub(r'"@number ([-0-9.]+)"', r"\1", json.dumps(stats))
         self.files[name] = (add, [row[KEY] for row in rows])
         return add
@@ -244,7 +244,7 @@ def _z85(data: bytes) -> str:
 
 
 def write_parquet(data: pa.Table, path: Path, rng: Random) -> None:
-    """A file of one of the kinds that writers make."""
+    """Write a file in one of the forms that writers use."""
     options: dict[str, Any] = {
         "row_group_size": rng.choice([1, 2, 1000]),
         "use_dictionary": rng.random() < 0.5,
@@ -254,7 +254,7 @@ def write_parquet(data: pa.Table, path: Path, rng: Random) -> None:
         "data_page_version": rng.choice(["1.0", "2.0"]),
         "compression": rng.choice(["snappy", "zstd", "none"]),
     }
-    # Spark's own default, within the years that nanoseconds reach.
+    # Spark's own default, within the range of years that nanoseconds have.
     if rng.random() < 0.25 and _within_nanoseconds(data):
         options["use_deprecated_int96_timestamps"] = True
     pq.write_table(data, path, **options)
@@ -268,7 +268,7 @@ def _within_nanoseconds(data: pa.Table) -> bool:
 
 
 def partition_text(value: Any, rng: Random) -> str | None:
-    """A partition value as the log has it: as Spark writes it, or as deltalake does."""
+    """Return a partition value in the log's form: as Spark writes it, or as deltalake does."""
     if value is None:
         return rng.choice([None, ""])
     if isinstance(value, bool):
@@ -290,7 +290,7 @@ def partition_text(value: Any, rng: Random) -> str | None:
 
 
 def statistics(cols: Iterable[Col], rows: list[Any], rng: Random) -> dict[str, Any] | None:
-    """Return what the log says of a file."""
+    """Return the log's statistics of a file."""
     how = rng.choice(["spark", "parquet", "parquet", "parquet", "counts", "few", None])
     if how is None:
         return None
@@ -322,7 +322,7 @@ def _bounds(col: Col, values: list[Any], into: _Bounds, how: str) -> None:
         return
     known = ordered([value for value in values if value is not None])
     if how != "spark":
-        known = [value for value in known if value == value]  # its statistics know no NaN
+        known = [value for value in known if value == value]  # this writer's statistics ignore NaN
     if not known:
         return
     least, most = _cut(known[0], high=False), _cut(known[-1], high=True)
@@ -333,7 +333,7 @@ def _bounds(col: Col, values: list[Any], into: _Bounds, how: str) -> None:
 
 
 def _cut(value: Any, *, high: bool) -> Any:
-    """As JSON, and no longer than Spark lets it be."""
+    """Return the bound in JSON's form, cut to the length that Spark allows."""
     if isinstance(value, float) and not math.isfinite(value):
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     if isinstance(value, Decimal):
@@ -351,7 +351,7 @@ def _cut(value: Any, *, high: bool) -> Any:
 
 
 def _cut_above(value: str) -> str | None:
-    """A text above the value: Spark's own way, cut after 32 characters with one above the next."""
+    """Return a text above the value as Spark does: 32 characters, the last one increased."""
     for size in range(_MOST, min(len(value), 2 * _MOST)):
         following = value[size]
         if following < "\u007f":

@@ -1,4 +1,4 @@
-"""Iceberg tables by pyiceberg: its schema and partition changes, its promotions, its metrics."""
+"""Write Iceberg tables by pyiceberg: its schema and partition changes, promotions and metrics."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _METRICS = ("full", "truncate(16)", "truncate(16)", "counts", "none")
 
 @dataclass
 class IcebergWriter:
-    """One table; ``model`` is what it holds before each step."""
+    """A table; ``model`` has its rows before each step."""
 
     root: str
     name: str
@@ -129,7 +129,7 @@ class IcebergWriter:
         return True
 
     def forget(self, keys: Sequence[int]) -> None:
-        """It keeps no list of its files."""
+        """Do nothing: this writer keeps no list of its files."""
 
     def _path(self, id_: int) -> tuple[str, ...]:
         def look(cols: Any, path: tuple[str, ...]) -> tuple[str, ...] | None:

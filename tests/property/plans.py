@@ -1,7 +1,7 @@
 """A table and its history as data: drawn from a seed, made smaller step by step.
 
-Columns keep their number through renames and changes of type; rows are kept by those
-numbers, so what a table must hold is told without reading it.
+Columns keep their number through renames and changes of type. Rows are stored by these numbers, so
+the rows that a table must hold are known without reading it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tests.property.values import (
 Format: TypeAlias = Literal["delta", "iceberg"]
 Row = dict[int, Any]
 
-#: The columns that every table has: a key by which rows are told apart, and one to write to.
+#: The columns that every table has: a key that identifies rows, and a column to write to.
 KEY, MARK = 1, 2
 
 _SCALARS = ("integer", "long", "float", "double", "decimal(6,2)", "decimal(18,4)", "string",
             "binary", "boolean", "date", "timestamp", "timestamp_ntz")  # fmt: skip
 _TYPES = {"delta": (*_SCALARS, "byte", "short", "decimal(38,10)"), "iceberg": _SCALARS}
-#: Types with an order of their own: moments that months move, NaN and zeros.
+#: Types whose order has traps: timestamps that adding months reorders, NaN and zeros.
 _POINTED = ("timestamp", "timestamp_ntz", "double", "float", "double")
 #: The widest truncation.
 _WIDEST = 10
@@ -43,7 +43,7 @@ _NAMES = ("a", "b", "c", "Price", "x y", "date", "filename", "file_row_number", 
 
 @dataclass(frozen=True)
 class Col:
-    """A column, or a part of one: ``struct`` has fields, ``array`` one, ``map`` two."""
+    """A column, or a part of one: a ``struct`` has fields, an ``array`` one part, a ``map`` two."""
 
     id: int
     name: str
@@ -68,7 +68,7 @@ class Col:
         return arrow_type(self.type)
 
     def value(self, raw: Any, *, physical: bool = False) -> Any:
-        """A row's value under the names that its fields have now."""
+        """Return a row's value under the present names of its fields."""
         if raw is None or not self.fields:
             return raw
         if self.type == "struct":
@@ -89,7 +89,7 @@ def schema_of(cols: Iterable[Col], *, physical: bool = False, ids: bool = False)
 
 
 def table_of(cols: Iterable[Col], rows: Iterable[Row], **how: bool) -> pa.Table:
-    """Rows as Arrow."""
+    """Return the rows as Arrow."""
     cols = list(cols)
     named = how.get("physical", False)
     data = [
@@ -107,7 +107,7 @@ def table_of(cols: Iterable[Col], rows: Iterable[Row], **how: bool) -> pa.Table:
 
 @dataclass(frozen=True)
 class Append:
-    """New rows; ``how`` is a number that chooses how their file is written."""
+    """Append new rows; the number ``how`` chooses how their file is written."""
 
     rows: tuple[Row, ...]
     by: Literal["others", "lakevilla"] = "others"
@@ -138,7 +138,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class Delete:
-    """Rows by key: a deletion vector where another client deletes."""
+    """Delete rows by key: another client does so by a deletion vector."""
 
     keys: tuple[int, ...]
     by: Literal["others", "lakevilla"] = "others"
@@ -146,7 +146,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Respec:
-    """From now on Iceberg files are partitioned by these."""
+    """Partition later Iceberg files by these columns."""
 
     partition: tuple[tuple[int, str], ...]
 
@@ -156,25 +156,25 @@ Step: TypeAlias = Append | Widen | Rename | Add | Drop | Delete | Respec
 
 @dataclass(frozen=True)
 class Plan:
-    """``partition``: columns with their transforms, all ``identity`` in Delta."""
+    """A plan; ``partition``: columns with their transforms, all ``identity`` in Delta."""
 
     format: Format
     cols: tuple[Col, ...]
     partition: tuple[tuple[int, str], ...]
     mapped: bool
     steps: tuple[Step, ...]
-    #: Of the format; "" leaves it to the writer. LakeVilla only reads Iceberg's first.
+    #: The format version; "" leaves it to the writer. LakeVilla can't write Iceberg's version 1.
     version: str = ""
-    #: Values by scalar column: what rows were made of, and more are.
+    #: By scalar column, the values of which rows are made.
     pools: dict[int, list[Any]] = field(default_factory=dict, compare=False)
 
     @property
     def written(self) -> bool:
-        """Whether LakeVilla writes to it."""
+        """Return whether LakeVilla writes to the table."""
         return self.version != "1"
 
     def smaller(self) -> Iterable[Plan]:
-        """Plans with a step less, or with fewer rows in one."""
+        """Yield plans with one step less, or with fewer rows in a step."""
         for at in range(len(self.steps)):
             yield replace(self, steps=self.steps[:at] + self.steps[at + 1 :])
         for at, step in enumerate(self.steps):
@@ -191,7 +191,7 @@ class Plan:
 
 @dataclass
 class Model:
-    """The expected rows of a table after the steps so far."""
+    """The rows that a table must hold after the steps so far."""
 
     cols: list[Col]
     rows: list[Row] = field(default_factory=list)
@@ -223,7 +223,7 @@ class Model:
 
 
 def _once(step: Step, before: list[Step], first: tuple[tuple[int, str], ...]) -> Step:
-    """A column that an earlier spec has parted is void in it for ever (v1).
+    """Remove columns that an earlier spec has partitioned by: they are void for ever (version 1).
 
     pyiceberg writes no file under a spec that names such a column again.
     """
@@ -253,7 +253,7 @@ def _widen(cols: Iterable[Col], row: Row, id_: int, to: str) -> None:
 
 
 def draw(seed: int, format_: Format | None = None) -> Plan:
-    """The plan of a seed; even seeds are Delta tables."""
+    """Return the plan of a seed; even seeds are Delta tables."""
     rng = Random(f"table {seed}")
     return _Drawer(rng, format_ or ("iceberg" if seed % 2 else "delta")).plan()
 
@@ -285,7 +285,7 @@ class _Drawer:
             cols.append(self.nested())
         partition = self.partition(cols)
         if self.format == "delta" and rng.random() < 0.6:
-            # Iceberg's metrics count NaN, Delta's statistics only leave it out.
+            # Iceberg's metrics count NaN, Delta's statistics only omit it.
             cols.append(self.fresh(self.names.pop(), rng.choice(["double", "float"])))
         for id_, how in partition:
             if how == "identity":
@@ -321,7 +321,7 @@ class _Drawer:
         return Col(self.ids, name, type_, fields, physical)
 
     def column(self, *, wider: bool = False) -> Col:
-        """A column; ``wider``: of a type that may become another."""
+        """Return a column; ``wider``: of a type that can be widened."""
         known = tuple(DELTA_WIDER if self.format == "delta" else ICEBERG_WIDER)
         return self.fresh(
             self.names.pop(), self.rng.choice(known if wider else _TYPES[self.format])
@@ -346,7 +346,7 @@ class _Drawer:
         if rng.random() < 0.35:
             return ()
         able = [col for col in cols[2:] if not col.fields]
-        if rng.random() < 0.5:  # what is partitioned by has no statistics to ask
+        if rng.random() < 0.5:  # a partition column has no statistics that could be used
             able = [col for col in able if col.type not in _POINTED] or able
         if self.format == "delta":
             able = [col for col in able if col.type != "binary"]
@@ -387,9 +387,9 @@ class _Drawer:
             if len(free) < 2:
                 return None
             col = rng.choice(free)
-            self.names.append(col.name)  # the next column is of this name
+            self.names.append(col.name)  # the next column gets this name
             return Drop(col.id)
-        # Any column at any depth, but for the parts of lists and maps, which have no names.
+        # Any column at any depth, except parts of lists and maps, which have no names.
         named = [c for col in model.cols[2:] for c in _named(col)]
         return Rename(rng.choice(named).id, self.names.pop()) if named and self.names else None
 
@@ -417,10 +417,12 @@ class _Drawer:
             yield row
 
     def window(self, values: list[Any]) -> list[Any]:
-        """Values that stand together: the bounds of a file are near those of others."""
+        """Return values close to each other: the bounds of files are then close to each
+        other, too.
+        """
         size = self.rng.choice([1, 2, 2, 3, len(values)])
         nan = [v for v in values if v != v]
-        if nan and len(values) > 1 and self.rng.random() < 0.7:  # beside a number that is a bound
+        if nan and len(values) > 1 and self.rng.random() < 0.7:  # next to a number that is a bound
             return [self.rng.choice(values[:-1]), *nan]
         if self.rng.random() < 0.3:
             return self.rng.sample(values, min(size, len(values)))
@@ -440,7 +442,7 @@ def _named(col: Col) -> Iterable[Col]:
 
 
 def value_for(col: Col, pools: dict[int, list[Any]], rng: Random) -> Any:
-    """A value of the column, NULL now and then."""
+    """Return a value of the column, sometimes NULL."""
     if rng.random() < 0.12:
         return None
     if col.type == "struct":
@@ -455,11 +457,11 @@ def value_for(col: Col, pools: dict[int, list[Any]], rng: Random) -> Any:
 
 
 def may_be_truncated(value: Any, type_: str) -> bool:
-    """Return whether a number is one of the type yet when it is cut down to a multiple of a width.
+    """Return whether a number still fits its type when it is cut down to a multiple of a width.
 
-    Others can't write what is not, near the type's lowest value: pyiceberg wraps an integer
-    around and loses the row, and raises where it sums up the partitions of a decimal
-    (apache/iceberg#17027). LakeVilla refuses it, which has tests of its own
+    Other clients can't write numbers close to the type's lowest value for which this is false:
+    pyiceberg wraps an integer around and loses the row, and raises where it sums up the partitions
+    of a decimal (apache/iceberg#17027). LakeVilla refuses such numbers, which has tests of its own
     (``tests/unit/engines/test_partitions.py``).
     """
     if type_.startswith("decimal"):
@@ -473,7 +475,9 @@ def may_be_truncated(value: Any, type_: str) -> bool:
 
 
 def transforms(type_: str, values: Sequence[Any]) -> list[str]:
-    """Iceberg's, for a column; truncation is refused where it leaves the type's values."""
+    """Return Iceberg's transforms for a column; no truncation whose values would not
+    fit the type.
+    """
     found = ["identity", "identity", "void"]
     if type_ in ("date", "timestamp", "timestamp_ntz"):
         found += ["year", "month", "day"] + ([] if type_ == "date" else ["hour"])

@@ -1,4 +1,4 @@
-"""Positional deletes of Iceberg, which pyiceberg reads and does not write: as Spark writes them."""
+"""Write positional deletes of Iceberg as Spark does; pyiceberg only reads them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ _SCHEMA = pa.schema(
 
 
 def delete_positions(table: Table, keys: Collection[int], rng: Random) -> None:
-    """Delete the rows whose ``id`` is among the keys: a file for each data file or partition."""
+    """Delete the rows whose ``id`` is among the keys: one delete file for each data file or
+    partition.
+    """
     wide = rng.random() < 0.5
     found: dict[Any, list[tuple[str, int]]] = defaultdict(list)
     for task in table.scan().plan_files():
@@ -81,7 +83,7 @@ class _DeleteManifest(ManifestWriterV2):
 
 
 class _PositionDeletes(_FastAppendFiles):
-    """A snapshot with the delete files, by partition spec, beside all that was there."""
+    """A snapshot that adds the delete files, by partition spec, and keeps all existing files."""
 
     def __init__(self, transaction: Any, table: Table, files: dict[int, list[DataFile]]) -> None:
         super().__init__(Operation.DELETE, transaction, table.io)

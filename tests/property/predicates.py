@@ -1,7 +1,7 @@
-"""Random predicates over a table, as text with parameters; made smaller part by part.
+"""Draw random predicates over a table, as text with parameters; make them smaller part by part.
 
-The constants beside an operand are what it is for a row of the table, and what stands
-beside that: so they lie at the bounds of files and an ulp from them.
+The constants compared with an operand are its values for rows of the table, and neighbours of
+these: so they equal the bounds of files, or differ from them by one ulp.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ZEROS = ("{} in ({})", "{} in ({}, {})", "{} not in ({})", "{} = {}", "{} <> {}
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of SQL with places ``{}`` for other pieces; a parameter has a value instead."""
+    """A piece of SQL with placeholders ``{}`` for other pieces; a parameter has a value instead."""
 
     text: str
     parts: tuple[Part, ...] = ()
@@ -62,7 +62,7 @@ class Part:
         return text
 
     def smaller(self) -> Iterable[Part]:
-        """The boolean pieces within, each instead of the whole; then pieces with one less."""
+        """Yield each boolean piece in place of the whole, then the pieces with one piece less."""
         if self.boolean:
             yield from self._booleans()
         for at, part in enumerate(self.parts):
@@ -88,7 +88,7 @@ def quoted(name: str) -> str:
 
 
 def leaves_of(schema: pa.Schema) -> list[Leaf]:
-    """The columns, and the fields of structs at any depth, by their SQL names."""
+    """Return the columns, and the fields of structs at any depth, by their SQL names."""
 
     def walk(field: pa.Field, path: str) -> Iterable[Leaf]:
         name = path + quoted(field.name)
@@ -101,7 +101,7 @@ def leaves_of(schema: pa.Schema) -> list[Leaf]:
 
 
 class Predicates:
-    """Draws predicates over one table; columns that are ``telling``, by SQL name, more often."""
+    """Draw predicates over one table; columns in ``telling``, by SQL name, more often."""
 
     def __init__(
         self,
@@ -112,13 +112,13 @@ class Predicates:
     ) -> None:
         self.schema, self.rows, self.rng = schema, rows, rng
         every = leaves_of(schema)
-        # The key and the mark are in every table: others tell more.
+        # The key and the mark are in every table: other columns test more.
         own = [leaf for leaf in every if leaf.part.text not in ('"id"', '"mark"')]
         scalars = [leaf for leaf in own if "<" not in leaf.type]
         reported = [leaf for leaf in scalars if leaf.part.text in telling]
         self.scalars = [*scalars, *reported * 5] or every[:1]
         self.every = own or every
-        #: Of types whose order has its traps.
+        #: Columns of types whose order has traps.
         self.pointed = [
             leaf
             for leaf in self.scalars
@@ -177,7 +177,7 @@ class Predicates:
         return Part(f"{{}} {self.rng.choice(_COMPARE)} {{}}", pair, boolean=True)
 
     def later(self, leaf: Leaf) -> Part:
-        """A timestamp months later, at, next to and between those of the rows."""
+        """Return a timestamp months later than, equal to, close to or between those of the rows."""
         rng = self.rng
         unit, count = rng.choice([("month", 1), ("month", 1), ("month", 13), ("year", 1)])
         sign = "-" if count == 13 and rng.random() < 0.3 else "+"
@@ -191,7 +191,7 @@ class Predicates:
         return Part(f"{{}} {name} {{}}", (operand, self.plain(value)), boolean=True)
 
     def odd(self, leaf: Leaf) -> Part:
-        """Return what NaN satisfies and no number does, or zeros of either sign."""
+        """Return a value that only NaN satisfies, or a zero of either sign."""
         rng = self.rng
         operand = leaf.part if rng.random() < 0.8 else self.operand(leaf)
         values = [v for v in self.values_of(operand) if isinstance(v, float)]
@@ -202,7 +202,7 @@ class Predicates:
             # Zeros of both signs are one value, and two partitions.
             texts, some, second = _ZEROS, rng.choice([0.0, -0.0]), rng.choice(numbers)
         elif len(values) > len(numbers) and rng.random() < 0.6:
-            # Above a file's numbers, and further than bounds are taken outwards.
+            # Above a file's numbers, and further away than bounds are rounded outwards.
             texts, some = _ABOVE, rng.choice([some, some + 1, abs(some) * 2 + 1])
         elif any(v == 0 for v in numbers) and rng.random() < 0.5:
             some, second = rng.choice([0.0, -0.0]), rng.choice([0.0, -0.0])
@@ -226,13 +226,13 @@ class Predicates:
         own = start.replace("!", "").replace("%", "!%").replace("_", "!_")
         pattern = rng.choice([own + "%", own + "_", own + "_%", "%" + own, own])
         word = rng.choice(["like", "like", "ilike", "not like"])
-        # Pattern and escape are constants, of which a parameter is one.
+        # Pattern and escape must be constants, and a parameter counts as one.
         return Part(f"{{}} {word} {{}} escape '!'", (leaf.part, self.plain(pattern)), boolean=True)
 
     # -- operands ------------------------------------------------------------------------
 
     def operand(self, leaf: Leaf, depth: int = 0) -> Part:
-        """The column, or a function of it that binds."""
+        """Return the column, or a function of it that binds."""
         rng = self.rng
         if rng.random() < (0.45 if depth == 0 else 0.75):
             return leaf.part
@@ -314,17 +314,17 @@ class Predicates:
         return self.plain(near[0] if rng.random() < 0.35 else rng.choice(near))
 
     def plain(self, value: Any) -> Part:
-        """A constant, as a parameter or as text."""
+        """Return a constant, as a parameter or as text."""
         text = _written(value) if self.rng.random() < 0.4 else None
         return Part(":", value=value) if text is None else Part(text)
 
     def value_of(self, operand: Part) -> Any:
-        """What the operand is for some row; None if NULL, or if it raises."""
+        """Return the operand's value for some row; None if it is NULL, or if it raises."""
         found = self.values_of(operand)
         return self.rng.choice(found) if found else None
 
     def values_of(self, operand: Part) -> list[Any]:
-        """What the operand is for the rows, but for those where it is NULL or raises."""
+        """Return the operand's values for the rows where it is neither NULL nor raises."""
         bound = self.bound(operand)
         found = []
         for row in self.rows if bound is not None else ():
@@ -353,7 +353,7 @@ def _kind(type_: str) -> str:
 
 
 def _written(value: Any) -> str | None:
-    """A constant as it is written in SQL; None if it can't be."""
+    """Return a constant as SQL writes it; None if SQL can't write it."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""One seed: a table and its predicates, checked; a failure made smaller and reported."""
+"""Run one seed: check a table by its predicates; make a failure smaller and report it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.property.checks import Case, Mismatch
 from tests.property.plans import Plan, Widen, draw
 from tests.property.predicates import Part, Predicates, quoted
 
-#: Predicates over one table.
+#: The number of predicates over one table.
 EACH = 20
-#: Of these so many are held against commits of others, which change the table.
+#: This many of them are checked against commits of other clients, which change the table.
 BESIDE = 4
 
-#: What happened how often.
+#: The number of events of each kind.
 Tally = Counter[str]
 
 
 def run(seed: int, tally: Tally, each: int = EACH, beside: int = BESIDE, **options: Any) -> None:
-    """Check one table. Raises ``Failure``."""
+    """Check one table; raise ``Failure`` if a check fails."""
     plan = draw(seed)
     with _lake(plan, seed, options) as case:
         _guarded(seed, plan, None, case.whole)
@@ -37,7 +37,7 @@ def run(seed: int, tally: Tally, each: int = EACH, beside: int = BESIDE, **optio
 
 
 def telling(case: Case) -> frozenset[str]:
-    """The columns with a history: of another type once, or what the table is partitioned by."""
+    """Return the columns with a history: of another type once, or used for partitioning."""
     built = case.built
     ids = {id_ for id_, _ in built.plan.partition}
     ids |= {step.id for step in built.plan.steps if isinstance(step, Widen)}
@@ -57,7 +57,7 @@ def check(seed: int, plan: Plan, part: Part, case: Case, tally: Tally, beside: i
         others = [case.unpruned]
         if plan.written:
             others += [case.deleting, case.updating]
-        if case.built.on_spark:  # where each takes its time
+        if case.built.on_spark:  # where each predicate takes long
             others = [others[tally["cases"] % len(others)]]
         for other in others:
             other(part, truth)
@@ -70,7 +70,7 @@ def check(seed: int, plan: Plan, part: Part, case: Case, tally: Tally, beside: i
 
 
 class Failure(AssertionError):
-    """A seed's check that failed, with what it was about."""
+    """A failed check of a seed, with its table and predicate."""
 
     def __init__(self, seed: int, plan: Plan, part: Part | None, cause: BaseException) -> None:
         self.seed, self.plan, self.part, self.cause = seed, plan, part, cause
@@ -120,7 +120,7 @@ class _lake:
 
 
 def shrunk(failure: Failure, **options: Any) -> Failure:
-    """The same failure with fewer steps, rows and parts."""
+    """Return the same failure with fewer steps, rows and parts."""
     best = failure
     progress = True
     while progress:
@@ -155,12 +155,12 @@ def _again(
             found if found.kind == failure.kind and (found.part is None) == (part is None) else None
         )
     except Exception:
-        return None  # no plan any more
+        return None  # the plan is invalid now
     return None
 
 
 def reported(failure: Failure) -> str:
-    """The failure as a person reads it: the table's history, and what went wrong."""
+    """Return the failure's report: the table's history, and the difference."""
     plan = failure.plan
     lines = [f"{plan.format} table, mapped: {plan.mapped}, partition: {plan.partition}"]
     lines += [f"  {col}" for col in plan.cols]

@@ -1,4 +1,4 @@
-"""Reads, updates, deletes and conflict checks find the rows for which a predicate is true.
+"""Find the rows for which a predicate is true, by reads, updates, deletes and conflict checks.
 
 Each case is a predicate over a table with a history; see the package. A failure names the command
 that replays it and makes it smaller.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CASES = how_many(20, whole=4000)
 ON_SPARK = how_many(3, whole=300)
 FIRST = first_seed() * 1000
-#: Tables of one test; predicates over one table on Spark, where each takes its time.
+#: The number of tables of a test; of predicates over one table on Spark, where each takes long.
 BLOCK, EACH_ON_SPARK = 4, 6
 
 
@@ -30,7 +30,7 @@ def test_a_predicate_finds_the_rows_for_which_it_is_true(block: int) -> None:
     tally: Tally = Counter()
     for seed in range(FIRST + block, FIRST + min(block + BLOCK, CASES // EACH)):
         checked(seed, tally)
-    # The draw is worth its time: most predicates bind, and many find rows.
+    # The draw is useful: most predicates bind, and many find rows.
     assert tally["cases"] > 4 * tally["refused"]
     assert tally["matching"] * 4 > tally["cases"]
 
@@ -38,7 +38,7 @@ def test_a_predicate_finds_the_rows_for_which_it_is_true(block: int) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("table", range(ON_SPARK // EACH_ON_SPARK))
 @pytest.mark.seam
-def test_on_spark_a_predicate_finds_the_rows_for_which_it_is_true(
+def test_a_predicate_finds_the_rows_for_which_it_is_true_on_spark(
     table: int, spark: SparkSession
 ) -> None:
     how = ("python", "auto")[table // 2 % 2]

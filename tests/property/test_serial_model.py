@@ -1,10 +1,10 @@
-"""Transactions of two clients, step by step at random, against a plain model: dicts.
+"""Run transactions of two clients, step by step at random, against a plain model of dicts.
 
-Each transaction keeps what it did. All that it has read must be there in one state of the lake
-since its first use (a later one is taken where that changes nothing that was read), with its own
-writes. When it commits, doing all of it again on the state of that moment must give what it read,
-and from then on that is the state: commits in their order are a serial execution. A conflict is
-only right if somebody else has committed since.
+Each transaction records its steps. All that it has read must hold in one state of the lake since
+its first use, with its own writes. (The library may take a later state where that changes no read.)
+When a transaction commits, the model repeats its steps on the newest committed state: they must
+read the same, and the result is the next state. So commits in their order are a serial execution. A
+conflict is allowed only if another client has committed since.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RUNS, BLOCK, STEPS = how_many(3, whole=500), how_many(3, whole=25), 60
 TABLES = {"a": "delta", "b": "iceberg"}
 #: Id to value, of each table.
 State = dict[str, dict[int, int]]
-#: Predicates in SQL and as what they mean; ``n`` is drawn.
+#: By name, predicates in SQL, and as Python functions; ``n`` is drawn.
 WHERE: dict[str, Callable[[int, int, int], bool]] = {
     "id = :n": lambda id, v, n: id == n,
     "v >= :n": lambda id, v, n: v >= n,
@@ -36,7 +36,7 @@ WHERE: dict[str, Callable[[int, int, int], bool]] = {
 }
 _lakes = count()
 UPKEEP = ("gc", "recover", "optimize", "connect")
-#: As often as they stand there.
+#: An action is drawn in proportion to its number of occurrences here.
 ACTIONS = (
     *("read", "read", "read", "read", "update", "update", "append", "delete", "upsert"),
     *("commit", "commit", "commit", "commit"),
@@ -55,16 +55,16 @@ def found(state: State, table: str, where: tuple[str, int]) -> dict[int, int]:
 
 @dataclass
 class Running:
-    """A transaction, the number of the state of its first use, and what it did since."""
+    """A transaction, the number of the state of its first use, and its steps since."""
 
     txn: lv.Transaction
     checks_reads: bool
-    #: Then a conflict may be with ``optimize``.
+    #: If true, a conflict may be with ``optimize``.
     by_rules: bool
     began: int
     first: int | None = None
     writes: bool = False
-    #: Each changes a state, and says whether it would read there what it has read.
+    #: Each step changes a state, and returns whether its reads would return the same there.
     steps: list[Callable[[State], bool]] = field(default_factory=list)
 
     def write(self, change: Callable[[State], None]) -> None:
@@ -72,7 +72,9 @@ class Running:
         self.steps.append(lambda state: change(state) is None)
 
     def replayed(self, state: State) -> tuple[State, bool]:
-        """The state after it, and whether it would read on it what it has read."""
+        """Return the state after the transaction's steps, and whether its reads would return the
+        same.
+        """
         after, same = copied(state), True
         for step in self.steps:
             same &= step(after)
@@ -80,7 +82,7 @@ class Running:
 
 
 class Serial:
-    """The steps of two clients, drawn from a seed."""
+    """Draw the steps of two clients from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -224,12 +226,12 @@ def run(seed: int) -> Counter[str]:
 @pytest.mark.parametrize("first", range(0, RUNS, BLOCK))
 def test_commits_in_their_order_are_a_serial_execution(first: int) -> None:
     ended = sum((run(seed) for seed in range(first, min(first + BLOCK, RUNS))), Counter())
-    # Transactions that never meet would show nothing.
+    # Transactions that never overlap would show nothing.
     assert ended["conflict"] > BLOCK / 10
     assert ended["others between"] > BLOCK / 3
 
 
-@pytest.mark.cases(1)  # histories find all of them in each run
+@pytest.mark.cases(1)  # histories of each run find all of these bugs
 @pytest.mark.parametrize(
     ("bug", "first"),
     [
@@ -238,7 +240,7 @@ def test_commits_in_their_order_are_a_serial_execution(first: int) -> None:
         ("extended_without_a_look", 6),
     ],
 )
-def test_a_planted_bug_is_found(bug: str, first: int) -> None:
+def test_the_model_finds_each_planted_bug(bug: str, first: int) -> None:
     with PLANTED[bug].plant():
         assert any(is_wrong(seed) for seed in range(first, first + 100))
 

@@ -1,4 +1,4 @@
-"""Structs that are set in part, or come in another shape, as DuckDB's own functions do it."""
+"""Set structs in part, or from another shape: the results are those of DuckDB's own functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.search import how_many
 
 NAMES = ["a", "B", "c d", "e.f", 'g"h', "i,j:k"]
 CONNECTION = duckdb.connect()
-#: Rows of structs in a table, and how often each is drawn.
+#: The number of rows of structs in a table, and of draws.
 ROWS = 4
 
 
@@ -67,7 +67,7 @@ def paths(kind: pa.DataType, within: tuple[str, ...]) -> list[tuple[tuple[str, .
 
 
 def parts(kind: pa.DataType) -> st.SearchStrategy[pa.DataType]:
-    """The type with fewer fields, in another order and case."""
+    """Return the type with fewer fields, in another order and case."""
     if not pa.types.is_struct(kind):
         return st.just(kind)
     return st.permutations(list(kind)).flatmap(
@@ -89,7 +89,7 @@ def field_of(sql: str, name: str) -> str:
 
 
 def set_in(sql: str, path: tuple[str, ...], value: str, kind: pa.DataType) -> str:
-    """Return what DuckDB has for it: ``struct_update``, which makes a struct of NULL, too."""
+    """Return the result of DuckDB's ``struct_update``, which makes a struct even of NULL."""
     name, *rest = path
     if rest:
         inner = kind.field(name).type
@@ -98,7 +98,7 @@ def set_in(sql: str, path: tuple[str, ...], value: str, kind: pa.DataType) -> st
 
 
 def taken(source: str, given: pa.DataType, target: str, kind: pa.DataType) -> str:
-    """Return what a source has, and the target's for the rest."""
+    """Return the source's fields, and the target's for the others."""
     if not (pa.types.is_struct(given) and pa.types.is_struct(kind)):
         return f"CAST({source} AS {sql_type(kind)})"
     known = {field.name.lower(): field for field in kind}
@@ -113,7 +113,7 @@ def taken(source: str, given: pa.DataType, target: str, kind: pa.DataType) -> st
 
 
 def asked(query: str, kind: pa.DataType, table: pa.Table) -> list[Any]:
-    """The values of an answer, as they come into a column of a table."""
+    """Return the values of a query's result, as a column of a table has them."""
     CONNECTION.register("t", table)
     batches = CONNECTION.sql(query).to_arrow_table().select(["value"]).to_batches()
     schema = pa.schema([("value", kind)])
@@ -127,7 +127,7 @@ SETTINGS = settings(
 
 @SETTINGS
 @given(st.data())
-def test_fields_are_set_as_by_struct_update(data: st.DataObject) -> None:
+def test_fields_are_set_with_the_same_result_as_by_struct_update(data: st.DataObject) -> None:
     kind = data.draw(structs(1))
     rows = data.draw(st.lists(values(kind), min_size=1, max_size=ROWS))
     schema = pa.schema([("s", kind)])
@@ -148,7 +148,7 @@ def test_fields_are_set_as_by_struct_update(data: st.DataObject) -> None:
 
 @SETTINGS
 @given(st.data())
-def test_a_source_of_another_shape_is_taken_by_names(data: st.DataObject) -> None:
+def test_a_source_of_another_shape_is_matched_by_names(data: st.DataObject) -> None:
     kind = data.draw(structs(1))
     given_ = data.draw(parts(kind))
     rows = data.draw(st.lists(st.tuples(values(kind), values(given_)), min_size=1, max_size=ROWS))

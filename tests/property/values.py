@@ -1,4 +1,4 @@
-"""Values that tables are filled with, and what stands beside them."""
+"""Values for tables, and constants close to them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def decimal_parts(type_: str) -> tuple[int, int]:
 
 
 def pool(type_: str, rng: Random, *, partition: bool = False) -> list[Any]:
-    """The few values of one column: its files lie within them, so their bounds meet."""
+    """Return the few values of one column: all files have some of them, so their bounds overlap."""
     values = [_value(type_, rng) for _ in range(rng.randint(3, 7))]
     if type_ in ("float", "double"):
         values = _few_floats(values, rng, partition)
@@ -51,14 +51,14 @@ def pool(type_: str, rng: Random, *, partition: bool = False) -> list[Any]:
     for value in list(values):
         if rng.random() < 0.4:
             values += [v for v in neighbours(value, type_) if _fits(v, type_)][:2]
-    # What formats can't keep apart from NULL is refused, and has tests of its own.
-    if partition:  # and others put the value into a path, which has its limits
+    # Values that a format can't distinguish from NULL are refused, and have tests of their own.
+    if partition:  # and other clients put the value into a path, whose length is limited
         values = [v for v in values if v not in ("", b"") and len(quote(str(v))) < 180]
     return ordered(values)
 
 
 def _few_floats(values: list[Any], rng: Random, partition: bool) -> list[Any]:
-    """Often NaN beside few numbers, and zeros of both signs."""
+    """Return few numbers, often with NaN, and zeros of both signs."""
     found = values[: rng.choice([1, 2, 7])]
     if rng.random() < 0.7:
         found.append(_NAN)
@@ -68,7 +68,9 @@ def _few_floats(values: list[Any], rng: Random, partition: bool) -> list[Any]:
 
 
 def _month_ends(type_: str, rng: Random) -> list[Any]:
-    """Moments that change places a month later: the day falls back to the last, the hour stays."""
+    """Return timestamps whose order changes a month later: the day becomes the last, the hour
+    stays.
+    """
     zone = UTC if type_ == "timestamp" else None
     start = datetime(rng.choice([2023, 2024]), 1, rng.choice([28, 29, 30]), tzinfo=zone)
     late = rng.choice([timedelta(hours=23), timedelta(hours=12, microseconds=1)])
@@ -129,7 +131,7 @@ def _fits(value: Any, type_: str) -> bool:
 
 
 def ordered(values: Sequence[Any]) -> list[Any]:
-    """From low to high as the language orders them, each once."""
+    """Return the values in the language's order, each once."""
     found = {repr(value): value for value in values}.values()
 
     def key(value: Any) -> Any:
@@ -141,9 +143,7 @@ def ordered(values: Sequence[Any]) -> list[Any]:
 
 
 def neighbours(value: Any, type_: str = "") -> list[Any]:
-    """Return what stands beside a value, and what it is in other types: constants for
-    predicates.
-    """
+    """Return neighbours of a value, and the value in other types: constants for predicates."""
     if value is None or isinstance(value, bool):
         return [value]
     if isinstance(value, int):
@@ -169,7 +169,7 @@ def neighbours(value: Any, type_: str = "") -> list[Any]:
 
 
 def between(values: Sequence[Any], rng: Random) -> Any:
-    """Something between two values that stand beside each other; None if there is nothing."""
+    """Return a value between two neighbouring values; None if there is none."""
     known = [value for value in ordered(values) if value == value]
     pairs = [(a, b) for a, b in itertools.pairwise(known) if type(a) is type(b)]
     if not pairs or isinstance(known[0], str | bytes | bool):
@@ -227,7 +227,7 @@ def _moved(value: Any, steps: Sequence[timedelta]) -> list[Any]:
     return found
 
 
-#: What a column may become without a change of its files, in Delta and in Iceberg.
+#: The types to which a column can be changed without a change of its files, in Delta and Iceberg.
 DELTA_WIDER = {
     "byte": ("short", "integer", "long", "double", "decimal(12,2)"),
     "short": ("integer", "long", "double", "decimal(12,2)"),
@@ -247,7 +247,7 @@ ICEBERG_WIDER = {
 
 
 def widened(value: Any, to: str) -> Any:
-    """A value as a wider type has it."""
+    """Return a value as the wider type represents it."""
     if value is None:
         return None
     if to == "double":

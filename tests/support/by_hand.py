@@ -1,6 +1,6 @@
-"""Transactions, their tables and HEAD as values, for programs that are driven by hand.
+"""Transactions, their tables and HEAD as values, for programs that a test runs by hand.
 
-No store, no engine: what a program asks for beyond what it was given fails the test.
+There is no store and no engine: a program that yields more effects than the test answers fails.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ DELTA = DeltaFormat()
 
 
 class StoppedClock:
-    """Stands still until a test moves it."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self, seconds: float = 1_000_000.0) -> None:
         self.seconds = seconds
@@ -68,7 +68,9 @@ class Asked(AssertionError):
 
 
 def outcome(program: Program[T], *answers: Any) -> T:
-    """What the program returns; each of its effects gets the next of ``answers``, and no more."""
+    """Return the program's result; each of its effects gets the next of ``answers``, and all are
+    used.
+    """
     given = iter(answers)
     result = _run(program, given)
     assert next(given, None) is None, "it has asked for less than it was to"
@@ -115,7 +117,7 @@ def make_context(clock: StoppedClock | None = None, **settings: Any) -> Context:
 
 
 def data_file(path: str, low: int, high: int, *, data_change: bool = True) -> DataFile:
-    """A file with rows whose ids are from ``low`` to ``high``, as its statistics say."""
+    """Return a data file with rows whose ids are from ``low`` to ``high``, by its statistics."""
     stats = {
         "numRecords": high - low + 1,
         "minValues": {"id": low, "balance": 0},
@@ -133,7 +135,7 @@ def make_tail(
     table_id: str = "one",
     **properties: str,
 ) -> Tail:
-    """A table of one log entry, known to the context."""
+    """Return the log of a table with one entry, which the context has read."""
     blank = DELTA.blank(location, location)
     change = DELTA.create(
         blank,
@@ -151,7 +153,7 @@ def make_tail(
 def with_entry(
     context: Context, tail: Tail, change: Change, *, head: Head | None = None, sequence: int = 0
 ) -> Tail:
-    """The table's log one entry on: another client's, or the lake's with HEAD's ``sequence``."""
+    """Add an entry to the table's log: another client's, or the lake's with HEAD's ``sequence``."""
     applications = {} if head is None else {application_id(head): sequence}
     txn_ids = () if head is None else (context.ids.txn_id(),)
     entry = Entry(tail.tip + 1, change, applications, txn_ids, None, "WRITE", False, 1, {})
@@ -161,7 +163,7 @@ def with_entry(
 
 
 def make_head(tail: Tail, *, name: str = "t", table_id: str = "one") -> Head:
-    """HEAD with one table, whose log it knows up to the tip."""
+    """Return a HEAD with one table, whose log HEAD knows up to the tip."""
     empty = empty_head("lake", "root", "0", 1)
     return with_commit(
         empty, Touch(published=tail.tip), state=TableState(table_id, tail.tip), name=name
@@ -176,7 +178,7 @@ def with_commit(
     txn: str = "other",
     kind: Any = "transaction",
 ) -> Head:
-    """HEAD after a commit for each of ``touches``."""
+    """Return HEAD after a commit for each of ``touches``."""
     commits = [
         CommitSummary(head.sequence + number, 0, kind, f"{txn}-{head.sequence + number}", "", {})
         for number in range(1, len(touches) + 1)
@@ -199,7 +201,7 @@ def begun(
     features: Feature = Feature.R,
     **options: Any,
 ) -> TransactionState:
-    """A transaction that is bound to its tables (``t``) as the context knows them."""
+    """Return a transaction that is bound to its tables (``t``) as the context knows them."""
     txn = TransactionState(context, context.ids.txn_id(), Options(features, **options))
     txn.bound.is_bound = True
     if head is not None:
@@ -215,7 +217,7 @@ def begun(
 def did(
     txn: TransactionState, operation: Operation, change: Change, *, deferred: bool = False
 ) -> Done:
-    """Note an operation with what it did to its table."""
+    """Note an operation with its change of its table."""
     done = Done(operation, Change() if deferred else change, Counts(), {}, deferred=deferred)
     txn.work.done.append(done)
     working = txn.work.tables[done.table]
@@ -239,7 +241,9 @@ def update(where: str, table: str = "t") -> Update:
 
 
 def rewritten(old: DataFile, *new: DataFile, data_change: bool = True) -> Change:
-    """One file in place of others: with the same rows, unless ``data_change``."""
+    """Return the change that replaces a file by others: with the same rows, unless
+    ``data_change``.
+    """
     gone = removal(old) if data_change else _moved(removal(old))
     return Change(adds=new, removes=(gone,))
 
@@ -249,6 +253,6 @@ def _moved(file: RemovedFile) -> RemovedFile:
 
 
 def read(txn: TransactionState, where: str | None = None, table: str = "t") -> None:
-    """Note that the caller has seen rows."""
+    """Note that the transaction's caller has read rows."""
     predicate = None if where is None else parse_predicate(where)
     txn.work.reads[(table, predicate)] = ReadRecord(table, predicate, len(txn.work.done))

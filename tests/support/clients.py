@@ -1,4 +1,4 @@
-"""Clients of a benchmark that do nothing, in a module that a process of theirs loads quickly."""
+"""Clients of a benchmark that do nothing, in a module that their processes load quickly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.harness.clients import COMMIT, Counts
 
 @dataclass(frozen=True)
 class Opens:
-    """Notes in a directory how often it was opened, and where."""
+    """Record in a directory how often it was opened, and by which process."""
 
     directory: Path
 
@@ -28,7 +28,7 @@ class Opens:
 
 @dataclass(frozen=True)
 class Steps:
-    """A client that does so many operations, and may come to an end before."""
+    """A client that performs a number of operations, and may end earlier."""
 
     count: int
     fails_at: int | None = None

@@ -1,4 +1,6 @@
-"""The names and strings of modules, by their source: each module is parsed once for all tests."""
+"""List the names and strings of modules from their source: each module is parsed once for all
+tests.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from typing import NamedTuple
 class Outline(NamedTuple):
     """The names that a module's statements define."""
 
-    #: Functions, those of classes and of functions too.
+    #: Functions, those within classes and functions too.
     functions: frozenset[str]
-    #: What each class has in its body; of two classes of one name, both.
+    #: The names in each class body; those of both classes if two have one name.
     classes: dict[str, frozenset[str]]
-    #: What stands in the module itself.
+    #: The names defined in the module itself.
     top: frozenset[str]
-    #: What is assigned to in the module itself, or in a class of it.
+    #: The names assigned in the module itself, or in one of its classes.
     assigned: frozenset[str]
     #: The lines in which docstrings begin.
     docstrings: frozenset[int]
@@ -55,7 +57,7 @@ def outline(source: str) -> Outline:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Each statement of a body and below; expressions, which are most of a tree, define nothing."""
+    """Yield each statement of a body and below; expressions, most of a tree, define no names."""
     for node in body:
         yield node
         for block in ("body", "orelse", "finalbody"):

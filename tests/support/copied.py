@@ -1,4 +1,4 @@
-"""Lakes that are made once and copied for each test: to make tables takes longer."""
+"""Make lakes once and copy them for each test: to make tables takes longer than to copy them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def copy_lake(made: Path, root: Path) -> str:
-    """Copy a lake that no client has open as if it had been made at ``root``, which HEAD names.
+    """Copy a lake that no client has open, as if it had been made at ``root``, which HEAD names.
 
-    Its tables are Delta tables below its root, whose files name no place.
+    Its tables are Delta tables below its root, and their files do not contain the root.
     """
     shutil.copytree(made, root, dirs_exist_ok=True)
     head = root / "_lakevilla" / "HEAD.json"

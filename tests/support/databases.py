@@ -1,14 +1,14 @@
-"""Databases of DuckDB that serve one lake after another, in a run of a few cases of each function.
+"""Reuse databases of DuckDB for one lake after another, in a run of a few cases of each function.
 
-DuckDB takes some 15 ms of processor to make a database, most of it to list its functions, and most
-tests make one lake or more that read or write rows: that was a tenth of the contracts' time. So the
-database of a lake goes to another one when the lake is gone, or its test has ended. The next lake
-gives it its own files and directory.
+DuckDB takes some 15 ms of processor time to make a database, most of it to list its functions, and
+most tests make one lake or more that read or write rows: that was a tenth of the contracts' time.
+So the database of a lake is passed to another lake when the first lake is deleted, or its test has
+ended. The next lake registers its own files and directory in it.
 
-So does the database that a lake keeps for plain SELECTs of users. It is locked for good: all that
-is exchanged are the files that it may read, whose names no other lake has, and what is attached to
-it. Other SQL of users has a database that is created each time. So has each lake in a run of all
-cases.
+The database that a lake keeps for plain SELECTs of users is reused, too. Its settings are locked:
+only the files that it may read, whose names no other lake has, and the attached databases are
+exchanged. Other SQL of users has a database that is created each time. In a run of all cases each
+lake has a database of its own.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from lakevilla.engines.duckdb.file_system import StoreFileSystem
 from lakevilla.engines.duckdb.reading.closed import ClosedDatabases, ClosedSession, _Kept
 from lakevilla.settings import Settings
 
-#: The databases of each kind that wait for a lake, at most.
+#: The number of idle databases of each kind, at most.
 MOST_IDLE = 6
 
 Connection = duckdb.DuckDBPyConnection
-#: The limit of a database's memory, its threads, and whether it keeps what it has read.
+#: The limit of a database's memory, its threads, and whether it caches what it has read.
 Kind = tuple[int, int | None, bool]
 
 
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Databases:
-    """The databases that no lake uses."""
+    """Manage the databases that no lake uses."""
 
     def __init__(self) -> None:
         self._make, self._cursor = Database._made, Database.cursor
@@ -63,7 +63,7 @@ class Databases:
         Database._made, Database.cursor = made, cursor
 
     def _made(self, database: Database, directory: str) -> Connection:
-        # A child may not use its parent's; and a test may look at how one is made.
+        # A forked child may not use its parent's database; and a test may check how one is made.
         if os.getpid() != self._process or module._connect is not self._connect:
             return self._make(database, directory)
         kind = (database._settings.memory_limit_bytes, database._threads, not database.is_local)
@@ -80,11 +80,11 @@ class Databases:
             connection = idle.pop()
             try:
                 connection.execute(f"SET temp_directory = '{directory}'")
-                if kind[-1]:  # what it has read is another lake's
+                if kind[-1]:  # it caches the files of another lake
                     connection.execute("SET enable_external_file_cache = false")
                     connection.execute("SET enable_external_file_cache = true")
             except duckdb.Error:
-                continue  # it has written there, or an error has ended it
+                continue  # the database has written to its temp directory, or an error has ended it
             connection.unregister_filesystem(StoreFileSystem.protocol)
             connection.register_filesystem(StoreFileSystem(database._data))
             return connection
@@ -98,8 +98,8 @@ class Databases:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self) -> Iterator[None]:
-        """Take the databases of the test's lakes back; a lake of a module's fixture gets a
-        new one.
+        """Take back the databases of the test's lakes; a lake of a module's fixture
+        gets a new one.
         """
         result = yield
         self.take_back()
@@ -114,14 +114,14 @@ class Databases:
             give_back()
 
 
-#: Attached by the sessions of the lake before, and by what its names begin with.
+#: The databases that sessions of the previous lake have attached.
 _ATTACHED = """
     SELECT database_name FROM duckdb_databases() WHERE NOT internal AND database_name <> 'memory'
 """
 
 
 class Closed:
-    """The closed databases that no lake uses."""
+    """Manage the closed databases that no lake uses."""
 
     def __init__(self, databases: Databases) -> None:
         self._databases, self._process = databases, os.getpid()
@@ -138,7 +138,7 @@ class Closed:
         ClosedDatabases._open = opened
 
     def _is_usual(self, database: Database) -> bool:
-        """Return whether the database is one as all lakes have it, but for those of few tests."""
+        """Return whether the database has the settings of almost all lakes."""
         return (
             os.getpid() == self._process
             and module._connect is self._databases._connect
@@ -182,7 +182,9 @@ class Closed:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self) -> Iterator[None]:
-        """Take the databases of the test's lakes; one that a module keeps gets another."""
+        """Take back the databases of the test's lakes; a lake that a module keeps gets
+        another one.
+        """
         result = yield
         while self._lent:
             closed = self._lent.pop()()

@@ -1,4 +1,4 @@
-"""Delta tables for tests: logs written by hand, and a table driven through the format."""
+"""Delta tables for tests: logs written by hand, and a table that is changed through the format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tables:
         return self.runner.run(program)
 
     def rounds(self, program: Any) -> tuple[Any, int]:
-        """The program's result, and how many times it waited for the store."""
+        """Return the program's result, and the number of its rounds of requests."""
         count = 0
 
         def counted() -> Any:
@@ -88,7 +88,7 @@ class Tables:
         info: CommitInfo | None = None,
         timestamp_ms: int = 1_700_000_000_000,
     ) -> Any:
-        """Publish a change as the next entry; gives the state after it."""
+        """Publish a change as the next entry; return the state after it."""
         ready = self.prepare(snapshot, change, info or CommitInfo("WRITE"), timestamp_ms)
         assert isinstance(self.run(put(ready.key, ready.body, ready.condition)), Stored)
         return self.format.advance(snapshot, ready.entry)
@@ -105,13 +105,13 @@ class Tables:
         return self.root / name / "_delta_log"
 
     def write_entry(self, version: int, *actions: Mapping[str, Any], name: str = "t") -> None:
-        """An entry by hand."""
+        """Write an entry by hand."""
         self.log(name).mkdir(parents=True, exist_ok=True)
         text = "".join(json.dumps(action) + "\n" for action in actions)
         (self.log(name) / f"{version:020}.json").write_text(text)
 
     def write_log(self, entries: int, name: str = "t") -> None:
-        """A log of ``entries`` entries by hand, a file each: ``f<n>.parquet``."""
+        """Write a log of ``entries`` entries by hand, each with a file ``f<n>.parquet``."""
         self.write_entry(0, protocol(), metadata(), add("f0.parquet"), name=name)
         for version in range(1, entries):
             self.write_entry(version, commit_info(version), add(f"f{version}.parquet"), name=name)

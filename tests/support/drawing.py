@@ -1,4 +1,4 @@
-"""Pictures of states in docs/images, read as the transitions that their arrows show."""
+"""Read pictures of states in docs/images as the transitions that their arrows show."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ SVG = "{http://www.w3.org/2000/svg}"
 def arrows_of(
     table: Mapping[str, Mapping[str, str]], initial: str, terminal: Collection[str]
 ) -> list[str]:
-    """The transitions of a table of states, sorted: one line for each arrow of its picture."""
+    """Return the transitions in a table of states, sorted: one line for each arrow of
+    its picture.
+    """
     moves = [f"{at} --> {to}: {event}" for at, row in table.items() for event, to in row.items()]
     ends = [f"{at} --> [*]" for at in table if at in terminal]
     return sorted([f"[*] --> {initial}", *moves, *ends])
 
 
 def shown_in(picture: str) -> list[str]:
-    """The transitions that a picture shows, in the form of ``arrows_of``."""
+    """Return the transitions that a picture shows, in the form of ``arrows_of``."""
     root = ElementTree.parse(IMAGES / picture).getroot()
     lines = sorted(_lines(root))
     states = {text.text for text in root.iter(f"{SVG}text") if text.get("class") == "name"}

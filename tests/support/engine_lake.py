@@ -1,4 +1,4 @@
-"""A lake for engine tests: deltalake makes the tables, and reads what the engine did."""
+"""A lake for engine tests: deltalake makes the tables, and reads the engine's files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Lake:
-    """One directory or bucket, an engine on it, and the verbs of a one-table transaction."""
+    """A directory or bucket, an engine on it, and the verbs of a transaction on one table."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class Lake:
         return TableInput(snapshot.layout, self.runner.run(snapshot.files()))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """Return what deltalake reads."""
+        """Return the rows that deltalake reads."""
         table = DeltaTable(f"{self.root}/{name}", storage_options=self.options or None)
         return pa.table(table.to_pyarrow_table()).to_pylist()
 
     def files(self) -> set[str]:
-        """Every file below the root."""
+        """Return all files below the root."""
         return {str(p) for p in Path(self.root).rglob("*") if p.is_file()}
 
     def scan(
@@ -162,7 +162,7 @@ class Lake:
 
 
 class Names:
-    """New names for files; each process has different ones."""
+    """Generate names of new files; each process generates different ones."""
 
     def __init__(self) -> None:
         self._made = itertools.count()
@@ -176,7 +176,7 @@ class Names:
 
 
 class _Remote:
-    """Data access that has no local paths, over any store."""
+    """Access to data without local paths, over any store."""
 
     def __init__(self, data: DataFiles) -> None:
         self._data = data
@@ -195,8 +195,10 @@ class _Remote:
 
 
 def collected(frame: DataFrame) -> pa.Table:
-    """Return what Spark reads; it must name the library's own error where there is one."""
-    from pyspark.errors import PySparkException  # where there is a frame there is PySpark
+    """Return the rows that Spark reads; if Spark raises, its error must name the library's own
+    error.
+    """
+    from pyspark.errors import PySparkException  # A frame exists only if PySpark is installed.
 
     try:
         return frame.toArrow()
@@ -238,7 +240,7 @@ def merge_spec(
 
 
 def ordered(rows: list[dict[str, Any]]) -> list[str]:
-    """Rows as text, in an order of their own: to compare multisets."""
+    """Return rows as sorted text: to compare multisets."""
     return sorted(repr(sorted(row.items())) for row in rows)
 
 

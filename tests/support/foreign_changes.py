@@ -1,7 +1,7 @@
 """Changes by clients without LakeVilla, each with its expected effect on the rows.
 
-deltalake does what it can; the rest (deletion vectors, dropped and renamed columns,
-wider types, unknown features) is written to the log as other clients write it.
+deltalake makes the changes that it can make; the rest (deletion vectors, dropped and renamed
+columns, wider types, unknown features) is written to the log by hand, as other clients write it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts, contents
 
-#: ``id`` to ``balance``: what the tables of these tests hold.
+#: ``id`` to ``balance``: the rows of the tables of these tests.
 Rows = dict[int, int]
 TABLE = "bank"
 START: Rows = {0: 100, 1: 100, 2: 100, 3: 100, 7: 7}
@@ -35,10 +35,10 @@ START: Rows = {0: 100, 1: 100, 2: 100, 3: 100, 7: 7}
 
 @dataclass(frozen=True)
 class Change:
-    """One commit of another client. ``model`` is what it does to the rows.
+    """A commit of another client; ``model`` is its effect on the rows.
 
-    ``removes``: it takes away the file that holds rows 0 to 3, so what is decided
-    on them and not published must be replayed.
+    ``removes``: the commit removes the file with the rows 0 to 3, so a decided and unpublished
+    commit on these rows has to be replayed.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Change:
 
 
 def make_bank(place: Place, *, mapped: bool = False) -> None:
-    """Two tables: ``bank``, of two files in two versions, and ``other`` beside it."""
+    """Make two tables: ``bank``, with two files in two versions, and ``other``."""
     properties = {"delta.columnMapping.mode": "name"} if mapped else None
     if mapped:
         # deltalake can't make such a table.
@@ -65,7 +65,7 @@ def make_bank(place: Place, *, mapped: bool = False) -> None:
 
 
 def rows_seen(place: Place) -> Rows:
-    """The rows of ``bank``, on which a new client of the lake and DuckDB agree."""
+    """Return the rows of ``bank``, on which a new client of the lake and DuckDB agree."""
     with place.connect() as lake:
         ours = lake.snapshot().read(TABLE).to_pylist()
     theirs = duckdb_rows(place.uri(TABLE))
@@ -129,7 +129,7 @@ OVERWRITE = Change(
 )
 OPTIMIZE = Change("optimize", _compact, removes=True)
 RESTORE = Change(
-    # To version 0: what was appended goes. It is the other file, unless LakeVilla was published.
+    # To version 0: this removes the appended row, in the other file, unless LakeVilla published.
     "restore",
     lambda place: place.delta(TABLE).restore(0),
     lambda rows: without(START, 7),
@@ -151,13 +151,13 @@ CONSTRAINT = Change(
 
 
 def entries(place: Place, table: str = TABLE) -> list[list[dict[str, Any]]]:
-    """The log, an action a dict."""
+    """Return the log, each action as a dict."""
     log = sorted((Path(place.root) / table / "_delta_log").glob("*.json"))
     return [[json.loads(line) for line in entry.read_text().splitlines()] for entry in log]
 
 
 def write_entry(place: Place, *actions: Mapping[str, Any], table: str = TABLE) -> None:
-    """The next log entry, created if absent as any client does."""
+    """Write the next log entry, created if absent as by any client."""
     log = Path(place.root) / table / "_delta_log"
     number = max(int(entry.stem) for entry in log.glob("*.json")) + 1
     now = int(time.time() * 1000)
@@ -167,13 +167,13 @@ def write_entry(place: Place, *actions: Mapping[str, Any], table: str = TABLE) -
 
 
 def newest(place: Place, kind: str, table: str = TABLE) -> dict[str, Any]:
-    """The newest action of a kind: ``protocol`` or ``metaData``."""
+    """Return the newest action of a kind: ``protocol`` or ``metaData``."""
     found = [action[kind] for entry in entries(place, table) for action in entry if kind in action]
     return dict(found[-1])
 
 
 def upgraded(protocol: dict[str, Any], *, reads: tuple[str, ...], writes: tuple[str, ...]) -> Any:
-    """A protocol action that asks for more features than ``protocol`` does."""
+    """Return a protocol action that requires more features than ``protocol`` does."""
     had = protocol.get("writerFeatures") or ["appendOnly", "invariants"]
     asked = sorted({*had, *reads, *writes})
     action: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": asked}
@@ -186,7 +186,7 @@ def upgraded(protocol: dict[str, Any], *, reads: tuple[str, ...], writes: tuple[
 
 
 def live_files(place: Place, table: str = TABLE) -> dict[str, dict[str, Any]]:
-    """The files at the tip, by path."""
+    """Return the files at the tip, by path."""
     files: dict[str, dict[str, Any]] = {}
     for entry in entries(place, table):
         for action in entry:
@@ -199,7 +199,7 @@ def live_files(place: Place, table: str = TABLE) -> dict[str, dict[str, Any]]:
 
 
 def delete_by_vector(place: Place, row: int = 2) -> None:
-    """Delete the row by a deletion vector, as Spark does: the file stays, marked."""
+    """Delete the row by a deletion vector, as Spark does: the file stays, with the row marked."""
     files = DeltaTable(place.uri(TABLE)).get_add_actions(flatten=True)
     spans = pa.table(files).to_pylist()
     (path,) = [f["path"] for f in spans if f["min.id"] <= row <= f["max.id"]]
@@ -253,7 +253,7 @@ VECTOR = Change("deletion-vector", delete_by_vector, lambda rows: without(rows, 
 
 
 def alter(place: Place, **what: Any) -> None:
-    """A change of the schema or properties, by a client that maps columns."""
+    """Change the schema or properties, as a client that maps columns does."""
     with place.connect() as lake:
         delta = inside(lake).context.formats["delta"]
         snapshot = inside(lake).run(delta.open(TABLE, TABLE))
@@ -267,7 +267,7 @@ def alter(place: Place, **what: Any) -> None:
 
 
 def widen(place: Place) -> None:
-    """``balance`` becomes a wider type: the files stay, and read as it."""
+    """Change ``balance`` to a wider type: the files stay, and readers convert their values."""
     metadata = newest(place, "metaData")
     schema = json.loads(metadata["schemaString"])
     for field in schema["fields"]:
@@ -290,7 +290,7 @@ def widen(place: Place) -> None:
 
 
 def require(place: Place, feature: str) -> None:
-    """From now on writers must know ``feature``."""
+    """Require of writers from now on that they know ``feature``."""
     write_entry(place, upgraded(newest(place, "protocol"), reads=(), writes=(feature,)))
 
 
@@ -299,12 +299,12 @@ def remove_table(place: Place) -> None:
 
 
 def make_anew(place: Place, versions: int = 1) -> None:
-    """Another table under the same name: ``versions`` entries of one row of 0 each."""
+    """Replace the table by another one at its place: ``versions`` entries, each with a row of 0."""
     remove_table(place)
     for number in range(versions):
         place.write(TABLE, [{"id": number, "balance": 0}])
 
 
 def lake_state(place: Place) -> dict[str, bytes]:
-    """Every object of the lake: nothing of it may change when a verb raises."""
+    """Return every object of the lake: a verb that raises may change none of them."""
     return contents(place.root)

@@ -1,4 +1,6 @@
-"""Rows with edges of every kind, and expressions over them as the language and Spark write them."""
+"""Rows with edge values of every kind, and expressions over them as the language and Spark write
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ RAISED = "raised"
 
 @dataclass(frozen=True)
 class Said:
-    """An expression; ``spark`` is how Spark writes it, alike if empty, None if it cannot say it."""
+    """An expression; ``spark`` is Spark's form of it, the same if empty, None if Spark has none."""
 
     sql: str
     spark: str | None = ""
@@ -55,7 +57,9 @@ def _evaluated(tree: Expr, row: dict[str, Any]) -> Any:
 
 
 def same(a: Any, b: Any, places: int = 0) -> bool:
-    """Return whether values of two engines are one; real numbers to within some last places."""
+    """Return whether two engines' values are the same; real numbers may differ in the
+    last places.
+    """
     if isinstance(a, float) and isinstance(b, float):
         if math.isnan(a) or math.isnan(b):
             return math.isnan(a) and math.isnan(b)
@@ -111,7 +115,7 @@ TEXTS = Cases(
         for at, row in enumerate(_every(a=_TEXTS, b=[None, "", "a", "b😀", ",", "é", "x"]))
     ],
     [
-        Said("left(a, n)", None),  # Spark counts in 32 bits
+        Said("left(a, n)", None),  # Spark's counters have 32 bits
         Said("right(a, n)", None),
         Said("left(a, 2)"),
         Said("right(a, 2)"),
@@ -312,7 +316,8 @@ _DOCUMENTS = [
     '{"a":-9223372036854775808}', '{"a":{"b":[10,{"c":"d"}]}}',
     '{"a":"é😀\\ud83d\\ude00"}', '{ "a" : [ 1 , "two" ] }', '{"A":2}', '{"a":[[1],[2,3]]}',
 ]  # fmt: skip
-#: Where Spark answers for what is no JSON, or in other digits, or there is no one answer.
+#: Texts for which Spark returns a value though they are no JSON, or other digits, or for which no
+#: single result is right.
 _ODD_DOCUMENTS = [
     '{"a":1,}', '{"a":1} x', "{'a':1}", "{a:1}", '{"a":NaN}', '{"a":inf}', '{"a":1/*x*/}',
     '{"a":"\\ud83d"}', '{"a":"\x01"}', '{"a":01}', '{"a":1e999}', '{"a":1e-5}', '{"a":10000000.0}',

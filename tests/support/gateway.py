@@ -1,4 +1,4 @@
-"""A gateway in front of a real server that does not know all conditions, or loses answers."""
+"""A gateway in front of a real server: it ignores some conditions, or loses answers."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ Flaw = Literal["ignored", "refused", "match ignored", "match refused", "without 
 
 
 class Gateway:
-    """Passes on to a server what its flaw lets through.
+    """Pass requests on to a server, except as its flaw says.
 
     Parameters
     ----------
     endpoint : str
-        Where the server is.
+        The server's address.
     flaw : str
-        Conditions of a PUT that it ignores, or refuses with 501: all, or ``If-Match`` alone. Or it
-        answers a range as one that knows none does, with 200.
+        Conditions of a PUT that the gateway ignores, or refuses with 501: all, or ``If-Match``
+        alone. Or the gateway ignores ranges and answers the whole object with 200.
 
     Attributes
     ----------
     conditional : int
-        PUTs under such a condition.
+        The number of PUTs under such a condition.
     loses : callable
-        Of a method and a path: whether the answer never arrives, though the request took effect.
+        Returns, for a method and a path, whether the answer of the performed request is lost.
     fails : callable
-        Of a method and a path: with which status it is answered, and whether the request is
-        passed on before that; None: as the server answers.
+        Returns, for a method and a path, the status of the answer, and whether the request is
+        passed on before that; None: the server's own answer is returned.
     lost : int
-        Answers that did not.
+        The number of answers that were lost.
     """
 
     def __init__(self, endpoint: str, flaw: Flaw = "none") -> None:
@@ -81,8 +81,8 @@ class Gateway:
                     return
                 status = answer.status
                 if flaw == "without ranges" and status in (206, 416):
-                    # The client goes by the status. To take the range out of a signed request
-                    # would make it another one.
+                    # The client goes by the status. Without the range header, the signature of a
+                    # signed request would be wrong.
                     body = content if status == 206 else b""
                     self._answer(200, dict(answer.getheaders()), body)
                     return

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 MEMORY = Path("/dev/shm")
-#: The room that a run must find. It takes less, but Spark's sessions need memory next to it.
+#: The free memory that a run must find. A run uses less, but Spark's sessions need memory, too.
 ROOM = 8 << 30
 PREFIX = "lv-tests-"
 DIRECTORY = pytest.StashKey[str]()
@@ -34,13 +34,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the directory; what failed is run again by itself to be looked at."""
+    """Remove the directory; a failed test is run again by itself to examine its files."""
     if (directory := config.stash.get(DIRECTORY, None)) is not None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def has_room() -> bool:
-    """Return whether there is a file system in memory with enough room."""
+    """Return whether a file system in memory has enough room."""
     return os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM
 
 

@@ -93,7 +93,7 @@ class Inside:
 
 
 def inside(holder: Any) -> Inside:
-    """Return the parts of a lake, table, snapshot, or whatever else has a client."""
+    """Return the parts of a lake, a table, a snapshot, or another object with a client."""
     return Inside(holder._client)
 
 

@@ -27,19 +27,19 @@ class Place:
     format: Literal["delta", "iceberg"] = "delta"
 
     def connect(self, **options: Any) -> lv.Lake:
-        """A client of its own: no caches shared with others."""
+        """Connect a new client, which shares no cache with other clients."""
         return lv.connect(self.root, storage_options=self.storage_options or None, **options)
 
     @property
     def seen_by_others(self) -> bool:
-        """Whether clients without LakeVilla can reach it."""
+        """Whether clients without LakeVilla can reach the place."""
         return not self.root.startswith("memory:")
 
     def uri(self, table: str) -> str:
         return f"{self.root}/{table}"
 
     def write(self, table: str, rows: pa.Table | Sequence[Row], **options: Any) -> None:
-        """Create or append to a table as another client: deltalake, or pyiceberg."""
+        """Create a table or append to it as another client: deltalake, or pyiceberg."""
         data = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
         if self.format == "iceberg":
             identifier = tuple(table.split("/"))
@@ -51,17 +51,17 @@ class Place:
         )
 
     def delta(self, table: str, version: int | None = None) -> DeltaTable:
-        """The table as deltalake opens it now."""
+        """Return the table as deltalake opens it now."""
         return DeltaTable(
             self.uri(table), version=version, storage_options=self.storage_options or None
         )
 
     def catalog(self) -> ObjectStoreCatalog:
-        """The Iceberg tables of the place as pyiceberg opens them."""
+        """Return the place's Iceberg tables as a catalog of pyiceberg."""
         return ObjectStoreCatalog("tests", warehouse=self.root)
 
     def seen(self, table: str, version: int | None = None) -> list[dict[str, Any]]:
-        """The rows that another client reads."""
+        """Return the rows that another client reads."""
         if self.format == "iceberg":
             assert version is None, "pyiceberg knows snapshots, not versions"
             opened = self.catalog().load_table(tuple(table.split("/")))
@@ -70,9 +70,10 @@ class Place:
 
 
 def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
-    """A fresh lake of one kind: ``memory``, ``local``, ``s3``, or ``iceberg``.
+    """Make a new place for a lake: ``memory``, ``local``, ``s3``, or ``iceberg``.
 
-    The last is a local one whose tables are made as Iceberg tables unless a test says otherwise.
+    An ``iceberg`` place is local, and its tables are made as Iceberg tables unless a test says
+    otherwise.
     """
     if kind == "iceberg":
         patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
@@ -83,26 +84,26 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
         return Place(f"memory://{request.node.nodeid.replace('/', '-')}")
     if kind == "local":
         return Place(str(request.getfixturevalue("tmp_path") / "lake"))
-    # The quickest of them: tests of the store itself run on each.
+    # The quickest kind: tests of the store itself run on each kind.
     server = request.getfixturevalue("s3_servers")[SERVERS[0]]
     return Place(server.new_root(), server.storage_options)
 
 
 def skip_iceberg(request: pytest.FixtureRequest) -> None:
-    """Leave out what Delta tables alone have."""
+    """Skip a test of features that only Delta tables have."""
     if "iceberg" in request.node.callspec.id:
         pytest.skip("of Delta tables alone")
 
 
 def skip_constraints(request: pytest.FixtureRequest) -> None:
-    """Leave out what adds a constraint to an Iceberg table: it has none."""
+    """Skip a test that adds a constraint to an Iceberg table: Iceberg has no constraints."""
     case = request.node.callspec.id
     if "iceberg" in case and "constraint" in case:
         pytest.skip("Iceberg has no constraints")
 
 
 def fill(place: Place, tables: Mapping[str, Sequence[Row]]) -> None:
-    """Make tables, by another client where one reaches the place, else in one transaction."""
+    """Make tables: by another client if one can reach the place, else in one transaction."""
     if place.seen_by_others:
         for name, rows in tables.items():
             place.write(name, rows)
@@ -113,7 +114,7 @@ def fill(place: Place, tables: Mapping[str, Sequence[Row]]) -> None:
 
 
 def decide_and_leave(place: Place) -> str:
-    """A commit over both tables that its owner could not publish in ``bank``; its id."""
+    """Commit a change of both tables that its owner can't publish in ``bank``; return its id."""
     with place.connect() as lake:
         inside(lake).store = Closed(inside(lake).store, is_entry("bank"))
         with lake.transaction() as txn:

@@ -48,7 +48,7 @@ def entries(text: str) -> list[Entry]:
 
 
 def names_a_test(entry: Entry, root: Path = ROOT) -> bool:
-    """Return whether the entry's function is in its file."""
+    """Return whether the entry's file has the entry's function."""
     file, _, function = entry.test.partition("[")[0].partition("::")
     path = root / file
     return path.is_file() and f"def {function.rpartition('::')[2]}(" in path.read_text()

@@ -22,7 +22,7 @@ T = TypeVar("T")
 R, CT, I = lv.Feature.R, lv.Feature.CT, lv.Feature.I  # noqa: E741
 QUEUED = {"CT": CT, "R|CT": R | CT, "R|CT|I": R | CT | I}
 
-#: Looks often; a lease that nobody alive lets run out in a test.
+#: Poll often; the lease is long enough that a live client renews it in any test.
 QUICK = lv.Settings(
     lease_seconds=30.0,
     wait_poll_seconds=0.02,
@@ -31,17 +31,17 @@ QUICK = lv.Settings(
     retry_cap_seconds=0.05,
 )
 
-#: What a waiter is given before a test takes it for stuck.
+#: The time that a test waits for a waiter before it fails as stuck.
 PATIENCE_SECONDS = 60.0
 
 
 def tickets(lake: lv.Lake, table: str) -> list[int]:
-    """The numbers of the markers at a table."""
+    """Return the numbers of a table's markers."""
     return [one.number for one in inside(lake).run(list_markers(table))]
 
 
 def records(lake: lv.Lake) -> list[str]:
-    """Return the records and sublogs; what shows the store's time is no record."""
+    """Return the records and saved sublogs, without the objects that only show the store's time."""
     keys = [info.key for info in inside(lake).run(list_objects(TXNS_PREFIX))]
     return [key for key in keys if not key.endswith(f"/{TIME_NAME}")]
 
@@ -60,7 +60,7 @@ def head_of(place: Place) -> Head:
 
 
 class Told:
-    """An ``on_event`` that remembers, and that another thread can wait for."""
+    """An ``on_event`` that stores events, and on which another thread can wait."""
 
     def __init__(self) -> None:
         self.events: list[lv.Event] = []
@@ -76,7 +76,7 @@ class Told:
             return [event for event in self.events if event.kind == kind]
 
     def wait(self, kind: str, is_it: Callable[[lv.Event], bool] = lambda event: True) -> lv.Event:
-        """Return the first event of a kind; wait until there is one."""
+        """Return the first event of a kind; wait until it occurs."""
         found: list[lv.Event] = []
 
         def told() -> bool:
@@ -90,7 +90,7 @@ class Told:
 
 @contextmanager
 def beside(work: Callable[[], T]) -> Iterator[Future[T]]:
-    """Run ``work`` in another thread; it has ended when the block is left."""
+    """Run ``work`` in another thread, which has ended when the block is left."""
     pool = ThreadPoolExecutor(1)
     try:
         future = pool.submit(work)
@@ -101,6 +101,6 @@ def beside(work: Callable[[], T]) -> Iterator[Future[T]]:
 
 
 def in_another_thread(work: Callable[[], T]) -> T:
-    """Do ``work`` in another thread, as another client would: no thread waits for itself."""
+    """Run ``work`` in another thread, as another client would: no thread waits for itself."""
     with beside(work) as ended:
         return ended.result(PATIENCE_SECONDS)

@@ -1,10 +1,10 @@
-"""Share among the workers of a run what pytest does to a test module when it is first read.
+"""Share among the workers of a run pytest's rewriting of a test module when it is first read.
 
-pytest rewrites the assertions of a module, and keeps the result beside it for later runs: a quarter
-of a minute of processor for all modules. Workers read them in the same order and at the same time,
-so in a fresh clone each worker would rewrite all of them. Therefore every other worker first
-imports them from the last to the first: what it meets half-way was kept by the worker that came
-from the other side.
+pytest rewrites the assertions of a module, and stores the result next to it for later runs: a
+quarter of a minute of processor time for all modules. Workers read the modules in the same order
+and at the same time, so in a fresh clone each worker would rewrite all of them. Therefore every
+other worker first imports them from the last to the first: from the middle on, it finds the results
+of the workers that began at the other end.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import os
 from datetime import date
 
 SEARCH = os.environ["LAKEVILLA_SEARCH"]
-#: Whether a test searches enough to require that what is rare occurs.
+#: Whether a test searches enough to require that rare events occur.
 WHOLE, SOAK = SEARCH != "small", SEARCH == "soak"
 
 
@@ -25,8 +25,8 @@ def how_many(small: int, *, whole: int | None = None, soak: int | None = None) -
     return whole if WHOLE and whole is not None else small
 
 
-#: A test runs each crash of a client that is so far from the one before, of the four that there are
-#: at each request. Four and the stride have no common divisor, so all four kinds occur.
+#: The distance between the crashes of a client that a test runs; at each request there are four
+#: kinds of crashes. Four and the stride have no common divisor, so all four kinds occur.
 STRIDE = how_many(13, whole=1)
 
 

@@ -39,7 +39,7 @@ FEW: dict[str, int | None] = {
     "contract": 1,
     "property": 4,
 }
-#: The number where the table above has none.
+#: The number of cases for folders that are not in the table above.
 FEW_ELSEWHERE = 1
 TESTS = Path(__file__).parents[1]
 
@@ -58,12 +58,12 @@ class Case(NamedTuple):
 
 
 def few(cases: Iterable[Case]) -> set[str]:
-    """Return the tests that ``make test`` runs: of each function a part.
+    """Return the tests that ``make test`` runs: a part of each function's cases.
 
     A function's cases on a server, or in Spark's session, are left out if it has others; else one
-    of them runs. Of what remains, a case is taken that has most values of parameters that no case
-    before it has, until each value was taken or the limit is reached. A limit of 0 leaves the
-    function to the night.
+    of them runs. Of the rest, the case with the most values of parameters that no earlier case has
+    is added, until each value occurs or the limit is reached. A function with the limit 0 runs only
+    at night.
     """
     functions: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
@@ -76,13 +76,16 @@ def few(cases: Iterable[Case]) -> set[str]:
 
 
 def _cover(cases: Sequence[Case]) -> Sequence[Case]:
-    """Return few cases that together have each value of each parameter, in their order."""
+    """Return few cases that together have each value of each parameter, in the order of
+    the cases.
+    """
     limit = cases[0].limit
     if limit is None:
         return cases
-    # A function with one long list of values is spread over the list, not cut off at its head.
+    # A function with one long list of values gets cases spread over the list, not only its first
+    # ones.
     step = max(1, len(cases) // max(1, limit))
-    # Functions begin at different cases: of those that run once, half run on each format.
+    # Functions begin at different cases: of the functions with one case, half run on each format.
     turned = [(place - slice_of(cases[0].function)) % len(cases) for place in range(len(cases))]
     order = sorted(range(len(cases)), key=lambda place: (turned[place] % step > 0, turned[place]))
     missing = frozenset().union(*(case.values for case in cases))
@@ -135,9 +138,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "night: takes longer than its folder may, and runs in make test-all alone",
     ):
         config.addinivalue_line("markers", mark)
-    # Test modules read both while they are imported, as do the processes that tests start.
+    # Test modules read both while pytest imports them, as do the processes that tests start.
     os.environ["LAKEVILLA_SEARCH"] = config.getoption("--search")
-    if not hasattr(config, "workerinput"):  # a worker keeps the date of the run, past midnight too
+    if not hasattr(config, "workerinput"):  # a worker keeps the date of the run, even past midnight
         os.environ["LAKEVILLA_SEEDS"] = _date_of(config.getoption("--seeds")).isoformat()
     minutes = config.getoption("--minutes")
     if minutes is not None:
@@ -159,7 +162,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"selection: {' '.join(options)}"
 
 
-@pytest.hookimpl(trylast=True)  # a function whose cases -m and -k deselect is not covered by them
+@pytest.hookimpl(trylast=True)  # last, so that cases that -m or -k deselects do not count
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--cases") == "few":
         cases = list(map(_case, items))
@@ -169,7 +172,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item, case in pairs if case.test in selected]
     first = config.getoption("--slice")
     if first is not None:
-        # A group of xdist runs in one worker; it starts at once, next to all others.
+        # A group of xdist runs in one worker; it starts first, concurrently with all other groups.
         items.sort(
             key=lambda item: (
                 (slice_of(name_of(item)) - first) % SLICES,
@@ -199,7 +202,7 @@ def _case(item: pytest.Item) -> Case:
     return Case(name, name.partition("[")[0], values, server, _limit(item, group, server))
 
 
-#: What parameters say of cases that need a server on loopback.
+#: Words in parameters of cases that need a server on loopback.
 _SERVERS = frozenset(("s3", "ministack", "moto", "minio", "given", "remote", "rest"))
 
 
@@ -223,7 +226,7 @@ def _folder_of(module: Path) -> str:
 
 
 class Deadline:
-    """Starts no test once the time is up."""
+    """Start no test after the deadline."""
 
     def __init__(self, at: float) -> None:
         self._at = at

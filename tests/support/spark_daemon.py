@@ -1,7 +1,7 @@
 """Start Spark's Python workers from a process that has imported the library.
 
 Spark forks each worker from a daemon, ``spark.python.daemon.module``. With PySpark's own daemon,
-each worker of a data source imports the library anew, which takes longer than most tests.
+each worker of a data source imports the library again, which takes longer than most tests.
 """
 
 from __future__ import annotations

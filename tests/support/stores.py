@@ -1,4 +1,4 @@
-"""Stores that fail, die, wait or refuse, as a test asks; and the keys that tests name."""
+"""Stores that fail, die, wait or refuse, as a test requires; and the keys that tests name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.inside import inside
 
 
 class InterruptedStore(WrappedStore):
-    """Calls ``meanwhile`` once, before the first PUT of a key for which ``before`` is true."""
+    """Call ``meanwhile`` once, before the first PUT of a key for which ``before`` is true."""
 
     def __init__(
         self, inner: Store, before: Callable[[str], bool], meanwhile: Callable[[], object]
@@ -49,9 +49,9 @@ class InterruptedStore(WrappedStore):
 
 
 class Closed(WrappedStore):
-    """Turns down every PUT of a key for which ``closed`` is true.
+    """Refuse every PUT of a key for which ``closed`` is true.
 
-    Closed to log entries, it leaves what is decided to others to publish.
+    If it refuses log entries, decided commits are left to other clients to publish.
     """
 
     def __init__(self, inner: Store, closed: Callable[[str], bool]) -> None:
@@ -65,12 +65,12 @@ class Closed(WrappedStore):
 
 
 class Dying(WrappedStore):
-    """The process dies after so many writes: none takes effect from then on, and nothing answers.
+    """Let the process die after ``writes`` writes: the store performs and answers no later request.
 
     Attributes
     ----------
     died : bool
-        Whether it came to that.
+        Whether the process has died.
     """
 
     class Death(BaseException):
@@ -116,7 +116,7 @@ class Dying(WrappedStore):
 def interrupted(
     lake: lv.Lake, before: Callable[[str], bool], meanwhile: Callable[[], object]
 ) -> Iterator[None]:
-    """Within the block the first PUT that ``before`` names waits until ``meanwhile`` has run."""
+    """Let the first PUT that ``before`` accepts wait until ``meanwhile`` has run."""
     inner = inside(lake).store
     store = InterruptedStore(inner, before, meanwhile)
     inside(lake).store = store
@@ -131,7 +131,7 @@ def interrupted(
 def unpublished(
     lake: lv.Lake, closed: Callable[[str], bool] = lambda key: "/_delta_log/" in key
 ) -> Iterator[None]:
-    """Commits within the block are decided, and no log is written: as when their client dies."""
+    """Let commits within the block be decided without a log entry, as if their client had died."""
     inner = inside(lake).store
     inside(lake).store = Closed(inner, closed)
     try:
@@ -141,7 +141,7 @@ def unpublished(
 
 
 class Later(SystemClock):
-    """A clock that is moved on by ``ahead_seconds``; ``of`` has a lake and its store go by it."""
+    """A clock that is ``ahead_seconds`` ahead; ``of`` makes a lake and its store use it."""
 
     def __init__(self) -> None:
         self.ahead_seconds = 0.0
@@ -159,7 +159,7 @@ class Later(SystemClock):
 
 
 class _Dated(WrappedStore):
-    """Shows when objects were written by a clock that was moved on meanwhile."""
+    """Show the times of writes by the clock that a test has moved."""
 
     def __init__(self, inner: Store, later: Later) -> None:
         super().__init__(inner)

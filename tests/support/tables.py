@@ -1,4 +1,4 @@
-"""Tables for tests: how they are filled, read, and changed."""
+"""Fill, read and change tables in tests."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Row = Mapping[str, Any]
 
 
 def accounts(count: int, balance: int = 100) -> list[dict[str, Any]]:
-    """``count`` rows of ``id`` and ``balance``."""
+    """Return ``count`` rows of ``id`` and ``balance``."""
     return [{"id": number, "balance": balance} for number in range(count)]
 
 
 def in_order(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows sorted by all of their columns that sort."""
+    """Return rows sorted by all of their columns that can be sorted."""
     return sorted(rows.to_pylist(), key=lambda row: [repr(value) for value in row.values()])
 
 
 def bag(table: pa.Table) -> Counter[tuple[Any, ...]]:
-    """The rows, each as often as it is there, in no order."""
+    """Return the rows as a multiset."""
     return Counter(tuple(row.values()) for row in table.to_pylist())
 
 
@@ -39,7 +39,7 @@ def kinds(events: Iterable[lv.Event]) -> list[str]:
 
 
 def contents(root: str | Path) -> dict[str, bytes]:
-    """Every object of a lake in a directory, by key: what must not change when a verb raises."""
+    """Return every object of a lake in a directory, by key: a verb that raises may change none."""
     found = [
         os.path.join(directory, name)
         for directory, _, names in os.walk(root)
@@ -54,5 +54,5 @@ def contents(root: str | Path) -> dict[str, bytes]:
 
 
 def add(txn: lv.Transaction, row: int, amount: int) -> None:
-    """Add to a balance: a write that can be redone."""
+    """Add to a balance, by an update that can be redone."""
     txn.update("bank", {"balance": f"balance + {amount}"}, where=f"id = {row}")

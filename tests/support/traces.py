@@ -1,4 +1,4 @@
-"""Traces of requests to the store: their number, their rounds, and the requests themselves."""
+"""Trace requests to the store: their number, their rounds, and the requests themselves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def cost(lake: lv.Lake, work: Callable[[], object]) -> Requests:
 
 
 def rounds(lake: lv.Lake, work: Callable[[], object]) -> int:
-    """Return the number of rounds of ``work``: each is one request, or several at once."""
+    """Return the number of rounds of ``work``: a round is one request, or several at
+    the same time.
+    """
     waited = 0
     perform = inside(lake).perform
 
@@ -51,8 +53,8 @@ def rounds(lake: lv.Lake, work: Callable[[], object]) -> int:
 
 
 def critical_path(lake: lv.Lake, work: Callable[[], object]) -> int:
-    """Return how many requests ``work`` waits for one after another, if enough can be under way at
-    once.
+    """Return the number of requests that ``work`` sends one after another, with unlimited
+    concurrency.
 
     Programs that run in parallel count as the longest of them.
     """
@@ -113,7 +115,7 @@ def critical_path(lake: lv.Lake, work: Callable[[], object]) -> int:
 
 
 class _Failed(Exception):
-    """Programs in parallel, of which one has raised, after so many requests."""
+    """The result of parallel programs of which one has raised, with their number of requests."""
 
     def __init__(self, error: Exception, length: int) -> None:
         super().__init__(error, length)
@@ -121,7 +123,7 @@ class _Failed(Exception):
 
 
 class Trace(WrappedStore):
-    """Remembers every request as (verb, key)."""
+    """Record every request as (verb, key)."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""Random schemas' worth of typed trees and rows, for the properties of the language."""
+"""Draw random typed trees and rows, for the properties of the expression language."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ _CAST_FROM = {
 
 @st.composite
 def trees(draw: st.DrawFn, kind: str = "boolean", depth: int = 3) -> Expr:
-    """A tree, not bound, whose value is of a kind."""
+    """Draw a tree, not bound, whose value is of a kind."""
     if depth == 0:
         return draw(_LEAVES[kind])
     choice = draw(st.integers(0, 9))
@@ -324,7 +324,7 @@ _BUILD: dict[str, Any] = {
 
 
 def any_tree() -> st.SearchStrategy[Expr]:
-    """A tree of any kind."""
+    """Draw a tree of any kind."""
     return st.sampled_from(KINDS).flatmap(lambda kind: trees(kind))
 
 

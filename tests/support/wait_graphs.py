@@ -1,4 +1,4 @@
-"""Records and edges in short, for tests of the graph."""
+"""Make records and edges in short form, for tests of the graph of waits."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from lakevilla.sublogs.record import Access, Edge, Ticket, TxnRecord
 
 
 def edge(waiter: str, holder: str, table: str = "t") -> Edge:
-    """``waiter`` with ticket 2 behind ``holder`` with ticket 1."""
+    """Return the edge of ``waiter`` with ticket 2 behind ``holder`` with ticket 1."""
     return Edge(waiter, 2, holder, 1, table)
 
 
 def ring(*members: str) -> list[Edge]:
-    """Each waits for the next, the last for the first, each pair in its own table."""
+    """Let each wait for the next, and the last for the first, each pair in its own table."""
     return [
         edge(waiter, holder, f"{waiter}{holder}")
         for waiter, holder in zip(members, (*members[1:], members[0]), strict=True)

@@ -1,9 +1,9 @@
-"""Views of a DuckDB connection that the caller has opened, over rows that LakeVilla passes to it.
+"""Views in a DuckDB connection of the caller's, over rows that LakeVilla passes to it.
 
-All views are temporary: nothing of them gets into a database file of the caller's. A comment marks
-each as ours and names its lake, so that it can be made again for a newer state. A view without this
-mark is never touched. A table ``a/b`` is the view ``"a/b"``, and ``a.b`` too, by way of a database
-in memory with the name ``a``.
+All views are temporary: none is stored in a database file of the caller's. A comment marks each
+view as LakeVilla's and names its lake, so that it can be created again for a newer state. Views
+without this mark are never changed. A table ``a/b`` is the view ``"a/b"``, and also ``a.b``,
+through a database in memory with the name ``a``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Relation: TypeAlias = "duckdb.DuckDBPyRelation"
 
 _HELPER = "__lakevilla_rows_of_"
 #: The places where DuckDB searches for a name without a schema: a view or table there would be
-#: hidden by ours, or hide ours.
+#: hidden by LakeVilla's view, or hide it.
 _IN_REACH = """
     database_name IN ('temp', current_database()) AND schema_name IN ('main', current_schema())
     AND NOT internal
@@ -64,7 +64,7 @@ def connection_of(given: object) -> Connection:
 
 
 def as_relation(connection: Connection, rows: Any) -> Relation:
-    """Return a relation over the rows, which is read when it is used."""
+    """Return a relation over the rows, which are read when the relation is used."""
     with _refused("to_duckdb"):
         return connection.from_arrow(rows).project(_columns(rows.schema))
 
@@ -75,8 +75,8 @@ def show_tables(connection: Connection, lake: str, shown: Sequence[AttachedView]
     Raises
     ------
     InvalidOperation
-        The connection has something of that name which is not ours, two names differ only by case,
-        or DuckDB refuses. Then all is unchanged.
+        The connection has a foreign view or table of that name, two names differ only by case, or
+        DuckDB refuses. Then no view is changed.
     """
     mark = f"lakevilla: {lake}"
     with _refused("attach"):
@@ -126,7 +126,8 @@ def _full(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _columns(schema: pa.Schema) -> str:
-    """Return the columns; columns that may have NaN are wrapped so that no filter passes through.
+    """Return the columns; columns that may have NaN are wrapped so that DuckDB pushes no filter
+    into them.
 
     DuckDB hands filters to Arrow, which does not order NaN above every number.
     """

@@ -94,7 +94,8 @@ class Database:
 
     def _made(self, directory: str) -> duckdb.DuckDBPyConnection:
         # Local files are in the system's cache already; a second copy here would fill the memory
-        # limit.
+        # Data on this machine is in the system's file cache already; a second copy here would fill
+        # the memory limit.
         files, keeps = StoreFileSystem(self._data), not self.is_local
         connection = _connect(self._settings, directory, self._threads, files, keeps)
         # The engine's own joins name the smaller side last. DuckDB would guess 1000 rows a file and
@@ -104,9 +105,9 @@ class Database:
         return connection
 
 
-#: DuckDB 2 takes our files for local ones, which it does not cache by itself, and reads in requests
-#: of 16 KB. It fetches a file that is smaller than a block as a whole, and of larger files the
-#: parts that it needs.
+#: DuckDB 2 takes LakeVilla's files for local ones, which by default it does not cache, and reads in
+#: requests of 16 KB. With these settings it fetches a file smaller than a block as a whole, and of
+#: larger files the parts that it needs.
 _KEPT_BY_DUCKDB_2: dict[str, str | int | float | list[str]] = {
     "cache_local_files": True,
     "external_file_cache_local_max_block_size": 4 << 20,
@@ -153,7 +154,7 @@ def _remove(directory: str, owner: int) -> None:
 def asked(
     connection: duckdb.DuckDBPyConnection, sql: str, params: Mapping[str, object] | None = None
 ) -> Any:
-    """Return the answer of a SELECT; its ``to_arrow_reader`` yields rows as they are made.
+    """Return the result of a SELECT; its ``to_arrow_reader`` yields rows as DuckDB computes them.
 
     DuckDB 2 yields rows in this way from a relation alone, and copies the whole answer of a
     statement that is executed. DuckDB 1 copies that of a relation with parameters.
@@ -165,7 +166,7 @@ def asked(
 
 
 def arrow_reader(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
-    """Return the rows of a SELECT as they are made."""
+    """Return the rows of a SELECT as DuckDB computes them."""
     reader: pa.RecordBatchReader = asked(connection, sql).to_arrow_reader(BATCH_ROWS)
     return reader
 
@@ -194,7 +195,7 @@ def stream(
 
 # -------------------- heard
 #
-# Statements of users, which may run for ever, in a way in which Ctrl-C ends them.
+# Users' statements, which may run for ever, run so that Ctrl-C ends them.
 #
 # DuckDB 1 checks for signals while it waits for an answer. DuckDB 2 does so only between the tasks
 # of a query, and one task may be the whole query. There the main thread, which alone receives

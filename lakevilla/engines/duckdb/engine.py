@@ -61,8 +61,7 @@ T = TypeVar("T")
 P = TypeVar("P")
 R = TypeVar("R")
 
-#: Rows that are compacted are written into one file, however much larger than its sources it
-#: becomes.
+#: Compacted rows are written into one file, even if it becomes much larger than its sources.
 _ANY_SIZE = 1 << 20
 #: New files wait in memory up to this many bytes, and are stored in one round.
 _HELD_BYTES = 64 * 1024 * 1024
@@ -98,7 +97,9 @@ class DuckDBEngine:
 
     @property
     def reads_by_parts(self) -> bool:
-        """Return whether the files are in a store; on this machine the system reads them ahead."""
+        """Return whether the files are in a store; for local files the system itself
+        reads ahead.
+        """
         return self._data.local_path("_lakevilla") is None
 
     def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
@@ -119,7 +120,7 @@ class DuckDBEngine:
         live: Sequence[DataFile],
         name: FileNamer,
     ) -> Program[Refreshed]:
-        """Write rows except those in files that exist already; see ``engines.base.Engine``."""
+        """Write the rows that no existing file has; see ``engines.base.Engine``."""
         writer = self._writer(layout, name)
         try:
             return (yield from write_by_key(self._database, writer, data, key, live))
@@ -218,7 +219,7 @@ class DuckDBEngine:
     def keys_in(
         self, table: TableInput, names: Sequence[str], equal: Sequence[str]
     ) -> Program[Iterator[pa.RecordBatch]]:
-        """Return the different values of some columns, with a hash of those that are ``equal``."""
+        """Return the distinct values of some columns, with a hash of the columns in ``equal``."""
         files = yield from read_files(self._data, table, "keys")
         with self._looked_into(table):
             keys = keys_in(self._database, files, names, equal)
@@ -284,7 +285,7 @@ class DuckDBEngine:
         return (yield from writer.moved(rows, files.partitions[0]))
 
     def sample(self, table: TableInput, columns: Sequence[str], rows: int) -> Program[pa.Table]:
-        """Return so many rows of some columns, or all if there are fewer."""
+        """Return ``count`` rows of some columns, or all if there are fewer."""
         files = yield from read_files(self._data, table, "sample")
         with self._looked_into(table):
             return sampled(self._database, files, columns, rows)
@@ -438,6 +439,6 @@ class DuckDBEngine:
         return looked_into(self._data, self._database, tables, named)
 
     def _now_ms(self) -> int:
-        # An id begins with the time of its maker's clock, which the engine has no other way to
-        # read.
+        # An id begins with the time of its maker's clock; the engine can't read that clock
+        # otherwise.
         return int(started_at(self._ids.txn_id()) * 1000)

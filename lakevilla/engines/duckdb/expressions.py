@@ -147,7 +147,7 @@ def _opaque(sql: _SQL) -> str:
 
 
 def _row_by_row(expr: Expr, text: str) -> str:
-    """Return an operand of an operation that can raise, computed for the rows in question alone.
+    """Return an operand of an operation that can raise, computed only for the rows that need it.
 
     DuckDB casts a struct's field for all rows of a chunk, including those that a filter or a CASE
     has left out, and raises for them.
@@ -161,7 +161,8 @@ def _logic(name: str, terms: Sequence[_SQL]) -> str:
     """Evaluate ``and`` and ``or`` from left to right.
 
     DuckDB reorders terms as it runs, so a term that can raise is put behind a CASE that repeats the
-    terms before it. These stay outside too, where statistics are used.
+    terms before it. The terms before it also stay outside of the CASE, where DuckDB uses
+    statistics.
     """
     word = f" {name.upper()} "
     for at in range(1, len(terms)):
@@ -222,7 +223,7 @@ def _cast(sql: str, type_: str, to: str, shown: str) -> str:
 
 
 def _decimal_of_fraction(sql: str, to: str) -> str:
-    """Cast by way of the shortest text, as the half of 1.005 is not one in binary.
+    """Cast through the shortest text: in binary, 1.005 is below the half that rounds up.
 
     The text of a small number has an exponent, and DuckDB (1.5) rounds such a text one digit after
     the other: 6.9e-05 would be 0.1 with one decimal. With 37 decimals, almost nothing is rounded.

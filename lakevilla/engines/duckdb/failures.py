@@ -1,7 +1,7 @@
-"""DuckDB's errors as ours: the text is kept, the traceback is not.
+"""DuckDB's errors as LakeVilla's: the text is kept, the traceback is not.
 
 Rows pass between Python and DuckDB in both directions, and each side keeps only the text of the
-other's errors. A ``Tap`` remembers the error of a Python source; ``translated`` raises that one
+other's errors. A ``Tap`` stores the error of a Python source; ``translated`` raises this error
 rather than DuckDB's report of it. Ctrl-C is such an error too, whichever side it stops.
 """
 
@@ -31,13 +31,13 @@ RULE_MARK = "lakevilla broken rule: "
 
 _PREFIX = re.compile(r"^(?P<kind>[A-Z][A-Za-z ]* Error): ", re.DOTALL)
 _FILE = re.compile(r"""(?P<quote>['"])(?P<path>[^'"]+)(?P=quote)""")
-# Ctrl-C within Python code that DuckDB has called: a file of our store, a source of rows.
+# Ctrl-C within Python code that DuckDB has called: LakeVilla's file system, or a source of rows.
 _INTERRUPTED = re.compile(
     r"(?:[A-Z][A-Za-z ]* Error: )?"
     r"(?:KeyboardInterrupt: .*\n\nAt:\n|[^\n]* Python exception: .*\nKeyboardInterrupt\b)",
     re.DOTALL,
 )
-# An error of ours within a file of our store that DuckDB reads.
+# An error of LakeVilla's file system while DuckDB reads one of its files.
 _OURS = re.compile(
     r"(?:[A-Z][A-Za-z ]* Error: )?(?P<kind>StoreError|CorruptObject): (?P<message>.*?)\n\nAt:\n",
     re.DOTALL,
@@ -72,7 +72,7 @@ _UNDECODABLE = re.compile(
 )
 #: Errors of DuckDB that the values of rows cause.
 _OF_VALUES = ("Conversion Error", "Out of Range Error")
-#: Advice in our own messages, which are raised inside DuckDB.
+#: Advice in LakeVilla's own messages, which are raised inside DuckDB.
 _ADVISED = re.compile(r": (?:correct the value, or leave|use nullif\(divisor)")
 #: DuckDB's message for text that it casts to a UUID, or to a HUGEINT: it names both alike.
 _AS_NUMBER = re.compile(r"could not convert string .* to INT128", re.IGNORECASE)
@@ -83,7 +83,7 @@ _DOUBT = "_in_doubt"
 
 
 class Tap:
-    """Batches for DuckDB to pull; it remembers the error that ended them."""
+    """Batches that DuckDB pulls; the object stores the error that ended them."""
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         self.error: BaseException | None = None
@@ -99,7 +99,9 @@ class Tap:
 
 @contextmanager
 def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
-    """Raise our errors instead of those that DuckDB, or a stream out of it, raises in the block."""
+    """Raise LakeVilla's errors instead of those that DuckDB, or its stream of rows, raises in the
+    block.
+    """
     try:
         yield
     except LakeVillaError:
@@ -116,8 +118,8 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
         if ours is not None:
             kind = StoreError if ours["kind"] == "StoreError" else CorruptObject
             raise kind(ours["message"], table=table) from None
-        # A stream out of DuckDB raises OSError with DuckDB's text; other errors of these types are
-        # raised elsewhere and are not ours to explain.
+        # A stream of DuckDB's raises OSError with DuckDB's text; other errors of these types come
+        # from elsewhere, and are raised unchanged.
         match = _PREFIX.match(text)
         if match is None and not isinstance(error, duckdb.Error):
             raise
@@ -139,7 +141,7 @@ def said(error: Exception) -> str:
 
 
 def _is_known(text: str, explained: LakeVillaError) -> bool:
-    """Return whether the cause is known: a rule of the table, a codec, a file that is missing."""
+    """Return whether the text names the cause: a rule of the table, a codec, a missing file."""
     if is_no_text(text):
         return False  # the file and the column are not known
     if RULE_MARK in text or isinstance(explained, UnsupportedTableFeature):
@@ -203,7 +205,7 @@ def _lower(line: str) -> str:
 
 
 def _of_a_file(text: str, place: str, table: str | None) -> LakeVillaError | None:
-    """Return an error for a data file that is missing or undecodable here, by the text alone."""
+    """Return the error for a missing or undecodable data file, if DuckDB's text alone shows one."""
     missing = _REMOVED.search(text) or _MISSING.search(text)
     if missing is not None:
         return StoreError(

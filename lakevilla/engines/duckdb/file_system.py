@@ -1,4 +1,4 @@
-"""Names of a table's files for DuckDB: paths on this machine, or our store as a file system.
+"""Names of a table's files for DuckDB: local paths, or the lake's store as a file system.
 
 A statement of a user reads files by names that can't be guessed (``GivenFiles``), wherever the lake
 is stored. A file that was not given to it can't be named, and nothing can be written.
@@ -21,7 +21,7 @@ from lakevilla.engines.base import DataAccess
 from lakevilla.errors import CorruptObject, StoreError
 
 _PROTOCOL = "lakevilla"
-#: The only URLs that a database may reach which is closed otherwise.
+#: The only URLs that a database may reach whose access is closed otherwise.
 STORE_URL = f"{_PROTOCOL}://"
 _URL = re.compile(rf"(?:{STORE_URL})?(?P<key>.*)\?size=(?P<size>\d+)")
 _IN_TEXT = re.compile(rf"{STORE_URL}(?P<key>[^?'\"\s]*)\?size=\d+(?:&as=[0-9a-f]+)?")
@@ -57,7 +57,7 @@ def literal_path(path: str) -> str:
 
 
 class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """Our store for DuckDB: read-only, files that never change.
+    """The lake's store as a file system for DuckDB: read-only, with files that never change.
 
     DuckDB's Parquet reader fetches the column chunks that a query needs by merged ranges, so remote
     tables get the projection and filter push-down of local ones.
@@ -103,7 +103,7 @@ class GivenFile(str):
 
 
 class GivenFiles(StoreFileSystem):
-    """Files that were given to the reader, each by a name that can't be guessed.
+    """Files that a statement may read, each by a name that can't be guessed.
 
     Nothing is listed and nothing is written. A name belongs to a file's key, its size and the time
     that the table's log has for it, and is never used for another file. So the content that a cache

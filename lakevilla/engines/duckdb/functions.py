@@ -33,7 +33,7 @@ from lakevilla.sql.expressions.types import arrow_type, element_type, type_name
 Rendering = Callable[[Call, list[str], list[str], str], str]
 
 _NAN = "CAST('NaN' AS DOUBLE)"
-#: More characters than a text has: DuckDB counts in 32 bits.
+#: More characters than any text has: DuckDB counts characters in 32 bits.
 _MOST = 2**31 - 1
 
 

@@ -71,7 +71,7 @@ class Renamed:
         return self._new[name]
 
     def field(self, path: tuple[str, ...]) -> str:
-        """Return a column, or a field of a struct."""
+        """Return the SQL of a column, or of a struct's field, under its new name."""
         return column_of(self._new[path[0]], path[1:])
 
     def back(self) -> str:
@@ -243,7 +243,7 @@ def utc(sql: str, type_: str) -> str:
 
 
 def wall_clock_literal(sql: str, type_: str) -> str:
-    """Return the wall clock in UTC as a value of the type."""
+    """Return SQL that converts a wall clock in UTC to a value of the type."""
     return f"({sql}) AT TIME ZONE 'UTC'" if type_ == "timestamp" else to_type(sql, type_)
 
 

@@ -61,8 +61,8 @@ class SparkEngine:
     place : callable
         Returns how workers reach the lake; called for each job, as credentials expire.
     embedded : DuckDBEngine
-        Does the work in the driver that is no job: on rows that the driver has, queries over them,
-        digests that one task would compute.
+        Does in the driver the work that needs no job: writing rows of the driver, queries over
+        them, digests that one task would compute.
     ids : Ids
         Names jobs.
     """
@@ -79,7 +79,9 @@ class SparkEngine:
 
     @property
     def reads_by_parts(self) -> bool:
-        """Return False: its workers read, and files that the driver holds are not theirs."""
+        """Return False: Spark's workers read the files, and can't use files in the
+        driver's memory.
+        """
         return False
 
     def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
@@ -110,7 +112,9 @@ class SparkEngine:
     def stage(
         self, frame: DataFrame, schema: pa.Schema, table: str, prefix: str, keys: Sequence[str]
     ) -> Program[StagedRows]:
-        """Put a DataFrame's rows aside on the store: it is run once, and read from there."""
+        """Stage a DataFrame's rows on the store: Spark computes them once, and tasks read them from
+        there.
+        """
         plain, names = _plain(frame)
         task = StageTask(self._jobs.place, table, names, schema, prefix, tuple(keys))
         reports = self._jobs.run(plain, task, f"table {table}")
@@ -203,7 +207,7 @@ class SparkEngine:
         return (yield from self._embedded.scan(table, columns, where))
 
     def find_one(self, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
-        """Return one row for which ``where`` is true: each task returns up to one."""
+        """Return one row for which ``where`` is true: each task searches until it has found one."""
         return (yield from found_one(self._jobs, table, where))
 
     @property

@@ -56,8 +56,8 @@ def run_job(
 ) -> list[TaskReport]:
     """Run ``task`` on each partition of ``frame``; return their reports, which may be errors.
 
-    ``job`` names it in messages. ``tag`` is the job's own: if the caller is interrupted, so is the
-    job.
+    ``job`` names the job in messages. No other job has its ``tag``, by which the job is interrupted
+    if the caller is.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def described(session: SparkSession, text: str) -> Iterator[None]:
 def scanned(
     session: SparkSession, task: ReadTask, tasks: int, schema: StructType, shown: str | None = None
 ) -> DataFrame:
-    """Return the rows that ``tasks`` tasks read, each by its number; the plan shows ``shown``."""
+    """Return the rows that ``tasks`` tasks read, each task by its number; plans show ``shown``."""
     return rows_at(numbers(session, tasks), task, schema, shown)
 
 
@@ -120,7 +120,7 @@ def numbers(session: SparkSession, tasks: int) -> DataFrame:
     """Return a frame with ``tasks`` partitions, each with its number as its one row."""
     try:
         return session.range(0, tasks, 1, max(tasks, 1))
-    except AttributeError:  # the parts of a classic session are gone
+    except AttributeError:  # the attributes of a classic session are missing
         raise InvalidOperation(STOPPED) from None
 
 
@@ -137,7 +137,8 @@ def parallelism(session: SparkSession) -> int:
 
 
 def failure(error: Exception, job: str) -> LakeVillaError:
-    """Return Spark's error as ours: an error of ours that a task raised, else one with the reason.
+    """Return Spark's error as LakeVilla's: the error that a task raised, else one with Spark's
+    reason.
 
     It is raised from None: Spark's own error, with all stack traces, is its context.
     """
@@ -233,7 +234,7 @@ class Jobs:
         *,
         besides: Rewrite | None = None,
     ) -> Program[list[TaskReport]]:
-        """Run a job: over the rows of a frame, over bins, or over so many numbers.
+        """Run a job: over the rows of a frame, over bins, or over numbers of tasks.
 
         If one of its tasks has failed, delete what the other tasks have stored, and ``besides``. If
         a task did not report, gc deletes what it has stored: the names are unknown.

@@ -51,7 +51,7 @@ _PATTERN = re.compile(r"[{}\[\]*?\\]")
 
 
 class NativeReader:
-    """A reader that tries the connector, and no longer uses it once it has failed.
+    """A reader that tries the session's connector, and stops using it once it has failed.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class NativeReader:
         try:
             option = _CONNECTORS[format][1]
             frame = session.read.format(format).option(option, version).load(uri)
-            if format == "delta":  # an Iceberg snapshot's id belongs to one table in the world
+            if format == "delta":  # all tables in the world have different Iceberg snapshot ids
                 _check_identity(session, uri, table_id)
         except Exception as error:
             if self._mode == "native":
@@ -140,7 +140,8 @@ class NativeReader:
         if self._mode == "python" or format in self._failed or _PATTERN.search(uri):
             return False
         if not uri.startswith("/") and self._place().storage_options:
-            # The store that serves this process may be another one than that in Hadoop's settings.
+            # The store that serves this process may be another one than the one in Hadoop's
+            # settings.
             return False
         if _CONNECTORS[format][0] not in str(session.conf.get("spark.sql.extensions", "")):
             return False
@@ -192,7 +193,9 @@ def _is_unlike(kind: pa.DataType) -> bool:
 
 
 def _check_identity(session: SparkSession, uri: str, table_id: str) -> None:
-    """Refuse another table: a store's path may be another bucket in Spark, a local path can't."""
+    """Refuse a path that may name another table for Spark: a store's may be in another bucket
+    there.
+    """
     if uri.startswith("/"):
         return
     quoted = uri.replace("`", "``")
@@ -248,7 +251,8 @@ def _operand(expr: Expr) -> Any:
             return functions.lit(expr.value)
         if expr.type in ("byte", "short", "integer", "long"):
             return functions.lit(int(expr.value)).cast("bigint")
-        if expr.type == "date" and "1583" <= expr.value < "9999":  # years of one calendar
+        # years in which all calendars agree
+        if expr.type == "date" and "1583" <= expr.value < "9999":
             return functions.lit(expr.value).cast("date")
         if expr.type.startswith("decimal"):
             return functions.lit(expr.value).cast(expr.type)

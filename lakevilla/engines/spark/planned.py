@@ -30,7 +30,7 @@ Read = Callable[[str], bytes | None]
 #: The setting for checkpoints of queries that name none; each task gets its value.
 _DEFAULT = "spark.sql.streaming.checkpointLocation"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-#: Bytes of a digest: it is compared with one other digest.
+#: Bytes of a digest, which is compared with one other digest only.
 _LENGTH = 8
 
 
@@ -92,7 +92,9 @@ def _is_of_spark(error: Exception) -> bool:
 
 
 def _is_hidden(error: Exception) -> bool:
-    """Return whether this Spark lacks or forbids a method: no error of a file system."""
+    """Return whether an error means that this Spark lacks or forbids a method; file
+    errors don't.
+    """
     kind = type(error)
     return kind.__module__.startswith("py4j.") and kind.__name__ == "Py4JError"
 

@@ -14,7 +14,7 @@ from lakevilla.errors import LakeVillaError, StoreError
 
 # -------------------- reused
 #
-# Spark reuses its Python processes, and data that they keep of one task slows down the next.
+# Spark reuses its Python processes; data that one task leaves in them slows down the next task.
 
 
 __all__ = ["forget_archives", "in_worker"]
@@ -57,12 +57,12 @@ def _archive_of(package: str) -> str | None:
 
 # -------------------- raising
 #
-# The form in which our errors leave a worker of Spark: the message precedes the traceback.
+# The form in which LakeVilla's errors leave a Spark worker: the message precedes the traceback.
 
 
 @contextmanager
 def said_first() -> Iterator[None]:
-    """Return a block in which Spark's text of an error of ours begins with the error's message.
+    """Return a block in which Spark's text of a LakeVilla error begins with the error's message.
 
     Spark formats a traceback and puts it into its own error. Python writes the cause of an error
     above it, and a cause that was never raised consists of its message alone.
@@ -70,7 +70,7 @@ def said_first() -> Iterator[None]:
     try:
         yield
     except LakeVillaError as error:
-        if hasattr(error, _SAID):  # by a block within this one
+        if hasattr(error, _SAID):  # a block within this one has set the cause
             raise
         raise _shown(error) from None
 

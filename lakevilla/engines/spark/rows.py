@@ -135,7 +135,7 @@ def _arrow_field(name: str, kind: Any, nullable: bool) -> pa.Field:
 
 
 def is_spark_schema(data: object) -> bool:
-    """Return whether it is a ``StructType``."""
+    """Return whether an object is a ``StructType``."""
     kind = type(data)
     return kind.__name__ == "StructType" and kind.__module__ == "pyspark.sql.types"
 

@@ -12,7 +12,7 @@ from lakevilla.errors import InvalidOperation
 
 # -------------------- session
 #
-# A check whether a Spark session can serve a lake: it must run, in suitable versions.
+# Checks that a Spark session can serve a lake: it must run, in a suitable version.
 
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def is_stopped(session: SparkSession) -> bool:
             return True
         session.range(1)
     except AttributeError:
-        return True  # its parts are gone
+        return True  # the session's attributes are missing
     return False
 
 

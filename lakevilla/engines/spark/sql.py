@@ -76,13 +76,14 @@ def assigned(frame: DataFrame, schema: pa.Schema) -> DataFrame:
 def plan_of(frame: DataFrame) -> str:
     """Return Spark's plan of a frame."""
     printed = io.StringIO()
-    with redirect_stdout(printed):  # there is no other public way to it
+    with redirect_stdout(printed):  # no public method returns the plan
         frame.explain()
     return printed.getvalue().strip()
 
 
 def columns_named(select: Select) -> frozenset[str] | None:
-    """Return the words, in lower case, that can mean columns of a table; None if all may be meant.
+    """Return the query's words, in lower case, that can mean columns; None if it may use all
+    columns.
 
     No other columns of a table need be read than those that some word in the query can mean. Every
     word counts: one that looks like a function or a unit may be a column's name, and so may a text,
@@ -101,7 +102,7 @@ def columns_named(select: Select) -> frozenset[str] | None:
         if isinstance(node, exp.Table) and not isinstance(node.parent, exp.From | exp.Join):
             return None
         if isinstance(node, exp.TableAlias) and node.columns:
-            return None  # names by position
+            return None  # names by position: a column list renames the table's columns
     if "|>" in select.sql:
         return None
     words = frozenset(token.text.lower() for token in tokens_of(select.sql, "spark"))
@@ -116,7 +117,7 @@ def _quoted_names(root: exp.Expr) -> Iterator[str]:
 
 
 def parameters_in(sql: str, params: Mapping[str, object]) -> dict[str, object]:
-    """Return those of the parameters that a text uses."""
+    """Return the given parameters that a text uses."""
     return {name.text: params[name.text] for _, name in _marks(sql, params)}
 
 

@@ -99,7 +99,7 @@ def _by_session(session: Any, query_id: str, *, is_sure: bool) -> str:
     """Return the checkpoint by the session's queries: Connect does not name the function's own."""
     active = session.streams.active
     if not (active or is_sure):
-        return ""  # no stream has called it
+        return ""  # no stream has called the function
     own = [query for query in active if query.name == query_id] or active
     if len(own) != 1:
         raise InvalidOperation(

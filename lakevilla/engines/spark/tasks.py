@@ -53,7 +53,7 @@ from lakevilla.store.runner import Runner
 # again is reported, not raised: Spark would only repeat it.
 
 
-#: Rows are put aside in objects of about this many bytes of Arrow.
+#: Rows are staged in objects of about this many bytes of Arrow.
 _STAGED_BYTES = 64 * 1024 * 1024
 
 
@@ -78,8 +78,8 @@ class TaskReport:
     """The result of a task: files are on the store, and described here.
 
     ``matched`` are numbers of source rows that a merge found a target row for; ``staged`` are keys
-    of rows put aside, with the number of rows in each; ``hit`` are the parts of files, by file and
-    number, of which the rewrite has changed a row.
+    of objects with staged rows, and the number of rows in each; ``hit`` are the parts of files, by
+    file and number, of which the rewrite has changed a row.
     """
 
     rewrite: Rewrite = field(default_factory=Rewrite)
@@ -99,7 +99,7 @@ class Task(Protocol):
 
 
 class ReadTask(Protocol):
-    """A task whose rows are the rows of a frame."""
+    """A task whose input rows are rows of a DataFrame."""
 
     @property
     def place(self) -> LakeAddress: ...
@@ -189,7 +189,7 @@ class ScanTask:
 
 @dataclass(frozen=True, slots=True)
 class StagedTask:
-    """A task that reads some columns of rows that were put aside, one object for each number."""
+    """A task that reads some columns of staged rows, one object for each number."""
 
     place: LakeAddress
     source: StagedRows
@@ -226,7 +226,7 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """A task that puts the rows of a frame aside, so that they can be read again.
+    """A task that stages the rows of a frame on the store, so that they can be read several times.
 
     ``columns`` are the names of the frame's columns. ``prefix`` begins the keys of the objects;
     ``keys`` are columns that must hold no NULL.
@@ -433,7 +433,7 @@ def unmatched(rows: pa.RecordBatchReader, mask: np.ndarray) -> pa.RecordBatchRea
 
 
 def only_bin() -> pa.RecordBatch:
-    """Return the rows of a task of one bin: its number.
+    """Return the rows of a task for one bin: one row, with the bin's number.
 
     It is made where rows are read: pyarrow imports pandas for it, and a plan does not need that.
     """
@@ -594,7 +594,7 @@ def listed(files: pa.Table, parts: Sequence[FilePart | None] = ()) -> bytes:
 
 
 def bytes_of(inputs: Iterable[TableInput]) -> int:
-    """Return about how many bytes are read."""
+    """Return about the number of bytes that a task reads of files."""
     size = 0
     for table in inputs:
         parts = table.parts or [None] * table.files.num_rows
@@ -609,7 +609,9 @@ def most_bytes(whole: int, tasks: int) -> int:
 
 
 def balanced(sizes: Sequence[int], limit: int) -> list[list[int]]:
-    """Divide things of these sizes, by place, into bins of about ``limit``; one empty if none."""
+    """Divide items of these sizes, by place, into bins of about ``limit``; one empty bin if there
+    are none.
+    """
     count = max(1, min(len(sizes), -(-sum(sizes) // limit)))
     # Take the largest first, each into the bin with the fewest bytes so far.
     bins: list[list[int]] = [[] for _ in range(count)]

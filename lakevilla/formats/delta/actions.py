@@ -151,8 +151,8 @@ def parse_entry(location: str, version: int, body: bytes) -> Entry:
 def compaction_of(version: int, key: str, body: bytes) -> Entry | None:
     """Describe the log compaction at ``key``, which takes a table to ``version``.
 
-    Return None unless it is a correct sum: a compaction that names a thing twice, or cannot be
-    read, does not show which of its lines is the newest, and the entries do.
+    Return None unless it is a correct sum of its entries. A compaction that names a thing twice, or
+    that can't be read, does not show which of its lines is the newest; the entries do.
     """
     try:
         actions = parse_actions(body, key)
@@ -164,7 +164,9 @@ def compaction_of(version: int, key: str, body: bytes) -> Entry | None:
 
 
 def _names(action: Action) -> Iterator[tuple[str | None, ...]]:
-    """Yield the names of the things that an action describes: in a sum, no other action does."""
+    """Yield the names of the things that an action describes; in a correct sum no two actions share
+    one.
+    """
     if action.add is not None:
         yield "add", action.add.path
     if action.remove is not None:
@@ -181,7 +183,7 @@ def _names(action: Action) -> Iterator[tuple[str | None, ...]]:
 
 
 def entry_with_faults(version: int, key: str, body: bytes) -> tuple[Entry, EntryFaults]:
-    """Describe the object at ``key``, and what it leaves open; the entry has nothing of that."""
+    """Return the entry at ``key`` without its faults, and the faults."""
     actions = parse_actions(body, key)
     change, faults = _read(actions, key)
     return _with_change(version, actions, change), faults
@@ -243,7 +245,7 @@ def change_of(actions: Iterable[Action], key: str) -> Change:
     Raises
     ------
     CorruptObject
-        They leave something open.
+        The object has a fault (see ``EntryFaults``).
     """
     change, faults = _read(actions, key)
     fault = faults.first()
@@ -409,7 +411,7 @@ def _vector(vector: _Vector | None) -> DeletionVector | None:
 
 
 def json_line(name: str, action: dict[str, Any]) -> bytes:
-    """Return one action as a line, without its end."""
+    """Return one action as a line, without the line's end."""
     return _encoder.encode({name: action})
 
 
@@ -512,9 +514,10 @@ def log_directory(location: str) -> str:
 
 
 def begins_as(body: bytes, entry: Entry | None, version: int) -> bool:
-    """Return whether the beginning of a log entry may be that of a known one.
+    """Return whether ``body`` may be the beginning of the log entry ``entry``.
 
-    Most writers begin with the ``commitInfo``, in one line; where they do not, it may be.
+    Most writers begin with the ``commitInfo``, in one line; for other beginnings the result is
+    True.
     """
     line, end, _ = body.partition(b"\n")
     if entry is None or entry.version != version or not end:

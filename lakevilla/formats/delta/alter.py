@@ -261,7 +261,7 @@ class _Edit:
             self._properties[REPLACED] = replaced_once_more(self._properties)
 
     def replace_definition(self, wanted: NewDefinition) -> None:
-        """Give the table the definition of a new one, and keep what this one can't be without."""
+        """Give the table the definition of a new one, but keep the parts that it can't lose."""
         self._partitions = []
         self._properties = {
             key: value for key, value in self._properties.items() if key.startswith(_LASTING)
@@ -305,7 +305,8 @@ class _Edit:
                 raise self._refused(
                     f"is partitioned by {name!r}, which may become a wider integer and nothing else"
                 )
-        # Checked last: the property would be set in vain for a type to which no table widens.
+        # Checked last: for a type to which no table can be widened, the property would be set in
+        # vain.
         if types and self._properties.get(_WIDENING, "").lower() != "true":
             raise self._refused(
                 f"cannot get columns of wider types before the property {_WIDENING} = true is set: "
@@ -440,7 +441,7 @@ class _Edit:
                 )
             self._properties[key] = value
         if not (self._before.flag(TRACKS) and self._before.flag(SUSPENDED)):
-            # A table that has both already stays open to other changes.
+            # A table that already has both properties stays open to other changes.
             refuse_suspended(self._properties, self._table)
 
     def _set_mapping(self, value: str) -> None:
@@ -526,7 +527,8 @@ def _rules(text: str, where: tuple[str, ...], path: tuple[str, ...]) -> bool:
     if sql is not None:
         with suppress(InvalidOperation):
             return _mentions(sql, path)
-    return where[: len(path)] == path  # in another grammar: it is of its own column, at least
+    # the text has another grammar: it depends at least on its own column
+    return where[: len(path)] == path
 
 
 def _mentions(sql: str, path: tuple[str, ...]) -> bool:
@@ -591,9 +593,9 @@ def _counted_up(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[s
 
 
 def _row_tracking(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of row tracking, which a table without it can't get back.
+    """Return the properties of row tracking, which stays off once the table has switched it off.
 
-    Files that were written meanwhile have no row ids.
+    Files that were written while it was off have no row ids.
     """
     names = {key: value for key, value in present.items() if key.startswith("delta.rowTracking.")}
     is_on = all(one.get(TRACKS, "").lower() == "true" for one in (present, wanted))

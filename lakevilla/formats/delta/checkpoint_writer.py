@@ -114,8 +114,8 @@ def is_due(version: int, snapshot: DeltaSnapshot) -> bool:
 def is_overdue(snapshot: DeltaSnapshot) -> bool:
     """Return whether a version that should have a checkpoint has none.
 
-    Its writer died, or writes none. ``snapshot`` must have been read again, for it records the
-    checkpoint from which it was read.
+    Its writer died, or writes no checkpoints. ``snapshot`` must have been read from the store
+    again, for it records the checkpoint from which it was read.
     """
     known = snapshot.checkpoint_version
     return snapshot.version // _interval(snapshot) > max(known, 0) // _interval(snapshot)
@@ -154,7 +154,8 @@ def write_checkpoint(snapshot: DeltaSnapshot) -> Program[None]:
         "sizeInBytes": len(body),
         "numOfAddFiles": writer.files,
     }
-    # Two writers may set it at once, the older one last: it stays true, only less up to date.
+    # Two writers may set the hint at once, the older one last: it then names an older checkpoint,
+    # which is valid, too.
     yield from put(
         f"{log_directory(snapshot.location)}/_last_checkpoint", msgspec.json.encode(pointer), ANY
     )
@@ -304,7 +305,8 @@ class _Writer:
         for name, values in rows.items():
             if name in self._types and values:
                 self._write(name, pa.array(values, self._types[name]))
-        # They get a row group of their own: a reader skips the files by null counts.
+        # Actions without files get a row group of their own: readers find the file groups by null
+        # counts.
         self._flush()
 
     def _write(self, name: str, rows: pa.Array) -> None:

@@ -66,7 +66,7 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
 def vector_key(location: str, vector: DeletionVector) -> str:
     """Return the key of the object that holds a vector that is not inline."""
     if vector.storage_type == "p":
-        # It is spelt like the path of a data file.
+        # The log spells a vector's path like the path of a data file.
         return decode_path(vector.path_or_inline)
     if vector.storage_type != "u":
         raise UnsupportedTableFeature(

@@ -123,7 +123,7 @@ def named_in_log(location: str) -> Program[set[str]]:
 
 
 _ROOT = re.compile(r"0{20}\.json|\d{20}\.checkpoint\..+")
-#: Names that a client which knew an old log may leave there, and with which no table begins.
+#: Names of objects that clients of a deleted table may still write, and with which no table begins.
 _STRAY = re.compile(r"\d{20}\.(?:json|crc)|_last_checkpoint")
 
 
@@ -221,7 +221,9 @@ class LogListing:
         return bool(self.checkpoints) or 0 in self.entries
 
     def readable(self) -> list[int]:
-        """Return the versions that can be opened, in order: all since a checkpoint are there."""
+        """Return the versions that can be opened, in order: each has all entries since a
+        checkpoint.
+        """
         roots = {checkpoint.version for checkpoint in self.checkpoints}
         found: list[int] = []
         for version in sorted({*self.entries, *roots}):
@@ -415,7 +417,7 @@ def open_numbered(
         raise VersionNotFound(f"table {table} has no version {version}", table=table)
     seen = cache.last_version(location)
     if seen is not None and seen > version:
-        # The checkpoint that the hint names is later too: only a LIST finds an older one.
+        # The hint names a later checkpoint as well: only a LIST finds an older one.
         return (yield from open_listed(location, table, version, cache))
     hint = yield from _hint(location)
     if hint is not None and hint.version <= version <= hint.version + _LONG_TAIL:
@@ -440,14 +442,16 @@ _hints = JsonDecoder(_Hint)
 
 
 def _hint(location: str) -> Program[_CheckpointFiles | None]:
-    """Return the checkpoint that ``_last_checkpoint`` names; None where it does not help."""
+    """Return the checkpoint that ``_last_checkpoint`` names; None if that is missing or
+    unusable.
+    """
     outcome = yield from get(f"{log_directory(location)}/_last_checkpoint")
     if not isinstance(outcome, Found):
         return None
     try:
         hint = _hints.decode(outcome.body)
     except ValueError:
-        # It is written without a condition and is only a hint: a torn one is no error.
+        # The hint is written without a condition: a torn one is no error.
         return None
     base = f"{log_directory(location)}/{hint.version:020}.checkpoint"
     if hint.v2_checkpoint is not None:
@@ -657,7 +661,7 @@ def _timed(
 
 
 def version_by(newest: DeltaSnapshot, timestamp_ms: int) -> Program[int | None]:
-    """Return the newest version that is not later; None if all that can be opened are later.
+    """Return the newest version not later than ``timestamp_ms``; None if all that open are later.
 
     Takes one LIST. In-commit timestamps rise, so a few more GETs find the place among them.
     """

@@ -53,8 +53,8 @@ from lakevilla.formats.layout import NewDefinition, TableAlteration
 from lakevilla.store.base import ABSENT, Found
 from lakevilla.store.effects import Program
 
-# Up to so many entries between a cached state and the requested version are
-# read one by one; beyond that, the newest checkpoint is cheaper.
+# Up to this many entries between a cached state and the requested version are read one by one;
+# beyond that, reading the newest checkpoint is cheaper.
 _CATCH_UP = 32
 
 
@@ -73,8 +73,8 @@ _OBJECT = re.compile(
 class DeltaFormat:
     """See ``formats.base.TableFormat``. Thread-safe; holds a small cache of checkpoints.
 
-    ``beginning`` returns the first bytes of an object, none of one that is missing; None where only
-    a server could tell.
+    ``beginning`` returns the first bytes of a local object, no bytes if it is missing, and None if
+    only a request to a server could return them.
     """
 
     name: FormatName = "delta"
@@ -214,7 +214,8 @@ class DeltaFormat:
         yield from self.check_whole(snapshot)
         version, state = snapshot.version + 1, _delta(snapshot)
         if begins_timestamps(state, change):
-            # Later than the entry before by the store's clock, which may not be this client's.
+            # The timestamp must be later than the store's time of the entry before; this client's
+            # clock may be behind.
             stored_ms = yield from log.stored_ms(snapshot.location, snapshot.version)
             timestamp_ms = max(timestamp_ms, stored_ms + 1)
         body = render(state, change, info, timestamp_ms)
@@ -222,10 +223,12 @@ class DeltaFormat:
         return Attempt(entry_key(snapshot.location, version), body, ABSENT, entry)
 
     def check_whole(self, snapshot: TableSnapshot) -> Program[None]:
-        """Raise ``TableNotFound`` if the version is gone, or another's, where a look is free.
+        """Raise ``TableNotFound`` if the version was deleted or replaced, where that is checked for
+        free.
 
-        Above an entry that is gone the next one leaves a gap, and readers refuse the log: of a
-        table that others made in this one's place (docs/design/0050-drops-and-log-entries.md).
+        An entry above a deleted one leaves a gap, so readers would refuse the log: also the log of
+        a table that other clients have made in place of this one
+        (docs/design/0050-drops-and-log-entries.md).
         """
         location, version = snapshot.location, snapshot.version
         begins = None if version < 0 else self._beginning(entry_key(location, version))

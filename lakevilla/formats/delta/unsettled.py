@@ -14,7 +14,7 @@ from lakevilla.formats.files import FileRef
 
 
 class Unsettled:
-    """The faults of entries followed so far."""
+    """The faults that the entries read so far have left open."""
 
     def __init__(self) -> None:
         self._metadata: CorruptObject | None = None
@@ -22,7 +22,9 @@ class Unsettled:
         self._files: dict[FileRef, CorruptObject] = {}
 
     def follow(self, change: Change, faults: EntryFaults) -> None:
-        """Take the next entry: the faults that it settles, and those that it leaves open."""
+        """Follow the next entry: remove the faults that it settles, and add those that it leaves
+        open.
+        """
         if change.metadata is not None:
             self._metadata = None
         if change.protocol is not None:

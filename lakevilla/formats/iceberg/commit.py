@@ -134,7 +134,7 @@ def prepare(
 
 
 def check_next(snapshot: IcebergSnapshot) -> Program[None]:
-    """Refuse to continue from a version if creating the next would not show that it is taken.
+    """Refuse to continue from a version if a second successor of it could be created.
 
     Raises
     ------
@@ -304,7 +304,9 @@ def _without(
     number: int,
     name: str,
 ) -> Program[tuple[list[ManifestFile], list[tuple[MadeManifest, list[ManifestEntry]]], pa.Table]]:
-    """Return manifests without some data files: those kept, those created again, removed files."""
+    """Remove data files from manifests; return those kept, those created again, and the removed
+    files.
+    """
     data = [one for one in manifests if one.content == ManifestContent.DATA]
     kept = [one for one in manifests if one.content != ManifestContent.DATA]
     wanted = pa.array(sorted(paths), pa.string())
@@ -402,7 +404,7 @@ TXN_IDS, NONCE = "lakevilla.txn-ids", "lakevilla.nonce"
 
 
 class IcebergEntry(Entry, frozen=True, eq=False):
-    """The description of a metadata file. Two are equal if the files are equal.
+    """The description of a metadata file. Two descriptions are equal if their files are.
 
     ``listed`` are its manifests, where they were read.
     """
@@ -488,15 +490,15 @@ def describe(before: IcebergSnapshot, version: int, document: Metadata) -> Progr
 def _operations_since(old: Metadata | None, new: Metadata) -> tuple[bool, set[object]]:
     """Return whether the current snapshot is new, and the operations that lead to it.
 
-    These are of the snapshots from the old current one on. None is among them where ``main`` was
-    set back, or goes on from another snapshot.
+    These are the operations of the snapshots after the old current one. The set contains None if
+    ``main`` was set back, or continues from another snapshot.
     """
     current = new.current or {}
     before = None if old is None else old.current_id
     last = 0 if old is None else old.last_sequence_number
     if current.get("parent-snapshot-id") == before and last < new.last_sequence_number:
-        # The usual commit, told without a look at all snapshots. One that was there before, and
-        # is the current one again, raises no sequence number.
+        # The usual commit is recognised without parsing all snapshots: a snapshot that existed
+        # before and is current again does not raise the sequence number.
         return True, {(current.get("summary") or {}).get("operation")}
     known = {} if old is None else old.snapshots
     found: set[object] = set()

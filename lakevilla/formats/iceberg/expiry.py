@@ -135,7 +135,7 @@ class _Logged(msgspec.Struct, rename="kebab"):
 
 
 def _is_foreign(name: str) -> bool:
-    """Return whether a file of the metadata directory is a version that is not this table's."""
+    """Return whether a file of the metadata directory is a version of another table."""
     own = metadata_version(name) is not None or compressed_version(name) is not None
     return _METADATA.fullmatch(name) is not None and not own
 

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 #
 # Versions of a table without a catalog: ``metadata/v<N>.metadata.json``, by number.
 #
-# Snapshots need pyiceberg, which takes a quarter of a second to load: to find that there is no
-# Iceberg table needs none.
+# Snapshots need pyiceberg, which takes a quarter of a second to load. To find that a directory has
+# no Iceberg table does not need pyiceberg.
 
 
 #: The number of searches for a version that a hint names.
@@ -119,7 +119,8 @@ def newest_version(location: str, table: str) -> Program[int]:
             return last
         if hinted is not None and (yield from read_metadata(location, table, hinted)):
             return hinted  # the list was old
-        # Where other clients clean up, it may have been deleted since: then the hint has advanced.
+        # Where other clients clean up, the version may have been deleted since: the hint has
+        # advanced then.
     raise _points_nowhere(location, table, hint.body, last)
 
 
@@ -164,7 +165,7 @@ def _version_in(hint: bytes) -> int | None:
 def _refuse_gap(
     location: str, table: str, versions: list[int], hinted: int | None
 ) -> Program[None]:
-    """Refuse a gap below the newest version if that version names it: else it is clean-up's.
+    """Refuse a gap below the newest version, unless that version's log shows that clean-up made it.
 
     A clean-up that died leaves gaps. A hint that has passed a gap saves the check; one that has not
     proves nothing, for it may have been written late.
@@ -335,7 +336,9 @@ def kept_range(
 
 
 def version_by(newest: IcebergSnapshot, read: Read, timestamp_ms: int) -> Program[int | None]:
-    """Return the newest version that is not later; None if all named versions are later."""
+    """Return the newest version not later than ``timestamp_ms``; None if all named ones
+    are later.
+    """
     named = yield from _line(newest, read, lambda found: found[-1].timestamp_ms <= timestamp_ms)
     return next((one.version for one in named if one.timestamp_ms <= timestamp_ms), None)
 
@@ -346,7 +349,7 @@ def check_kept(newest: IcebergSnapshot, read: Read, state: IcebergSnapshot) -> P
     Its objects may still exist for some time. Raises ``VersionNotFound``.
     """
     version, table = state.version, newest.table
-    if not newest.catalog:  # there, only the logs of later versions name a version
+    if not newest.catalog:  # in a catalog, only the logs of later versions name a version
         named = yield from _line(newest, read, lambda found: found[-1].version <= version)
         if all(one.version != version for one in named):
             raise VersionNotFound(

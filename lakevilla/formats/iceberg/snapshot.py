@@ -122,8 +122,8 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
     @property
     def time_travel(self) -> int | None:
         if self.catalog:
-            return None  # readers that are given a directory do not find the table
-        # A reader that is given a snapshot shows the columns that the table had then.
+            return None  # readers of a directory do not find a table that only a catalog knows
+        # A reader that opens a snapshot shows the columns that the table had at that time.
         current = None if self.document is None else self.document.current
         if current is None or current.get("schema-id") != self.metadata["current-schema-id"]:
             return None

@@ -187,7 +187,9 @@ class IcebergFormat:
         return (yield from describe(state, version, document))
 
     def _entry_in_catalog(self, state: IcebergSnapshot, version: int) -> Program[Entry | None]:
-        """As ``entry``. Raises ``TableNotFound`` where the catalog has another table by now."""
+        """Return the same as ``entry``; raise ``TableNotFound`` if the catalog has another table by
+        now.
+        """
         table, documents = state.table, self._documents
         newest = yield from newest_in_catalog(state.catalog, table, documents)
         if newest[0] <= state.version:
@@ -292,13 +294,14 @@ class IcebergFormat:
         """
         state = _iceberg(snapshot)
         if state.catalog:
-            return  # its readers query the catalog, which cleans up as well
+            return  # readers of this table query the catalog, which cleans up as well
         parts: list[Effect] = [Put(hint_key(state.location), str(state.version + 1).encode(), ANY)]
         if state.document is not None and _is_cleaned(snapshot):
             oldest = state.version - kept_versions(state.document.properties) - 1
             if oldest >= 0:
                 parts.append(DeleteObject(metadata_key(state.location, oldest)))
-        # The version counts without either; the next client that announces a version repeats both.
+        # The version takes effect without either; the next client that announces a version repeats
+        # both.
         with suppress(StoreError):
             yield from parallel(parts)
 
@@ -454,7 +457,7 @@ class IcebergFormat:
         return found
 
     def _is_whole(self, location: str) -> Program[bool]:
-        """Return whether all is there that the newest metadata file at a place needs.
+        """Return whether all objects exist that the newest metadata file in a directory needs.
 
         The old metadata files of a table may have been cleaned up before it was copied. What one
         client has written to a deleted table lacks the files of all the others.

@@ -282,7 +282,7 @@ def _chosen(
 
 
 def _rests(context: Context, task: UpkeepTask, lake_id: str, record: TaskRecord) -> str:
-    """Return why it is too early for a task, or "". A wrong clock makes it due too early or late."""
+    """Return why it is too early for a task, or "". A wrong clock makes it due early or late."""
     last = record.result
     if last is None or last.lake_id != lake_id or last.after:
         return ""

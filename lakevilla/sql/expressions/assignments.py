@@ -64,7 +64,7 @@ def spelled(path: Sequence[str]) -> str:
 
 
 def path_in(text: str) -> tuple[str, ...] | None:
-    """Return the names in ``a.b``, ``"a.b".c`` or ```a.b`.c``; None for a text that is no path."""
+    """Return the names in ``a.b``, ``"a.b".c`` or ```a.b`.c``; None if the text is no path."""
     names: list[str] = []
     index = 0
     while (part := _PART.match(text, index)) is not None:
@@ -82,14 +82,16 @@ def path_in(text: str) -> tuple[str, ...] | None:
 
 
 def filled(source: Column, target: Column) -> Expr:
-    """Return a struct of a source, completed with the target's fields; NULL where it is NULL."""
+    """Return a source's struct, completed with the target's fields; NULL where the source's is
+    NULL.
+    """
     return Call(FILL_FIELDS, (source, target))
 
 
 def operands(value: Expr) -> tuple[Column, ...]:
-    """Return the columns that an assigned value is computed from, each once.
+    """Return each column once from which an assigned value is computed.
 
-    Fields that a struct keeps while its other fields are set are not among them.
+    Fields that a struct keeps while its other fields are set do not count.
     """
     if isinstance(value, Call) and value.name == FILL_FIELDS:
         return columns(value.args[0])
@@ -129,8 +131,8 @@ def exact_assignments(
     Raises
     ------
     InvalidOperation
-        A name is none, or may be two; a column is assigned twice, or as a whole and in part; or a
-        value does not fit.
+        A name is no column's, or may mean two columns; a column is assigned twice, or as a whole
+        and in part; or a value does not fit.
     """
     own = alias if isinstance(schema, Mapping) else None
     targets = _by_column(assignments, Scope(target, alias), inserts=inserts)
@@ -192,7 +194,7 @@ class _Target:
         return Call(SET_FIELDS, (Column((name,), own), *(arg for pair in pairs for arg in pair)))
 
     def exact(self, scope: Scope) -> _Target:
-        """Return the target with exact columns in its values."""
+        """Return the target with the exact names of columns in its values."""
 
         def exactly(value: Expr) -> Expr:
             return substitute(value, lambda column: scope.column(column)[0])
@@ -364,7 +366,7 @@ class _Fitting:
         if call.name == "struct" and pa.types.is_map(kind):
             return self._map(call.args[::2], call.args[1::2], kind)
         if call.name == "map" and pa.types.is_map(kind):
-            # Once it is bound, each side is an array in a cast.
+            # Once the equality is bound, each side is an array in a cast.
             keys, items = (one.arg if isinstance(one, Cast) else one for one in call.args)
             if isinstance(keys, Call) and isinstance(items, Call):
                 return self._map(keys.args, items.args, kind)
@@ -454,7 +456,7 @@ class _Fitting:
 
 
 def _day(arg: Literal, to: str) -> Literal | None:
-    """Return a timestamp without a zone at midnight as the day that it begins; else None."""
+    """Return the day of a timestamp constant without a zone if it is midnight; else None."""
     if to != "date" or arg.type not in ("timestamp", "timestamp_ntz") or arg.value is None:
         return None
     instant = value_of(arg)
@@ -478,7 +480,7 @@ def _constructs(expr: Expr) -> bool:
 
 
 def _covers(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether ``given`` has each field of ``kind``, at any depth within structs."""
+    """Return whether the type ``given`` has each field of ``kind``, at any depth within structs."""
     if not (pa.types.is_struct(given) and pa.types.is_struct(kind)):
         return True
     known = {one.name.lower(): one.type for one in given}

@@ -70,9 +70,9 @@ def bind(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: bo
 
 
 def exact(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: bool = True) -> Expr:
-    """Return the tree with exact columns, checked as by ``bind`` and otherwise as it was written.
+    """Return the tree with exact columns, checked as by ``bind``, and otherwise unchanged.
 
-    So it can be bound to a schema with other types later: no cast has been inserted.
+    Such a tree can later be bound to a schema with other types: it has no cast that ``bind`` adds.
     """
     bind(expr, schema, alias=alias, predicate=predicate)
     scope = Scope(schema, alias)
@@ -145,7 +145,9 @@ class Scope:
         return _no_column(name, self._schemas, ambiguous=ambiguous)
 
     def fields(self, name: str) -> list[pa.Field]:
-        """Return the top-level columns of a single schema that a name may mean, maybe qualified."""
+        """Return the top-level columns of a single schema that a name may mean; it may be
+        qualified.
+        """
         schema = self._schemas[None]
         found = self._match(name, schema)
         if not found and self._alias is not None:
@@ -155,11 +157,13 @@ class Scope:
         return found
 
     def paths(self, path: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """Return the exact paths that a path may mean."""
+        """Return the exact paths of the columns that a path may mean."""
         return [found.path for found in self._find(Column(path))]
 
     def within(self, column: Column) -> tuple[Column, str]:
-        """Return the same as ``column`` for a path that has no alias in front, but may seem to."""
+        """Return exact column and type for a path without an alias, whose first name may be one,
+        too.
+        """
         found = self._look(column.table, column.path)
         if len(found) != 1:
             raise self.unknown(".".join(column.path), [one.name for one in found])
@@ -179,7 +183,7 @@ class Scope:
         return not self._find(expr)
 
     def _find(self, column: Column) -> list[_Found]:
-        # A column that is tied to a field may be another column of this schema by its name.
+        # Under this schema, the name of a column that is tied to a field may be another column's.
         assert not column.ids, f"{column} was not located in a layout"
         if column.table is not None:
             if column.table not in self._schemas:
@@ -191,7 +195,9 @@ class Scope:
         return [hit for t in self._schemas for hit in self._look(t, column.path)]
 
     def _readings(self, path: tuple[str, ...]) -> Iterable[tuple[str | None, tuple[str, ...]]]:
-        """Yield the readings of a first name as an alias; an alias precedes a struct column."""
+        """Yield the readings in which the first name is an alias; an alias precedes a struct
+        column.
+        """
         first = path[0].lower()
         if len(path) > 1 and first in self._aliases:
             yield self._aliases[first], path[1:]
@@ -221,7 +227,8 @@ class Scope:
         table: str | None = None,
         path: tuple[str, ...] = (),
     ) -> list[pa.Field]:
-        """Return the fields of that name: the exact one, else all that differ in case alone.
+        """Return the fields of that name: the one with exactly this name, else all that differ only
+        in case.
 
         A search for each of many columns does not examine all columns each time.
         """
@@ -248,7 +255,9 @@ class _Found:
 
 
 def match(name: str, fields: Iterable[pa.Field]) -> list[pa.Field]:
-    """Return the fields of that name: the exact one, else all that differ in case alone."""
+    """Return the fields of that name: the one with exactly this name, else all that differ only in
+    case.
+    """
     candidates = [field for field in fields if field.name.lower() == name.lower()]
     return [field for field in candidates if field.name == name] or candidates
 
@@ -354,7 +363,7 @@ def _operand(arg: Expr, call: Call, scope: Scope) -> tuple[Expr, str]:
 
 
 def _is_text(expr: Expr, scope: Scope) -> bool:
-    """Return whether text in quotes could be an operand next to it."""
+    """Return whether quoted text could be an operand next to an operand of the type."""
     return not scope.lacks(expr) and is_text_in_quotes(_bind(expr, scope)[1])
 
 
@@ -364,7 +373,7 @@ def is_text_in_quotes(type_: str) -> bool:
 
 
 def with_quotes(error: InvalidOperation, column: Expr) -> InvalidOperation:
-    """Return the error for a name that may lack quotes, or have the wrong ones."""
+    """Return the error for a name that may be a text without quotes, or with the wrong quotes."""
     assert isinstance(column, Column)
     name = column.path[0]
     text = quoted(name)
@@ -461,7 +470,8 @@ def _adapted(arg: Expr, type_: str) -> Literal | None:
 def coerce(arg: Expr, type_: str, to: str) -> Expr:
     """Return the operand in another type: a constant by its value, any other operand by a cast."""
     if isinstance(arg, Literal):
-        # The zone of a timestamp constant without one is decided here even if the types are equal.
+        # For a timestamp constant without a zone, the zone is decided here even if the types are
+        # equal.
         adapted = adapt(arg, to)
         if adapted is not None:
             return adapted

@@ -75,9 +75,9 @@ def is_true(expr: Expr, row: Row) -> bool:
 
 
 def without_zone(name: str, args: Sequence[Expr], types: Sequence[str]) -> Literal | None:
-    """Return a constant that is computed from a timestamp without a zone, and has none itself.
+    """Return the constant result of a call on a timestamp constant without a zone.
 
-    The operand next to it decides whether it is in UTC. None if it is no such constant.
+    The operand next to it decides whether it is in UTC. None for any other call.
     """
     at = _MOMENT_AT.get(name, len(args))
     arg = args[at] if at < len(args) else None
@@ -91,7 +91,7 @@ def without_zone(name: str, args: Sequence[Expr], types: Sequence[str]) -> Liter
     return Literal("timestamp", literal_of("timestamp_ntz", found).value)
 
 
-#: The place of the operand that is a date or timestamp of which a call returns another one.
+#: The place of the operand that is a date or timestamp, for calls that return another one.
 _MOMENT_AT = {"add_interval": 0, "date_trunc": 1}
 
 _constant = lru_cache(maxsize=4096)(value_of)
@@ -314,7 +314,7 @@ def _between_wildcards(pattern: str, escape: str | None) -> tuple[tuple[re.Patte
 
 
 def _like(text: str, pattern: str, escape: str | None = None) -> bool:
-    """Return whether each part occurs after the part before it; its first place is as good as any.
+    """Return whether each part occurs after the part before it; the first place of each suffices.
 
     So nothing is tried twice: the time of a regular expression would grow by a power for each
     ``%``.

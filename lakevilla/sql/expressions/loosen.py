@@ -41,7 +41,7 @@ from lakevilla.sql.expressions.values import literal_of, value_of
 
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<=>": "<=>"}
-#: Readers cut nanoseconds to microseconds, so a file's value may be above the one that is shown.
+#: Readers cut nanoseconds to microseconds, so a value in a file may be above the value as shown.
 _CUT = timedelta(microseconds=1)
 
 
@@ -168,7 +168,7 @@ _CALLS = {
     "year": 0,
     # The start of the unit that contains the timestamp: units are intervals that follow each other.
     "date_trunc": 1,
-    # A shift by whole days.
+    # Moves a timestamp by whole days.
     "date_add": 0,
     # See _interval_rises.
     "add_interval": 0,

@@ -36,7 +36,7 @@ from lakevilla.sql.expressions.values import literal
 
 
 MAX_TEXT = 1 << 20
-#: Trees of longer texts are not kept: a tree takes a thousand times the memory of its text.
+#: Trees of longer texts are not cached: a tree takes a thousand times the memory of its text.
 _SHORT = 2000
 
 
@@ -70,7 +70,7 @@ def parse_predicate(
     now: datetime | None = None,
     foreign: Foreign | None = None,
 ) -> Expr:
-    """Return a ``where`` as a tree; whether it is boolean is checked when it is bound.
+    """Return a ``where`` as a tree; ``bind`` checks later whether it is boolean.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def parse_predicate(
 
 
 def predicate_with(given: object, reader: Reader) -> Expr:
-    """Return a required predicate, parsed by a reader that other expressions may share."""
+    """Return a required predicate, parsed by ``reader``, which other texts may share."""
     tree = reader.of_foreign(given)
     return parse_with(required(given), reader) if tree is None else tree
 
@@ -123,7 +123,7 @@ def parse_expression(
 
 
 def read_assignments(assignments: object, reader: Reader) -> dict[str, Expr]:
-    """Return the expression of each column, parsed by a reader that other expressions may share.
+    """Return the expression of each column, parsed by ``reader``, which other texts may share.
 
     A ``str`` is SQL, any other Python value a literal.
     """
@@ -150,7 +150,7 @@ def _assigned(name: str, value: object, reader: Reader) -> Expr:
 
 
 def refuse_unused(given: Iterable[str], used: Iterable[str]) -> None:
-    """Raise if a parameter was given and not used."""
+    """Raise if the caller gave a parameter that no text uses."""
     if unused := sorted(set(given) - set(used)):
         raise InvalidOperation(
             f"parameters not used: {', '.join(unused)}; write :{unused[0]}, without quotes, or "
@@ -184,7 +184,7 @@ def parse_with(sql: str, reader: Reader) -> Expr:
 
 
 def _syntax(sql: str) -> exp.Expression:
-    """Return a text's syntax; callers must not change it, as texts are reused with other values."""
+    """Return a text's syntax tree; callers must not change it, since equal texts share it."""
     return (_known_syntax if len(sql) <= _SHORT else _read_syntax)(sql)
 
 
@@ -207,7 +207,7 @@ def _read_syntax(sql: str) -> exp.Expression:
         )
         raise (unread if place is None else note_place(unread, place)) from None
     except (ValueError, TypeError, AttributeError, IndexError, KeyError):
-        # If the parser itself fails on malformed input, the caller's input is still malformed.
+        # If sqlglot itself fails with such an error, the caller's input is malformed.
         raise InvalidOperation(f"cannot read {shown!r}: {what_to_write(sql, '')}") from None
     if len(nodes) != 1 or nodes[0] is None:
         raise InvalidOperation(
@@ -244,7 +244,9 @@ def _details(error: errors.SqlglotError) -> dict[str, Any]:
 
 
 class MeaningCheck(Protocol):
-    """A check that raises if trees, or parts of texts that differ from them, mean otherwise."""
+    """A check that raises if trees, or the recorded parts of their texts, mean something else in a
+    SELECT.
+    """
 
     def __call__(
         self, trees: Iterable[Expr], written: Iterable[Expr], schemas: Schemas, alias: str | None
@@ -294,7 +296,7 @@ class StatementExpressions:
         return trees
 
     def use(self, names: Iterable[str]) -> None:
-        """Count parameters as used that are used elsewhere in the statement."""
+        """Count parameters as used that another part of the statement uses."""
         self._reader.used.update(names)
 
     def finish(self) -> None:

@@ -54,7 +54,7 @@ class Cast(msgspec.Struct, frozen=True, tag_field="node", tag="cast"):
 
 
 class Case(msgspec.Struct, frozen=True, tag_field="node", tag="case", omit_defaults=True):
-    """``CASE WHEN c THEN v ... ELSE e END``."""
+    """A choice: ``CASE WHEN c THEN v ... ELSE e END``."""
 
     branches: tuple[tuple[Expr, Expr], ...]
     otherwise: Expr | None = None

@@ -1,7 +1,7 @@
 """The catalog tables that a query names, and the rows of them that it can use at all.
 
-The terms that are found here only leave out rows that can't be in the answer: the query itself is
-run over the remaining rows. So a table whose conditions are not understood is read whole
+The terms that are found here only leave out rows that can't be in the result: the query itself runs
+over the remaining rows. So a catalog table whose conditions are not understood is read whole
 (docs/design/0035).
 """
 
@@ -44,8 +44,8 @@ _WHOLE = re.compile(r"\btable\s+\Z", re.IGNORECASE)
 class CatalogUse:
     """One mention of a catalog table in a query.
 
-    ``view`` is the new name of its rows in the query. ``information``: the view of
-    ``information_schema`` that it is. ``columns``: the requested ones; None: maybe all.
+    ``view`` is the new name of the table's rows in the query. ``information``: the view of
+    ``information_schema``, if it is one. ``columns``: the requested columns; None: maybe all.
     """
 
     name: str
@@ -163,7 +163,8 @@ _JOINED_BY_ROWS = {"", "INNER", "CROSS", "OUTER"}
 
 
 def _may_filter(scope: exp.Select | None, node: exp.Table) -> bool:
-    """Return whether rows that WHERE leaves out may be left out of the table beforehand.
+    """Return whether rows that WHERE leaves out may be removed from the table before the query
+    runs.
 
     All terms are false for a row of nulls, so this is true for outer joins too. It is false where a
     join takes the nearest row, or the row at the same place, and for a sample.
@@ -220,7 +221,7 @@ def _terms(
 
 
 def _conditions(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the terms of AND at the top."""
+    """Yield the terms that AND joins at the top of a condition."""
     if isinstance(node, exp.Paren):
         yield from _conditions(node.this)
     elif isinstance(node, exp.And):
@@ -274,7 +275,7 @@ def _of(node: exp.Expr, column_of: Any, params: Mapping[str, object]) -> Iterato
 
 
 def _beginning(pattern: str) -> str:
-    """Return the beginning of all texts that a pattern of LIKE fits."""
+    """Return the common beginning of all texts that match a LIKE pattern."""
     ends = [at for at in map(pattern.find, "%_\\") if at >= 0]  # Spark escapes by the last
     return pattern[: min(ends)] if ends else pattern
 

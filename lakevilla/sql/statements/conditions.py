@@ -32,7 +32,7 @@ from lakevilla.sql.statements.select import (
 
 # -------------------- conditions
 #
-# The condition of a query over tables, as far as it can leave out their files.
+# The conditions of a query by which files of its tables can be left out.
 
 
 #: Words that end a WHERE.
@@ -52,10 +52,10 @@ _ENDS = frozenset(
         "USING",
     }
 )
-#: Parts that a join may have, so that conditions concern its tables.
+#: Parts that a join may have if the WHERE decides about the rows of its tables.
 _OF_JOIN = frozenset({"this", "on", "using", "kind", "side"})
 _JOINS = frozenset({("", ""), ("", "INNER"), ("", "CROSS"), ("LEFT", ""), ("LEFT", "OUTER")})
-#: Parts that tables of FROM, and the query around them, may have, so that conditions concern them.
+#: Parts that a table in FROM, and its query, may have if the WHERE decides about the table's rows.
 _OF_TABLE = frozenset({"this", "db", "catalog", "alias"})
 _OF_QUERY = frozenset(
     {
@@ -133,7 +133,7 @@ def _tables_of(root: exp.Select) -> list[Filtered] | None:
 
 
 def _joined(join: exp.Join) -> tuple[exp.Expr, bool | None]:
-    """Return the joined relation, and whether conditions leave out its rows; None: never."""
+    """Return the joined relation, and whether the WHERE leaves out its rows; None: never."""
     more = {key for key, value in join.args.items() if value} - _OF_JOIN
     kind, side = (str(join.args.get(key) or "").upper() for key in ("kind", "side"))
     if more or (side, kind) not in _JOINS:
@@ -197,19 +197,20 @@ def conjuncts(text: str, dialect: Dialect) -> list[str] | None:
 
 # -------------------- compiling
 #
-# Division of a condition in SQL: terms that are expressions, and terms for the engine, with
+# Division of an SQL condition into terms that are expressions, and terms for the engine, with the
 # reasons.
 
 
-#: Return the parser of a statement's texts, with those of its parameters that they use.
+#: Return the parser of a statement's texts, with the values of the parameters that they use.
 Together: TypeAlias = Callable[[Mapping[str, object]], StatementExpressions]
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledTerm:
-    """A text as an expression; ``tree`` is None if it is none, and ``why`` has the reason.
+    """A text as an expression; ``tree`` is None if the text is no expression, and ``why`` is the
+    reason.
 
-    ``differs``: it is an expression, and has another meaning in a SELECT.
+    ``differs``: the text is an expression, but has another meaning in a SELECT.
     """
 
     text: str
@@ -219,7 +220,7 @@ class CompiledTerm:
 
 
 class Compiler:
-    """Reader of texts over rows, each by itself.
+    """Compiler of a statement's texts to expressions over rows, one text at a time.
 
     Parameters
     ----------

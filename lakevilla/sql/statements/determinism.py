@@ -1,4 +1,4 @@
-"""Queries that will be run again, and must return the same again (hazard 25).
+"""Queries that are run again later, and must return the same rows again (hazard 25).
 
 The source of an INSERT ... SELECT or a MERGE is redone on a newer state, or by another client. The
 time is fixed in its text; other functions whose values change by themselves are refused by name.
@@ -95,7 +95,7 @@ def with_fixed_time(sql: str, now: datetime, dialect: Dialect = "duckdb") -> str
 def _times_in(sql: str) -> tuple[tuple[int, int, str, str], ...]:
     """Return the places of functions of the time, first and last character, and their result types.
 
-    Each has also the name of the column, if it is all of a column that has no other name.
+    Each also has the name of the column, if a column consists of the function alone without a name.
     """
     found = []
     tokens = tokens_of(sql)

@@ -121,9 +121,9 @@ class WhenClause:
 class MergeStatement:
     """MERGE INTO; ``source`` is the query after USING, or a SELECT of the table named there.
 
-    ``verb`` is its name in errors: an UPDATE may be one too. ``within`` is true of each row of the
-    table that the query needs, or that a clause may act on. ``computed`` are the columns that the
-    query computes from the very row that is set; None if they are not known.
+    ``verb`` is the statement's name in errors: an UPDATE may be run as a merge. ``within`` is true
+    of each table row that the query reads, or that a clause may change. ``computed`` are columns
+    that the query computes from the row that is set; None if they are not known.
     """
 
     table: str
@@ -138,7 +138,7 @@ class MergeStatement:
 
 
 def refuse_one_name(target: str, source: str) -> None:
-    """Refuse two tables of one name: each column would be read as one of the source.
+    """Refuse two tables of one name: the parser would read each column as one of the source.
 
     Raises
     ------

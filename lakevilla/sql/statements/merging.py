@@ -61,7 +61,8 @@ def merges_of(
     *,
     by_engine: bool = False,
 ) -> Iterator[MergeStatement]:
-    """Yield merges that do the same, the cheapest first; if one can't be bound, the next is used.
+    """Yield merges with the statement's effect, the cheapest first; if one can't be bound, the next
+    is used.
 
     Parameters
     ----------
@@ -97,7 +98,9 @@ def merges_of(
 
 
 def _joined(statement: UpdateStatement, named: str, dialect: Dialect) -> MergeStatement:
-    """Return UPDATE ... FROM one table or query: two of its rows for one row are an error."""
+    """Return UPDATE ... FROM one table or query as a merge: two source rows for one row are an
+    error.
+    """
     source = _query(statement, f"SELECT * FROM {statement.source}", dialect)
     clause = WhenClause("matched_update", None, statement.assignments)
     return MergeStatement(
@@ -204,7 +207,7 @@ def _by_values(
     texts = [f"({text}) AS {values[column]}" for column, text in computed_in_source.items()]
     query = f"FROM {tables} WHERE {statement.where}"
     known, rest = _terms(statement, dialect, compiled)
-    # Terms that name a list are checked on the rows themselves: lists would be long keys.
+    # Terms that name a list are checked on the table's rows: lists would be long keys.
     of_lists = [text for text, tree in known if _names_list(tree, schema)]
     asking = [f"({text})" for text in (*rest, *(t for t, _ in known if t not in of_lists))]
     naming = (
@@ -244,7 +247,9 @@ def _terms(
     dialect: Dialect,
     compiled: Callable[[str], Expr | None],
 ) -> tuple[list[tuple[str, Expr]], list[str]]:
-    """Return the terms of AND of a condition that are expressions, and the terms for the engine."""
+    """Return the AND terms of a condition that are expressions, and the AND terms for
+    the engine.
+    """
     known, rest = [], []
     for text in conjuncts(statement.where, dialect) or [statement.where]:
         tree = None if has_query(text, dialect) else compiled(text)
@@ -256,7 +261,7 @@ def _terms(
 
 
 def _names_list(tree: Expr, schema: pa.Schema) -> bool:
-    """Return whether it names a list or a map, in a struct too."""
+    """Return whether the term names a list or a map, also within a struct."""
     return any(_has_list(schema.field(column.path[0]).type) for column in columns(tree))
 
 
@@ -267,7 +272,7 @@ def _has_list(type_: pa.DataType) -> bool:
 
 
 def _reads_once(sql: str, statement: UpdateStatement | DeleteStatement, dialect: Dialect) -> bool:
-    """Return whether a query names the changed table in one place alone."""
+    """Return whether a query names the changed table in exactly one place."""
     root = query_of(_parsed_as(sql, dialect), dialect)
     found = [parts for node in root.find_all(exp.Table) if (parts := table_parts(node))]
     path = statement.table.replace(".", "/").lower()
@@ -288,7 +293,7 @@ class _Key:
 
 
 def _keys(field: pa.Field, path: tuple[str, ...]) -> Iterator[_Key]:
-    """Yield a struct by its fields: structs have no order by which they could be joined."""
+    """Yield the fields of a struct as keys: structs can't be joined by an order."""
     if not pa.types.is_struct(field.type):
         # The field of a struct is NULL where the struct is NULL.
         yield _Key(path, field.nullable or len(path) > 1)
@@ -299,18 +304,18 @@ def _keys(field: pa.Field, path: tuple[str, ...]) -> Iterator[_Key]:
 
 
 def _computed(statement: UpdateStatement, text: str, dialect: Dialect) -> bool:
-    """Return whether the engine's SQL computes an assignment: it may read other rows."""
+    """Return whether the engine's SQL computes an assignment, because it may read other rows."""
     return statement.source is not None or has_query(text, dialect)
 
 
 def _names_own(text: str, alias: str, schema: pa.Schema, dialect: Dialect) -> bool:
-    """Return whether a value may be computed from columns of the row that it is for."""
+    """Return whether an assigned value may be computed from columns of the row that it changes."""
     root = query_of(_parsed_as(f"SELECT ({text})", dialect), dialect)
     return bool(_named_columns(root, alias, schema))
 
 
 def _named_columns(root: exp.Expr, alias: str, schema: pa.Schema) -> list[str]:
-    """Return the columns that a query can mean, in their order; too many do no harm."""
+    """Return the columns that a query may mean, in their order; extra columns do no harm."""
     words: set[str] = set()
     for node in root.walk():
         if isinstance(node, exp.Columns):
@@ -348,7 +353,7 @@ def _clause(
 
 
 def merge_verb(statement: UpdateStatement | DeleteStatement) -> str:
-    """Return the name of those merges in errors."""
+    """Return the name in errors for those merges."""
     return "delete" if isinstance(statement, DeleteStatement) else "update"
 
 

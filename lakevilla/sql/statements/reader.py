@@ -29,7 +29,7 @@ _END = "the end of the statement"
 
 
 class TokenReader:
-    """Reader that walks the tokens once; a text ends at a keyword outside brackets and CASE."""
+    """A reader that visits each token once; a text ends at a keyword outside brackets and CASE."""
 
     def __init__(self, sql: str, tokens: Sequence[Token], dialect: Dialect) -> None:
         self._sql, self._tokens, self.dialect = sql, tokens, dialect
@@ -110,7 +110,7 @@ class TokenReader:
         return self.table_and_alias()[0]
 
     def table_and_alias(self) -> tuple[str, str]:
-        """Return a table's name, and its columns' qualifier unless the statement has another."""
+        """Return a table's name, and its columns' qualifier if the statement has no alias."""
         parts = self.dotted()
         return table_name(parts), parts[-1].rsplit("/", 1)[-1]
 

@@ -29,7 +29,8 @@ from lakevilla.sql.expressions.syntax.slips import UnreadPlace, note_place
 # WITH before a statement that changes rows: its queries belong to the statement's own query.
 
 
-#: Tokens that may follow a closing parenthesis before the statement begins.
+#: Tokens that may follow the closing parenthesis of a WITH's last query before the statement
+#: begins.
 _WITHIN = frozenset({"AS", "USING", ",", "NOT", "MATERIALIZED"})
 
 
@@ -115,8 +116,8 @@ Rest = ParamSpec("Rest")
 Made = TypeVar("Made")
 
 _TEXTS = 256
-#: Longer texts contain rows, and are hardly used again, but are read several times while they are
-#: run: results for the last ones are kept, if they are small.
+#: Longer texts contain rows and are rarely used again later, but one run reads them several times:
+#: small results for the last ones are cached.
 _LONG, _LONG_TEXTS = 20_000, 2
 
 
@@ -371,10 +372,13 @@ def table_name(parts: Sequence[str]) -> str:
 
 
 def table_parts(table: exp.Table) -> tuple[str, ...] | None:
-    """Return the parts of a table's name; None for a CTE, a function that makes rows, or a hint."""
+    """Return the parts of a table's name; None for a CTE, a table function without access, or a
+    hint.
+    """
     this = table.this
     if table.find_ancestor(exp.Hint):
-        return None  # an alias as often as a name, and parsed apart: it has no place in the text
+        # a hint may name an alias or a table, and is parsed separately, without a place in the text
+        return None
     if isinstance(this, exp.Identifier):
         named: list[Any] = [table.args.get("catalog"), table.args.get("db"), this]
         parts = tuple(part.name for part in named if part is not None)

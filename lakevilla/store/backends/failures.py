@@ -19,7 +19,7 @@ _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not ex
 
 
 class _Names(NamedTuple):
-    """The names of options that a provider's users know."""
+    """The names under which a provider's users know its options."""
 
     endpoint: str
     credentials: str
@@ -84,7 +84,8 @@ def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> 
     if status is None:
         return _transport_failure(text, reading, names)
     if 400 <= status < 500 and any(map(_gives_credentials, _URL.findall(text))):
-        return _no_credentials(names)  # the request went to this machine's cloud, not the store
+        # the request went to the metadata service of this machine's cloud, not to the store
+        return _no_credentials(names)
     if status in (409, 412):
         return Failure(f"{status_text}, another write is under way", ambiguous=False, conflict=True)
     if status == 429:
@@ -102,7 +103,7 @@ def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> 
 
 
 def _transport_failure(text: str, reading: bool, names: _Names) -> Failure:
-    """Classify a failure without HTTP status: the request, or its answer, did not get through."""
+    """Classify a failure without HTTP status: the request, or its answer, was lost."""
     # The name of a bucket or a table shows nothing about the fault.
     words = _URL.sub("", text).lower()
     if "redirect" in words:
@@ -162,7 +163,9 @@ def is_beyond_the_end(text: str) -> bool:
 
 
 def is_the_whole(text: str) -> bool:
-    """Return whether a range was answered with the whole object, as servers without ranges may."""
+    """Return whether the store answered a range with the whole object, as servers without ranges
+    may.
+    """
     return "non-partial response" in text
 
 
@@ -183,7 +186,7 @@ def error_code(text: str) -> str | None:
 
 
 class PanicError(OSError):
-    """A panic of the backend's client."""
+    """The error for a panic of the backend's client."""
 
 
 def is_panic(error: BaseException) -> bool:

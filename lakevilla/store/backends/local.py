@@ -237,7 +237,8 @@ class LocalStore:
     # ------------------------------------------------------------- writing
 
     def _put_new(self, path: str, body: bytes) -> Stored | Failure | None:
-        """Write a file in its place; return None if an earlier attempt has left one there.
+        """Write a file directly under its final name; return None if an earlier attempt has left a
+        file.
 
         This saves a name, a rename and a wait: the bytes and the name go to the disk together.
         """
@@ -329,7 +330,7 @@ class _Naming:
             try:
                 sync_directory(directory)
             except FileNotFoundError:
-                # Not filled again: it existed, and may have been seen.
+                # The file is not written again: it had its name, and a client may have read it.
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from None
         return outcome
 
@@ -435,7 +436,7 @@ def _read(descriptor: int, start: int, end: int) -> bytes:
 
 
 def beginning_of(path: str, count: int) -> bytes | None:
-    """Return a file's first bytes, none of one that is missing; None where it can't be read."""
+    """Return a file's first bytes, no bytes if it is missing, or None if it can't be read."""
     try:
         descriptor = os.open(path, _READING)
         with _closing(descriptor):
@@ -516,7 +517,7 @@ def _filled(directory: int, name: str, body: bytes) -> Iterator[int]:
         os.utime(descriptor, ns=(now, now))
         yield descriptor
     except BaseException:
-        # Half of it is of no use. It is this call's own: the name was free.
+        # A half-written file is useless. This call has created it: the name was free.
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=directory)
         raise
@@ -532,7 +533,7 @@ def _created(directory: int, name: str) -> int:
 
 def link_or_copy(source: str, directory: int, name: str, durable: bool) -> os.stat_result:
     """Give a file another name, or copy it where the file system can't do so."""
-    # A file created there shows the rights that the umask, or the directory's own list, allows.
+    # A file created there gets the rights that the umask, or the directory's own list, allows.
     descriptor = _created(directory, name)
     allowed = os.fstat(descriptor).st_mode & os.stat(".", dir_fd=directory).st_mode & 0o666
     os.close(descriptor)

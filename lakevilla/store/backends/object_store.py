@@ -172,13 +172,13 @@ class ObstoreBackend:
                 return self._nothing_of(key)
             if byte_range is not None and is_the_whole(str(outcome)):
                 whole = self._nothing_of(key)
-                # For an empty object the whole is the requested range.
+                # The requested range covers all of an empty object.
                 return ignores_ranges() if isinstance(whole, Found) and whole.size else whole
             return self._failure(outcome, reading=True)
         return outcome
 
     def _nothing_of(self, key: str) -> GetOutcome | Failure:
-        """Return the answer to a range of which the object has not a byte."""
+        """Return the answer to a request for a range beyond the object's bytes."""
         info = self.head(key)
         return Found(b"", info.token, info.size) if isinstance(info, ObjectInfo) else info
 
@@ -261,7 +261,7 @@ class ObstoreBackend:
         info = self.head(source)
         if not isinstance(info, ObjectInfo) or info.size <= COPIED_BYTES:
             return None
-        # Only of the object that was described: another may take its place meanwhile.
+        # Only if it is still the described object: another client may replace it meanwhile.
         same: GetOptions = {} if info.token.e_tag is None else {"if_match": info.token.e_tag}
 
         def fetch(start: int, end: int) -> bytes:
@@ -366,7 +366,7 @@ def _is_missing_object(error: BaseException) -> bool:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return whether the store reports that a condition did not hold."""
+    """Return whether the store reports that the condition of a request did not hold."""
     text = str(error)
     if not isinstance(error, AlreadyExistsError | PreconditionError) or is_missing_bucket(text):
         return False
@@ -420,7 +420,7 @@ class _Options:
                     "let every writer of these tables use conditional puts",
                     name,
                 )
-        # An option of another provider is kept for tables that live there.
+        # An option of another provider is kept for tables in that provider's store.
         known = set[str]().union(*(self._known_to(provider) for provider in ("s3", "gs", "az")))
         for key in self._config.keys() - known:
             advice = "correct its name, or for a profile or an assumed role pass boto3_session"
@@ -474,8 +474,8 @@ class _Options:
             "connect_timeout": min(seconds, 10.0),
             "timeout": 20 * seconds,
         }
-        # These are options of the store, and not of the client: the client's would replace
-        # the environment's settings for it (AWS_ALLOW_HTTP, AWS_PROXY_URL).
+        # These options are passed to the store and not to its client: options of the client would
+        # replace the environment's settings for it (AWS_ALLOW_HTTP, AWS_PROXY_URL).
         # docs/upstream.md, "Options of the client replace those of the environment"
         for key, limit in limits.items():
             if f"AWS_{key.upper()}" not in os.environ:

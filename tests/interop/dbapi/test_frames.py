@@ -1,4 +1,4 @@
-"""pandas and polars over connections, and over SQLAlchemy's engines."""
+"""Use pandas and polars with connections, and with SQLAlchemy's engines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ QUERY = "SELECT id, sku, price FROM orders WHERE id < :most ORDER BY id"
 
 
 @pytest.mark.filterwarnings("ignore:pandas only supports SQLAlchemy:UserWarning")
-def test_pandas_reads_by_a_connection(connection: dbapi.Connection) -> None:
+def test_pandas_reads_through_a_connection(connection: dbapi.Connection) -> None:
     frame = pd.read_sql(QUERY, connection, params={"most": 10})
     assert frame.to_dict("list")["id"] == list(range(10))
     parts = list(pd.read_sql(QUERY, connection, params={"most": 10}, chunksize=4))
@@ -51,21 +51,23 @@ def test_pandas_reads_by_a_connection(connection: dbapi.Connection) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:pandas only supports SQLAlchemy:UserWarning")
-def test_pandas_writes_by_no_connection_and_says_what_does(connection: dbapi.Connection) -> None:
+def test_pandas_is_refused_to_write_through_a_connection_by_an_error_that_names_the_engine(
+    connection: dbapi.Connection,
+) -> None:
     with pytest.raises(Exception, match=r"create_engine\('lakevilla:///path'\)"):
         pd.DataFrame({"a": [1]}).to_sql("new", connection)
     connection.rollback()
     assert [table.name for table in connection.lake.tables()] == ["orders"]
 
 
-def test_pandas_reads_by_an_engine(engine: sa.Engine) -> None:
+def test_pandas_reads_through_an_engine(engine: sa.Engine) -> None:
     frame = pd.read_sql(sa.text(QUERY), engine, params={"most": 10})
     assert frame["price"].sum() == sum(row["price"] for row in ORDERS[:10])
     assert len(pd.read_sql_table("orders", engine, columns=["id"])) == 100
 
 
-def test_pandas_writes_by_an_engine(lake: lv.Lake, engine: sa.Engine) -> None:
-    """New tables, more rows, and other rows and columns under the same name."""
+def test_pandas_writes_through_an_engine(lake: lv.Lake, engine: sa.Engine) -> None:
+    """Create tables, append rows, and replace rows and columns of the same table."""
     frame = pd.DataFrame(
         {
             "id": range(5000),
@@ -77,14 +79,14 @@ def test_pandas_writes_by_an_engine(lake: lv.Lake, engine: sa.Engine) -> None:
     assert frame.to_sql("made", engine, index=False) == 5000
     assert frame.to_sql("made", engine, index=False, if_exists="append") == 5000
     assert lake.read("made").num_rows == 10_000
-    assert lake.table("made").version == 1  # a commit for each call, and no row by itself
+    assert lake.table("made").version == 1  # one commit for each call, and none for each row
     read = pd.read_sql_table("made", engine)
     assert read["size"].isna().sum() == read["name"].isna().sum() == 5000
     with pytest.raises(ValueError, match="already exists"):
         frame.to_sql("made", engine, index=False)
     other = frame[["name"]].assign(more=1)
     assert other.to_sql("made", engine, index=False, if_exists="replace") == 5000
-    assert lake.table("made").version == 2  # it was there at each moment
+    assert lake.table("made").version == 2  # the table was never absent
     assert lake.read("made").schema.names == ["name", "more"]
     assert lake.table("made").read(version=1).num_rows == 10_000
     assert other[:10].to_sql("made", engine, index=False, if_exists="delete_rows") == 10
@@ -110,7 +112,7 @@ def test_pandas_replaces_a_table_within_a_transaction_of_the_caller(
 def test_pandas_replaces_a_table_in_autocommit_if_the_engine_says_create_or_replace(
     lake: lv.Lake,
 ) -> None:
-    """There DROP has committed before CREATE comes."""
+    """In autocommit, DROP has committed before CREATE is sent."""
     options = {"connect_args": {"lake": lake}, "isolation_level": "AUTOCOMMIT"}
     frame = pd.DataFrame({"id": [1, 2]})
     engine = sa.create_engine("lakevilla://", **options, create_or_replace=True)
@@ -123,11 +125,11 @@ def test_pandas_replaces_a_table_in_autocommit_if_the_engine_says_create_or_repl
     with pytest.raises(sa.exc.ProgrammingError, match="CREATE OR REPLACE TABLE, creates it again"):
         frame.to_sql("made", plain, index=False, if_exists="replace")
     assert "made" not in list(lake)
-    lake.register("made")  # what was dropped is there
+    lake.register("made")  # the dropped table's data is still there
     assert lake.read("made").num_rows == 2
 
 
-def test_polars_reads_by_a_connection_a_cursor_and_an_engine(
+def test_polars_reads_through_a_connection_a_cursor_and_an_engine(
     connection: dbapi.Connection, engine: sa.Engine
 ) -> None:
     options = {"parameters": {"most": 10}}
@@ -146,6 +148,6 @@ def test_polars_reads_by_a_connection_a_cursor_and_an_engine(
     assert empty.schema == {"id": pl.Int64, "sku": pl.String, "price": pl.Float64}
 
 
-def test_polars_writes_by_an_engine(lake: lv.Lake, engine: sa.Engine) -> None:
+def test_polars_writes_through_an_engine(lake: lv.Lake, engine: sa.Engine) -> None:
     pl.DataFrame({"a": [1, 2], "b": ["x", None]}).write_database("frames", engine)
     assert lake.read("frames").to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]

@@ -1,4 +1,4 @@
-"""SQLAlchemy over lakes: Core, the ORM, reflection."""
+"""Use lakes through SQLAlchemy: Core, the ORM, reflection."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def lake_of(engine: sa.Engine) -> lv.Lake:
         return connection.connection.dbapi_connection.lake  # type: ignore[union-attr,no-any-return]
 
 
-def test_values_of_each_type_come_back(engine: sa.Engine, format: str) -> None:
+def test_values_of_each_type_are_read_as_they_were_written(engine: sa.Engine, format: str) -> None:
     noon = datetime(2026, 1, 31, 12, 0, 0, 5)
     given: dict[str, tuple[Any, Any]] = {
         "a": (sa.BigInteger, 2**40),
@@ -122,7 +122,7 @@ def test_a_table_in_a_schema_is_written_queried_and_inspected(
     assert not sa.inspect(engine).has_table("t", schema="a/b")
 
 
-def test_a_column_called_as_a_word_of_sql_is_set(engine: sa.Engine) -> None:
+def test_a_column_whose_name_is_a_keyword_of_sql_is_updated_and_queried(engine: sa.Engine) -> None:
     table = sa.Table("w", sa.MetaData(), sa.Column("id", sa.BigInteger), sa.Column("from", sa.Text))
     table.create(engine)
     with engine.begin() as connection:
@@ -132,7 +132,7 @@ def test_a_column_called_as_a_word_of_sql_is_set(engine: sa.Engine) -> None:
         assert list(found) == ["a", "c"]
 
 
-def test_a_decimal_that_duckdb_has_divided_is_a_decimal(engine: sa.Engine) -> None:
+def test_a_quotient_of_decimals_is_returned_as_a_decimal(engine: sa.Engine) -> None:
     price = sa.literal(Decimal("5.52"), sa.Numeric(10, 2))
     with engine.connect() as connection:
         divided = connection.scalar(
@@ -156,9 +156,9 @@ def test_comments_are_kept_and_reported(engine: sa.Engine, format: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*FOREIGN KEY:lakevilla.errors.LakeVillaWarning")
-def test_objects_are_mapped(engine: sa.Engine) -> None:
+def test_objects_are_mapped_by_the_orm(engine: sa.Engine) -> None:
     Base.metadata.create_all(engine)
-    Base.metadata.create_all(engine)  # what is there is left as it is
+    Base.metadata.create_all(engine)  # create_all leaves existing tables unchanged
     with orm.Session(engine) as session:
         session.add(Customer(id=1, name="Ann", orders=[Order(id=1), Order(id=2)]))
         session.commit()
@@ -174,7 +174,7 @@ def test_objects_are_mapped(engine: sa.Engine) -> None:
     assert lake_of(engine).read("sales/orders").to_pylist() == [{"id": 2, "customer_id": 1}]
 
 
-def test_a_conflict_is_an_operational_error_that_may_be_run_again(engine: sa.Engine) -> None:
+def test_a_conflict_is_an_operational_error_that_is_marked_as_retryable(engine: sa.Engine) -> None:
     t = table("delta", sa.Column("n", sa.Integer))
     t.create(engine)
     with engine.begin() as connection:
@@ -188,8 +188,10 @@ def test_a_conflict_is_an_operational_error_that_may_be_run_again(engine: sa.Eng
     assert lake_of(engine).read("t").to_pylist() == [{"n": 5}]
 
 
-def test_core_reads_no_count_that_no_caller_requests(engine: sa.Engine) -> None:
-    """So that an update is redone on what another client has committed."""
+def test_core_counts_no_rows_unless_its_caller_reads_the_count(engine: sa.Engine) -> None:
+    """An unread count is no observed read, so the update is redone after another
+    client's commit.
+    """
     t = table("delta", sa.Column("n", sa.Integer))
     t.create(engine)
     for looks in (False, True):
@@ -205,7 +207,7 @@ def test_core_reads_no_count_that_no_caller_requests(engine: sa.Engine) -> None:
     assert sorted(lake_of(engine).read("t")["n"].to_pylist()) == [1, 2]
 
 
-def test_isolation_levels_and_autocommit(engine: sa.Engine) -> None:
+def test_isolation_levels_and_autocommit_are_set_by_execution_options(engine: sa.Engine) -> None:
     t = table("delta", sa.Column("n", sa.Integer))
     t.create(engine)
     with engine.connect() as connection:
@@ -223,14 +225,14 @@ def test_isolation_levels_and_autocommit(engine: sa.Engine) -> None:
         engine.connect().execution_options(isolation_level="READ COMMITTED")
 
 
-def test_an_insert_without_its_key_is_refused(engine: sa.Engine) -> None:
+def test_an_insert_without_a_primary_key_is_refused(engine: sa.Engine) -> None:
     t = table("delta", sa.Column("id", sa.Integer, primary_key=True), sa.Column("n", sa.Integer))
     t.create(engine)
     with pytest.raises(sa.exc.IntegrityError, match="NOT NULL"), engine.begin() as connection:
         connection.execute(t.insert(), {"n": 2})
 
 
-def test_checks_are_reflected(engine: sa.Engine, format: str) -> None:
+def test_check_constraints_are_reflected(engine: sa.Engine, format: str) -> None:
     made = sa.MetaData()
     sa.Table(
         "t",
@@ -240,7 +242,7 @@ def test_checks_are_reflected(engine: sa.Engine, format: str) -> None:
         lakevilla_format=format,
     )
     sa.Table("u", made, sa.Column("id", sa.BigInteger), lakevilla_format=format)
-    if format == "iceberg":  # which has no CHECK
+    if format == "iceberg":  # Iceberg has no CHECK
         made.tables["t"].constraints.clear()
     made.create_all(engine)
     looked = sa.inspect(engine)
@@ -285,7 +287,7 @@ def test_all_tables_are_dropped_and_created_again(tmp_path: Path, format: str, b
     for number in range(3):
         metadata.drop_all(engine)
         metadata.create_all(engine)
-        metadata.create_all(engine)  # they are there: nothing is replaced
+        metadata.create_all(engine)  # the tables exist: nothing is replaced
         with engine.begin() as connection:
             for made in tables:
                 connection.execute(made.insert(), [{"id": number, "name": "x"}])
@@ -297,7 +299,9 @@ def test_all_tables_are_dropped_and_created_again(tmp_path: Path, format: str, b
     assert lake.doctor().ok
 
 
-def test_without_it_a_dropped_name_is_refused_by_name(engine: sa.Engine, format: str) -> None:
+def test_a_dropped_table_is_not_created_again_without_create_or_replace(
+    engine: sa.Engine, format: str
+) -> None:
     made = table(format, sa.Column("id", sa.Integer))
     made.create(engine)
     made.drop(engine)

@@ -1,4 +1,4 @@
-"""SQLAlchemy's own suite for dialects, over lakes."""
+"""Run SQLAlchemy's own test suite for dialects over lakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS = 24
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.night
 def test_sqlalchemys_own_suite_passes(part: int) -> None:
-    """As far as suite/requirements.py says that a lake can."""
+    """suite/requirements.py lists the features that a lake lacks, whose tests are left out."""
     command = [sys.executable, "-m", "pytest", "-c", str(SUITE / "setup.cfg"), "-q", "--tb=short"]
     command += [f"--part={part}/{PARTS}", str(SUITE / "compliance.py")]
     root = Path(__file__).parents[3]

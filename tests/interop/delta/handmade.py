@@ -1,4 +1,4 @@
-"""Tables made by hand as other projects' clients leave them: actions as JSON, files by pyarrow."""
+"""Make tables by hand as other projects' clients leave them: actions as JSON, files by pyarrow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Action = Mapping[str, Any]
 
 
 class Handmade:
-    """A table below ``root``, entry by entry."""
+    """A table below ``root``, which a test writes entry by entry."""
 
     def __init__(self, root: Path, name: str = "t") -> None:
         self.path = root / name
@@ -25,14 +25,14 @@ class Handmade:
         self.version = -1
 
     def data(self, name: str, rows: pa.Table, **options: Any) -> str:
-        """A data file."""
+        """Write a data file."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, path, **options)
         return name
 
     def add(self, name: str, rows: pa.Table | None = None, **fields: Any) -> dict[str, Any]:
-        """An ``add`` of a file, which is written where rows are given; without statistics."""
+        """Return an ``add`` of a file without statistics; the file is written if rows are given."""
         if rows is not None:
             self.data(name, rows)
         action = add(name, size=(self.path / name).stat().st_size, stats=None)["add"]
@@ -53,6 +53,6 @@ class Handmade:
         partition_by: Sequence[str] = (),
         **configuration: str,
     ) -> None:
-        """Entry 0: protocol, metadata and ``actions``."""
+        """Write entry 0: protocol, metadata and ``actions``."""
         described = metadata(fields, partition_by, **configuration)
         self.entry(protocol(reader, writer), described, *actions)

@@ -1,4 +1,4 @@
-"""Readers of a table by other clients."""
+"""Read a table by clients without LakeVilla."""
 
 from __future__ import annotations
 

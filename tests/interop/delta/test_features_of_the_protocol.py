@@ -1,7 +1,7 @@
-"""Each table feature of Delta's protocol: honoured, read only, or refused by its name.
+"""Test each table feature of Delta's protocol: LakeVilla writes, only reads, or refuses the table.
 
-The tables are made by hand, with the feature listed and nothing that uses it. What uses a
-feature is in other tests; docs/tables-of-others.md says which.
+The tables are made by hand: they list the feature, and nothing uses it. Other tests use the
+features; docs/tables-of-others.md names these tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS = pa.table({"id": [1, 2]})
 
 Done = Literal["written", "read", "refused"]
 
-#: What writers alone must honour.
+#: Features that bind writers alone, and what LakeVilla does with a table that lists them.
 WRITER: dict[str, Done] = {
     "allowColumnDefaults": "written",
     "appendOnly": "written",
@@ -49,7 +49,7 @@ WRITER: dict[str, Done] = {
     "redirectWriterOnly-preview": "read",
     "unheardOf": "read",
 }
-#: What readers must honour too.
+#: Features that bind readers, too.
 READER: dict[str, Done] = {
     "columnMapping": "written",
     "deletionVectors": "written",
@@ -71,7 +71,9 @@ READER: dict[str, Done] = {
 
 
 def check(root: Path, done: Done, *named: str) -> None:
-    """The table is dealt with as said, by errors that name it and the feature."""
+    """Check that LakeVilla writes, reads or refuses the table, by errors that name table and
+    feature.
+    """
     log = root / "t" / "_delta_log"
     before = sorted(path.name for path in log.iterdir())
     rows = [{"id": 1}, {"id": 2}]
@@ -106,7 +108,9 @@ def _name(feature: str) -> str:
 
 
 @pytest.mark.parametrize("feature", WRITER)
-def test_a_feature_of_writers(tmp_path: Path, feature: str) -> None:
+def test_a_table_with_a_writer_feature_is_written_only_read_or_refused(
+    tmp_path: Path, feature: str
+) -> None:
     table = Handmade(tmp_path)
     writer = [feature]
     if feature in ("rowTracking", "clustering"):
@@ -124,7 +128,9 @@ def test_a_feature_of_writers(tmp_path: Path, feature: str) -> None:
 
 
 @pytest.mark.parametrize("feature", READER)
-def test_a_feature_of_readers(tmp_path: Path, feature: str) -> None:
+def test_a_table_with_a_reader_feature_is_written_only_read_or_refused(
+    tmp_path: Path, feature: str
+) -> None:
     table = Handmade(tmp_path)
     action = table.add("f.parquet", ROWS)
     table.begin([ID], action, reader=[feature], writer=[feature])
@@ -146,7 +152,9 @@ VERSIONS: list[tuple[int, int, Done]] = [
 
 
 @pytest.mark.parametrize(("reader", "writer", "done"), VERSIONS)
-def test_a_legacy_version(tmp_path: Path, reader: int, writer: int, done: Done) -> None:
+def test_a_table_with_a_legacy_protocol_version_is_written_only_read_or_refused(
+    tmp_path: Path, reader: int, writer: int, done: Done
+) -> None:
     table = Handmade(tmp_path)
     entry: dict[str, Any] = protocol()
     entry["protocol"] |= {"minReaderVersion": reader, "minWriterVersion": writer}
@@ -158,9 +166,9 @@ def test_a_legacy_version(tmp_path: Path, reader: int, writer: int, done: Done) 
     check(tmp_path, done, "version")
 
 
-# -- deletion vectors, wherever they lie ---------------------------------------------------
+# -- deletion vectors, inline or in files ---------------------------------------------------
 
-#: Rows 1, 3 and 5 of a file, as Delta on Spark has written it.
+#: Rows 1, 3 and 5 of a file, in the encoding of Delta on Spark.
 BITMAP = struct.pack("<IQIIIHHI", 1681511377, 1, 0, 12346, 1, 0, 2, 16) + struct.pack(
     "<3H", 1, 3, 5
 )
@@ -171,7 +179,7 @@ FILE = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
 @pytest.mark.parametrize(
     "where", ["inline", "beside", "below a prefix", "absolute", "as Java says"]
 )
-def test_a_deletion_vector(tmp_path: Path, where: str) -> None:
+def test_a_deletion_vector_hides_its_rows_wherever_it_is_stored(tmp_path: Path, where: str) -> None:
     root = tmp_path / "a lake"
     root.mkdir()
     table = Handmade(root)

@@ -1,4 +1,4 @@
-"""Comments and other things that an Arrow field says are kept, and shown by other clients."""
+"""Keep comments and other metadata of Arrow fields, and show them to other clients."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ WAYS: dict[str, Callable[[lv.Lake], None]] = {
 
 
 def said(schema: Any) -> dict[str, Any]:
-    """Metadata by path, as Arrow has it."""
+    """Return the metadata by path, in Arrow's form."""
     found = {}
     for field in schema:
         told = dict(field.metadata or {})
@@ -68,7 +68,7 @@ def said(schema: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_field_metadata_is_kept_and_other_clients_see_it(tmp_path: Path, way: str) -> None:
+def test_field_metadata_is_kept_and_other_clients_read_it(tmp_path: Path, way: str) -> None:
     with lv.connect(str(tmp_path)) as lake:
         WAYS[way](lake)
         assert said(lake.table("t").schema) == said(ALL)
@@ -83,10 +83,10 @@ def test_field_metadata_is_kept_and_other_clients_see_it(tmp_path: Path, way: st
     assert set(DeltaTable(str(tmp_path / "t")).to_pyarrow_table()["n"].to_pylist()) == {"b"}
 
 
-def test_column_mapping_metadata_of_another_table_is_left_behind_and_its_comment_kept(
+def test_a_copied_schema_keeps_its_comment_and_loses_its_column_mapping(
     tmp_path: Path,
 ) -> None:
-    """A schema that was read from a mapped table makes a table of its own."""
+    """A schema that was read from a mapped table makes an independent table."""
     theirs = {
         "delta.columnMapping.id": "4",
         "delta.columnMapping.physicalName": "col-4",
@@ -114,7 +114,7 @@ def test_column_mapping_metadata_of_another_table_is_left_behind_and_its_comment
         ("CURRENT_DEFAULT", "allowColumnDefaults"),
     ],
 )
-def test_metadata_that_asks_for_computed_values_is_refused_by_name(
+def test_field_metadata_that_requests_computed_values_is_refused_by_name(
     tmp_path: Path, key: str, feature: str
 ) -> None:
     schema = pa.schema([pa.field("n", pa.int64(), metadata={key: "1"})])
@@ -127,7 +127,9 @@ def test_metadata_that_asks_for_computed_values_is_refused_by_name(
         assert lake.table("t").schema.names == ["id"]
 
 
-def test_spark_shows_comments_and_keeps_to_its_own(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_shows_comments_and_keeps_its_own_field_metadata(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     beside = Beside(spark, Place(str(tmp_path)))
     with beside.connect() as lake:
         lake.create_table("t", ALL)

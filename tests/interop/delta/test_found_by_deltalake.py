@@ -1,4 +1,6 @@
-"""Whatever LakeVilla writes, filters of deltalake find: it takes a missing bound for NULL."""
+"""Filter tables of LakeVilla by deltalake, which takes a missing bound for NULL: it finds every
+row.
+"""
 
 from __future__ import annotations
 
@@ -66,13 +68,13 @@ COMPARISONS: dict[str, Callable[..., Any]] = {
 
 @pytest.fixture(params=["in memory", "copied"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> lv.Lake:
-    """Both ways of writing files: Arrow's writer, and DuckDB's for what is large."""
+    """Write files in both ways: by Arrow's writer, and by DuckDB's, which writes large ones."""
     copied = lv.Settings(in_memory_file_limit_bytes=0) if request.param == "copied" else None
     return lv.connect(str(tmp_path), settings=copied or lv.Settings())
 
 
 def rewritten(lake: lv.Lake, rows: pa.Table) -> None:
-    """A table of these rows, written once by an append and again by an update."""
+    """Write a table of these rows by an append, and rewrite it by an update."""
     with lake.transaction() as txn:
         txn.create_table("t", rows)
     with lake.transaction() as txn:
@@ -103,7 +105,9 @@ def test_filters_of_deltalake_find_every_row(lake: lv.Lake, tmp_path: Path, case
     assert found(tmp_path / "t", "k", ">=", 0) == set(range(len(values)))
 
 
-def test_a_column_without_bounds_hides_no_other(lake: lv.Lake, tmp_path: Path) -> None:
+def test_a_column_without_bounds_does_not_hide_rows_from_filters_of_other_columns(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
     columns: dict[str, Any] = {
         "k": [1, 2],
         "x": [1.0, math.nan],
@@ -136,7 +140,7 @@ def test_bounds_in_checkpoints_find_every_row(lake: lv.Lake, tmp_path: Path) -> 
     for number in range(3):
         with lake.transaction() as txn:
             txn.append("t", rows if number else rows.set_column(2, "x", [pa.array([1.0, 2.0])]))
-    lake.close()  # checkpoints are written in the background, and waited for here
+    lake.close()  # close waits for checkpoints, which are written in the background
     assert list((tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet"))
     for name, operation, value in (
         ("b", "==", True),
@@ -149,7 +153,7 @@ def test_bounds_in_checkpoints_find_every_row(lake: lv.Lake, tmp_path: Path) -> 
         assert found(tmp_path / "t", name, operation, value), (name, operation, value)
 
 
-def test_a_file_with_nan_has_no_bounds_and_others_have_them_all(
+def test_a_file_with_nan_has_no_bounds_for_that_column_and_other_files_have_all_bounds(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     rewritten(lake, pa.table({"k": [1, 2], "x": [1.0, 2.0], "b": [True, True]}))
@@ -158,4 +162,4 @@ def test_a_file_with_nan_has_no_bounds_and_others_have_them_all(
     fragments = (
         DeltaTable(tmp_path / "t").to_pyarrow_dataset().get_fragments(filter=pc.field("k") == 100)
     )
-    assert len(list(fragments)) == 1  # the one with NaN is read, the other is passed over
+    assert len(list(fragments)) == 1  # deltalake reads the file with NaN, and skips the other one

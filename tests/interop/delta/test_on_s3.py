@@ -1,4 +1,4 @@
-"""The same table on an S3 server, where ranges and conditions are the server's."""
+"""Share a table on an S3 server, which implements ranges and conditions itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def test_a_table_on_s3_is_shared_with_deltalake(s3_server: S3Server, s3_root: st
     assert (made.list, made.get) == (1, 4)
     assert len(runner.run(state.files()).column("path")) == 8
 
-    # LakeVilla adds an entry and a checkpoint, the log before it goes, both still read it.
+    # LakeVilla adds an entry and a checkpoint, the older log is deleted, both clients still read
+    # it.
     change = Change(adds=(data_file("ghost", partition_values={"p": "x"}),))
     for wanted in (change, Change(removes=(removal(change.adds[0]),))):
         ready = runner.run(delta.prepare(state, wanted, CommitInfo("WRITE"), 1_700_000_000_000))

@@ -1,4 +1,4 @@
-"""Tables that LakeVilla wrote, read and extended by deltalake and DuckDB."""
+"""Read and extend tables of LakeVilla by deltalake and DuckDB."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("p", pa.string(
 
 
 def file(tables: Tables, name: str, rows: pa.Table, **fields: Any) -> DataFile:
-    """A data file of these rows, as an engine would describe it."""
+    """Return a data file of these rows, as an engine describes it."""
     path = tables.root / "t" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, path)
@@ -34,14 +34,14 @@ def file(tables: Tables, name: str, rows: pa.Table, **fields: Any) -> DataFile:
 
 
 def both(path: Path) -> list[dict[str, Any]]:
-    """The rows, which deltalake and DuckDB agree on."""
+    """Return the rows, after a check that deltalake and DuckDB read the same ones."""
     rows = deltalake_rows(path)
     assert duckdb_rows(path) == rows
     return rows
 
 
 def history(tables: Tables, entries: int, **create: Any) -> Any:
-    """Appends and removals under awkward names, checkpoints where they are due."""
+    """Append and remove files with awkward names, with checkpoints whenever they are due."""
     state = tables.create(SCHEMA, partition_by=["p"], **create)
     previous = None
     for number in range(1, entries):
@@ -58,7 +58,7 @@ def history(tables: Tables, entries: int, **create: Any) -> Any:
     return state
 
 
-def test_appends_removals_and_checkpoints(tables: Tables) -> None:
+def test_deltalake_and_duckdb_read_appends_removals_and_checkpoints(tables: Tables) -> None:
     state = history(tables, 24)
     path = tables.root / "t"
     expected = [n for n in range(1, 24) if (n + 1) % 3 or n == 23]
@@ -73,7 +73,9 @@ def test_appends_removals_and_checkpoints(tables: Tables) -> None:
     assert theirs["timestamp"] == 1_700_000_000_023
 
 
-def test_deltalake_goes_on_where_lakevilla_stopped_and_back(tables: Tables) -> None:
+def test_deltalake_continues_a_table_of_lakevilla_and_lakevilla_continues_after_it(
+    tables: Tables,
+) -> None:
     state = history(tables, 12)
     path = str(tables.root / "t")
     DeltaTable(path).delete("id = 1")
@@ -92,7 +94,9 @@ def _files(tables: Tables, state: Any) -> list[DataFile]:
     return data_files(tables.files(state))
 
 
-def test_a_guarded_table_is_read_by_all_and_written_by_no_other(tables: Tables) -> None:
+def test_a_guarded_table_is_read_by_all_clients_and_written_only_by_lakevilla(
+    tables: Tables,
+) -> None:
     state = history(tables, 3)
     state = tables.commit(state, tables.format.guard_change(state), CommitInfo("GUARD"))
     path = tables.root / "t"
@@ -117,10 +121,10 @@ def test_a_guarded_table_is_read_by_all_and_written_by_no_other(tables: Tables) 
     ],
     ids=lambda p: next(iter(p)),
 )
-def test_tables_with_a_feature_on_are_read_by_other_clients(
+def test_tables_with_each_supported_feature_are_read_by_other_clients(
     tables: Tables, properties: dict[str, str]
 ) -> None:
-    # pyarrow, through which deltalake reads here, does not know these features.
+    # deltalake reads through pyarrow here, which does not know these features.
     for_kernels_alone = {"delta.enableDeletionVectors", "delta.checkpointPolicy"} & {*properties}
     read_by = [duckdb_rows] if for_kernels_alone else [duckdb_rows, deltalake_rows]
     history(tables, 12, properties={"delta.checkpointInterval": "4", **properties})
@@ -156,7 +160,7 @@ def test_mapped_columns_are_read_by_other_clients(tables: Tables, mode: str) -> 
     assert tables.open().layout.physical.field(0).name == physical.field(0).name
 
 
-def test_a_deletion_vector_is_read_as_duckdb_reads_it(tables: Tables) -> None:
+def test_a_deletion_vector_hides_the_same_rows_from_lakevilla_and_duckdb(tables: Tables) -> None:
     state = tables.create(
         pa.schema([("id", pa.int64())]), properties={"delta.enableDeletionVectors": "true"}
     )

@@ -1,4 +1,4 @@
-"""Tables that deltalake wrote, read by LakeVilla: the same files, schema, values, statistics."""
+"""Read tables of deltalake by LakeVilla: the same files, schema, values and statistics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOMENT = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
 
 
 def same(tables: Tables, state: Any) -> None:
-    """LakeVilla's state is deltalake's of the same table."""
+    """Check that LakeVilla's state of a table equals deltalake's."""
     theirs = DeltaTable(str(tables.root / "t"))
     assert state.version == theirs.version()
     ours = {row["path"]: row for row in tables.files(state).to_pylist()}
@@ -65,7 +65,7 @@ def all_types() -> pa.Table:
     )
 
 
-def test_every_column_type(tables: Tables) -> None:
+def test_columns_of_every_type_are_read_as_deltalake_reads_them(tables: Tables) -> None:
     write_deltalake(str(tables.root / "t"), all_types())
     state = tables.open()
     same(tables, state)
@@ -74,7 +74,9 @@ def test_every_column_type(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_partitions_with_awkward_values(tables: Tables, checkpoint: bool) -> None:
+def test_partitions_with_awkward_values_are_read_as_deltalake_reads_them(
+    tables: Tables, checkpoint: bool
+) -> None:
     path = str(tables.root / "t")
     values = ["a b", "ü:/x%", "c=[d]", None, "100%25", "#?&+", "x'y\"z"]
     rows = pa.table({"p": values, "id": list(range(len(values)))})
@@ -90,7 +92,9 @@ def test_partitions_with_awkward_values(tables: Tables, checkpoint: bool) -> Non
     assert tables.files(state).column("raw_path").null_count == tables.files(state).num_rows
 
 
-def test_updates_deletes_merges_and_a_checkpoint_in_between(tables: Tables) -> None:
+def test_a_table_is_the_same_to_both_after_updates_deletes_merges_and_a_checkpoint(
+    tables: Tables,
+) -> None:
     path = str(tables.root / "t")
     rows = pa.table({"p": [n % 3 for n in range(30)], "id": list(range(30))})
     write_deltalake(path, rows, partition_by=["p"])
@@ -111,7 +115,7 @@ def test_updates_deletes_merges_and_a_checkpoint_in_between(tables: Tables) -> N
     same(tables, tables.run(tables.format.open_at("t", "t", DeltaTable(path).version())))
 
 
-def test_every_version_is_the_one_that_deltalake_shows(tables: Tables) -> None:
+def test_every_version_is_the_same_to_lakevilla_and_deltalake(tables: Tables) -> None:
     path = str(tables.root / "t")
     write_deltalake(path, pa.table({"id": [0]}))
     for number in range(1, 8):
@@ -127,7 +131,7 @@ def test_every_version_is_the_one_that_deltalake_shows(tables: Tables) -> None:
 def test_a_compaction_of_a_table_rewritten_six_times_gives_its_five_rows(
     tables: Tables, reconciled: bool
 ) -> None:
-    """Hazard 37: deltalake's own compaction, and one that is but the entries set together."""
+    """Hazard 37: deltalake's own compaction, and a file that only concatenates the log entries."""
     path = str(tables.root / "t")
     write_deltalake(path, pa.table({"id": list(range(5))}))
     for _ in range(6):
@@ -146,7 +150,7 @@ def test_a_compaction_of_a_table_rewritten_six_times_gives_its_five_rows(
         assert sorted(state.read("t")["id"].to_pylist()) == list(range(6, 11))
 
 
-def test_schema_evolution_and_constraints(tables: Tables) -> None:
+def test_schema_evolution_and_constraints_are_read(tables: Tables) -> None:
     path = str(tables.root / "t")
     write_deltalake(path, pa.table({"id": [1]}))
     DeltaTable(path).alter.add_constraint({"positive": "id > 0"})
@@ -157,7 +161,7 @@ def test_schema_evolution_and_constraints(tables: Tables) -> None:
     state.check_writable()
 
 
-def test_application_versions_survive_a_checkpoint(tables: Tables) -> None:
+def test_application_versions_of_deltalake_survive_a_checkpoint(tables: Tables) -> None:
     path = str(tables.root / "t")
     properties = CommitProperties(app_transactions=[Transaction("app", 7)])
     write_deltalake(path, pa.table({"id": [1]}), commit_properties=properties)
@@ -166,7 +170,7 @@ def test_application_versions_survive_a_checkpoint(tables: Tables) -> None:
     assert tables.run(tables.format.open_at("t", "t", 0)).application_version("app") == 7
 
 
-def test_entries_of_deltalake_are_described(tables: Tables) -> None:
+def test_log_entries_of_deltalake_are_described_in_the_history(tables: Tables) -> None:
     path = str(tables.root / "t")
     write_deltalake(path, pa.table({"id": [1, 2]}))
     DeltaTable(path).update({"id": "id + 1"}, predicate="id = 1")

@@ -1,7 +1,7 @@
-"""Tables in the shapes that other projects' clients leave, made by hand.
+"""Test tables in the forms that other projects' clients leave, made by hand.
 
-Each is read, changed by LakeVilla, and read again; where deltalake and DuckDB's Delta extension
-read it too, they see the same rows before and after.
+LakeVilla reads each table, changes it, and reads it again; if deltalake and DuckDB's Delta
+extension can read it, they see the same rows before and after.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _(table: Handmade) -> None:
 
 @shape("dates of Spark's legacy calendar", with_("d", dt.date(1000, 1, 6), dt.date(1900, 1, 1)))
 def _(table: Handmade) -> None:
-    """The values as the file has them: Spark alone shifts those before 15 October 1582."""
+    """The values as they are in the file: Spark alone shifts those before 15 October 1582."""
     rows = pa.table({"id": [1, 2], "d": [dt.date(1000, 1, 6), dt.date(1900, 1, 1)]})
     said = {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""}
     table.data("f.parquet", rows.replace_schema_metadata(said))
@@ -384,7 +384,7 @@ OTHERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_shape_is_read_and_rewritten(tmp_path: Path, name: str) -> None:
+def test_a_table_of_each_shape_is_read_and_rewritten(tmp_path: Path, name: str) -> None:
     shape = SHAPES[name]
     table = Handmade(tmp_path)
     shape.make(table)
@@ -404,7 +404,7 @@ def test_a_shape_is_read_and_rewritten(tmp_path: Path, name: str) -> None:
         expected = sorted(moved, key=lambda row: row["id"])
 
 
-# -- refused by name -----------------------------------------------------------------------
+# -- refused by an error that names the cause ----------------------------------------------
 
 TYPES = ["interval", "interval year to month", "timestamp_nanos", "char(5)", "variant", "time"]
 TYPES += ["string collate UNICODE", "geometry(4326)", "decimal(50,2)", "decimal(5,9)", "odd"]
@@ -412,9 +412,7 @@ TYPES += ["string collate UNICODE", "geometry(4326)", "decimal(50,2)", "decimal(
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_type_that_is_not_known_is_refused_by_its_name(
-    tmp_path: Path, kind: str, deep: bool
-) -> None:
+def test_an_unknown_type_is_refused_by_its_name(tmp_path: Path, kind: str, deep: bool) -> None:
     table = Handmade(tmp_path)
     inner = nested(field("in", listed(kind))) if deep else kind
     table.begin([ID, field("x", inner)], table.add("f.parquet", ROWS))
@@ -453,15 +451,13 @@ def test_a_schema_whose_values_are_ambiguous_is_refused_by_name(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("codec", "byte"), [("LZ4", 5), ("LZO", 3)])
-def test_a_codec_that_is_not_known_is_refused_by_its_name(
-    tmp_path: Path, codec: str, byte: int
-) -> None:
+def test_an_unknown_codec_is_refused_by_its_name(tmp_path: Path, codec: str, byte: int) -> None:
     table = Handmade(tmp_path)
     table.data("f.parquet", ROWS, compression="lz4")
     path = table.path / "f.parquet"
     body = path.read_bytes()
     start = len(body) - 8 - int.from_bytes(body[-8:-4], "little")
-    # Thrift's field of the codec: 7 (LZ4_RAW) becomes another, as old writers have it.
+    # Replace the codec 7 (LZ4_RAW) in Thrift's field by another one, which old writers use.
     footer = body[start:].replace(bytes([0x15, 2 * 7]), bytes([0x15, 2 * byte]))
     path.write_bytes(body[:start] + footer)
     table.begin([ID], table.add("f.parquet"))
@@ -483,10 +479,10 @@ UNREADABLE = [
 
 @pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
 @pytest.mark.parametrize(("kind", "text"), UNREADABLE)
-def test_a_partition_value_that_is_not_of_its_type_is_reported_with_its_file_and_column(
+def test_a_partition_value_that_does_not_fit_its_type_is_reported_with_file_and_column(
     tmp_path: Path, kind: str, text: str, many: bool
 ) -> None:
-    """``many``: more partitions than have a branch of their own in a query."""
+    """``many``: more partitions than a query handles in separate branches."""
     table = Handmade(tmp_path)
     good = [
         table.add(f"g{n}.parquet", ROWS, partitionValues={"q": str(n), "p": None})
@@ -511,7 +507,7 @@ def test_a_partition_value_that_is_not_of_its_type_is_reported_with_its_file_and
         assert lake.snapshot().read("t", ["id"], where="q = 0").num_rows == 5
 
 
-def test_bytes_that_only_look_like_escapes_are_the_value(tmp_path: Path) -> None:
+def test_bytes_that_look_like_escapes_are_read_literally(tmp_path: Path) -> None:
     table = Handmade(tmp_path)
     action = table.add("f.parquet", ROWS, partitionValues={"p": "\\u00zz"})
     table.begin([ID, field("p", "binary")], action, partition_by=["p"])
@@ -519,7 +515,7 @@ def test_bytes_that_only_look_like_escapes_are_the_value(tmp_path: Path) -> None
         assert lake.snapshot().read("t").to_pylist() == with_("p", *[b"\\u00zz"] * 2)
 
 
-def test_a_format_other_than_parquet_is_not_written(tmp_path: Path) -> None:
+def test_a_table_whose_files_are_not_parquet_is_not_written(tmp_path: Path) -> None:
     table = Handmade(tmp_path)
     described = metadata([ID])
     described["metaData"]["format"] = {"provider": "orc", "options": {}}

@@ -1,4 +1,4 @@
-"""An Iceberg lake without a catalog, and the clients that know nothing of LakeVilla."""
+"""An Iceberg lake without a catalog, and the clients without LakeVilla that share it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pyspark.sql import Row, SparkSession
 import lakevilla as lv
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 
-#: Rows as often as they are there, in no order.
+#: A multiset of rows.
 Bag = Counter[Any]
 
 
@@ -54,12 +54,12 @@ class Where:
             return IsNull(self.column)
         made: dict[str, Any] = {"=": EqualTo, ">": GreaterThan, "<=": LessThanOrEqual}
         value = self.value
-        if isinstance(value, datetime.datetime):  # as text: it takes no others
+        if isinstance(value, datetime.datetime):  # as text: pyiceberg takes no other values
             value = value.isoformat()
         return made[self.how](self.column, value)
 
     def of(self, rows: pa.Table, *, nan_is_largest: bool) -> pa.Table:
-        """The rows for which it is true."""
+        """Return the rows for which the comparison is true."""
         values = rows[self.column].to_pylist()
         return rows.filter(pa.array([self._holds(value, nan_is_largest) for value in values]))
 
@@ -68,7 +68,7 @@ class Where:
             return self.how == "IS NULL" and found is None
         if isinstance(found, float) and math.isnan(found):
             return nan_is_largest and self.how == ">"
-        if isinstance(found, str):  # as UTF-8 orders it
+        if isinstance(found, str):  # compared by UTF-8 bytes
             found, value = found.encode(), self.value.encode()
         else:
             value = self.value
@@ -104,7 +104,7 @@ def _scale(value: Decimal) -> int:
 
 
 def bag(rows: pa.Table, columns: list[str] | None = None) -> Bag:
-    """The rows with the columns in order; those of nested values compare too."""
+    """Return the rows as a multiset, with columns in order; nested values become comparable."""
     names = columns or rows.column_names
     return Counter(tuple(_plain(row[name]) for name in names) for row in rows.to_pylist())
 
@@ -147,7 +147,7 @@ class Beside:
     # -- writers -------------------------------------------------------------------------
 
     def sql(self, statement: str, table: str = "t") -> list[Row]:
-        """Run a statement of Spark's, where ``{t}`` is the table; what Spark answers."""
+        """Run a Spark statement, where ``{t}`` is the table; return Spark's result."""
         return self.spark.sql(statement.replace("{t}", self.name(table))).collect()
 
     def call(self, procedure: str, arguments: str = "", table: str = "t") -> list[Row]:
@@ -157,10 +157,10 @@ class Beside:
         return self.spark.sql(f"CALL ice.system.{procedure}({named}{more})").collect()
 
     def loaded(self, table: str = "t") -> Table:
-        """The table by pyiceberg's catalog, to be read and written."""
+        """Return the table as pyiceberg's catalog loads it, to be read and written."""
         return self.catalog.load_table((self.namespace, *table.split("/")))
 
-    # -- what is there -------------------------------------------------------------------
+    # -- the table's state ------------------------------------------------------------------
 
     def path(self, table: str = "t") -> Path:
         return Path(self.root, table)
@@ -170,12 +170,12 @@ class Beside:
         return f"ice.{self.namespace}.{table.replace('/', '.')}"
 
     def versions(self, table: str = "t") -> list[int]:
-        """The numbers of the metadata files."""
+        """Return the numbers of the metadata files."""
         names = (self.path(table) / "metadata").glob("v*.metadata.json")
         return sorted(int(path.name[1:].partition(".")[0]) for path in names)
 
     def metadata_file(self, table: str = "t") -> Path:
-        """The newest metadata file."""
+        """Return the newest metadata file."""
         return self.path(table) / "metadata" / f"v{self.versions(table)[-1]}.metadata.json"
 
     def metadata(self, table: str = "t") -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Beside:
     # -- readers -------------------------------------------------------------------------
 
     def ours(self, table: str = "t", where: Where | None = None) -> pa.Table:
-        """The rows as a new client of the lake reads them."""
+        """Return the rows that a new client of the lake reads."""
         with self.connect() as lake, lake.snapshot() as state:
             if where is None:
                 return state.read(table)
@@ -224,7 +224,7 @@ class Beside:
         yield "Spark's path", self.by_spark_path
 
     def agreed(self, table: str = "t", *, without: tuple[str, ...] = ()) -> Bag:
-        """The rows, which all readers see alike."""
+        """Return the rows, after a check that all readers read the same ones."""
         found = {name: read(table) for name, read in self.readers() if name not in without}
         bags = {name: bag(rows) for name, rows in found.items()}
         ours = bags["LakeVilla"]
@@ -235,7 +235,7 @@ class Beside:
 
 
 def duckdb_reader() -> duckdb.DuckDBPyConnection:
-    """DuckDB with its Iceberg extension, from the wheels that carry it."""
+    """Return DuckDB with its Iceberg extension, from the wheels that contain it."""
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     for name in ("avro", "iceberg"):
         spec = importlib.util.find_spec(f"duckdb_extension_{name}")

@@ -14,7 +14,7 @@ from tests.interop.iceberg.beside import Beside, duckdb_reader
 
 @pytest.fixture
 def duck() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database of each test's own: a fatal error in one would fail all after it."""
+    """Return a database for one test: a fatal error in a shared one would fail all later tests."""
     connection = duckdb_reader()
     yield connection
     connection.close()
@@ -22,6 +22,6 @@ def duck() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.fixture
 def beside(spark: SparkSession, duck: duckdb.DuckDBPyConnection) -> Beside:
-    """An empty lake of its own in the session's warehouse."""
+    """Return an empty lake in the session's warehouse."""
     warehouse = str(spark.conf.get("spark.sql.catalog.ice.warehouse")).removeprefix("file://")
     return Beside(spark, duck, warehouse, f"lake_{uuid.uuid4().hex[:8]}")

@@ -1,4 +1,4 @@
-"""pyiceberg writes a lake's tables by ``ObjectStoreCatalog`` while LakeVilla transacts on them."""
+"""Write a lake's tables by pyiceberg (``ObjectStoreCatalog``) while LakeVilla transacts on them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
 
 def some(**rows: str | None) -> pa.Table:
-    """Rows ``k1="a"``."""
+    """Return rows, for example with ``k1="a"``."""
     return pa.table(
         {"k": [int(name[1:]) for name in rows], "v": list(rows.values())}, schema=SCHEMA
     )
@@ -33,7 +33,7 @@ def pairs(**rows: str | None) -> Bag:
     return Counter((int(name[1:]), value) for name, value in rows.items())
 
 
-def test_writers_take_turns(beside: Beside) -> None:
+def test_pyiceberg_and_lakevilla_write_a_table_by_turns(beside: Beside) -> None:
     beside.catalog.create_table((beside.namespace, "t"), SCHEMA)
     beside.loaded().append(some(k1="a", k2="b"))
     with beside.connect() as lake:
@@ -59,7 +59,7 @@ def test_writers_take_turns(beside: Beside) -> None:
     assert beside.versions() == list(range(1, len(beside.versions()) + 1))
 
 
-def test_changes_of_schema_and_spec_take_turns(beside: Beside) -> None:
+def test_pyiceberg_and_lakevilla_change_schema_and_spec_by_turns(beside: Beside) -> None:
     with beside.connect() as lake:
         lake.create_table("t", some(k1="a", k2="b"), format="iceberg")
         with beside.loaded().update_schema() as update:
@@ -74,7 +74,7 @@ def test_changes_of_schema_and_spec_take_turns(beside: Beside) -> None:
             txn.append("t", [{"k": 3, "text": "c", "w": 3}])
             txn.alter("t", add_columns=pa.schema([("x", pa.string())]), drop_columns=["w"])
 
-        lake.run(append_and_alter)  # again, if it has begun before the change was met
+        lake.run(append_and_alter)  # run again if it began before LakeVilla had read the change
         beside.loaded().append(pa.table({"k": [4], "text": ["d"], "x": ["x"]}))
         with beside.loaded().update_schema() as update:
             update.add_column("w", StringType())
@@ -105,20 +105,22 @@ def test_a_stale_table_of_pyiceberg_never_undoes_a_transaction(beside: Beside, o
 
 @dataclass
 class Client:
-    """What carries out a catalog's requests, as a lake's client has it."""
+    """Perform a catalog's requests, as a lake's client does."""
 
     runner: Runner
 
 
 @dataclass
 class Catalog:
-    """A catalog that is interrupted as a lake is."""
+    """A catalog whose requests a test can interrupt like a lake's."""
 
     _client: Client
 
 
-def test_a_version_that_is_taken_between_look_and_write(beside: Beside) -> None:
-    """Either of the two is refused then, and comes again on top of the other."""
+def test_a_version_that_the_other_client_takes_before_the_write_is_retried_on_top_of_it(
+    beside: Beside,
+) -> None:
+    """The store refuses the later write, and its client commits again on top of the earlier one."""
     with beside.connect() as lake:
         lake.create_table("t", some(k1="a"), format="iceberg")
 
@@ -139,7 +141,7 @@ def test_a_version_that_is_taken_between_look_and_write(beside: Beside) -> None:
 COMMITS = 10
 
 
-def test_two_writers_at_once_lose_nothing(beside: Beside) -> None:
+def test_two_concurrent_writers_lose_no_row(beside: Beside) -> None:
     with beside.connect() as lake:
         lake.create_table("t", some(k0="a"), format="iceberg")
     began = len(beside.versions())
@@ -183,7 +185,7 @@ def test_two_writers_at_once_lose_nothing(beside: Beside) -> None:
         assert lake.doctor().ok
 
 
-def test_the_lake_sees_pyicebergs_commits(beside: Beside) -> None:
+def test_a_lake_reads_commits_of_pyiceberg(beside: Beside) -> None:
     with beside.connect() as lake:
         lake.create_table("t", some(k1="a"), format="iceberg")
         before = lake.table("t").version

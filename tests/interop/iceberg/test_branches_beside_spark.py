@@ -1,4 +1,4 @@
-"""Merges as Spark with Iceberg, pyiceberg and DuckDB see them, and the clean-up between them."""
+"""Read merges by Spark with Iceberg, pyiceberg and DuckDB, with clean-ups between them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ DAYS = 3 * 24 * 3600
 
 
 def age(root: str) -> None:
-    """All files are old enough for a removal of orphans."""
+    """Make all files old enough for a removal of orphans."""
     for path in Path(root).rglob("*.parquet"):
         then = path.stat().st_mtime - DAYS
         os.utime(path, (then, then))
 
 
-def test_all_read_what_is_merged_and_orphans_are_none_of_a_branch(beside: Beside) -> None:
+def test_all_clients_read_merged_rows_and_no_file_of_a_branch_is_removed_as_an_orphan(
+    beside: Beside,
+) -> None:
     with beside.connect() as lake:
         for step in steps(lake, "iceberg"):
             for name in lake:

@@ -1,4 +1,4 @@
-"""Tables made by hand, which LakeVilla, DuckDB's reader and pyiceberg read alike."""
+"""Read tables made by hand: LakeVilla, DuckDB and pyiceberg read the same rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def listed(element: Any) -> dict[str, Any]:
 def read(
     own: Table, duck: duckdb.DuckDBPyConnection, change: Change | None = None, *, deletes: str = ""
 ) -> Bag:
-    """The rows that all of them read; pyiceberg knows no equality deletes."""
+    """Return the rows that all readers read; pyiceberg knows no equality deletes and is left out
+    there.
+    """
     path = own.write(change=change)
     with lv.connect(str(own.directory.parent)) as lake:
         ours = bag(lake.snapshot().read("t"))
@@ -52,7 +54,7 @@ def of(rows: pa.Table, **ids: int) -> File:
 STRUCTS = pa.table({"s": pa.array([(1, 2), None], pa.struct([("x", INT), ("y", INT)]))})
 S_IDS = {"s": 1, "s__x": 2, "s__y": 3}
 
-#: Columns as the table has them, the file, and the rows.
+#: The table's columns, the file, and the rows.
 SHAPES: dict[str, tuple[list[Any], File, Bag]] = {
     "an int that is a long": (
         [column(1, "k", "long")],
@@ -121,7 +123,7 @@ SHAPES: dict[str, tuple[list[Any], File, Bag]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_files_that_are_older_than_the_schema(
+def test_a_data_file_that_is_older_than_the_schema_is_read_by_the_present_schema(
     tmp_path: Path, duck: duckdb.DuckDBPyConnection, shape: str
 ) -> None:
     fields, file, expected = SHAPES[shape]
@@ -137,7 +139,7 @@ def _spec(transform: str) -> Change:
     return lambda d: d["partition-specs"].append({"spec-id": 5, "fields": [field]})
 
 
-#: What differs in the metadata file.
+#: Changes of the metadata file.
 METADATA: dict[str, Change] = {
     "parts that nobody knows": lambda d: d.update({"vendor-part": {"a": 1}}),
     "a location with a slash at its end": lambda d: d.update(location=d["location"] + "/"),
@@ -163,7 +165,7 @@ def test_metadata_of_other_clients_is_read(
 
 
 @pytest.mark.parametrize("snapshot", [-1, None, "absent"])
-def test_a_table_without_a_snapshot(
+def test_a_table_without_a_snapshot_is_empty(
     tmp_path: Path, duck: duckdb.DuckDBPyConnection, snapshot: int | str | None
 ) -> None:
     def empty(document: dict[str, Any]) -> None:
@@ -176,10 +178,12 @@ def test_a_table_without_a_snapshot(
 
 @pytest.mark.parametrize("sequence", [1, 2])
 @pytest.mark.parametrize("kind", ["position", "equality"])
-def test_deletes_of_the_same_and_of_a_later_commit(
+def test_equality_deletes_apply_to_older_rows_and_position_deletes_also_to_rows_of_their_commit(
     tmp_path: Path, duck: duckdb.DuckDBPyConnection, kind: str, sequence: int
 ) -> None:
-    """One by position takes rows that came with it too, one by values only older ones."""
+    """A delete by position also hides rows of the same commit, a delete by values only
+    older rows.
+    """
     own = table(tmp_path, column(1, "k", "int"))
     own.add(of(pa.table({"k": pa.array([1, 2, 3], INT)}), k=1))
     if kind == "position":

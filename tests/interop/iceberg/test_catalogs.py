@@ -1,4 +1,4 @@
-"""Tables of pyiceberg's catalogs in transactions: SQL over SQLite, and a real REST server."""
+"""Use tables of pyiceberg's catalogs in transactions: SQL over SQLite, and a real REST server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.support.stores import Dying, interrupted
 from tests.support.tables import contents, kinds
 
 Rows = list[tuple[int, int]]
-#: By the table's own version, or decided in the lake's HEAD.
+#: Features of a commit through the table's own log, and of one that HEAD decides.
 ENTRY, ALL = lv.Feature.R, lv.Feature.R | lv.Feature.I
 FAST = lv.Settings(retry_base_seconds=0.001, retry_cap_seconds=0.01, publish_timeout_seconds=1.0)
 
@@ -52,7 +52,7 @@ def table_of(rows: Rows) -> pa.Table:
 
 @dataclass
 class Place:
-    """A lake, and a catalog with a table ``orders`` beside it."""
+    """A lake, and a catalog with a table ``orders``."""
 
     root: Path
     catalog: Catalog
@@ -73,7 +73,7 @@ class Place:
         return self.catalog.load_table((self.namespace, "orders"))
 
     def seen(self) -> Rows:
-        """Return what pyiceberg reads, by the catalog."""
+        """Return the rows that pyiceberg reads through the catalog."""
         rows = self.table().scan().to_arrow().to_pylist()
         return sorted((row["k"], row["v"]) for row in rows)
 
@@ -144,7 +144,9 @@ def test_a_transaction_changes_a_catalog_table_and_a_delta_table(place: Place) -
 
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
-def test_writes_of_catalog_clients_in_between_are_kept(place: Place, features: lv.Feature) -> None:
+def test_writes_of_catalog_clients_between_transactions_are_kept(
+    place: Place, features: lv.Feature
+) -> None:
     with place.connect() as lake:
         with lake.transaction(features=features) as txn:
             txn.append(place.orders, table_of([(3, 30)]))
@@ -168,8 +170,8 @@ def test_a_foreign_change_of_the_same_rows_is_a_conflict(place: Place) -> None:
     assert place.seen() == [(2, 20)]
 
 
-def test_a_property_that_is_set_beneath_a_commit_costs_it_nothing(place: Place) -> None:
-    """It changes no branch, so the catalog takes the commit on top of it."""
+def test_a_commit_succeeds_though_another_client_sets_a_property_before_it(place: Place) -> None:
+    """Setting a property moves no branch, so the catalog accepts the commit on top of it."""
     with place.connect() as lake:
 
         def set_property() -> None:
@@ -188,8 +190,10 @@ def test_a_property_that_is_set_beneath_a_commit_costs_it_nothing(place: Place) 
 
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
-def test_a_rollback_beneath_a_commit_is_kept(place: Place, features: lv.Feature) -> None:
-    """It makes no snapshot: only the state of the main branch shows it to the catalog."""
+def test_a_commit_keeps_a_rollback_that_another_client_made_before_it(
+    place: Place, features: lv.Feature
+) -> None:
+    """A rollback makes no snapshot: the catalog sees it only by the state of the main branch."""
     first = place.table().current_snapshot().snapshot_id
     place.append([(3, 30)])
 
@@ -208,10 +212,10 @@ def test_a_rollback_beneath_a_commit_is_kept(place: Place, features: lv.Feature)
 
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
-def test_a_write_to_another_branch_beneath_a_commit_costs_it_a_retry(
+def test_a_commit_is_retried_if_another_client_writes_to_another_branch_before_it(
     place: Place, features: lv.Feature
 ) -> None:
-    """It takes the sequence number, and moves no branch that the commit relies on."""
+    """That write takes the sequence number, and moves no branch on which the commit relies."""
     place.table().manage_snapshots().create_branch(
         place.table().current_snapshot().snapshot_id, "side"
     ).commit()
@@ -231,7 +235,7 @@ def test_a_write_to_another_branch_beneath_a_commit_costs_it_a_retry(
 
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
-def test_a_table_renamed_away_under_a_transaction_is_missed_and_nothing_is_half(
+def test_a_transaction_fails_as_a_whole_if_another_client_renames_its_catalog_table(
     place: Place, features: lv.Feature
 ) -> None:
     name = (place.namespace, "orders")
@@ -255,7 +259,7 @@ def test_a_table_renamed_away_under_a_transaction_is_missed_and_nothing_is_half(
 
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
-def test_a_table_made_again_up_to_the_same_number_is_another_table(
+def test_a_table_recreated_up_to_the_same_version_is_another_table(
     place: Place, features: lv.Feature
 ) -> None:
     with place.connect() as lake:
@@ -268,7 +272,7 @@ def test_a_table_made_again_up_to_the_same_number_is_another_table(
     assert place.seen() == [(7, 70)]
 
 
-def test_many_writers_lose_nothing_and_repeat_nothing(place: Place) -> None:
+def test_many_writers_through_a_catalog_lose_no_row_and_repeat_none(place: Place) -> None:
     def write(features: lv.Feature, first: int) -> None:
         with place.connect() as lake:
             for number in range(first, first + 4):
@@ -289,7 +293,7 @@ def test_many_writers_lose_nothing_and_repeat_nothing(place: Place) -> None:
     assert place.seen() == sorted([(1, 10), (2, 20), (999, 0), *wanted])
 
 
-def test_alterations_go_through_the_catalog(place: Place) -> None:
+def test_alterations_are_committed_through_the_catalog(place: Place) -> None:
     added = pa.schema([("note", pa.string())])
     with place.connect() as lake:
         with lake.transaction() as txn:
@@ -323,7 +327,7 @@ def _insert(txn: lv.Transaction[Any], orders: str) -> None:
 def test_another_client_resumes_a_transaction_on_a_catalogs_table_that_is_new_to_the_lake(
     sql: Place, change: Callable[[lv.Transaction[Any], str], None], defer: bool
 ) -> None:
-    """The lake's HEAD does not say yet that the table is in a catalog: what was saved does."""
+    """HEAD doesn't say yet that the table is in a catalog: the saved transaction does."""
     with sql.connect() as lake:
         lake.create_table("stock", table_of([]).schema)
         txn = lake.transaction(defer=defer)
@@ -337,8 +341,8 @@ def test_another_client_resumes_a_transaction_on_a_catalogs_table_that_is_new_to
     assert sql.seen() == [(1, 10), (2, 20), *([(3, 30)] if change is _append else []), (4, 40)]
 
 
-def test_several_schemas_of_one_commit_have_the_lakes_numbers_in_the_catalog(place: Place) -> None:
-    """The snapshot names its schema by the number that the lake gave it; others read the past."""
+def test_several_schemas_of_one_commit_have_the_lake_s_numbers_in_the_catalog(place: Place) -> None:
+    """The snapshot names its schema by the lake's number; other clients read old versions by it."""
     with place.connect() as lake:
         with lake.transaction() as txn:
             txn.alter(place.orders, add_columns=pa.schema([("x", pa.string())]))
@@ -381,7 +385,7 @@ def test_a_table_that_is_replaced_twice_by_one_commit_may_lose_a_column_of_the_f
     assert table.scan(row_filter="k = 9").to_arrow()["v"].to_pylist() == [90]
 
 
-def test_a_table_that_is_replaced_gets_its_partitions_and_no_sort_order(place: Place) -> None:
+def test_a_replaced_table_gets_its_new_partitions_and_no_sort_order(place: Place) -> None:
     with place.table().update_sort_order() as order:
         order.asc("v", IdentityTransform())
     with place.connect() as lake:
@@ -407,7 +411,7 @@ def test_a_table_that_is_replaced_gets_its_partitions_and_no_sort_order(place: P
     assert added == {table.spec().spec_id}
 
 
-def test_a_registered_name_serves_each_client_that_has_the_catalog(place: Place) -> None:
+def test_a_registered_name_works_for_each_client_that_has_the_catalog(place: Place) -> None:
     with place.connect() as lake:
         lake.register("orders", place.orders)
     with place.connect() as lake:
@@ -437,7 +441,7 @@ def test_the_command_line_takes_catalogs_by_options(sql: Place) -> None:
 
 
 class DataSource:
-    """Spark's ``format("lakevilla")``, each step of it in a new process."""
+    """Run Spark's ``format("lakevilla")``, each step of it in a new process."""
 
     def __init__(self, place: Place, catalogs: dict[str, Any]) -> None:
         self.root = root_location(str(place.root / "lake")).uri
@@ -463,7 +467,7 @@ class DataSource:
         return part(*args, **given)
 
 
-def test_the_data_source_knows_the_catalogs_of_its_session(sql: Place) -> None:
+def test_the_data_source_uses_the_catalogs_of_its_session(sql: Place) -> None:
     with sql.connect() as lake:
         lake.create_table("other", table_of([]))
     source = DataSource(sql, {"prod": sql.given})
@@ -478,7 +482,9 @@ def test_the_data_source_knows_the_catalogs_of_its_session(sql: Place) -> None:
 
 
 @pytest.mark.parametrize("spelled", ["prod.sales.orders", "prod/sales/orders"])
-def test_the_data_source_makes_no_table_by_the_name_of_a_catalogs(sql: Place, spelled: str) -> None:
+def test_the_data_source_makes_no_table_under_the_name_of_a_catalog_s_table(
+    sql: Place, spelled: str
+) -> None:
     with sql.connect() as lake, lake.transaction() as txn:
         txn.append(sql.orders, table_of([(3, 30)]))
     with pytest.raises(lv.InvalidOperation, match=f"{spelled} of the lake is in a catalog that"):
@@ -487,7 +493,7 @@ def test_the_data_source_makes_no_table_by_the_name_of_a_catalogs(sql: Place, sp
     assert sql.seen() == [(1, 10), (2, 20), (3, 30)]
 
 
-def test_a_snapshot_of_the_past_reads_the_catalogs_old_version(place: Place) -> None:
+def test_a_snapshot_of_the_past_reads_an_old_version_from_the_catalog(place: Place) -> None:
     with place.connect() as lake:
         for value in (30, 31):
             with lake.transaction() as txn:
@@ -496,7 +502,7 @@ def test_a_snapshot_of_the_past_reads_the_catalogs_old_version(place: Place) -> 
         assert sorted(row["v"] for row in then.read(place.orders).to_pylist()) == [10, 20, 30]
 
 
-def test_expired_snapshots_of_the_catalog_are_passed_over(sql: Place) -> None:
+def test_a_transaction_skips_expired_snapshots_of_the_catalog(sql: Place) -> None:
     with sql.connect() as lake:
         with lake.transaction() as txn:
             txn.append(sql.orders, table_of([(3, 30)]))
@@ -506,7 +512,7 @@ def test_expired_snapshots_of_the_catalog_are_passed_over(sql: Place) -> None:
         last = table.current_snapshot().snapshot_id
         gone = [one for one in table.snapshots() if one.snapshot_id != last]
         table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in gone]).commit()
-        for one in gone:  # what Spark deletes when it expires them
+        for one in gone:  # the file that Spark deletes when it expires a snapshot
             os.unlink(one.manifest_list.removeprefix("file://"))
         with lake.transaction() as txn:
             txn.update(sql.orders, {"v": "v + 1"}, where="k = 3")
@@ -525,7 +531,7 @@ def test_compressed_metadata_of_a_catalog_is_read(sql: Place) -> None:
 
 
 def in_spark(rest: Place, spark: SparkSession) -> tuple[str, str]:
-    """A catalog of the session's that is the same one; its name, and the table's."""
+    """Configure the same catalog in the Spark session; return its name, and the table's."""
     name = f"rest_{rest.namespace}"
     spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
     spark.conf.set(f"spark.sql.catalog.{name}.type", "rest")
@@ -537,7 +543,9 @@ def in_spark(rest: Place, spark: SparkSession) -> tuple[str, str]:
 def test_spark_maintains_a_table_while_transactions_change_it(
     rest: Place, spark: SparkSession
 ) -> None:
-    """Rows, data files, manifests, snapshots and orphans at once; who loses a race repeats."""
+    """Rewrite rows, data files, manifests, snapshots and orphans at once; the loser of a race
+    retries.
+    """
     catalog, orders = in_spark(rest, spark)
     table = f"table => '{rest.namespace}.orders'"
     upkeep = [
@@ -572,7 +580,7 @@ def test_spark_maintains_a_table_while_transactions_change_it(
 
             def change(txn: lv.Transaction, number: int = changed) -> None:
                 txn.append(rest.orders, table_of([(100 + number, 0)]))
-                if number % 6 == 0:  # what removes a file is what Spark's rewrite loses to
+                if number % 6 == 0:  # Spark's rewrite conflicts with a commit that removes a file
                     txn.update(rest.orders, {"v": "v + 1"}, where="k = 1")
 
             try:
@@ -586,7 +594,7 @@ def test_spark_maintains_a_table_while_transactions_change_it(
         assert rows_in(lake, rest.orders) == sorted(expected)
         assert rest.seen() == sorted(expected)
     assert all("replayed on the changed rows" in conflict for conflict in replayed), replayed
-    # Spark gives up where a transaction was first; it never misses a file that it was told of.
+    # Spark gives up where a transaction committed first; it finds every file that it has listed.
     assert not any("NotFound" in error or "does not exist" in error for error in lost), lost
     assert len(done) >= 4, done
 
@@ -612,7 +620,7 @@ def test_spark_writes_the_same_table_through_the_catalog(rest: Place, spark: Spa
         assert sorted((row.k, row.v) for row in frame.collect()) == [*expected, (5, 50)]
 
 
-def test_a_session_hands_its_catalogs_to_the_data_source(sql: Place, spark: SparkSession) -> None:
+def test_a_session_passes_its_catalogs_to_the_data_source(sql: Place, spark: SparkSession) -> None:
     root, given = str(sql.root / "lake"), {"prod": sql.given}
     with lv.connect(root, spark=spark, catalogs=given, settings=FAST) as lake:
         third = spark.createDataFrame([(3, 30)], "k bigint, v bigint").coalesce(1)
@@ -620,11 +628,11 @@ def test_a_session_hands_its_catalogs_to_the_data_source(sql: Place, spark: Spar
     assert sql.seen() == [(1, 10), (2, 20), (3, 30)]
 
 
-# -- what goes wrong -------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------
 
 
 class Flaky(SqlCatalog):
-    """Says once that it does not know how a commit ended."""
+    """Raise once that the outcome of a commit is unknown."""
 
     fails: str | None = None
 
@@ -639,7 +647,7 @@ class Flaky(SqlCatalog):
 
 
 def fail_once(place: Place, when: str) -> Callable[[], object]:
-    """Have the next commit be answered by an error, before or after the catalog has made it."""
+    """Let the next commit fail with an error, before or after the catalog has performed it."""
     gateway = place.gateway
     if gateway is None:
         flaky = Flaky("prod", **place.catalog.properties)
@@ -659,7 +667,7 @@ def fail_once(place: Place, when: str) -> Callable[[], object]:
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_commit_of_unknown_outcome_is_made_once(
+def test_a_commit_whose_outcome_the_catalog_does_not_know_takes_effect_once(
     place: Place, when: str, features: lv.Feature
 ) -> None:
     left = fail_once(place, when)
@@ -671,7 +679,7 @@ def test_a_commit_of_unknown_outcome_is_made_once(
 
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
-def test_a_commit_whose_answer_is_lost_and_that_other_transactions_follow_is_made_once(
+def test_a_commit_whose_answer_is_lost_and_that_other_commits_follow_takes_effect_once(
     rest: Place, features: lv.Feature
 ) -> None:
     gateway = rest.gateway
@@ -691,7 +699,7 @@ def test_a_commit_whose_answer_is_lost_and_that_other_transactions_follow_is_mad
     assert rest.seen() == [(1, 10), (2, 20), (3, 30), (4, 40)]
 
 
-def test_a_catalog_that_is_down_leaves_a_decided_commit_for_later(rest: Place) -> None:
+def test_a_decided_commit_is_published_later_if_its_catalog_is_down(rest: Place) -> None:
     assert rest.gateway is not None
     events: list[lv.Event] = []
     with rest.connect(on_event=events.append) as lake:
@@ -701,7 +709,8 @@ def test_a_catalog_that_is_down_leaves_a_decided_commit_for_later(rest: Place) -
         with lake.transaction() as txn:
             txn.append("orders", table_of([(3, 30)]))
             txn.update("stock", {"v": "v - 1"}, where="k = 1")
-        # Decided, and shown as one; in the catalog as soon as it can be reached.
+        # The commit is decided, and readers of the lake see it; the catalog gets it once it is
+        # reachable.
         assert rows_in(lake, "orders") == [(1, 10), (2, 20), (3, 30)]
         assert rows_in(lake, "stock") == [(1, 4)]
     assert rest.seen() == [(1, 10), (2, 20)]
@@ -730,7 +739,9 @@ def test_a_commit_decided_before_its_table_was_dropped_is_published_to_the_catal
 
 
 @pytest.mark.parametrize("status", [401, 403, 503])
-def test_a_catalog_that_refuses_or_is_down_is_reported_by_name(rest: Place, status: int) -> None:
+def test_a_catalog_that_refuses_or_is_down_is_reported_with_the_table_s_name(
+    rest: Place, status: int
+) -> None:
     assert rest.gateway is not None
     with rest.connect() as lake:
         lake.register("orders", rest.orders)
@@ -754,7 +765,7 @@ def test_an_unreachable_catalog_raises_a_store_error_naming_it(sql: Place) -> No
         lake.register("orders", sql.orders)
 
 
-def test_a_catalog_that_never_answers_is_given_up(tmp_path: Path) -> None:
+def test_a_request_to_a_catalog_that_never_answers_times_out(tmp_path: Path) -> None:
     settings = lv.Settings(request_timeout_seconds=0.2, retry_limit=2, retry_base_seconds=0.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -767,7 +778,7 @@ def test_a_catalog_that_never_answers_is_given_up(tmp_path: Path) -> None:
             lake.table("prod.sales.orders")
 
 
-def test_a_rest_catalog_that_falls_silent_is_given_up(rest: Place) -> None:
+def test_a_request_to_a_rest_catalog_that_stops_answering_times_out(rest: Place) -> None:
     assert rest.gateway is not None
     settings = lv.Settings(request_timeout_seconds=0.3, retry_limit=2, retry_base_seconds=0.0)
     go_on = threading.Event()
@@ -786,7 +797,7 @@ def test_a_rest_catalog_that_falls_silent_is_given_up(rest: Place) -> None:
             go_on.set()
 
 
-def test_properties_that_make_no_catalog_are_reported_at_once(tmp_path: Path) -> None:
+def test_invalid_catalog_properties_are_reported_at_the_first_use(tmp_path: Path) -> None:
     with (
         lv.connect(str(tmp_path), catalogs={"prod": {"type": "wrong"}}) as lake,
         pytest.raises(lv.InvalidOperation, match="'prod' can't be made"),
@@ -794,7 +805,9 @@ def test_properties_that_make_no_catalog_are_reported_at_once(tmp_path: Path) ->
         lake.table("prod.sales.orders")
 
 
-def test_a_lake_without_the_catalog_says_what_is_missing(sql: Place) -> None:
+def test_a_client_without_the_catalog_of_a_table_gets_an_error_that_names_the_parameter(
+    sql: Place,
+) -> None:
     with sql.connect() as lake:
         lake.register("orders", sql.orders)
         lake.create_table("stock", table_of([(1, 5)]))
@@ -810,12 +823,12 @@ def test_a_lake_without_the_catalog_says_what_is_missing(sql: Place) -> None:
     ["prod", {"a.b": {}}, {"": {}}, {"prod": 5}],
     ids=["no mapping", "dotted", "empty", "no catalog"],
 )
-def test_catalogs_that_are_none_are_refused(tmp_path: Path, catalogs: Any) -> None:
+def test_an_invalid_mapping_of_catalogs_is_refused(tmp_path: Path, catalogs: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match="catalog"):
         lv.connect(str(tmp_path), catalogs=catalogs)
 
 
-def test_a_table_that_the_catalog_lacks_is_not_made(place: Place) -> None:
+def test_a_table_that_its_catalog_lacks_is_not_created(place: Place) -> None:
     with place.connect() as lake:
         name = f"prod.{place.namespace}.none"
         with pytest.raises(lv.TableNotFound, match="catalog"):
@@ -838,7 +851,7 @@ def test_a_table_dropped_from_the_lake_stays_in_its_catalog(sql: Place) -> None:
         assert rows_in(lake, "orders") == sql.seen()
 
 
-def test_a_table_in_a_catalog_is_cleaned_up_by_the_catalogs_clients(sql: Place) -> None:
+def test_a_vacuum_refuses_a_table_in_a_catalog(sql: Place) -> None:
     with sql.connect() as lake:
         lake.register("orders", sql.orders)
         for dry_run in (True, False):
@@ -847,7 +860,9 @@ def test_a_table_in_a_catalog_is_cleaned_up_by_the_catalogs_clients(sql: Place) 
         assert rows_in(lake, "orders") == sql.seen()
 
 
-def test_a_dropped_table_is_missed_and_one_made_again_is_not_taken_for_it(place: Place) -> None:
+def test_a_table_dropped_in_the_catalog_is_missing_and_a_recreated_one_is_not_taken_for_it(
+    place: Place,
+) -> None:
     with place.connect() as lake:
         lake.register("orders", place.orders)
         place.catalog.drop_table((place.namespace, "orders"))
@@ -860,7 +875,7 @@ def test_a_dropped_table_is_missed_and_one_made_again_is_not_taken_for_it(place:
     assert place.seen() == [(7, 70)]
 
 
-def test_a_table_whose_location_moved_is_refused(sql: Place) -> None:
+def test_a_table_whose_location_has_changed_is_refused(sql: Place) -> None:
     with sql.connect() as lake:
         lake.register("orders", sql.orders)
         moved = sql.catalog.create_table(
@@ -872,7 +887,7 @@ def test_a_table_whose_location_moved_is_refused(sql: Place) -> None:
             lake.table("orders")
 
 
-def test_metadata_without_a_number_is_refused_by_name(sql: Place) -> None:
+def test_a_metadata_file_whose_name_has_no_number_is_refused(sql: Place) -> None:
     location = sql.table().metadata_location.removeprefix("file://")
     other = str(Path(location).with_name("latest.metadata.json"))
     Path(other).write_bytes(Path(location).read_bytes())
@@ -882,7 +897,7 @@ def test_metadata_without_a_number_is_refused_by_name(sql: Place) -> None:
         lake.table(sql.orders)
 
 
-def test_a_column_dropped_under_an_update_is_a_conflict(place: Place) -> None:
+def test_an_update_conflicts_with_a_concurrent_drop_of_its_column(place: Place) -> None:
     with place.connect() as lake:
         txn = lake.transaction().__enter__()
         txn.update(place.orders, {"v": "v + 1"}, where="k = 1")
@@ -896,7 +911,9 @@ def test_a_column_dropped_under_an_update_is_a_conflict(place: Place) -> None:
 
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
 def test_a_crash_at_any_request_leaves_all_or_nothing(tmp_path: Path, features: lv.Feature) -> None:
-    """One table in a catalog and, with HEAD, one in a directory; then another client goes on."""
+    """Use one table in a catalog and, with HEAD, one in a directory; then another
+    client commits.
+    """
     point, done = 0, False
     while not done:
         (directory := tmp_path / str(point)).mkdir()

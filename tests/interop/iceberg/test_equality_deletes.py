@@ -1,5 +1,7 @@
-"""Rows deleted by their values: Spark's connector reads such deletes, and writers like Flink
-make them. Here the connector's own API commits a delete file made by hand.
+"""Delete rows by their values: Spark's connector reads such deletes, and writers like Flink make
+them.
+
+Here the connector's own API commits a delete file made by hand.
 """
 
 from __future__ import annotations
@@ -13,14 +15,14 @@ import pytest
 import lakevilla as lv
 from tests.interop.iceberg.beside import Beside, Where, bag
 
-#: It refuses tables with equality deletes.
+#: pyiceberg refuses tables with equality deletes.
 PYICEBERG = ("pyiceberg", "pyiceberg's catalog")
 #: DuckDB fails on them where a partition is NULL.
 NULLS = (*PYICEBERG, "DuckDB")
 
 
 def delete_equal(beside: Beside, rows: pa.Table, partition: str = "") -> None:
-    """Commit the delete of all rows that agree with one of ``rows`` in all its columns."""
+    """Delete all rows that equal one of ``rows`` in all its columns, and commit."""
     ids = {field.name: field.field_id for field in beside.loaded().schema().fields}
     fields = [
         field.with_metadata({"PARQUET:field_id": str(ids[field.name])}) for field in rows.schema
@@ -44,7 +46,7 @@ def delete_equal(beside: Beside, rows: pa.Table, partition: str = "") -> None:
     table.newRowDelta().addDeletes(builder.build()).commit()
 
 
-def test_rows_deleted_by_their_values(beside: Beside) -> None:
+def test_rows_deleted_by_their_values_are_hidden_and_later_rows_are_not(beside: Beside) -> None:
     with beside.connect() as lake:
         lake.create_table(
             "t",
@@ -55,7 +57,7 @@ def test_rows_deleted_by_their_values(beside: Beside) -> None:
     delete_equal(beside, pa.table({"k": [2, 9], "v": ["x", "b"]}))  # both columns must agree
     assert beside.agreed(without=PYICEBERG) == Counter([(2, "b", 2.5)])
     with beside.connect() as lake:
-        with lake.transaction() as txn:  # what comes later is not deleted
+        with lake.transaction() as txn:  # later rows are not deleted
             txn.append("t", [{"k": 5, "v": "a", "n": 5.5}])
         assert beside.agreed(without=PYICEBERG) == Counter([(2, "b", 2.5), (5, "a", 5.5)])
         assert bag(beside.ours("t", Where("k", ">", 0))) == Counter([(2, "b", 2.5), (5, "a", 5.5)])
@@ -70,7 +72,9 @@ def test_rows_deleted_by_their_values(beside: Beside) -> None:
     assert beside.agreed(without=PYICEBERG) == Counter([(2, "b+", 2.5), (6, "a", 5.5)])
 
 
-def test_rows_deleted_by_their_values_in_one_partition(beside: Beside) -> None:
+def test_rows_deleted_by_their_values_in_one_partition_stay_in_the_other_partitions(
+    beside: Beside,
+) -> None:
     with beside.connect() as lake:
         rows = pa.table({"k": [1, 1, 2, 2], "p": ["x", "y", "x", None]})
         lake.create_table("t", rows, format="iceberg", partition_by="p")
@@ -78,15 +82,18 @@ def test_rows_deleted_by_their_values_in_one_partition(beside: Beside) -> None:
     expected = Counter([(1, "y"), (2, None)])
     assert beside.agreed(without=NULLS) == expected
     beside.sql("ALTER TABLE {t} DROP PARTITION FIELD p")
-    delete_equal(beside, pa.table({"k": [2]}))  # without a partition it is about all of them
+    # without a partition the delete applies to all of them
+    delete_equal(beside, pa.table({"k": [2]}))
     assert beside.agreed(without=NULLS) == Counter([(1, "y")])
     with beside.connect() as lake, lake.transaction() as txn:
         txn.upsert("t", [{"k": 1, "p": "z"}, {"k": 2, "p": "w"}], "k")
     assert beside.agreed(without=NULLS) == Counter([(1, "z"), (2, "w")])
 
 
-def test_an_equality_delete_between_decision_and_publishing(beside: Beside) -> None:
-    """It is a conflict for a transaction that has read or changed the row."""
+def test_an_equality_delete_conflicts_with_an_open_transaction_that_has_used_the_row(
+    beside: Beside,
+) -> None:
+    """The transaction conflicts if it has read or changed the deleted row."""
     with beside.connect() as lake:
         lake.create_table("t", [{"k": 1, "v": 0}, {"k": 2, "v": 0}], format="iceberg")
         txn = lake.transaction()

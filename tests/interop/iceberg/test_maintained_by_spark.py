@@ -1,4 +1,4 @@
-"""Spark's upkeep of a lake's Iceberg tables while LakeVilla transacts on them."""
+"""Run Spark's upkeep on a lake's Iceberg tables while LakeVilla transacts on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORPHANS = "remove_orphan_files"
 
 @pytest.fixture
 def table(beside: Beside) -> Beside:
-    """A table of three files and rows, made by three commits."""
+    """Return a table of three files and rows, made by three commits."""
     with beside.connect() as lake:
         lake.create_table("t", [{"k": 0, "v": 0}], format="iceberg")
         for k in (1, 2):
@@ -37,7 +37,7 @@ def newest(beside: Beside) -> int:
 
 
 def age(directory: Path, seconds: float = 40 * 86400) -> None:
-    """Make all files below a directory older."""
+    """Set the times of all files below a directory back."""
     for path in directory.rglob("*"):
         if path.is_file():
             at = path.stat().st_mtime - seconds
@@ -45,13 +45,13 @@ def age(directory: Path, seconds: float = 40 * 86400) -> None:
 
 
 def hidden(directory: Path) -> set[Path]:
-    """Return what LakeVilla keeps beside tables."""
+    """Return the keys of LakeVilla's own objects next to the tables."""
     return {path for path in directory.rglob("*") if "_lakevilla" in path.parts and path.is_file()}
 
 
 @pytest.mark.seam
 @pytest.mark.night
-def test_rows_follow_a_rollback_and_a_cherrypick(table: Beside) -> None:
+def test_rows_follow_a_rollback_and_a_cherrypick_of_spark(table: Beside) -> None:
     (first, *_) = [row[0] for row in table.sql("SELECT snapshot_id FROM {t}.snapshots")]
     with table.connect() as lake:
         table.call("rollback_to_snapshot", f"snapshot_id => {first}")
@@ -76,7 +76,7 @@ def test_rows_follow_a_rollback_and_a_cherrypick(table: Beside) -> None:
         assert lake.doctor().ok
 
 
-def test_a_read_in_a_transaction_is_in_conflict_with_a_rollback(table: Beside) -> None:
+def test_a_read_in_a_transaction_conflicts_with_a_rollback_of_spark(table: Beside) -> None:
     (first, *_) = [row[0] for row in table.sql("SELECT snapshot_id FROM {t}.snapshots")]
     with table.connect() as lake:
         txn = lake.transaction()
@@ -89,10 +89,10 @@ def test_a_read_in_a_transaction_is_in_conflict_with_a_rollback(table: Beside) -
 
 
 @pytest.mark.parametrize("features", [lv.Feature.R, lv.Feature.R | lv.Feature.I])
-def test_upkeep_under_an_open_transaction_loses_nothing(
+def test_upkeep_of_spark_during_an_open_transaction_loses_no_row(
     table: Beside, features: lv.Feature
 ) -> None:
-    """Data files and manifests are created again, and what was before them is deleted."""
+    """Spark rewrites data files and manifests, and deletes the old ones."""
     with table.connect() as lake:
         txn = lake.transaction(features)
         txn.update("t", {"v": "v + 1"}, where="k = 1")
@@ -112,7 +112,7 @@ def test_upkeep_under_an_open_transaction_loses_nothing(
         assert lake.doctor().ok
 
 
-def test_snapshots_of_the_past_that_spark_expired_say_so(table: Beside) -> None:
+def test_a_snapshot_of_the_past_that_spark_has_expired_is_reported(table: Beside) -> None:
     with table.connect() as lake:
         past = lake.history()[-1].version
         with lake.snapshot(version=past) as state:
@@ -125,8 +125,8 @@ def test_snapshots_of_the_past_that_spark_expired_say_so(table: Beside) -> None:
     assert table.agreed() == pairs((0, 0), (1, 0), (2, 0))
 
 
-def test_removal_of_orphans_takes_nothing_of_an_open_transaction(table: Beside) -> None:
-    """It keeps what is younger than three days, and names that begin with an underscore."""
+def test_a_removal_of_orphans_deletes_no_file_of_an_open_transaction(table: Beside) -> None:
+    """Spark keeps files younger than three days, and names that begin with an underscore."""
     with table.connect() as lake:
         txn = lake.transaction()
         txn.append("t", [{"k": 3, "v": 3}])
@@ -163,7 +163,7 @@ def test_a_transaction_whose_files_were_removed_fails_and_commits_nothing(table:
     assert table.agreed() == pairs((0, 0), (1, 0), (2, 0))
 
 
-def test_commits_of_spark_between_those_of_transactions(table: Beside) -> None:
+def test_commits_of_spark_and_of_transactions_alternate_without_loss(table: Beside) -> None:
     expected = {0: 0, 1: 0, 2: 0}
     began = len(table.versions())
     with table.connect() as lake:
@@ -184,8 +184,8 @@ def test_commits_of_spark_between_those_of_transactions(table: Beside) -> None:
     assert table.versions() == list(range(1, len(table.versions()) + 1))
 
 
-def test_a_commit_of_spark_between_decision_and_publishing(table: Beside) -> None:
-    """Two tables: what is decided is published on top of what came between."""
+def test_a_decided_commit_is_published_on_top_of_a_commit_of_spark(table: Beside) -> None:
+    """The commit changes two tables; Spark commits to one of them before its publishing."""
     with table.connect() as lake:
         lake.create_table("u", [{"k": 0, "v": 0}], format="iceberg")
         txn = lake.transaction()
@@ -207,8 +207,10 @@ def test_a_commit_of_spark_between_decision_and_publishing(table: Beside) -> Non
         assert table.agreed("u") == pairs((0, 0), (1, 1), (2, 2))
 
 
-def test_metadata_that_is_deleted_after_commits_leaves_a_table_that_works(table: Beside) -> None:
-    """Spark deletes old metadata files as the table's properties say; the newest is found."""
+def test_a_table_works_though_spark_deletes_old_metadata_files_after_its_commits(
+    table: Beside,
+) -> None:
+    """The table's properties make Spark delete them; the newest file is still found."""
     table.sql(
         "ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true', "
         "'write.metadata.previous-versions-max' = '2')"

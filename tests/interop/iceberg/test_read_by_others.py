@@ -1,4 +1,4 @@
-"""Tables that LakeVilla writes, read by pyiceberg, DuckDB and Spark: equal rows for each query."""
+"""Read tables of LakeVilla by pyiceberg, DuckDB and Spark: each query returns the same rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
         ("m", pa.map_(pa.string(), pa.int64())),
     ]
 )
-#: Values of each column, lowest first; each file takes a part of them and a NULL.
+#: Values of each column, lowest first; each file has some of them and a NULL.
 VALUES: dict[str, list[Any]] = {
     "flag": [False, False, True],
     "i": [-(2**31), -1, 0, 7, 2**31 - 1],
@@ -69,7 +69,7 @@ FILES = 3
 
 
 def part(number: int) -> pa.Table:
-    """The rows of one file: a slice of each column's values, and a row of NULLs."""
+    """Return the rows of one file: a slice of each column's values, and a row of NULLs."""
     columns: dict[str, list[Any]] = {}
     for name, known in VALUES.items():
         size = -(-len(known) // FILES)
@@ -87,12 +87,12 @@ def part(number: int) -> pa.Table:
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-#: One in so many is asked of Spark too, where each query takes its time.
+#: Spark runs one of this many queries, because each takes it long.
 ASKED_OF_SPARK = 12
 
 
 def wheres() -> list[Where]:
-    """Each column against each of its values, its middle one and NULL."""
+    """Compare each column with each of its values, with its middle one, and with NULL."""
     found = []
     for name, known in VALUES.items():
         finite = [v for v in known if not isinstance(v, float) or math.isfinite(v)]
@@ -112,8 +112,8 @@ def whole() -> pa.Table:
     return pa.concat_tables([part(number) for number in range(FILES)])
 
 
-def test_all_types_with_all_filters(beside: Beside) -> None:
-    """A wrong bound in a manifest would lose rows of one file of the three."""
+def test_all_readers_find_the_same_rows_by_filters_on_all_types(beside: Beside) -> None:
+    """A wrong bound in a manifest would hide rows of one of the three files."""
     with beside.connect() as lake:
         lake.create_table("t", SCHEMA, format="iceberg")
         for number in range(FILES):
@@ -124,7 +124,7 @@ def test_all_types_with_all_filters(beside: Beside) -> None:
     for name, read in beside.readers():
         for where in wheres()[:: ASKED_OF_SPARK if "Spark" in name else 1]:
             if where.value == 0 and isinstance(where.value, float) and "Spark" in name:
-                continue  # it tells 0.0 from -0.0 by the bounds, in its own tables too
+                continue  # Spark distinguishes 0.0 from -0.0 by the bounds, in its own tables too
             expected = where.of(rows, nan_is_largest="pyiceberg" not in name)
             assert bag(read("t", where)) == bag(expected), f"{name}: {where}"
 
@@ -132,7 +132,7 @@ def test_all_types_with_all_filters(beside: Beside) -> None:
 STRANGE = ["", " ", "a b", "a/b=c%2F", "..", "ü𝄞", "x" * 60, "'\"", "a\nb", "#?&+", None]
 
 
-def test_identity_partitions_of_strange_values(beside: Beside) -> None:
+def test_identity_partitions_with_strange_values_are_read_by_all_clients(beside: Beside) -> None:
     rows = pa.table({"k": range(len(STRANGE)), "p": pa.array(STRANGE, pa.string())})
     with beside.connect() as lake:
         lake.create_table("t", rows, format="iceberg", partition_by="p")
@@ -148,7 +148,7 @@ def test_identity_partitions_of_strange_values(beside: Beside) -> None:
     assert sorted(map(repr, STRANGE)) == sorted(repr(row[0]) for row in files)
 
 
-#: A column of each type, and the transforms of it that tables are partitioned by.
+#: For each type a column, and the transforms by which tables are partitioned.
 PARTITIONINGS = [
     ("flag", "flag"),
     ("l", "l"),
@@ -181,8 +181,10 @@ PARTITIONINGS = [
 ]
 
 
-def test_every_transform_of_every_type(beside: Beside) -> None:
-    """A wrong partition value in a manifest would lose rows of a filter by its column."""
+def test_tables_partitioned_by_every_transform_of_every_type_are_read_by_all_clients(
+    beside: Beside,
+) -> None:
+    """A wrong partition value in a manifest would hide rows from a filter on its column."""
     tables = {f"t{n}": (column, by) for n, (column, by) in enumerate(PARTITIONINGS)}
     rows = {table: fitting(column, by) for table, (column, by) in tables.items()}
     with beside.connect() as lake, lake.transaction() as txn:
@@ -210,7 +212,7 @@ def test_every_transform_of_every_type(beside: Beside) -> None:
 
 
 def fitting(column: str, by: str) -> pa.Table:
-    """Rows of a column without its lowest value, where no multiple of a width is below that."""
+    """Return rows without the lowest value of a column if no multiple of the width is below it."""
     rows = whole().select(["k", column])
     if by.startswith("truncate") and column in ("i", "small"):
         lowest = pa.scalar(min(VALUES[column]), rows[column].type)
@@ -218,8 +220,8 @@ def fitting(column: str, by: str) -> pa.Table:
     return rows
 
 
-def test_a_value_that_no_partition_can_hold_is_refused(beside: Beside) -> None:
-    """Others wrap it around, and then lose the row."""
+def test_a_value_whose_partition_value_does_not_fit_is_refused(beside: Beside) -> None:
+    """Other clients let it overflow, and then lose the row."""
     with beside.connect() as lake:
         for table, column in (("t", "i"), ("u", "small")):
             rows = whole().select(["k", column])
@@ -230,7 +232,9 @@ def test_a_value_that_no_partition_can_hold_is_refused(beside: Beside) -> None:
                 lake.create_table(table, rows, format="iceberg", partition_by=by)
 
 
-def test_every_operation_and_change_of_schema(beside: Beside) -> None:
+def test_tables_are_read_by_all_clients_after_every_operation_and_change_of_schema(
+    beside: Beside,
+) -> None:
     with beside.connect() as lake:
         lake.create_table(
             "t",
@@ -254,7 +258,7 @@ def test_every_operation_and_change_of_schema(beside: Beside) -> None:
         with lake.transaction() as txn:
             txn.append("t", [{"k": 8, "text": "i", "extra": 1}])
             txn.update("t", {"extra": "k * 10"}, where="k >= 7")
-        with lake.transaction() as txn:  # a new column under the name of one that went
+        with lake.transaction() as txn:  # a new column under the name of a dropped one
             txn.alter("t", add_columns=pa.schema([("n", pa.string())]))
         rows = [
             *[(0, "a+", None, None), (1, "b+", None, None), (3, "D", None, None)],
@@ -271,7 +275,7 @@ def test_every_operation_and_change_of_schema(beside: Beside) -> None:
     assert operations[-1] == "overwrite"
 
 
-def test_a_directory_of_the_lake_is_a_namespace(beside: Beside) -> None:
+def test_a_directory_of_the_lake_is_a_namespace_of_the_catalog(beside: Beside) -> None:
     with beside.connect() as lake:
         lake.create_table("sales/eu/t", [{"k": 1}], format="iceberg")
         with lake.transaction() as txn:

@@ -1,4 +1,4 @@
-"""New data files are in the table's sort order, and say so only if they are."""
+"""Write new data files in the table's sort order, and mark them as sorted only if they are."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SCHEMA = Schema(
     NestedField(5, "inner", StructType(NestedField(6, "x", IntegerType()))),
 )
 IDS = {"part": 1, "name": 2, "score": 3, "at": 4, "x": 6}
-#: Rows go straight to a file by DuckDB beyond this, else through memory.
+#: DuckDB writes more rows than this straight to a file; fewer go through memory.
 SMALL = lv.Settings(in_memory_file_limit_bytes=2000)
 
 
@@ -71,7 +71,7 @@ def made(root: Path, by: SortOrder, *, partitioned: bool = False) -> Table:
 
 
 def rows(count: int = 300, start: int = 0) -> pa.Table:
-    """Rows in no order, with NULLs, and long enough that they are many."""
+    """Return rows in no order, with NULLs, and many of them."""
     numbers = [(n * 7919) % 1009 + start for n in range(count)]
     first = datetime.datetime(2024, 1, 1)
     return pa.table(
@@ -95,7 +95,7 @@ def rows(count: int = 300, start: int = 0) -> pa.Table:
 
 
 def marked(root: Path) -> dict[str, int | None]:
-    """The live data files, and the sort order that the manifests say of each."""
+    """Return the live data files, and the sort order that the manifests state for each."""
     table = ObjectStoreCatalog("tests", warehouse=str(root)).load_table(("t",))
     return {
         task.file.file_path.removeprefix("file://"): task.file.sort_order_id
@@ -104,7 +104,9 @@ def marked(root: Path) -> dict[str, int | None]:
 
 
 def key_of(*parts: tuple[str, Callable[[Any], Any], bool, bool]) -> Callable[[Any], Any]:
-    """The key by which Python sorts as a sort order does: (column, of its value, down, NULLs)."""
+    """Return the key by which Python sorts as a sort order does: (column, of its value, down,
+    NULLs).
+    """
 
     class Part:
         def __init__(self, value: Any, down: bool, nulls_first: bool) -> None:
@@ -155,7 +157,7 @@ BY_BUCKET = (
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("case", [BY_NAME, BY_DAY, BY_BUCKET], ids=["columns", "day", "bucket"])
-def test_every_way_of_writing_sorts_its_files(
+def test_every_verb_writes_sorted_files(
     tmp_path: Path, case: tuple[SortOrder, Callable[[Any], Any]], many: bool, partitioned: bool
 ) -> None:
     by, key = case
@@ -190,7 +192,7 @@ def test_every_way_of_writing_sorts_its_files(
 
 
 @pytest.mark.parametrize("down", [False, True])
-def test_floats_are_in_the_total_order_of_the_format(tmp_path: Path, down: bool) -> None:
+def test_floats_are_sorted_in_the_total_order_of_the_format(tmp_path: Path, down: bool) -> None:
     negative_nan = struct.unpack("<d", struct.pack("<q", -(1 << 51)))[0]
     wanted = [negative_nan, -math.inf, -1.0, -0.0, 0.0, 1.0, math.inf, math.nan]
     mixed = [wanted[n * 5 % 8] for n in range(8)]
@@ -204,8 +206,8 @@ def test_floats_are_in_the_total_order_of_the_format(tmp_path: Path, down: bool)
     assert found.tolist() == (ordered[::-1] if down else ordered).view("int64").tolist()
 
 
-def test_files_that_are_not_sorted_do_not_say_so(tmp_path: Path) -> None:
-    """By a nested column, and along a Z curve."""
+def test_unsorted_files_are_not_marked_as_sorted(tmp_path: Path) -> None:
+    """Files are unsorted by a nested column, or because a Z curve orders them."""
     made(tmp_path / "nested", order(("x", IdentityTransform(), ASC, FIRST)))
     with lv.connect(str(tmp_path / "nested")) as lake, lake.transaction() as txn:
         txn.append("t", rows())
@@ -219,7 +221,7 @@ def test_files_that_are_not_sorted_do_not_say_so(tmp_path: Path) -> None:
     assert set(marked(tmp_path / "z").values()) == {None}
 
 
-def test_the_order_that_spark_sets_is_kept_in_its_partitions(beside: Beside) -> None:
+def test_files_are_sorted_within_partitions_by_the_order_that_spark_has_set(beside: Beside) -> None:
     beside.sql(
         "CREATE TABLE {t} (k int, v string, at timestamp_ntz) USING iceberg "
         "PARTITIONED BY (bucket(2, k)) TBLPROPERTIES ('format-version' = '2')"

@@ -1,4 +1,4 @@
-"""Tags of Iceberg tables that Spark makes, changes, compacts and cleans up."""
+"""Keep tags of Iceberg tables that Spark makes, changes, compacts and cleans up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clean_up(lake: lv.Lake) -> None:
 
 @pytest.fixture
 def table(beside: Beside) -> Beside:
-    """Files of three commits, and rows that merge-on-read deletes hide."""
+    """Return a table with files of three commits, and rows that merge-on-read deletes hide."""
     with beside.connect() as lake:
         lake.create_table("t", [{"k": 0, "v": 0}], format="iceberg")
         lake.run(lambda txn: txn.append("t", [{"k": k, "v": k} for k in range(1, 9)]))
@@ -35,7 +35,7 @@ def table(beside: Beside) -> Beside:
 @pytest.mark.parametrize("native", [False, True], ids=["expired", "with a tag of Iceberg's own"])
 @pytest.mark.seam
 @pytest.mark.night
-def test_a_tag_stays_whatever_spark_does_until_it_expires_the_snapshot(
+def test_a_tag_keeps_its_state_until_spark_expires_the_snapshot(
     table: Beside, native: bool
 ) -> None:
     with table.connect() as lake:
@@ -80,7 +80,7 @@ def test_a_tag_stays_whatever_spark_does_until_it_expires_the_snapshot(
             assert other.doctor().ok
 
 
-def test_files_that_a_tag_needs_are_no_orphans_to_the_lake(table: Beside, tmp_path: Path) -> None:
+def test_files_that_a_tag_needs_are_not_orphans_to_the_lake(table: Beside, tmp_path: Path) -> None:
     with table.connect() as lake:
         for number in range(3):
             lake.tag(f"t{number}")

@@ -1,4 +1,4 @@
-"""Columns of types that Delta lacks: UUIDs, times of day, bytes of one length, nanoseconds."""
+"""Use column types that Delta lacks: UUIDs, times of day, fixed-length bytes, nanoseconds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.interop.iceberg.beside import Beside, duckdb_reader
 
 UUIDS = [uuid.UUID(int=n * 0x0123456789ABCDEF0123456789ABCDEF % (1 << 128)) for n in range(8)]
 TIMES = [datetime.time(n, 2 * n, 3 * n, n * 111_111) for n in range(8)]
-#: Rows go straight to a file by DuckDB beyond this, else through memory.
+#: DuckDB writes more rows than this straight to a file; fewer go through memory.
 SMALL = lv.Settings(in_memory_file_limit_bytes=1000)
 
 PLAIN = Schema(
@@ -62,7 +62,7 @@ BY_ITSELF = PartitionSpec(
 
 
 def row(n: int) -> dict[str, Any]:
-    """Return what pyiceberg reads of a row that LakeVilla is given with ``n``."""
+    """Return the row that pyiceberg reads if LakeVilla writes the row ``n``."""
     if n % 7 == 0:
         return {"k": n, "u": None, "s": None, "t": None}
     mine, next_one = UUIDS[n % 8], UUIDS[(n + 1) % 8]
@@ -70,7 +70,7 @@ def row(n: int) -> dict[str, Any]:
 
 
 def ours(found: dict[str, Any]) -> dict[str, Any]:
-    """The same as LakeVilla reads it: UUIDs as bytes."""
+    """Return the same row as LakeVilla reads it: UUIDs as bytes."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -88,7 +88,7 @@ def arrow(schema: Schema, rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def storage(schema: Schema) -> pa.Schema:
-    """UUIDs as bytes: from Python's values Arrow makes no other within lists."""
+    """Return UUIDs as bytes: Arrow makes no UUIDs of Python's values within lists."""
     inner = [("u", pa.binary(16)), ("l", pa.list_(pa.binary(16)))]
     fields = [("k", pa.int32()), ("u", pa.binary(16)), ("s", pa.struct(inner))]
     if len(schema.fields) > len(fields):
@@ -200,8 +200,8 @@ def test_fixed_bytes_are_read_and_not_written(tmp_path: Path) -> None:
                 txn.append("t", rows)
 
 
-def test_uuids_are_the_same_to_all_readers(beside: Beside) -> None:
-    """Spark has them as text, and no time of day in an Iceberg table."""
+def test_uuids_are_equal_for_all_readers(beside: Beside) -> None:
+    """Spark reads UUIDs as text, and reads no time of day in an Iceberg table."""
     made(Path(beside.root), PLAIN, BY_UUID, SortOrder(SortField(2, IdentityTransform())))
     rows = [row(n) for n in range(5)]
     for settings in (SMALL, lv.Settings()):
@@ -219,7 +219,7 @@ def test_uuids_are_the_same_to_all_readers(beside: Beside) -> None:
     path = beside.path()
     query = f"SELECT k, CAST(u AS VARCHAR) FROM iceberg_scan('{path}')"
     assert sorted((k, str(u)) for k, u in duckdb_reader().execute(query).fetchall()) == wanted
-    # And through Spark's tasks, as bytes.
+    # Spark's tasks handle them as bytes.
     with beside.connect(spark=beside.spark) as lake, lake.transaction() as txn:
         txn.update("t", {"k": 77}, where="u = :u", params={"u": UUIDS[2]})
         rows_of_one = txn.read("t", where="u = :u", params={"u": UUIDS[2]}).select("k", "u")
@@ -242,8 +242,8 @@ def test_times_of_day_go_through_spark(beside: Beside) -> None:
     assert by_pyiceberg(Path(beside.root)) == [row(n) for n in (0, 1, 2, 4)]
 
 
-def test_nanoseconds_are_read(tmp_path: Path) -> None:
-    """Of a file as version 3 has it, which pyiceberg does not write."""
+def test_nanoseconds_of_a_table_of_version_3_are_read(tmp_path: Path) -> None:
+    """The test makes the file by hand, because pyiceberg doesn't write version 3."""
     schema = Schema(NestedField(1, "k", IntegerType()), NestedField(2, "n", TimestampType()))
     table = made(tmp_path, schema, PartitionSpec(), SortOrder())
     instants = [0, 1, 1_700_000_000_000_000_001, None]
@@ -282,7 +282,7 @@ def test_nanoseconds_are_read(tmp_path: Path) -> None:
 
 
 def test_rows_older_than_a_column_have_its_default(beside: Beside) -> None:
-    """Spark SQL sets no defaults: by Iceberg's own Java."""
+    """Spark SQL sets no defaults: Iceberg's Java API sets this one."""
     beside.sql(
         "CREATE TABLE {t} (k int) USING iceberg TBLPROPERTIES "
         "('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"

@@ -1,4 +1,4 @@
-"""Tables that Spark made and changed, read by LakeVilla and then written by it too."""
+"""Read tables that Spark has made and changed, and then write them by LakeVilla."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make(beside: Beside, columns: str = "k int, v string", tail: str = "", **mor
 
 
 def change(beside: Beside) -> None:
-    """An insert of two files, and each of Spark's changes of rows."""
+    """Insert two files, and make each of Spark's changes of rows."""
     beside.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')")
     beside.sql("INSERT INTO {t} VALUES (5, 'e'), (6, 'f'), (7, NULL)")
     beside.sql("UPDATE {t} SET v = 'A' WHERE k = 1")
@@ -44,7 +44,9 @@ CHANGED = rows(k1="A", k3="C", k4="d", k6="f", k7=None, k9="i")
     [("copy-on-write", "file"), ("merge-on-read", "file"), ("merge-on-read", "partition")],
 )
 @pytest.mark.seam
-def test_rows_that_spark_changed(beside: Beside, mode: str, granularity: str) -> None:
+def test_rows_that_spark_has_changed_are_read_and_written(
+    beside: Beside, mode: str, granularity: str
+) -> None:
     modes = {f"write.{verb}.mode": mode for verb in ("delete", "update", "merge")}
     make(beside, **modes, **{"write.delete.granularity": granularity})
     change(beside)
@@ -66,7 +68,7 @@ def test_rows_that_spark_changed(beside: Beside, mode: str, granularity: str) ->
     assert beside.agreed() == rows(k1="1", k3="3", k4="d!", k7="!", k9="i")
 
 
-def test_a_vacuum_deletes_what_spark_has_replaced_and_nothing_that_it_needs(
+def test_a_vacuum_deletes_files_that_spark_has_replaced_and_none_that_spark_needs(
     beside: Beside,
 ) -> None:
     modes = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
@@ -108,7 +110,7 @@ def test_deletion_vectors_are_read_and_version_3_is_not_written(beside: Beside) 
     assert beside.agreed() == CHANGED
 
 
-#: DuckDB refuses manifests of version 1 that hold entries of an older snapshot.
+#: DuckDB refuses manifests of version 1 with entries of an older snapshot.
 V1 = ("DuckDB",)
 
 
@@ -132,7 +134,7 @@ def test_version_1_is_read_and_not_written(beside: Beside) -> None:
     )
 
 
-def test_partition_evolution_with_old_and_new_files(beside: Beside) -> None:
+def test_old_and_new_files_are_read_and_written_after_partition_evolution(beside: Beside) -> None:
     make(beside, "k int, v string, at timestamp", "PARTITIONED BY (v)")
     beside.sql("INSERT INTO {t} VALUES (1, 'a', TIMESTAMP '2024-01-01 10:00:00 UTC')")
     beside.sql("ALTER TABLE {t} ADD PARTITION FIELD days(at)")
@@ -151,8 +153,10 @@ def test_partition_evolution_with_old_and_new_files(beside: Beside) -> None:
         assert read("t", Where("at", "IS NULL")).num_rows == 2, name
 
 
-def test_a_file_of_an_old_partition_stays_when_another_is_deleted(beside: Beside) -> None:
-    """The manifest of an older spec is created again, though its column was dropped."""
+def test_a_file_of_an_old_partition_spec_stays_when_another_file_is_deleted(beside: Beside) -> None:
+    """LakeVilla writes the manifest of an older spec again, though the spec's column
+    was dropped.
+    """
     make(beside, "k int, v string, w string", "PARTITIONED BY (w)")
     beside.sql("INSERT INTO {t} VALUES (1, 'a', 'x'), (2, 'b', 'y'), (3, 'c', 'z')")
     beside.sql("ALTER TABLE {t} DROP PARTITION FIELD w")
@@ -163,22 +167,22 @@ def test_a_file_of_an_old_partition_stays_when_another_is_deleted(beside: Beside
         beside.sql("ALTER TABLE {t} DROP COLUMN w")
         with lake.transaction() as txn:
             txn.update("t", {"v": "v || '!'"}, where="k = 2")
-    # DuckDB ends the whole process over such a table, one that Spark alone has written too.
+    # DuckDB ends the whole process over such a table, even over one that only Spark has written.
     assert beside.agreed(without=("DuckDB",)) == rows(k2="b!", k3="c")
 
 
 def hive(directory: Path, **parts: pa.Table) -> str:
-    """Files as Hive keeps them, which know no field ids; what Spark calls the directory."""
+    """Write files as Hive does, without field ids; return the directory as Spark names it."""
     for value, part in parts.items():
         (directory / f"p={value}").mkdir(parents=True)
         pq.write_table(part, directory / f"p={value}" / "f.parquet")
     return f"source_table => '`parquet`.`{directory}`'"
 
 
-def test_data_files_without_field_ids_that_lack_the_partition_column(
+def test_data_files_without_field_ids_and_without_the_partition_column_are_read(
     beside: Beside, tmp_path: Path
 ) -> None:
-    """Files taken over from Hive: what a name stands for is a property of the table's."""
+    """Such files were imported from Hive: a property of the table maps their names to fields."""
     beside.options["files_outside"] = [str(tmp_path)]
     make(beside, "k int, s struct<a: int, b: string>, p string", "PARTITIONED BY (p)")
     kind = pa.struct([("b", pa.string()), ("a", pa.int32())])
@@ -211,7 +215,7 @@ def test_data_files_without_field_ids_that_lack_the_partition_column(
 
 @pytest.mark.seam
 @pytest.mark.night
-def test_schema_evolution(beside: Beside) -> None:
+def test_spark_s_schema_evolution_is_followed(beside: Beside) -> None:
     make(beside, "k int, v string, f float, d decimal(5, 2), s struct<a: int>")
     beside.sql("INSERT INTO {t} VALUES (1, 'a', 1.5, 1.25, struct(1)), (2, 'b', 2.5, 2.25, NULL)")
     for statement in (
@@ -283,13 +287,13 @@ def test_branches_and_tags_of_spark_survive_commits_of_the_lake(beside: Beside) 
 
 
 def test_a_table_whose_metadata_spark_compresses_is_refused_by_name(beside: Beside) -> None:
-    """Its next version has another name: two writers would both take it."""
+    """The next version gets another name: two writers would both take that version."""
     gzip = "ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.compression-codec' = 'gzip')"
     with beside.connect() as lake:
         lake.create_table("t", [{"k": 1}], format="iceberg")
         with lake.transaction(lv.Feature.R) as txn:
             txn.append("t", [{"k": 2}])
-        beside.sql(gzip)  # behind the back of a client that knows the table
+        beside.sql(gzip)  # unknown to a client that has read the table before
         with pytest.raises(lv.UnsupportedTableFeature, match="compression-codec"):
             with lake.transaction(lv.Feature.R) as txn:
                 txn.append("t", [{"k": 3}])
@@ -308,8 +312,10 @@ def test_a_table_whose_metadata_spark_compresses_is_refused_by_name(beside: Besi
     assert beside.agreed() == Counter([(k,) for k in (1, 2, 3, 4, 5)])
 
 
-def test_columns_within_columns_are_followed_by_their_ids(beside: Beside) -> None:
-    """Renamed, swapped, dropped and added again under the same name, in files old and new."""
+def test_fields_of_nested_columns_are_followed_by_their_ids(beside: Beside) -> None:
+    """Spark renames, swaps, drops and re-adds fields under the same name; old and new files are
+    read.
+    """
     make(
         beside,
         "k int, s struct<a: int, b: int, gone: int>, l array<struct<x: int>>, "
@@ -346,7 +352,7 @@ def test_columns_within_columns_are_followed_by_their_ids(beside: Beside) -> Non
         assert beside.agreed(without=("DuckDB",)) == bag(lake.snapshot().read("t"))
 
 
-def test_partitions_by_fields_of_structs(beside: Beside) -> None:
+def test_tables_partitioned_by_fields_of_structs_are_read_and_written(beside: Beside) -> None:
     columns = "k int, meta struct<ts: timestamp, at: struct<zip: string>>"
     make(beside, columns, "PARTITIONED BY (days(meta.ts), meta.at.zip)")
     at = "named_struct('ts', timestamp '2024-01-0%d 10:00:00', 'at', named_struct('zip', '%s'))"
@@ -355,7 +361,7 @@ def test_partitions_by_fields_of_structs(beside: Beside) -> None:
     with beside.connect() as lake, lake.transaction() as txn:
         txn.update("t", {"k": "k + 10"}, where="meta.at.zip = 'a' OR meta IS NULL")
         txn.append("t", txn.read("t", where="meta.at.zip = 'b'"))
-    # DuckDB's reader takes the partition of a field of a struct for the struct's.
+    # DuckDB's reader takes the partition value of a struct's field for that of the whole struct.
     agreed = beside.agreed()
     assert sorted(k for k, _ in agreed.elements()) == [2, 2, 11, 13]
     beside.sql("DELETE FROM {t} WHERE meta.at.zip = 'b'")

@@ -1,4 +1,4 @@
-"""Spark with its Delta connector as a client that has never heard of LakeVilla."""
+"""Spark with its Delta connector, as a client without LakeVilla."""
 
 from __future__ import annotations
 
@@ -36,28 +36,30 @@ class Beside:
         return f"delta.`{self.path(table)}`"
 
     def sql(self, statement: str, table: str = "bank", **tables: str) -> list[Row]:
-        """Run a statement where ``{t}`` is the table; what Spark answers."""
+        """Run a statement, where ``{t}`` is the table; return Spark's result."""
         names = {"t": self.name(table)} | {k: self.name(v) for k, v in tables.items()}
         for key, name in names.items():
             statement = statement.replace("{" + key + "}", name)
         return self.spark.sql(statement).collect()
 
     def make(self, columns: str, table: str = "bank", **properties: str) -> None:
-        """A table that Spark makes: ``columns`` and what may follow them, and its properties."""
+        """Make a table by Spark, with ``columns``, clauses behind them, and properties."""
         given = ", ".join(f"'delta.{name}' = '{value}'" for name, value in properties.items())
         tail = f" TBLPROPERTIES ({given})" if given else ""
         head, _, rest = columns.partition("|")
         self.sql(f"CREATE TABLE {{t}} ({head}) USING delta {rest}{tail}", table)
 
     def arrow(self, table: str = "bank", version: int | None = None) -> pa.Table:
-        """The table's rows by Spark's own reader."""
+        """Return the table's rows as Spark's own reader reads them."""
         reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path(table)).toArrow()
 
     def both(self, table: str = "bank") -> Counter[tuple[Any, ...]]:
-        """The rows, which Spark and a new client of the lake see alike, bag for bag."""
+        """Return the rows, after a check that Spark and a new client of the lake read the same
+        ones.
+        """
         theirs = bag(self.arrow(table))
         with self.connect() as lake, lake.snapshot() as state:
             ours = bag(state.read(table))
@@ -65,7 +67,7 @@ class Beside:
         return ours
 
     def balances(self, table: str = "bank") -> dict[int, int]:
-        """The balance of each id, as both clients see it, and each id once."""
+        """Return the balance of each id, which both clients see once."""
         rows = self.both(table)
         assert set(rows.values()) <= {1}, "a row is there twice"
         found = {row[0]: row[1] for row in rows}
@@ -76,12 +78,12 @@ class Beside:
         return Path(self.path(table), "_delta_log")
 
     def entry(self, version: int, table: str = "bank") -> list[dict[str, Any]]:
-        """The actions of one log entry."""
+        """Return the actions of one log entry."""
         text = (self.log(table) / f"{version:020}.json").read_text()
         return [json.loads(line) for line in text.splitlines()]
 
     def actions(self, kind: str, table: str = "bank") -> list[dict[str, Any]]:
-        """All actions of a kind in the log, oldest first."""
+        """Return all actions of a kind in the log, oldest first."""
         return [
             action[kind]
             for path in sorted(self.log(table).glob("*[0-9].json"))
@@ -96,7 +98,9 @@ class Beside:
         work: Callable[[lv.Transaction], object],
         table: str = "bank",
     ) -> lv.Transaction:
-        """Run ``work`` in a transaction; ``foreign`` when it is decided and not yet published."""
+        """Run ``work`` in a transaction, and ``foreign`` once it is decided and not yet
+        published.
+        """
         txn = lake.transaction()
         work(txn)
         with interrupted(lake, is_entry(table), foreign):
@@ -105,6 +109,6 @@ class Beside:
 
 
 def look_and_add(txn: lv.Transaction, row: int, amount: int) -> None:
-    """Read a balance and write what was computed from it: it cannot be redone."""
+    """Read a balance and write a value computed from it: such a transaction can't be redone."""
     (found,) = txn.read("bank", where=f"id = {row}").to_pylist()
     txn.update("bank", {"balance": found["balance"] + amount}, where=f"id = {row}")

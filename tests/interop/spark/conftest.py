@@ -15,7 +15,7 @@ from tests.support.tables import accounts
 
 @pytest.fixture
 def beside(spark: SparkSession, tmp_path: Path) -> Beside:
-    """An empty lake."""
+    """Return an empty lake."""
     if "delta" not in connectors():
         pytest.skip("there is no delta connector for this Spark")
     return Beside(spark, Place(str(tmp_path)))
@@ -23,7 +23,7 @@ def beside(spark: SparkSession, tmp_path: Path) -> Beside:
 
 @pytest.fixture
 def bank(beside: Beside) -> Beside:
-    """A lake with two tables of accounts, 100 in each of four; two files."""
+    """Return a lake with two tables of four accounts, with 100 in each; two files."""
     fill(beside.place, {"bank": accounts(2), "other": accounts(1)})
     beside.place.write("bank", [{"id": 2, "balance": 100}, {"id": 3, "balance": 100}])
     return beside

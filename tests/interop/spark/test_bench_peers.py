@@ -1,4 +1,4 @@
-"""Spark as a peer of the benchmarks: its own session, which ends with the run."""
+"""Run Spark as a peer of the benchmarks: in a session of its own, which ends with the run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bench.harness.results import Result, load
 
 ROOT = Path(__file__).parents[3]
 
-#: Each starts Spark, and takes a minute or more.
+#: Each run starts Spark, and takes a minute or more.
 pytestmark = pytest.mark.night
 
 
 def bench(directory: Path, name: str, **given: str) -> Result:
-    """Run a benchmark in a process of its own: this one may have a session already."""
+    """Run a benchmark in a process of its own: this process may have a Spark session already."""
     parameters = [word for key, value in given.items() for word in ("-p", f"{key}={value}")]
     command = [sys.executable, "-m", "bench.command", "run", name, "--quick", *parameters]
     done = subprocess.run(
@@ -31,7 +31,7 @@ def bench(directory: Path, name: str, **given: str) -> Result:
     return load(directory / name / "result.json")
 
 
-def test_statements_of_spark_let_an_update_be_lost(tmp_path: Path) -> None:
+def test_the_benchmark_finds_an_update_that_spark_s_statements_lose(tmp_path: Path) -> None:
     systems = "Spark+Delta,Spark+Delta Serializable,Spark+Iceberg,R"
     result = bench(tmp_path, "hermitage", systems=systems, anomalies="P4")
     seen = {one.system: one.params["seen"] for one in result.series}
@@ -43,7 +43,7 @@ def test_statements_of_spark_let_an_update_be_lost(tmp_path: Path) -> None:
     }
 
 
-def test_requests_of_spark_are_counted(tmp_path: Path) -> None:
+def test_requests_of_spark_to_the_store_are_counted(tmp_path: Path) -> None:
     systems, kinds = "Spark+Delta,Spark+Iceberg", "read,append"
     result = bench(tmp_path, "requests", systems=systems, kinds=kinds, transactions="1")
     assert not result.notes, result.notes
@@ -53,12 +53,12 @@ def test_requests_of_spark_are_counted(tmp_path: Path) -> None:
         assert append is not None
         assert read.requests["put"] == 0
         assert read.requests["get"] >= 1
-        # A file of rows, and an entry at least.
+        # at least one file of rows, and one log entry
         assert append.requests["put"] - append.metadata["put"] == 1
         assert append.metadata["put"] >= 1
 
 
-def test_spark_reads_the_lakes_own_tables_and_answers_as_duckdb_does(tmp_path: Path) -> None:
+def test_spark_reads_the_lake_s_own_tables_with_the_same_results_as_duckdb(tmp_path: Path) -> None:
     result = bench(tmp_path, "tpcds", systems="DuckDB,R|I,Spark+Delta")
     assert not result.notes, result.notes
     assert list(result.checks.values()) == [True]

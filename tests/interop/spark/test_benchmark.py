@@ -1,4 +1,4 @@
-"""The benchmark of Spark finds a library that reads, appends or merges wrongly."""
+"""Break the library on purpose: the benchmark of Spark finds wrong reads, appends and merges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_rows_that_are_lost_are_found(
+def test_the_benchmark_finds_lost_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create, merge, read = lv.Transaction.create_table, lv.Transaction.merge, lv.Snapshot.read

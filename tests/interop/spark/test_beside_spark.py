@@ -1,4 +1,4 @@
-"""Spark with the Delta connector on the same tables while LakeVilla transacts on them."""
+"""Use Spark with the Delta connector on the same tables while LakeVilla transacts on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import lakevilla as lv
 
 
 @pytest.mark.seam
-def test_spark_reads_what_a_transaction_wrote(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_reads_rows_that_a_transaction_wrote(spark: SparkSession, tmp_path: Path) -> None:
     lake = lv.connect(str(tmp_path))
     lake.create_table("t", pa.table({"k": [1, 2], "v": ["a", "b"]}))
     with lake.transaction() as txn:

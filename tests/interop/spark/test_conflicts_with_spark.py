@@ -1,4 +1,4 @@
-"""Spark's commits against transactions that are open, and against such that are decided."""
+"""Let Spark commit while transactions are open, and while decided ones are not yet published."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MERGE = """
     WHEN MATCHED THEN UPDATE SET balance = s.balance
 """
 
-#: Statements that change or take away the row with id 1.
+#: Statements that change or delete the row with id 1.
 CHANGES = {
     "update": "UPDATE {t} SET balance = 7 WHERE id = 1",
     "delete": "DELETE FROM {t} WHERE id = 1",
@@ -25,7 +25,7 @@ CHANGES = {
     "overwrite": "INSERT OVERWRITE {t} VALUES (1, 7)",
 }
 
-#: Statements that move rows and change none.
+#: Statements that move rows to other files and change none.
 MOVES = {"optimize": "OPTIMIZE {t}", "zorder": "OPTIMIZE {t} ZORDER BY (balance)"}
 
 
@@ -39,7 +39,7 @@ MOVES = {"optimize": "OPTIMIZE {t}", "zorder": "OPTIMIZE {t} ZORDER BY (balance)
 )
 @pytest.mark.seam
 @pytest.mark.night
-def test_rows_that_were_read_and_that_spark_then_changes_are_a_conflict(
+def test_rows_that_a_transaction_has_read_and_spark_then_changes_are_a_conflict(
     bank: Beside, how: str, vectors: bool
 ) -> None:
     if vectors:
@@ -62,7 +62,7 @@ def test_rows_that_were_read_and_that_spark_then_changes_are_a_conflict(
 
 @pytest.mark.seam
 @pytest.mark.night
-def test_an_update_whose_row_spark_changed_is_redone_on_the_new_value(bank: Beside) -> None:
+def test_an_update_whose_row_spark_has_changed_is_redone_on_the_new_value(bank: Beside) -> None:
     events: list[lv.Event] = []
     with bank.connect(on_event=events.append) as lake:
         txn = lake.transaction()
@@ -73,7 +73,9 @@ def test_an_update_whose_row_spark_changed_is_redone_on_the_new_value(bank: Besi
     assert bank.balances() == {0: 100, 1: 12, 2: 100, 3: 100}
 
 
-def test_rows_of_another_file_or_another_predicate_are_no_conflict(bank: Beside) -> None:
+def test_changes_by_spark_of_other_files_or_of_rows_of_another_predicate_are_no_conflict(
+    bank: Beside,
+) -> None:
     with bank.connect() as lake:
         txn = lake.transaction()
         look_and_add(txn, 1, 5)
@@ -83,7 +85,7 @@ def test_rows_of_another_file_or_another_predicate_are_no_conflict(bank: Beside)
     assert bank.balances() == {0: 100, 1: 105, 2: 100, 3: 9, 9: 9}
 
 
-def test_a_row_that_spark_inserts_into_what_was_read_is_a_conflict(bank: Beside) -> None:
+def test_a_row_that_spark_inserts_within_a_read_predicate_is_a_conflict(bank: Beside) -> None:
     with bank.connect() as lake:
         txn = lake.transaction()
         total = sum(values(txn.read("bank"), "balance"))
@@ -95,7 +97,9 @@ def test_a_row_that_spark_inserts_into_what_was_read_is_a_conflict(bank: Beside)
 
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R | lv.Feature.I], ids=str)
-def test_a_blind_append_goes_through_whatever_spark_did(bank: Beside, features: lv.Feature) -> None:
+def test_a_blind_append_commits_whatever_spark_has_committed(
+    bank: Beside, features: lv.Feature
+) -> None:
     statements = ["INSERT INTO {t} VALUES (9, 9)", CHANGES["update"], MOVES["optimize"]]
     with bank.connect() as lake:
         for number, statement in enumerate(statements):
@@ -106,7 +110,7 @@ def test_a_blind_append_goes_through_whatever_spark_did(bank: Beside, features: 
     assert bank.balances() == {0: 100, 1: 7, 2: 100, 3: 100, 9: 9, 20: 0, 21: 1, 22: 2}
 
 
-def test_files_that_spark_moves_under_an_open_update_make_it_redone(bank: Beside) -> None:
+def test_an_open_update_is_redone_if_spark_moves_its_files(bank: Beside) -> None:
     events: list[lv.Event] = []
     with bank.connect(on_event=events.append) as lake:
         txn = lake.transaction()
@@ -125,8 +129,8 @@ def _entry_files(bank: Beside, version: int) -> list[dict[str, Any]]:
     return files
 
 
-def test_spark_is_refused_what_it_read_before_a_transaction(bank: Beside) -> None:
-    """The other way round: Spark's own commit is validated against LakeVilla's."""
+def test_spark_is_refused_if_a_transaction_has_changed_what_spark_had_read(bank: Beside) -> None:
+    """Spark validates its own commit against LakeVilla's."""
     (before,) = bank.sql("DESCRIBE HISTORY {t} LIMIT 1")
     with bank.connect() as lake:
         with lake.transaction() as txn:
@@ -138,7 +142,7 @@ def test_spark_is_refused_what_it_read_before_a_transaction(bank: Beside) -> Non
     assert bank.balances()[1] == 210
 
 
-def test_columns_that_spark_adds_under_an_open_transaction(bank: Beside) -> None:
+def test_an_open_transaction_commits_rows_though_spark_adds_a_column(bank: Beside) -> None:
     with bank.connect() as lake:
         txn = lake.transaction()
         txn.append("bank", [{"id": 8, "balance": 8}])
@@ -179,13 +183,15 @@ def test_a_change_by_spark_of_a_decided_commits_file_is_reconciled_and_reported(
     assert bank.balances() == expected
 
 
-def test_a_change_by_spark_of_the_very_row_is_not_lost_and_ours_comes_after(bank: Beside) -> None:
+def test_a_change_by_spark_of_the_same_row_is_kept_and_the_decided_commit_comes_after_it(
+    bank: Beside,
+) -> None:
     with bank.connect() as lake, pytest.raises(lv.ForeignConflict):
         bank.slip_in(lake, lambda: bank.sql(CHANGES["update"]), lambda txn: add(txn, 1, 5))
     assert bank.balances()[1] == 12
 
 
-def test_an_optimize_by_spark_of_a_decided_commits_files_is_reconciled_quietly(
+def test_an_optimize_by_spark_of_a_decided_commit_s_files_is_reconciled_without_an_error(
     bank: Beside,
 ) -> None:
     events: list[lv.Event] = []
@@ -206,7 +212,7 @@ def test_an_insert_by_spark_concurrently_with_a_decided_commit_is_no_conflict(ba
     assert bank.balances() == {0: 100, 1: 105, 2: 100, 3: 100, 9: 9}
 
 
-def test_a_column_that_spark_adds_under_a_decided_commit_has_it_replayed(bank: Beside) -> None:
+def test_a_decided_commit_is_replayed_if_spark_adds_a_column_to_its_table(bank: Beside) -> None:
     with bank.connect() as lake, pytest.raises(lv.ForeignConflict, match="were replayed"):
         bank.slip_in(
             lake,
@@ -218,7 +224,7 @@ def test_a_column_that_spark_adds_under_a_decided_commit_has_it_replayed(bank: B
     }  # fmt: skip
 
 
-def test_a_column_that_spark_drops_under_a_decided_commit_voids_it_there_and_is_reported(
+def test_a_decided_commit_is_void_and_reported_where_spark_drops_its_column(
     bank: Beside,
 ) -> None:
     bank.sql(
@@ -239,7 +245,7 @@ def test_a_column_that_spark_drops_under_a_decided_commit_voids_it_there_and_is_
     assert sorted(bank.balances("other")) == [0, 8]
 
 
-def test_a_table_that_spark_replaces_under_a_decided_commit_voids_it_there_and_is_reported(
+def test_a_decided_commit_is_void_and_reported_where_spark_replaces_its_table(
     bank: Beside,
 ) -> None:
     replaced = "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 5L AS id, 5L AS balance"
@@ -252,7 +258,7 @@ def test_a_table_that_spark_replaces_under_a_decided_commit_voids_it_there_and_i
 
 
 def test_spark_sees_one_table_ahead_of_another_until_both_are_published(bank: Beside) -> None:
-    """Readers of single tables share no state; the lake's snapshot gives the versions."""
+    """Readers of single tables share no state; the lake's snapshot returns the versions."""
     seen: list[pa.Table] = []
     versions: list[dict[str, int | None]] = []
 

@@ -1,4 +1,4 @@
-"""An export whose files are named by URIs, as Spark reads it."""
+"""Read by Spark an export whose files are named by URIs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import lakevilla as lv
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.seam
-def test_a_branch_is_read_by_spark(
+def test_a_branch_that_was_exported_is_read_by_spark(
     kind: Literal["delta", "iceberg"], spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = [{"sku": "tea", "qty": 5, "shop": "n b"}, {"sku": "jam", "qty": 2, "shop": "s"}]

@@ -1,4 +1,4 @@
-"""Table features that Spark turns on: LakeVilla honours them, or refuses them by name."""
+"""Use table features that Spark turns on: LakeVilla honours them, or refuses them by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = "INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, 'c')"
 
 
 def filled(beside: Beside, columns: str = "k BIGINT, v STRING", **properties: str) -> lv.Lake:
-    """A table ``t`` of Spark's with three rows in one file, and a client of the lake."""
+    """Return a table ``t`` of Spark's with three rows in one file, and a client of the lake."""
     beside.make(columns, "t", **properties)
     beside.sql(ROWS, "t")
     return beside.connect()
@@ -31,7 +31,7 @@ def features(beside: Beside) -> set[str]:
 # -- change data feed ----------------------------------------------------------------------
 
 
-def test_a_change_data_feed_that_both_write_is_the_same_to_both(beside: Beside) -> None:
+def test_a_change_data_feed_that_both_clients_write_is_the_same_to_both(beside: Beside) -> None:
     with filled(beside, enableChangeDataFeed="true") as lake:
         since = lake.snapshot().version
         with lake.transaction() as txn:
@@ -47,7 +47,7 @@ def test_a_change_data_feed_that_both_write_is_the_same_to_both(beside: Beside) 
                WHEN NOT MATCHED THEN INSERT (k, v) VALUES (s.k, 'n')""",
             "t",
         )
-        with lake.transaction() as txn:  # absorbs what Spark did last
+        with lake.transaction() as txn:  # absorbs Spark's last commit
             txn.append("t", [{"k": 6, "v": "f"}])
         with lake.snapshot() as state:
             ours = state.changes("t", since).to_pylist()
@@ -74,7 +74,9 @@ def test_a_change_data_feed_that_both_write_is_the_same_to_both(beside: Beside) 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 @pytest.mark.seam
-def test_mapped_columns_are_renamed_dropped_and_added_by_both(beside: Beside, mode: str) -> None:
+def test_mapped_columns_are_renamed_dropped_and_added_by_both_clients(
+    beside: Beside, mode: str
+) -> None:
     mapping = {"columnMapping.mode": mode}
     columns = "k BIGINT, v STRING, `odd name, (x)` INT, s STRUCT<a: INT, b: STRING>"
     beside.make(columns, "t", **mapping)
@@ -87,7 +89,7 @@ def test_mapped_columns_are_renamed_dropped_and_added_by_both(beside: Beside, mo
             txn.append("t", [{"k": 3, "w": "c", "odd": 3, "s": {"a": 3, "b": "z"}}])
         beside.sql("ALTER TABLE {t} RENAME COLUMN s.a TO aa", "t")
         beside.sql("ALTER TABLE {t} DROP COLUMN odd", "t")
-        beside.sql("ALTER TABLE {t} ADD COLUMN odd STRING", "t")  # another column of that name
+        beside.sql("ALTER TABLE {t} ADD COLUMN odd STRING", "t")  # another column of the same name
         beside.sql("UPDATE {t} SET odd = 'new' WHERE k = 3", "t")
     with beside.connect() as lake:
         with lake.transaction() as txn:
@@ -105,7 +107,9 @@ def test_mapped_columns_are_renamed_dropped_and_added_by_both(beside: Beside, mo
     }
 
 
-def test_a_mapped_and_partitioned_table_with_vectors_is_changed_by_both(beside: Beside) -> None:
+def test_a_mapped_and_partitioned_table_with_deletion_vectors_is_changed_by_both_clients(
+    beside: Beside,
+) -> None:
     beside.make(
         "k BIGINT, `p q` STRING | PARTITIONED BY (`p q`)",
         "t",
@@ -126,11 +130,13 @@ def test_a_mapped_and_partitioned_table_with_vectors_is_changed_by_both(beside: 
     assert beside.both("t") == {(2, "c d"): 1, (14, None): 1}
 
 
-# -- numbers and times that the log keeps --------------------------------------------------
+# -- numbers and timestamps that the log keeps ---------------------------------------------
 
 
-def test_row_ids_are_used_once_with_writers_of_each_kind(beside: Beside) -> None:
-    """Rows that LakeVilla rewrites get new ids, and its commits say so; all others keep theirs."""
+def test_row_ids_are_used_once_whichever_client_writes(beside: Beside) -> None:
+    """Rows that LakeVilla rewrites get new ids, and its commits say so; all other rows
+    keep theirs.
+    """
     with filled(beside, enableRowTracking="true") as lake:
 
         def ids() -> dict[int, int]:
@@ -161,7 +167,7 @@ def test_row_ids_are_used_once_with_writers_of_each_kind(beside: Beside) -> None
     }  # fmt: skip
 
 
-def test_in_commit_timestamps_rise_and_spark_travels_by_them(beside: Beside) -> None:
+def test_in_commit_timestamps_rise_and_spark_reads_versions_by_them(beside: Beside) -> None:
     with filled(beside, enableInCommitTimestamps="true") as lake:
         with lake.transaction() as txn:
             txn.append("t", [{"k": 4, "v": "d"}])
@@ -190,7 +196,7 @@ def test_in_commit_timestamps_rise_and_spark_travels_by_them(beside: Beside) -> 
 )
 @pytest.mark.seam
 @pytest.mark.night
-def test_checkpoints_that_spark_wrote_are_all_that_is_left_of_the_log(
+def test_a_table_is_read_from_spark_s_checkpoint_after_its_older_log_was_deleted(
     beside: Beside, properties: dict[str, str]
 ) -> None:
     with filled(beside, checkpointInterval="2", enableDeletionVectors="true", **properties):
@@ -229,8 +235,12 @@ def test_a_clustered_table_is_written_by_lakevilla_and_optimized_by_spark(beside
 
 @pytest.mark.seam
 @pytest.mark.night
-def test_a_shallow_clone_is_read_and_changed_and_its_source_is_not(beside: Beside) -> None:
-    """Its log names files of another table, and may repeat what its source's log proves."""
+def test_a_shallow_clone_of_spark_is_read_and_changed_and_its_source_stays_unchanged(
+    beside: Beside,
+) -> None:
+    """The clone's log names files of another table, and may repeat ``txn`` actions of its source's
+    log.
+    """
     with filled(beside) as lake:
         with lake.transaction() as txn:
             txn.update("t", {"v": "v || '1'"}, where="k = 1")
@@ -247,7 +257,7 @@ def test_a_shallow_clone_is_read_and_changed_and_its_source_is_not(beside: Besid
 # -- rules ---------------------------------------------------------------------------------
 
 
-def test_constraints_that_either_made_bind_both(beside: Beside) -> None:
+def test_constraints_that_either_client_made_bind_both_clients(beside: Beside) -> None:
     with filled(beside, "k BIGINT NOT NULL, v STRING") as lake:
         beside.sql("ALTER TABLE {t} ADD CONSTRAINT small CHECK (k < 100)", "t")
         with lake.transaction() as txn:
@@ -261,7 +271,7 @@ def test_constraints_that_either_made_bind_both(beside: Beside) -> None:
     assert beside.both("t") == {(1, "a"): 1, (2, "b"): 1, (3, "c"): 1}
 
 
-def test_a_table_that_only_grows_is_not_updated(beside: Beside) -> None:
+def test_an_append_only_table_is_not_updated(beside: Beside) -> None:
     with filled(beside, appendOnly="true") as lake:
         with pytest.raises(lv.LakeVillaError, match=r"append-?only"), lake.transaction() as txn:
             txn.delete("t", where="k = 1")
@@ -270,7 +280,9 @@ def test_a_table_that_only_grows_is_not_updated(beside: Beside) -> None:
     assert sorted(row[0] for row in beside.both("t")) == [1, 2, 3, 4]
 
 
-def test_a_widened_column_is_read_from_old_files_and_written_wide(beside: Beside) -> None:
+def test_a_column_that_spark_widened_is_read_from_old_files_and_written_in_the_wide_type(
+    beside: Beside,
+) -> None:
     beside.make("k INT, d DECIMAL(5, 2), f FLOAT", "t", enableTypeWidening="true")
     beside.sql("INSERT INTO {t} VALUES (1, 1.25, 1.5), (2, 2.25, 2.5)", "t")
     beside.sql("ALTER TABLE {t} ALTER COLUMN k TYPE BIGINT", "t")
@@ -313,7 +325,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("feature", REFUSED)
-def test_a_feature_that_would_have_lakevilla_compute_values_is_read_and_refused_for_writing(
+def test_a_table_whose_feature_requires_computed_values_is_read_and_refused_for_writing(
     beside: Beside, feature: str
 ) -> None:
     columns, properties = REFUSED[feature]
@@ -337,19 +349,21 @@ def test_a_column_of_variants_is_refused_by_name(beside: Beside) -> None:
         lake.snapshot().read("t")
 
 
-def test_a_table_that_forgets_transactions_is_refused_by_name(beside: Beside) -> None:
-    """Delta's ``txn`` action proves what is published; with a retention it would not last."""
+def test_a_table_with_a_retention_of_its_transaction_identifiers_is_refused_by_name(
+    beside: Beside,
+) -> None:
+    """Delta's ``txn`` action shows that a commit is published; with a retention it would expire."""
     with filled(beside, setTransactionRetentionDuration="interval 1 day") as lake:
         match = "setTransactionRetentionDuration"
         with pytest.raises(lv.UnsupportedTableFeature, match=match), lake.transaction() as txn:
             txn.append("t", [{"k": 4, "v": "d"}])
 
 
-# -- Spark's own once-only writes ----------------------------------------------------------
+# -- Spark's own idempotent writes ---------------------------------------------------------
 
 
-def test_spark_counts_its_own_applications_next_to_lakevillas_commits(beside: Beside) -> None:
-    """``txnAppId`` and ``txnVersion``, as a stream's sink writes them, across a checkpoint."""
+def test_spark_s_application_versions_are_kept_next_to_lakevilla_s_commits(beside: Beside) -> None:
+    """A stream's sink writes ``txnAppId`` and ``txnVersion``, and a checkpoint keeps them."""
     with filled(beside, checkpointInterval="2") as lake:
 
         def write(version: int) -> None:
@@ -361,16 +375,16 @@ def test_spark_counts_its_own_applications_next_to_lakevillas_commits(beside: Be
         for number in range(4, 7):
             with lake.transaction() as txn:
                 txn.append("t", [{"k": number, "v": "d"}])
-        write(1)  # done already
+        write(1)  # committed already
         write(2)
         with lake.transaction(idempotency_key=("stream", 3)) as txn:
             txn.append("t", [{"k": 13, "v": "s"}])
-        write(3)  # done already, by LakeVilla
+        write(3)  # committed already, by LakeVilla
         write(4)
     assert sorted(row[0] for row in beside.both("t")) == [1, 2, 3, 4, 5, 6, 11, 12, 13, 14]
 
 
-def test_a_stream_of_spark_follows_what_lakevilla_appends_and_skips_what_it_moves(
+def test_a_stream_of_spark_reads_lakevilla_s_appends_and_skips_files_that_it_only_moves(
     beside: Beside,
 ) -> None:
     seen: list[int] = []
@@ -401,7 +415,9 @@ def test_a_stream_of_spark_follows_what_lakevilla_appends_and_skips_what_it_move
     assert sorted(seen) == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_features_of_spark_survive_lakevillas_own_changes_of_the_protocol(beside: Beside) -> None:
+def test_table_features_that_spark_set_survive_lakevilla_s_changes_of_the_protocol(
+    beside: Beside,
+) -> None:
     with filled(beside, enableRowTracking="true", enableDeletionVectors="true") as lake:
         before = features(beside)
         lake.guard("t")
@@ -414,7 +430,7 @@ def test_features_of_spark_survive_lakevillas_own_changes_of_the_protocol(beside
     assert beside.both("t") == {(1, "x"): 1, (2, "b"): 1, (3, "c"): 1}
 
 
-def test_a_client_that_only_writes_learns_of_a_column_that_spark_added(beside: Beside) -> None:
+def test_a_client_that_only_writes_reads_a_column_that_spark_has_added(beside: Beside) -> None:
     with filled(beside) as lake:
         with lake.transaction() as txn:
             txn.update("t", {"v": "'x'"}, where="k = 1")

@@ -1,4 +1,6 @@
-"""Spark computes what the reference evaluator says, in the spelling that is documented."""
+"""Compute functions by Spark in the documented spelling: the results are the reference
+evaluator's.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tests.support.function_cases import ALL, RAISED, Said, same
 
 SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",  # the language's own
+    "spark.sql.session.timeZone": "UTC",  # as the expression language writes it
     "spark.sql.ansi.enabled": "true",
-    "spark.sql.parser.escapedStringLiterals": "true",  # a backslash is a backslash
+    "spark.sql.parser.escapedStringLiterals": "true",  # a backslash escapes nothing
 }
 
 
@@ -36,7 +38,9 @@ def spelled(one: Said) -> str:
 
 @pytest.mark.parametrize("name", [name for name in ALL if name != "odd json"])
 @pytest.mark.seam
-def test_spark_says_what_the_reference_says(session: SparkSession, name: str) -> None:
+def test_spark_returns_the_values_of_the_reference_evaluator(
+    session: SparkSession, name: str
+) -> None:
     cases = ALL[name]
     expected = {one: cases.expected(one) for one in cases.said if one.spark is not None}
     whole = [one for one, values in expected.items() if RAISED not in values]

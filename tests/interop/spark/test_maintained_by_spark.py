@@ -1,4 +1,6 @@
-"""Spark's upkeep of a lake's tables: VACUUM, RESTORE, checkpoints, log clean-up; and the guard."""
+"""Run Spark's upkeep on a lake's tables: VACUUM, RESTORE, checkpoints, log clean-up;
+and the guard.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ VACUUM = "VACUUM {t} RETAIN 0 HOURS"
 
 @pytest.fixture
 def at_once(bank: Beside) -> Iterator[Beside]:
-    """Spark vacuums without asking back."""
+    """Let Spark vacuum without its check of the retention."""
     key = "spark.databricks.delta.retentionDurationCheck.enabled"
     bank.spark.conf.set(key, "false")
     yield bank
@@ -37,7 +39,7 @@ def commits(bank: Beside, *amounts: int) -> None:
 
 
 def age(log: Path) -> None:
-    """Make all files of a log forty days old."""
+    """Make all files of a log forty days older."""
     for path in log.iterdir():
         at = path.stat().st_mtime - 40 * 86400
         os.utime(path, (at, at))
@@ -55,7 +57,7 @@ def numbers(log: Path) -> list[int]:
 def test_commits_survive_vacuum_checkpoint_optimize_and_overwrite_by_spark(
     at_once: Beside,
 ) -> None:
-    """The ``txn`` action, which proves what is published, survives all of them."""
+    """All of them keep the ``txn`` action, which shows that a commit is published."""
     bank = at_once
     commits(bank, 5, 7)
     overwrite = "INSERT OVERWRITE {t} SELECT * FROM {t} WHERE id < 2"
@@ -63,7 +65,7 @@ def test_commits_survive_vacuum_checkpoint_optimize_and_overwrite_by_spark(
         bank.sql(statement)
     newest = max(numbers(bank.log()))
     age(bank.log())
-    bank.sql("INSERT INTO {t} VALUES (9, 9)")  # with a checkpoint, and the clean-up that follows
+    bank.sql("INSERT INTO {t} VALUES (9, 9)")  # with a checkpoint, and the clean-up after it
     assert numbers(bank.log())[0] >= newest, "Spark cleaned up nothing"
     commits(bank, 1)
     assert bank.balances() == {0: 100, 1: 113, 9: 9}
@@ -74,11 +76,11 @@ def test_commits_survive_vacuum_checkpoint_optimize_and_overwrite_by_spark(
     assert bank.balances() == {0: 100, 1: 113, 9: 9}, "published twice"
 
 
-def test_a_long_transaction_whose_files_spark_vacuumed_fails_and_commits_nothing(
+def test_a_long_transaction_whose_files_spark_has_vacuumed_fails_and_commits_nothing(
     at_once: Beside,
 ) -> None:
-    """A vacuum without retention deletes files that no log names, as it would those of Delta's
-    writers.
+    """A vacuum without retention deletes files that no log names, those of Delta's own
+    writers too.
     """
     bank = at_once
     with bank.connect(settings=lv.Settings(checked_tip_seconds=0.001)) as lake:
@@ -91,7 +93,7 @@ def test_a_long_transaction_whose_files_spark_vacuumed_fails_and_commits_nothing
         assert bank.balances() == {0: 100, 1: 100, 2: 100, 3: 100}
 
 
-def test_vacuum_with_the_usual_retention_takes_no_file_of_an_open_or_decided_transaction(
+def test_a_vacuum_with_the_usual_retention_keeps_files_of_open_and_decided_transactions(
     bank: Beside,
 ) -> None:
     decide_and_leave(bank.place)
@@ -107,7 +109,7 @@ def test_vacuum_with_the_usual_retention_takes_no_file_of_an_open_or_decided_tra
     assert sorted(bank.balances("other")) == [0, 8, 10]
 
 
-def test_a_snapshot_of_the_past_whose_files_spark_vacuumed_says_so(at_once: Beside) -> None:
+def test_a_snapshot_of_the_past_whose_files_spark_has_vacuumed_is_reported(at_once: Beside) -> None:
     bank = at_once
     commits(bank, 5, 7)
     with bank.connect() as lake:
@@ -124,7 +126,7 @@ def test_a_snapshot_of_the_past_whose_files_spark_vacuumed_says_so(at_once: Besi
 # -- restore -------------------------------------------------------------------------------
 
 
-def test_a_restore_to_before_a_commit_undoes_it_and_nothing_is_published_twice(
+def test_a_restore_to_before_a_commit_undoes_the_commit_and_it_is_not_published_again(
     bank: Beside,
 ) -> None:
     commits(bank, 5, 7)
@@ -137,7 +139,7 @@ def test_a_restore_to_before_a_commit_undoes_it_and_nothing_is_published_twice(
     assert sorted(bank.balances("other")) == [0, 101, 105, 107]
 
 
-def test_a_restore_under_an_open_transaction_is_a_conflict_for_what_was_read(bank: Beside) -> None:
+def test_a_restore_under_an_open_transaction_conflicts_with_its_reads(bank: Beside) -> None:
     commits(bank, 5)
     with bank.connect() as lake:
         txn = lake.transaction()
@@ -150,12 +152,12 @@ def test_a_restore_under_an_open_transaction_is_a_conflict_for_what_was_read(ban
     assert sorted(bank.balances("other")) == [0, 105]
 
 
-def test_a_restore_that_takes_and_one_that_brings_back_a_file_of_a_decided_commit(
+def test_a_decided_commit_is_replayed_once_though_restores_remove_and_restore_its_file(
     bank: Beside,
 ) -> None:
-    """What was unfit once stays unfit, though the file that it removes is back."""
+    """A commit that is unfit once stays unfit, though the file that it removes is restored."""
     bank.sql("UPDATE {t} SET balance = 50 WHERE id = 1")  # version 2
-    decide_and_leave(bank.place)  # it removes the file of version 2
+    decide_and_leave(bank.place)  # the commit removes the file of version 2
     bank.sql("RESTORE TABLE {t} TO VERSION AS OF 1")  # without that file
     with bank.connect() as lake:
         lake.snapshot().read("bank")
@@ -164,7 +166,7 @@ def test_a_restore_that_takes_and_one_that_brings_back_a_file_of_a_decided_commi
         lake.recover()
         with lake.transaction() as txn:
             txn.append("bank", [{"id": 9, "balance": 9}])
-    # The update by 5 is there once; on which of Spark's values, the order of commits tells.
+    # The update by 5 took effect once; the order of commits decides on which of Spark's values.
     assert bank.balances() == {0: 100, 1: 55, 2: 100, 3: 100, 9: 9}
 
 
@@ -172,7 +174,7 @@ def test_a_restore_that_takes_and_one_that_brings_back_a_file_of_a_decided_commi
 
 
 @pytest.mark.seam
-def test_a_decided_commit_is_published_after_spark_checkpointed_and_cleaned_the_log_up(
+def test_a_decided_commit_is_published_after_spark_has_cleaned_up_the_log(
     bank: Beside,
 ) -> None:
     decide_and_leave(bank.place)
@@ -189,7 +191,9 @@ def test_a_decided_commit_is_published_after_spark_checkpointed_and_cleaned_the_
     assert bank.balances()[1] == 105
 
 
-def test_an_open_transaction_outlives_a_clean_up_of_the_log_it_has_read(bank: Beside) -> None:
+def test_an_open_transaction_commits_after_a_clean_up_of_the_log_that_it_has_read(
+    bank: Beside,
+) -> None:
     bank.sql(CHECKPOINTS)
     with bank.connect() as lake:
         txn = lake.transaction()
@@ -208,8 +212,10 @@ def test_an_open_transaction_outlives_a_clean_up_of_the_log_it_has_read(bank: Be
     assert bank.balances() == {0: 100, 1: 12, 2: 100, 3: 100, 9: 9}
 
 
-def test_spark_reads_checkpoints_and_checksums_beside_lakevillas_commits(bank: Beside) -> None:
-    """Spark writes a ``.crc`` beside its commits, and checks tables against it."""
+def test_spark_reads_its_checkpoints_and_checksums_next_to_lakevilla_s_commits(
+    bank: Beside,
+) -> None:
+    """Spark writes a ``.crc`` file next to its commits, and checks tables against it."""
     bank.sql("INSERT INTO {t} VALUES (9, 9)")
     commits(bank, *range(1, 11))
     bank.sql("INSERT INTO {t} VALUES (10, 10)")
@@ -256,7 +262,7 @@ def test_spark_reads_a_guarded_table_and_is_refused_to_write_it(bank: Beside) ->
 
 
 def test_spark_is_refused_to_vacuum_a_guarded_table(at_once: Beside) -> None:
-    """Its connector takes that for a write; others may vacuum, and LakeVilla does."""
+    """Spark's connector treats it as a write; other clients may vacuum, as LakeVilla does."""
     bank = at_once
     with bank.connect() as lake:
         lake.guard("bank")

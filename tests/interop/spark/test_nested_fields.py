@@ -1,4 +1,4 @@
-"""Fields within columns, set and added as Spark does it on a table of the same rows."""
+"""Set and add fields within columns: Spark does the same on a table of the same rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AUTO = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
 def both(beside: Beside, **properties: str) -> None:
-    """Two tables of the same rows: ``theirs`` is changed by Spark, ``ours`` by the lake."""
+    """Return two tables of the same rows: Spark changes ``theirs``, the lake changes ``ours``."""
     for table in ("theirs", "ours"):
         beside.make(_COLUMNS, table, **properties)
         beside.sql(f"INSERT INTO {{t}} VALUES {_ROWS}", table)
@@ -43,7 +43,9 @@ def rows(beside: Beside, table: str) -> list[dict[str, Any]]:
 )
 @pytest.mark.seam
 @pytest.mark.night
-def test_a_field_is_set_as_spark_sets_it(beside: Beside, targets: str, where: str) -> None:
+def test_a_field_is_set_with_the_same_result_as_by_spark(
+    beside: Beside, targets: str, where: str
+) -> None:
     both(beside)
     lake = beside.connect()
     beside.sql(f"UPDATE {{t}} SET {targets} WHERE {where}", "theirs")
@@ -80,7 +82,7 @@ _WIDER = pa.table(
 
 @pytest.mark.parametrize("source", [_SOURCE, _WIDER], ids=["fewer", "more"])
 @pytest.mark.parametrize("mapping", ["none", "name"])
-def test_a_merge_of_all_columns_keeps_and_adds_what_sparks_does(
+def test_a_merge_of_all_columns_keeps_and_adds_the_same_fields_as_spark_s(
     beside: Beside, source: pa.Table, mapping: str
 ) -> None:
     both(beside, **{"columnMapping.mode": mapping})
@@ -103,7 +105,7 @@ def test_a_merge_of_all_columns_keeps_and_adds_what_sparks_does(
 
 
 @pytest.mark.parametrize("mapping", ["none", "name"])
-def test_an_append_adds_fields_as_sparks_does(beside: Beside, mapping: str) -> None:
+def test_an_append_adds_the_same_fields_as_spark_s(beside: Beside, mapping: str) -> None:
     both(beside, **{"columnMapping.mode": mapping})
     writer = beside.spark.createDataFrame(_WIDER).write.format("delta").mode("append")
     writer.option("mergeSchema", "true").save(beside.path("theirs"))

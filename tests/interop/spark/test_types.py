@@ -1,4 +1,4 @@
-"""Every type of Delta's, written by Spark and by LakeVilla, as each reads what the other wrote."""
+"""Write every type of Delta's by Spark and by LakeVilla; each reads the other's files."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ LARGEST: dict[str, Any] = {
     "whole": Decimal("9" * 38),
     "narrow": Decimal("9999999.99"),
     "middle": Decimal("0." + "9" * 18),
-    "text": "\U0010ffff" * 40,  # longer than the prefix that statistics keep
+    "text": "\U0010ffff" * 40,  # longer than the prefix in statistics
     "bytes": b"\xff" * 40,
     "day": date(9999, 12, 31),
     "at": datetime(9999, 12, 30, 23, 59, 59, 999999, UTC),
@@ -157,7 +157,7 @@ ROWS = pa.Table.from_pylist([USUAL, LARGEST, SMALLEST, ODD, MORE, NOTHING], sche
 
 
 def in_utc(kind: pa.DataType) -> pa.DataType:
-    """The type with every timestamp in UTC: Spark returns them in its session's zone."""
+    """Return the type with every timestamp in UTC: Spark returns its session's time zone."""
     if pa.types.is_timestamp(kind) and kind.tz:
         return MOMENT
     if pa.types.is_list(kind):
@@ -170,14 +170,14 @@ def in_utc(kind: pa.DataType) -> pa.DataType:
 
 
 def plain(table: pa.Table) -> tuple[dict[str, pa.DataType], Counter[str]]:
-    """Types and rows for comparison; the repr tells NaN, and -0.0 from 0.0."""
+    """Return types and rows for comparison; the repr distinguishes NaN, and -0.0 from 0.0."""
     table = table.cast(pa.schema([(field.name, in_utc(field.type)) for field in table.schema]))
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
     return types, Counter(repr(row) for row in table.to_pylist())
 
 
 def shifted(rows: pa.Table, by: int) -> pa.Table:
-    """The rows with ``by`` added to ``k``."""
+    """Return the rows with ``by`` added to ``k``."""
     return rows.set_column(0, "k", pa.array([k + by for k in rows["k"].to_pylist()], pa.int64()))
 
 
@@ -190,13 +190,13 @@ def read_alike(beside: Beside, table: str, expected: pa.Table) -> None:
 
 
 def spark_writes(beside: Beside, table: str, rows: pa.Table, *partition_by: str) -> None:
-    # Without the schema, Spark would take times without a zone for its session's.
+    # Without the schema, Spark would place times without a zone in its session's zone.
     frame = beside.spark.createDataFrame(rows, from_arrow_schema(rows.schema, True))
     writer = frame.coalesce(1).write.format("delta").mode("append").partitionBy(*partition_by)
     writer.save(beside.path(table))
 
 
-# The physical type that Spark gives moments in files is the session's choice.
+# The session sets the physical type of timestamps in Spark's files.
 @pytest.fixture(params=["INT96", "TIMESTAMP_MICROS"])
 def instants(request: pytest.FixtureRequest, beside: Beside) -> Iterator[Beside]:
     key = "spark.sql.parquet.outputTimestampType"
@@ -209,7 +209,7 @@ def instants(request: pytest.FixtureRequest, beside: Beside) -> Iterator[Beside]
 
 @pytest.mark.seam
 @pytest.mark.night
-def test_a_table_written_by_spark_is_read_rewritten_and_read_by_spark_again(
+def test_a_table_of_spark_is_read_and_rewritten_and_then_read_by_spark(
     instants: Beside,
 ) -> None:
     spark_writes(instants, "t", ROWS)
@@ -223,7 +223,7 @@ def test_a_table_written_by_spark_is_read_rewritten_and_read_by_spark_again(
     read_alike(instants, "t", shifted(both, 10))
 
 
-def test_a_table_made_by_lakevilla_is_read_and_written_by_spark(beside: Beside) -> None:
+def test_a_table_of_lakevilla_is_read_and_written_by_spark(beside: Beside) -> None:
     with beside.connect() as lake:
         lake.create_table("t", ROWS)
         read_alike(beside, "t", ROWS)
@@ -243,15 +243,15 @@ LITERALS = {
     "wide": "9999999999999999999999999999.9999999999",
     "narrow": "-9999999.99",
     "text": "''",
-    # Spark's own filter finds no day that the Julian-Gregorian calendar lacks.
+    # Spark's own filter does not find a day that the Julian-Gregorian calendar lacks.
     "day": "DATE '1500-02-28'",
     "wall": "TIMESTAMP_NTZ '1969-12-31 23:59:59.999999'",
 }
 OURS = {**LITERALS, "wall": "TIMESTAMP '1969-12-31 23:59:59.999999'"}
 
 
-def test_predicates_find_the_same_rows_with_the_statistics_of_each_writer(beside: Beside) -> None:
-    """Each row is a file of its own, so that statistics decide which are looked at."""
+def test_predicates_find_the_same_rows_by_the_statistics_of_each_writer(beside: Beside) -> None:
+    """Each row is in a file of its own, so statistics decide which files are read."""
     with beside.connect() as lake:
         for number in range(len(ROWS)):
             spark_writes(beside, "theirs", ROWS.take([number]))
@@ -274,7 +274,7 @@ def test_predicates_find_the_same_rows_with_the_statistics_of_each_writer(beside
             assert found == wanted == [[1], [2], [2], [2], [3], [3], [5], [5]]
 
 
-def test_char_and_varchar_stay_what_they_are_when_lakevilla_rewrites_and_alters(
+def test_char_and_varchar_columns_keep_their_types_when_lakevilla_rewrites_and_alters_a_table(
     beside: Beside,
 ) -> None:
     beside.make("k BIGINT, code CHAR(3), name VARCHAR(5) COMMENT 'short'", "t")
@@ -290,21 +290,21 @@ def test_char_and_varchar_stay_what_they_are_when_lakevilla_rewrites_and_alters(
         beside.sql("INSERT INTO {t} VALUES (4, 'abcd', 'abc', 4)", "t")
     theirs = {(1, "a  ", "abc", None), (2, "abc", "xyz", None), (3, "zzz", "n", 3)}
     assert bag(beside.arrow("t")) == dict.fromkeys(theirs, 1)
-    # Spark pads when it reads; in the files there is what was given.
+    # Spark pads values when it reads them; the files have them unpadded.
     ours = {(1, "a", "abc", None), (2, "abc", "xyz", None), (3, "zzz", "n", 3)}
     with beside.connect() as lake, lake.snapshot() as state:
         assert bag(state.read("t")) == dict.fromkeys(ours, 1)
 
 
 def _declared(beside: Beside) -> dict[str, str]:
-    """The types that Spark keeps in the schema's metadata; to Delta they are strings."""
+    """Return the types that Spark keeps in the schema's metadata; to Delta they are strings."""
     fields = json.loads(beside.actions("metaData", "t")[-1]["schemaString"])["fields"]
     key = "__CHAR_VARCHAR_TYPE_STRING"
     return {f["name"]: f["metadata"][key] for f in fields if key in f["metadata"]}
 
 
-def test_a_column_of_no_type_is_read_as_null(beside: Beside) -> None:
-    """Spark's ``void`` is in the schema and in no file."""
+def test_a_column_of_spark_s_void_type_is_read_as_null(beside: Beside) -> None:
+    """Spark's ``void`` column is in the schema and in no file."""
     beside.sql("CREATE TABLE {t} USING delta AS SELECT 1L AS k, NULL AS nothing", "t")
     assert beside.both("t") == {(1, None): 1}
     with beside.connect() as lake, lake.transaction() as txn:
@@ -319,7 +319,7 @@ PARTITIONS: Sequence[str | None] = [
 ]  # fmt: skip
 
 
-def test_odd_partition_values_both_ways(beside: Beside) -> None:
+def test_odd_partition_values_are_read_by_both_clients(beside: Beside) -> None:
     schema = pa.schema([("k", pa.int64()), ("p", pa.string())])
     rows = [{"k": number, "p": value} for number, value in enumerate(PARTITIONS)]
     theirs = pa.Table.from_pylist(rows, schema=schema)
@@ -342,7 +342,7 @@ def test_odd_partition_values_both_ways(beside: Beside) -> None:
 
 
 def test_an_empty_string_that_spark_stores_as_a_partition_value_is_null(beside: Beside) -> None:
-    """Delta has no other way to say it: an empty partition value is null. We refuse to."""
+    """In Delta an empty partition value means NULL. LakeVilla refuses to write one."""
     beside.sql("CREATE TABLE {t} (k BIGINT, p STRING) USING delta PARTITIONED BY (p)", "t")
     beside.sql("INSERT INTO {t} VALUES (1, '')", "t")
     with beside.connect() as lake, lake.transaction() as txn:
@@ -353,7 +353,7 @@ def test_an_empty_string_that_spark_stores_as_a_partition_value_is_null(beside: 
 
 
 def test_an_empty_string_for_a_partition_that_is_a_number_is_null(beside: Beside) -> None:
-    """Spark's connector stops at it as soon as a filter names the column; we go on."""
+    """Spark's connector fails if a filter names the column; LakeVilla reads it."""
     beside.sql("CREATE TABLE {t} (k BIGINT, p BIGINT) USING delta PARTITIONED BY (p)", "t")
     beside.sql("INSERT INTO {t} VALUES (1, 1), (2, NULL)", "t")
     entry = sorted(Path(beside.place.root, "t", "_delta_log").glob("*.json"))[-1]
@@ -368,7 +368,7 @@ def test_an_empty_string_for_a_partition_that_is_a_number_is_null(beside: Beside
     assert beside.both("t") == {(1, 1): 1, (12, None): 1}
 
 
-def test_partition_values_of_every_type_both_ways(beside: Beside) -> None:
+def test_partition_values_of_every_type_are_read_by_both_clients(beside: Beside) -> None:
     names = ["flag", "tiny", "small", "num", "big", "single", "twice", "wide", "day", "at", "wall"]
     rows = ROWS.select(["k", "text", *names])
     spark_writes(beside, "theirs", rows, *names)

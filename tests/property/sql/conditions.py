@@ -1,4 +1,4 @@
-"""Drawn expressions over a table of edge values, in names, operators and types of SQL."""
+"""Draw expressions over a table of edge values, with names, operators and types of SQL."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _VALUES: Mapping[str, tuple[pa.DataType, Sequence[Any]]] = {
 
 
 def table(random: Random) -> pa.Table:
-    """Edge values side by side in an order of their own, NULLs among them."""
+    """Return edge values in columns, each column in an order of its own, with NULLs among them."""
     columns = {"id": pa.array(range(ROWS), pa.int64())}
     for name, (type_, values) in _VALUES.items():
         given = [None, *values]
@@ -65,13 +65,13 @@ def table(random: Random) -> pa.Table:
 
 
 class Conditions:
-    """Draws texts; many are refused, as they would be from a user's hand."""
+    """Draw texts; many of them are refused, as are many that users write."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
 
     def condition(self, depth: int = 2) -> str:
-        """A text that may be boolean."""
+        """Return a text that may be boolean."""
         one = self._random.choice
         draws: Sequence[Callable[[], str]] = (
             lambda: f"{self.number(depth)} {one(_COMPARED)} {self.number(depth)}",
@@ -99,7 +99,7 @@ class Conditions:
         return one((f"{left} AND {right}", f"{left} OR {right}", f"NOT ({left})", f"NOT {left}"))
 
     def number(self, depth: int) -> str:
-        """A text that may be a number."""
+        """Return a text that may be a number."""
         one = self._random.choice
         if depth <= 0:
             return one(_NUMBERS)
@@ -126,7 +126,7 @@ class Conditions:
         return one(draws)()
 
     def text(self, depth: int) -> str:
-        """A text that may be one in SQL."""
+        """Return a text that may be a string in SQL."""
         one = self._random.choice
         if depth <= 0:
             return one(("s", "s", "r", "g.s", "'a'", "''", "'b'", "NULL"))
@@ -150,7 +150,7 @@ class Conditions:
         return one(draws)()
 
     def instant(self, depth: int) -> str:
-        """A text that may be a date or a timestamp."""
+        """Return a text that may be a date or a timestamp."""
         one = self._random.choice
         if depth <= 0:
             return one(

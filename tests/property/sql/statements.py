@@ -1,8 +1,8 @@
-"""Random statements over random tables, which mean the same to a lake and to DuckDB.
+"""Draw random statements over random tables, which mean the same to a lake and to DuckDB.
 
-Left out is what the two are meant to see otherwise: division by zero, overflow, text as numbers,
-and updates for which two rows of a source disagree. And what DuckDB 1.5 gets wrong itself: its
-filter pushdown loses all rows of ``a IS DISTINCT FROM 1 OR (b AND a = 2)``.
+Statements on which a lake differs on purpose are left out: division by zero, overflow, text as
+numbers, and updates for which two rows of a source disagree. So are those that DuckDB 1.5 gets
+wrong itself: its filter pushdown loses all rows of ``a IS DISTINCT FROM 1 OR (b AND a = 2)``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORDS = ("", "a", "b", "ab", "A", "é", "a_b", "it''s", "zz%")
 
 @dataclass
 class Writer:
-    """Writes statements over tables that it has made itself."""
+    """Write statements over tables that it has created itself."""
 
     random: Random
     tables: dict[str, list[str]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Writer:
     # -- statements ----------------------------------------------------------------
 
     def create(self, options: str = "") -> tuple[str, str]:
-        """A new table for DuckDB, and for a lake with ``options``."""
+        """Return statements that create a table: for DuckDB, and for a lake with ``options``."""
         name = f"t{self.made}"
         self.made += 1
         others = self.random.sample(list(self.types)[1:], self.random.randint(2, 5))
@@ -47,7 +47,9 @@ class Writer:
         return text, text + options
 
     def create_or_replace(self) -> str:
-        """A replacement of an existing table by the rows of one, which may be the same."""
+        """Return a statement that replaces a table by the rows of a table, perhaps of
+        the same one.
+        """
         table, source = self._table(), self._table()
         others = self._some(self.tables[source])
         rows = f"FROM {source} WHERE {self.condition(source, source)}"
@@ -56,7 +58,7 @@ class Writer:
         return f"CREATE OR REPLACE TABLE {table} AS {text}"
 
     def statement(self) -> str:
-        """One that changes rows."""
+        """Return a statement that changes rows."""
         return self._one(
             (self.insert, 3),
             (self.insert_query, 2),
@@ -93,7 +95,9 @@ class Writer:
         return f"UPDATE {table} SET {self._set(table, table)} WHERE {self.condition(table, table)}"
 
     def update_from(self) -> str:
-        """The source has each key once, so no two of its rows match one."""
+        """Return an UPDATE ... FROM whose source has each key once, so no two of its rows match one
+        row.
+        """
         table, source = self._table(), self._table()
         column = self.random.choice(self.tables[source])
         target = self._column_of(table, self.types[column])
@@ -148,7 +152,7 @@ class Writer:
         )
 
     def with_common(self) -> str:
-        """A WITH in front, of which the statement's queries make use."""
+        """Return a WITH clause that the statement's queries use."""
         table, source = self._table(), self._table()
         asked = f"k {self.random.choice(('IN', 'NOT IN'))} (SELECT k FROM c)"
         change = self._one(
@@ -168,7 +172,7 @@ class Writer:
         return f"WITH c AS ({rows}) {change}"
 
     def query(self) -> str:
-        """A SELECT whose rows have one order, or none that counts."""
+        """Return a SELECT whose rows have one order, or whose order does not matter."""
         table, other = self._table(), self._table()
         return self._one(
             (lambda: f"SELECT * FROM {table} WHERE {self.asking(table, table)}", 2),
@@ -191,7 +195,7 @@ class Writer:
     # -- conditions ----------------------------------------------------------------
 
     def asking(self, table: str, alias: str) -> str:
-        """A condition with subqueries in it."""
+        """Return a condition with subqueries."""
         plain = self.condition(table, alias)
         asked = self._asked(table, alias)
         return self._one(
@@ -256,7 +260,7 @@ class Writer:
     # -- values --------------------------------------------------------------------
 
     def scalar(self, type_: str, table: str, alias: str) -> str:
-        """A value made of a row's columns."""
+        """Return a value computed from a row's columns."""
         column = self._column_of(table, type_)
         if column is None or self.random.random() < 0.2:
             return self.value(type_)

@@ -1,7 +1,7 @@
-"""Random scripts over tables in all layouts do to a lake what they do to DuckDB.
+"""Run random scripts over tables in all layouts: a lake and DuckDB get the same rows.
 
-Nested columns, partitions by dates, decimals and odd texts, Iceberg's transforms, mapped columns,
-and rows that another client has taken away by a deletion vector.
+Layouts: nested columns, partitions by dates, decimals and odd texts, Iceberg's transforms, mapped
+columns, and rows that another client has deleted by a deletion vector.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCRIPTS = 400
 
 
 @pytest.mark.parametrize("seed", range(SCRIPTS))
-def test_a_script_over_tables_in_all_layouts_does_what_it_does_in_duckdb(seed: int) -> None:
+def test_a_script_over_tables_in_all_layouts_has_the_same_effect_as_in_duckdb(seed: int) -> None:
     random = Random(seed)
     lake, oracle = lv.connect(f"memory://laid/{seed}"), duckdb.connect()
     oracle.execute("SET TimeZone = 'UTC'")
@@ -51,7 +51,7 @@ def test_a_script_over_tables_in_all_layouts_does_what_it_does_in_duckdb(seed: i
 
 
 def _both(session: Any, oracle: duckdb.DuckDBPyConnection, text: str, done: list[str]) -> bool:
-    """Run it on both; False if it is refused, and has changed nothing."""
+    """Run a statement on both; return False if it is refused, and has changed nothing."""
     done.append(text)
     try:
         session.sql(text)
@@ -63,7 +63,7 @@ def _both(session: Any, oracle: duckdb.DuckDBPyConnection, text: str, done: list
 
 
 @pytest.mark.parametrize("seed", range(120))
-def test_rows_that_a_deletion_vector_takes_away_are_not_there(seed: int, tmp_path: Path) -> None:
+def test_rows_that_a_deletion_vector_hides_are_not_found(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     lake, oracle = lv.connect(tmp_path), duckdb.connect()
     session, writer = lake.session(), WideWriter(random)
@@ -88,7 +88,9 @@ def test_rows_that_a_deletion_vector_takes_away_are_not_there(seed: int, tmp_pat
 
 
 def _mark_deleted(table: Path, random: Random) -> list[int]:
-    """Have a vector take some rows of a file away, as another client's commit; their numbers."""
+    """Hide some rows of a file by a deletion vector, in another client's commit; return their
+    numbers.
+    """
     log = sorted((table / "_delta_log").glob("*.json"))
     adds = [
         action["add"]
@@ -123,7 +125,7 @@ def _same(ours: Any, theirs: duckdb.DuckDBPyRelation, done: list[str]) -> None:
 
 
 def _shown(row: dict[str, Any]) -> str:
-    """A row; DuckDB leaves 0.0 as it is where an UPDATE sets it to -0.0, which equals it."""
+    """Return a row for comparison; DuckDB keeps 0.0 where an UPDATE sets the equal -0.0."""
     values = (value + 0.0 if isinstance(value, float) else value for value in row.values())
     return repr(
         [sorted(v) if isinstance(v, list) and v and isinstance(v[0], tuple) else v for v in values]

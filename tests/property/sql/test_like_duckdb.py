@@ -1,7 +1,8 @@
-"""Random scripts do to a lake what they do to DuckDB, statement by statement.
+"""Run random scripts statement by statement: a lake and DuckDB get the same rows.
 
-After each statement the session sees what DuckDB's transaction sees, and everybody else what is
-committed. ``python -m pytest tests/property/sql -k seed`` repeats one: its number is in the name.
+After each statement the session sees the same as DuckDB's transaction, and all other clients see
+the committed state. ``python -m pytest tests/property/sql -k seed`` repeats one script: its number
+is in the name.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import lakevilla as lv
 from lakevilla.api.session import Session
 from tests.property.sql.statements import Writer
 
-#: Scripts, each of a dozen statements or more.
+#: The number of scripts, each of a dozen statements or more.
 SCRIPTS = 600
 _OPTIONS = ("", "", " PARTITIONED BY (k)", " USING iceberg")
 
 
 @pytest.mark.parametrize("seed", range(SCRIPTS))
-def test_a_script_does_what_it_does_in_duckdb(seed: int) -> None:
+def test_a_script_has_the_same_effect_as_in_duckdb(seed: int) -> None:
     random = Random(seed)
     lake, oracle = lv.connect(f"memory://scripts/{seed}"), duckdb.connect()
     session, outside = lake.session(), oracle.cursor()
@@ -77,7 +78,7 @@ def _rows_changed(found: duckdb.DuckDBPyConnection, text: str) -> int:
 
 
 def _shown(row: Iterable[Any]) -> str:
-    """A row; DuckDB leaves 0.0 as it is where an UPDATE sets it to -0.0, which equals it."""
+    """Return a row for comparison; DuckDB keeps 0.0 where an UPDATE sets the equal -0.0."""
     return repr([value + 0.0 if isinstance(value, float) else value for value in row])
 
 
@@ -87,8 +88,8 @@ def _same(ours: Any, theirs: duckdb.DuckDBPyConnection, done: list[str]) -> None
     assert rows == wanted, "\n".join(done)
 
 
-def test_the_statements_are_of_all_kinds_and_change_rows() -> None:
-    """Or equal results would say little."""
+def test_random_statements_are_of_all_kinds_and_change_rows() -> None:
+    """Otherwise equal results would show little."""
     writer = Writer(Random(7))
     for _ in range(3):
         writer.create()

@@ -1,7 +1,8 @@
-"""Queries that compare NULL as a value find its rows, whatever DuckDB asks of statistics.
+"""Query by conditions that compare NULL as a value: they find its rows, whatever DuckDB's
+statistics say.
 
-Files and row groups with one value of a column, with that and NULL, and with NULL alone, against
-the same rows in a DuckDB that optimizes nothing.
+Files and row groups have one value of a column, this value and NULL, or NULL alone; the results are
+compared with a DuckDB that optimizes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 
 import lakevilla as lv
 
-#: By name: a type, its values, and constants as SQL has them.
+#: By name: a type, its values, and constants as SQL writes them.
 _COLUMNS: dict[str, tuple[pa.DataType, list[Any], list[str]]] = {
     "x": (pa.int64(), [1, 5, 7], ["1", "5", "7", "9", "-1"]),
     "y": (pa.int32(), [1, 5, 7], ["1", "5", "7", "5.0"]),
@@ -42,7 +43,7 @@ _OTHERS = ("=", "<>", "<", ">=")
 
 
 def _rows(random: Random) -> pa.Table:
-    """Few rows, mostly alike in a column."""
+    """Return few rows, mostly equal in a column."""
     size = random.choice((1, 4))
     columns = {}
     for name, (type_, values, _) in _COLUMNS.items():
@@ -66,7 +67,7 @@ def _lake(random: Random, name: str, format: str) -> tuple[lv.Lake, pa.Table]:
 def _condition(random: Random, depth: int) -> str:
     if depth == 0:
         return _comparison(random, random.choice(list(_COLUMNS)))
-    if random.random() < 0.5:  # of one column: DuckDB asks statistics of these
+    if random.random() < 0.5:  # conditions on one column, for which DuckDB uses statistics
         name = random.choice(list(_COLUMNS))
         terms = [_comparison(random, name) for _ in range(random.choice((2, 2, 3)))]
     else:
@@ -95,7 +96,7 @@ def _comparison(random: Random, name: str) -> str:
     return random.choice((text, text, text, f"NOT ({text})", f"NOT {text}"))
 
 
-#: Where a condition may stand: over the table, joined, grouped, in queries of a query.
+#: The places of a condition: over the table, joined, grouped, in subqueries.
 _QUERIES = (
     "SELECT count(*) FROM t WHERE {}",
     "SELECT count(*), min(x) FROM t WHERE {} AND ({})",
@@ -128,7 +129,9 @@ def _answer(found: Any) -> list[str]:
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("seed", range(60))
-def test_queries_of_a_table_and_of_a_view_answer_as_duckdb(seed: int, format: str) -> None:
+def test_queries_of_a_table_and_of_a_view_return_the_same_as_in_duckdb(
+    seed: int, format: str
+) -> None:
     random = Random(seed)
     lake, rows = _lake(random, f"{format}/{seed}", format)
     one = pa.table({"w": [1]})

@@ -1,7 +1,7 @@
-"""Files that a condition leaves out hold no row that it would take, of queries and of changes.
+"""Leave out files by a condition: none of them has a row that a query or a change would find.
 
-Tables of many small files, each with few values of a column, so that nearly every condition
-leaves some of them out.
+The tables have many small files, each with few values of a column, so nearly every condition leaves
+some files out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakevilla.errors import InvalidOperation
 from tests.property.sql.conditions import ROWS, Conditions, table
 
 _KEYS = ("i", "b", "y", "f", "d", "m", "w", "s", "r", "t", "z", "n", "o")
-#: Conditions that files can be left out by.
+#: Conditions by which files can be left out.
 _LEAVING = (
     *("id < 20", "id BETWEEN 5 AND 40", "id IN (1, 30, 59)", "i > 0", "b IS NULL", "y = 127"),
     *("m >= 1.5", "s = 'a'", "s LIKE 'a%'", "s > 'b'", "r IN ('a', ' ')", "d < 0.5", "f >= 0"),
@@ -49,7 +49,7 @@ def _lake(random: Random, name: str, format: str) -> tuple[lv.Lake, pa.Table]:
 
 
 def _oracle(**tables: pa.Table) -> duckdb.DuckDBPyConnection:
-    """DuckDB by itself, with the same rows."""
+    """Return a DuckDB without LakeVilla, with the same rows."""
     database = duckdb.connect()
     database.execute("SET TimeZone = 'UTC'")
     for name, given in tables.items():
@@ -58,7 +58,7 @@ def _oracle(**tables: pa.Table) -> duckdb.DuckDBPyConnection:
     return database
 
 
-#: What follows FROM, and the names that its tables have there.
+#: What follows FROM, and the names of its tables there.
 _JOINED = (
     ("t JOIN u USING (id)", "tu"),
     ("t LEFT JOIN u ON t.i = u.i", "tu"),
@@ -81,7 +81,7 @@ _OF_ONE = (
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("seed", range(60))
-def test_of_a_query(seed: int, format: str) -> None:
+def test_a_query_finds_all_rows_though_files_are_left_out(seed: int, format: str) -> None:
     random = Random(seed)
     lake, rows = _lake(random, f"query/{format}/{seed}", format)
     others = table(random).sort_by("m")
@@ -126,7 +126,9 @@ def _found_alike(lake: lv.Lake, database: duckdb.DuckDBPyConnection, text: str) 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("seed", range(40))
-def test_of_a_condition_that_the_engine_computes_in_part(seed: int, format: str) -> None:
+def test_a_condition_that_the_engine_computes_in_part_finds_all_rows(
+    seed: int, format: str
+) -> None:
     random = Random(seed)
     lake, _ = _lake(random, f"{format}/{seed}", format)
     session = lake.session()
@@ -162,7 +164,7 @@ def _as_shown(session: Any, where: str, random: Random) -> bool:
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("seed", range(40))
-def test_of_a_merge_by_the_values_of_its_source(seed: int, format: str) -> None:
+def test_a_merge_finds_all_rows_by_the_values_of_its_source(seed: int, format: str) -> None:
     random = Random(seed)
     lake, rows = _lake(random, f"merge/{format}/{seed}", format)
     session = lake.session()
@@ -190,7 +192,7 @@ def test_of_a_merge_by_the_values_of_its_source(seed: int, format: str) -> None:
 
 
 def _distinct(rows: pa.Table) -> pa.Table:
-    """Rows of different keys; -0.0 is no other one than 0.0."""
+    """Return rows of different keys; -0.0 and 0.0 are one key."""
     for at, field in enumerate(rows.schema):
         if pa.types.is_floating(field.type):
             plain = pc.add(rows.column(at), pa.scalar(0.0, field.type))

@@ -1,7 +1,7 @@
-"""UPDATE, DELETE and MERGE mean by a text the rows that a SELECT finds by it.
+"""Give UPDATE, DELETE and MERGE the condition of a SELECT: they find the same rows.
 
-What the list of same meanings (``engines/sql/meaning``) lets through has DuckDB's value on every
-row, and a DELETE deletes what the SELECT before it has shown.
+A text that the list of same meanings (``engines/sql/meaning``) accepts has DuckDB's value on every
+row, and a DELETE deletes the rows that the SELECT before it has returned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RAISED = object()
 
 
 @pytest.mark.parametrize("seed", range(400))
-def test_compiled_expressions_have_the_value_that_duckdb_gives_them(seed: int) -> None:
+def test_a_compiled_expression_has_the_value_that_duckdb_computes(seed: int) -> None:
     random = Random(seed)
     rows = table(random)
     database = _database(rows)
@@ -69,7 +69,7 @@ def _database(rows: pa.Table) -> duckdb.DuckDBPyConnection:
 
 
 def _values(database: duckdb.DuckDBPyConnection, text: str) -> list[Any] | None:
-    """The value on each row; None where it is none on any."""
+    """Return the value on each row; None for a row on which the text has no value."""
     query = f"SELECT {text} FROM t"
     try:
         return _plain(database.sql(f"{query} ORDER BY id").to_arrow_table())
@@ -90,11 +90,11 @@ def _plain(found: pa.Table) -> list[Any]:
 
 
 def _comparable(scalar: pa.Scalar) -> Any:
-    """Numbers by their value, and timestamps in UTC, whatever the type is."""
+    """Return numbers by their value and timestamps in UTC, whatever the type is."""
     try:
         value = scalar.as_py()
     except (OverflowError, ValueError):
-        return _RAISED  # a year that the language does not have
+        return _RAISED  # a year that the language does not support
     if isinstance(value, int) and not isinstance(value, bool):
         return Decimal(value)
     if isinstance(value, datetime):
@@ -105,7 +105,7 @@ def _comparable(scalar: pa.Scalar) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether a SELECT and the language mean one value; NaN is itself."""
+    """Return whether a SELECT and the language compute the same value; NaN equals itself."""
     if isinstance(one, float) or isinstance(other, float):
         if one is None or other is None:
             return one is other
@@ -115,7 +115,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_delete_deletes_the_rows_that_the_select_before_it_has_shown(seed: int) -> None:
+def test_a_delete_deletes_the_rows_that_the_select_before_it_has_returned(seed: int) -> None:
     random = Random(seed)
     lake = lv.connect(f"memory://same/{seed}")
     lake.create_table("t", table(random))

@@ -1,4 +1,6 @@
-"""Statements over tables with nested types, timestamps and odd texts, some parts left to DuckDB."""
+"""Draw statements over tables with nested types, timestamps and odd texts; DuckDB
+computes parts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ WIDE_TYPES = {
     "p": "MAP(VARCHAR, BIGINT)",
 }
 _NESTED = frozenset({"g", "l", "p"})
-#: Texts that stand in paths of partitions as something else.
+#: Texts that the paths of partitions write in another form.
 _ODD = (
     *("a", "a/b", "x=y", "%2F", " ", "é", "e\u0301", ":", "a b", "..", "#?", "__HIVE", "null"),
     *("it''s", '"', "\\", "😀", "a,b", "Z", "{}"),
@@ -36,14 +38,14 @@ _PROPERTIES = (
 
 
 class WideWriter(Writer):
-    """Tables of both formats in all layouts."""
+    """Draw tables of both formats in all layouts, and statements over them."""
 
     def __init__(self, random: Random) -> None:
         super().__init__(random, types=WIDE_TYPES)
         self._columns = 0
 
     def laid_out(self) -> tuple[str, str]:
-        """A new table for DuckDB, and for a lake."""
+        """Return statements that create a table: for DuckDB, and for a lake."""
         name, layout = f"t{self.made}", self.random.choice(_LAYOUTS)
         self.made += 1
         keys = layout.removeprefix("iceberg").strip()
@@ -80,7 +82,7 @@ class WideWriter(Writer):
             self.tables = {**self.tables, table: kept}
 
     def _computed(self, table: str, alias: str) -> str | None:
-        """Return what means something else in the language, so that DuckDB computes it."""
+        """Return an expression that means something else in the language, so DuckDB computes it."""
         by_column = {
             "m": "CAST({} AS BIGINT) IN (1, 2, -1)",
             "f": "CAST({} AS INTEGER) >= 0",
@@ -143,7 +145,7 @@ class WideWriter(Writer):
         )
 
     def altered(self) -> tuple[str, str]:
-        """A column more, for both."""
+        """Return statements that add a column, for both."""
         table, name = self._table(), f"c{self._columns}"
         self._columns += 1
         self.types = {**self.types, name: "BIGINT"}

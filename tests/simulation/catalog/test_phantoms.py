@@ -1,4 +1,6 @@
-"""Two clients that read the catalog and write by it: one of them sees what the other has done."""
+"""Test two clients that read the catalog and write by what they read: one sees the
+other's commit.
+"""
 
 from contextlib import suppress
 
@@ -27,7 +29,7 @@ ROW = rows_of(7)
 
 
 def adds_if_there_are_four(kind, table):
-    """A client that appends a row if both tables together have no more than four."""
+    """Append a row if both tables together have at most four."""
 
     def program(client):
         txn = begin(client)
@@ -45,7 +47,7 @@ def adds_if_there_are_four(kind, table):
 
 
 def counted(kind, seen):
-    """The rows of both tables by what the catalog shows of them."""
+    """Return the number of rows of both tables that the catalog shows."""
     if kind == "statistics":
         files = len(set(seen["path"].to_pylist()))
         return 4 if files <= len(TABLES) else 5
@@ -75,7 +77,7 @@ def test_catalog_counts_read_by_two_clients_hold_at_the_commit(kind):
 
 
 @pytest.mark.parametrize("kind", ["tables"])
-def test_a_client_that_dies_lets_nothing_through(kind):
+def test_a_client_that_dies_at_any_request_causes_no_phantom(kind):
     assert (
         crash_everywhere(race(kind), no_more_than_five, f"adds to {TABLES[0]}", every=STRIDE)
         > 10 // STRIDE

@@ -1,4 +1,6 @@
-"""Drawn histories with other clients: what HEAD says of the sizes of tables is what there was."""
+"""Play drawn histories with foreign writers: the table sizes in HEAD are the sizes of
+the tables.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -15,10 +17,10 @@ SEEDS = how_many(1, whole=15)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("formats", "known"),
-    # The other client of simulated Iceberg tables tells no totals in its summaries.
+    # The foreign writer of simulated Iceberg tables writes no totals into its summaries.
     [("delta", 8), ("iceberg", 1)],
 )
-def test_sizes_are_right_in_each_head(formats, known):
+def test_table_sizes_in_each_head_are_those_of_the_tables(formats, known):
     events = Counter()
     for seed in range(SEEDS):
         plan = replace(draw(seed), formats=formats, foreign=("append", "rewrite"))

@@ -1,4 +1,6 @@
-"""Drawn histories with clients that follow the change feed, crash, and take in others' commits."""
+"""Play drawn histories with clients that follow the change feed, crash, and absorb
+foreign commits.
+"""
 
 from collections import Counter
 
@@ -13,7 +15,7 @@ SEEDS = how_many(1, whole=20)
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("formats", ["delta", "iceberg", "mixed"])
-def test_a_copy_that_is_kept_by_the_feed_is_the_lake_at_each_of_its_positions(formats):
+def test_a_copy_made_from_the_change_feed_equals_the_lake_at_each_position_of_the_feed(formats):
     events = Counter()
     for seed in range(SEEDS):
         events += campaign.run(seed, plan=draw_followed(seed, formats)).events

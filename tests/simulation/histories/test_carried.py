@@ -1,4 +1,4 @@
-"""Histories in which transactions go on in another process, carried there as bytes (note 42)."""
+"""Play histories in which another process resumes transactions from saved bytes (note 42)."""
 
 from collections import Counter
 from dataclasses import replace
@@ -19,11 +19,11 @@ def plan_of(seed):
         kinds=("carried", "carried", "lists", "add"),
         collects=seed % 2 == 0,
     )
-    # Some are older than gc keeps when they are taken up.
+    # Some are older than gc's retention when they are resumed.
     return replace(plan, settings=Settings(max_age_seconds=60.0)) if seed % 4 == 0 else plan
 
 
-def test_histories_with_carried_transactions_keep_every_promise():
+def test_every_invariant_holds_where_other_processes_resume_transactions_from_bytes():
     ends = Counter()
     for seed in range(HISTORIES):
         outcome, _, error = campaign.replay(seed, plan=plan_of(seed))

@@ -1,8 +1,7 @@
-"""A store without conditional writes: what the checks promise there, and what they do not.
+"""Test what a store without conditional writes promises, thanks to its checks, and what it doesn't.
 
-See ``docs/design/0006-check-mode.md``. Let W be ``check_reads`` times
-``check_interval_seconds``: what is promised holds as long as every write lands within W
-of its writer's last look at the key.
+See ``docs/design/0006-check-mode.md``. Let W be ``check_reads`` times ``check_interval_seconds``:
+the promises hold as long as every write is stored within W of its writer's last read of the key.
 """
 
 import random
@@ -31,13 +30,13 @@ from lakevilla_testing.world.scheduler import Simulation
 from tests.support.search import WHOLE, how_many
 from tests.support.simulated.commits import add_to, balances, begin, lake
 
-#: Writes that land when their client has given them up, or has looked long ago.
+#: Faults that store a write after its client has given it up, or long after the client's last read.
 LATE = {Fault.DELAYED_WRITE, Fault.PAUSE}
 RI = (Feature.R | Feature.I,)
 
 
 class Prompt:
-    """No request waits long: one of the four oldest is next, and takes at most 20 ms."""
+    """Let no request wait long: one of the four oldest is next, and takes at most 20 ms."""
 
     def __init__(self, source):
         self._random = source
@@ -50,7 +49,7 @@ class Prompt:
 
 
 class InTime(RandomFaults):
-    """All faults, but for those by which a write lands late."""
+    """Draw all faults except those by which a write is stored late."""
 
     def strike(self, client, number, attempt):
         strike = super().strike(client, number, attempt)
@@ -59,8 +58,8 @@ class InTime(RandomFaults):
 
 
 def history(seed, rates, kind=InTime, checked=True, **changes):
-    """One history on a store that takes every condition for none; its outcome and error."""
-    # Clients without LakeVilla do not check: on such a store nothing is promised beside them.
+    """Play one history on a store that ignores all conditions; return its outcome and error."""
+    # Clients without LakeVilla do not check, so such a store promises nothing next to them.
     plan = replace(draw(seed), foreign=(), guarded=False, **changes)
     plan = replace(plan, settings=replace(plan.settings, check_interval_seconds=1.0))
     simulation = Simulation(
@@ -87,8 +86,8 @@ BLOCK = how_many(1, whole=30)
 
 
 @pytest.mark.parametrize("first", range(0, how_many(1, whole=120), BLOCK))
-def test_every_invariant_holds_while_writes_land_in_time(first):
-    """Clients that overlap, crash, lose acknowledgements and are turned away."""
+def test_every_invariant_holds_while_writes_are_stored_in_time(first):
+    """Draw clients that overlap, crash, lose acknowledgements and are throttled."""
     fired, ended = Counter(), Counter()
     for seed in range(first, first + BLOCK):
         outcome, error = history(seed, in_time(seed))
@@ -103,12 +102,15 @@ def test_every_invariant_holds_while_writes_land_in_time(first):
 
 
 def test_a_single_client_loses_nothing_though_its_writes_are_slow():
-    """No other client's write can be overwritten: this one may pause anywhere, and go on."""
+    """A single client can overwrite no other client's write, so it may pause anywhere
+    and continue.
+    """
     rates = {Fault.PAUSE: 0.02, Fault.APPLIED_CUT: 0.05}
     fired = Counter()
     for seed in range(how_many(2, whole=60)):
-        # One thread too: another's write, held back with the process between its last look
-        # and itself, lands long after that look, and on what this one relies on by then.
+        # One thread, too. Another thread's write may be delayed between its last read of the key
+        # and the write. It is then stored long after that read, over a state that this thread
+        # relies on by then.
         outcome, error = history(seed, rates, clients=1, threads=1, transactions=6, collects=False)
         assert error is None, f"seed {seed} as this test draws it: {error}"
         fired += outcome.fired
@@ -116,15 +118,17 @@ def test_a_single_client_loses_nothing_though_its_writes_are_slow():
         assert fired[Fault.PAUSE] > 20
 
 
-def test_without_checks_such_a_store_loses_commits():
-    """The reason for the checks: half of the histories and more go wrong without them."""
+def test_a_store_without_conditional_writes_loses_commits_if_clients_do_not_check():
+    """The checks are necessary: without them at least half of the histories violate an
+    invariant.
+    """
     count = how_many(6, whole=30)
     wrong = [history(seed, {}, checked=False, features=RI)[1] is not None for seed in range(count)]
     assert sum(wrong) > count // 2
 
 
-def test_late_writes_of_several_clients_break_some_histories():
-    """The promise ends here. Measured: 12 in 100 histories with 2 pauses in 100 requests."""
+def test_some_histories_fail_if_writes_of_several_clients_are_stored_late():
+    """The promise ends here. Measured: 12 of 100 histories fail with 2 pauses in 100 requests."""
     count = how_many(3, whole=30)
     wrong = sum(
         history(seed, {Fault.PAUSE: 0.02}, RandomFaults, features=RI)[1] is not None
@@ -134,11 +138,13 @@ def test_late_writes_of_several_clients_break_some_histories():
     assert wrong or not WHOLE
 
 
-# -- two writers, one of which stands still between its last look and its write ------
+# -- two writers, one of which pauses between its last read and its write ------------------
 
 
 def race(checked, paused_at=None):
-    """Two clients add to one account each; the second may stand still before its ``paused_at``."""
+    """Let two clients add to one account each; the second may pause before request
+    ``paused_at``.
+    """
     faults = NoFaults()
     if paused_at is not None:
         faults = ScriptedFaults({("slow", paused_at): Strike(Fault.PAUSE)})
@@ -160,7 +166,7 @@ def race(checked, paused_at=None):
 
 
 def head_put(simulation):
-    """Which of the slow client's requests replaces HEAD."""
+    """Return which of the slow client's requests replaces HEAD."""
     mine = [line for line in simulation.trace if line.client == "slow"]
     puts = [
         n for n, line in enumerate(mine, 1) if line.verb.startswith("put") and line.key == HEAD_KEY
@@ -173,8 +179,8 @@ def in_head(simulation):
     return {one.txn for one in held.head.commits}
 
 
-def test_a_replacement_of_head_that_lands_late_loses_a_commit_unnoticed():
-    """The reason that it is best effort: both commits are acknowledged, and one is lost."""
+def test_a_replacement_of_head_that_is_stored_late_loses_a_commit_without_an_error():
+    """This is why check mode is best effort: both commits are acknowledged, and one is lost."""
     number = head_put(race(checked=True)[0])
     simulation, slow, quick = race(checked=True, paused_at=number)
     assert simulation.fired[Fault.PAUSE] == 1
@@ -183,7 +189,7 @@ def test_a_replacement_of_head_that_lands_late_loses_a_commit_unnoticed():
     assert quick.result not in in_head(simulation), "acknowledged, and HEAD does not know it"
 
 
-def test_under_real_conditions_the_same_history_loses_nothing():
+def test_the_same_history_loses_nothing_on_a_store_with_conditional_writes():
     number = head_put(race(checked=False)[0])
     simulation, slow, quick = race(checked=False, paused_at=number)
     assert simulation.fired[Fault.PAUSE] == 1
@@ -191,7 +197,7 @@ def test_under_real_conditions_the_same_history_loses_nothing():
     assert balances(simulation)["a"][0] == balances(simulation)["b"][0] == 110
 
 
-def test_writers_that_meet_in_time_both_commit():
+def test_two_writers_that_overlap_in_time_both_commit():
     for seed in range(how_many(15, whole=50)):
         simulation = lake(seed=seed, settings=Settings(), checked=True)
 

@@ -1,6 +1,6 @@
 """Histories whose tables are Iceberg tables, and of lakes that hold both formats.
 
-The seeds draw what they do for Delta tables: clients, faults, levels, other clients, clean-up.
+The seeds draw the same as for Delta tables: clients, faults, levels, foreign writers, clean-up.
 Replay one with ``python -m lakevilla_testing replay SEED --formats mixed``.
 """
 
@@ -17,12 +17,12 @@ from lakevilla_testing.world.faults import Fault
 from tests.support.search import WHOLE, how_many
 from tests.support.simulated.iceberg import opened
 
-#: How often more than in every run.
+#: The factor by which there are more histories than in every run.
 TIMES = how_many(1, soak=50)
 
 
 def histories(count):
-    """Return the seeds of as many histories, of three in ``make test``."""
+    """Return the seeds of the histories, a third of them in ``make test``."""
     return range(how_many(1, whole=count * TIMES))
 
 
@@ -41,20 +41,20 @@ def test_every_invariant_holds_after_every_history(formats, count):
         assert read >= count / 2
 
 
-#: Seeds beyond these that found a bug: a table created again between two looks at its log; one
-#: dropped before it was published; a list that is older than the hint; a state that was cleaned
-#: up while commits decided on it waited.
+#: Seeds beyond these that found a bug: a table created again between two reads of its log; a table
+#: dropped before it was published; a list that is older than the hint; a state that was cleaned up
+#: while commits decided on it were pending.
 FOUND = (("mixed", 666), ("iceberg", 466), ("iceberg", 138), ("mixed", 227))
 
 
 @pytest.mark.parametrize(("formats", "seed"), FOUND)
-def test_a_history_that_once_failed_holds(formats, seed):
+def test_every_invariant_holds_after_a_history_that_once_failed(formats, seed):
     campaign.run(seed, plan=draw_formats(seed, formats))
 
 
 @pytest.mark.timeout(600 * TIMES)
 def test_every_invariant_holds_where_old_metadata_files_are_deleted_with_each_commit():
-    """A number that is absent may have been taken, and be free again."""
+    """A version number may be unused now, used before, and free again."""
     fired = Counter()
     for seed in histories(20):
         plan = replace(draw_formats(seed, "mixed"), few_versions=True, foreign=())
@@ -65,7 +65,9 @@ def test_every_invariant_holds_where_old_metadata_files_are_deleted_with_each_co
 
 @pytest.mark.parametrize("formats", ["iceberg", "mixed"])
 def test_the_same_seed_gives_the_same_history(formats):
-    """Names and bytes of manifests too: pyiceberg would put random markers into them."""
+    """Compare the names and bytes of manifests, too: pyiceberg would put random markers
+    into them.
+    """
     compared = 0
     for seed in (3, 4, 5)[: how_many(1, whole=3)]:
         plan = draw_formats(seed, formats)
@@ -80,7 +82,7 @@ def test_the_same_seed_gives_the_same_history(formats):
 
 
 def pyiceberg_agrees(outcome):
-    """Return how many tables were compared."""
+    """Return the number of tables that pyiceberg and LakeVilla read alike."""
     compared = 0
     for name in TABLES:
         if "recreate" in outcome.plan.foreign:

@@ -41,7 +41,7 @@ def test_every_invariant_holds_after_every_history(first, request, tmp_path, sha
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_the_same_seed_gives_the_same_history_in_every_process(hash_seed):
-    """Python orders its sets differently in each process: a request must not depend on one."""
+    """Python orders sets differently in each process: no request may depend on such an order."""
     seeds = (4, 7, 22, 24, 52)[: how_many(1, whole=5)]
     program = (
         "from lakevilla_testing.histories import campaign\n"
@@ -54,19 +54,19 @@ def test_the_same_seed_gives_the_same_history_in_every_process(hash_seed):
     assert told.stdout.split() == [campaign.run(s, hashing=True).trace_hash for s in seeds]
 
 
-#: Seeds beyond the first 1,000 that found a bug. What a seed draws changes with
-#: the workloads, so these guard no more than any other; the scenarios do.
+#: Seeds beyond the first 1,000 that found a bug. Changes of the workloads change what a seed draws,
+#: so these seeds guard no more than any other seeds; the scenarios guard the bugs.
 FOUND = (3376, 3843, 4157, 5339, 2037, 501191, 501603)
 
 
 @pytest.mark.parametrize("seed", FOUND)
-def test_a_history_that_once_failed_holds(seed):
+def test_every_invariant_holds_after_a_history_that_once_failed(seed):
     campaign.run(seed)
 
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory):
-    """A directory that the workers of one run have in common."""
+    """Return a directory that the workers of one run share."""
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     directory = base / "faults"
@@ -74,14 +74,14 @@ def shared(tmp_path_factory):
     return directory
 
 
-#: What the queues are made for must happen in the histories: at least 50 times in 1,000.
+#: The events for which queues exist must occur at least 50 times in 1,000 histories.
 QUEUEING = ("waiting", "timed out", "shift", "stale", "escalation", "redo")
-#: In fewer histories what is rare may not happen.
+#: In fewer histories, rare events may not occur.
 ENOUGH = 150
 
 
 def check_faults(directory, first, fired, told, blocks):
-    """Whoever is last counts: each fault strikes at least 500 times in 1,000 histories."""
+    """Let the last worker count: each fault strikes at least 500 times in 1,000 histories."""
     if blocks * BLOCK < ENOUGH:
         return
     mine = directory / f"{first}.json"

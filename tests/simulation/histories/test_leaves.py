@@ -1,4 +1,6 @@
-"""Histories in which HEAD lists leaves, and each commit rewrites those that it touches."""
+"""Play histories in which HEAD lists leaves, and each commit rewrites the leaves that
+it changes.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -24,7 +26,7 @@ from tests.support.simulated.commits import Process, balances, lake, transfer
 HISTORIES = how_many(1, whole=24)
 
 
-def test_histories_whose_head_lists_leaves_keep_every_promise():
+def test_every_invariant_holds_where_head_lists_leaves():
     seen = Counter()
     for seed in range(HISTORIES):
         plan = replace(draw(seed), short=True, collects=seed % 2 == 0)
@@ -53,7 +55,9 @@ def test_histories_whose_head_lists_leaves_keep_every_promise():
 
 
 def doomed_while_a_head_is_on_its_way():
-    """What gc would delete just after a writer has stored its leaves, by a mark of long ago."""
+    """Return what gc would delete just after a writer has stored its leaves, by a gc mark of long
+    ago.
+    """
     with small_limits(True):
         simulation = lake()
         writer = Process(simulation, transfer).until("HEAD.json")
@@ -75,7 +79,7 @@ def doomed_while_a_head_is_on_its_way():
         return {ref.key for ref in newer.tables.refs}.intersection(doomed)
 
 
-def test_a_leaf_is_kept_whose_head_is_on_its_way():
+def test_a_leaf_is_kept_while_the_head_that_names_it_is_not_yet_stored():
     assert not doomed_while_a_head_is_on_its_way()
     with PLANTED["leaf_deleted_before_its_head"].plant():
         assert doomed_while_a_head_is_on_its_way(), "the planted bug shows"

@@ -1,4 +1,4 @@
-"""Isolation levels in random interleavings of the real protocol, judged by the cycle checker."""
+"""Play random interleavings of the protocol; the cycle checker judges the isolation levels."""
 
 import random
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ RULES = Level(validation="rules")
 
 @dataclass
 class Run:
-    """One interleaving, played: what each transaction saw and how it ended."""
+    """One interleaving, played: what each transaction read, and how it ended."""
 
     levels: list[Level]
     simulation: object = field(default_factory=lambda: lake(tables=(*TABLES, "c")))
@@ -44,8 +44,8 @@ class Run:
         return run_now(self.simulation.store, program)
 
     def play(self, transactions, order):
-        """``order`` names the transaction of each step; after its last step a transaction
-        commits.
+        """Play the steps; ``order`` names the transaction of each, which commits after its last
+        step.
         """
         left = {number: list(steps) for number, steps in enumerate(transactions)}
         for number in order:
@@ -125,12 +125,12 @@ LEVELS = [
     Level(validation="rules", slack=2),
 ]
 
-#: Not drawn step by step: hypothesis likes plain examples, and those have no anomaly to show.
+#: Not drawn step by step: hypothesis prefers simple examples, which have no anomaly.
 seeds = st.integers(0, 2**32).map(random.Random)
 
 
 def interleaving(source, count):
-    """Return what some transactions do, and whose turn it is when."""
+    """Return the steps of some transactions, and the order of these steps."""
     transactions = [
         [
             (source.choice(VERBS), source.choice(TABLES), source.choice((0, 0, 0, 1)))
@@ -148,7 +148,7 @@ VERBS = ("read", "read", "read", "push", "push", "push", "foreign")
 
 @settings(max_examples=how_many(12, whole=200), deadline=None)
 @given(seeds)
-def test_no_transaction_meets_an_anomaly_that_its_own_level_rules_out(source):
+def test_no_transaction_has_an_anomaly_that_its_own_level_excludes(source):
     levels = [source.choice(LEVELS) for _ in range(3)]
     run = Run(levels).play(*interleaving(source, 3))
     event(f"committed {len(run.committed)}")
@@ -158,8 +158,8 @@ def test_no_transaction_meets_an_anomaly_that_its_own_level_rules_out(source):
 @settings(max_examples=how_many(8, whole=150), deadline=None)
 @given(seeds, st.sampled_from([0, 1]), st.sampled_from(["serializable", "snapshot"]))
 def test_a_commit_admitted_by_the_rules_is_admitted_by_precise_validation(source, rival, isolation):
-    """The first transaction has slack 0; the other is the same in both runs, so the commits in
-    between are, too.
+    """The first transaction has slack 0; the second one is the same in both runs, and so are the
+    commits in between.
     """
     script = interleaving(source, 2)
 
@@ -171,20 +171,22 @@ def test_a_commit_admitted_by_the_rules_is_admitted_by_precise_validation(source
     by_rules, precise = played("rules"), played("precise")
     mine = 1 - rival
     if rival in by_rules.committed and rival not in precise.committed:
-        return  # what came between is not the same: it lost to what the rules have refused
+        # the commits in between differ: the first transaction lost to one that the rules have
+        # refused
+        return
     event(f"rules {mine in by_rules.committed}, precise {mine in precise.committed}")
     assert mine not in by_rules.committed or mine in precise.committed
     assert by_rules.anomalies() == precise.anomalies() == []
 
 
 def skew(first, second):
-    """Each reads both lists and appends to its own: a cycle of two rw edges."""
+    """Each transaction reads both lists and appends to its own: a cycle of two rw edges."""
     reads = [("read", "a", 0), ("read", "b", 0)]
     script = [[*reads, ("push", "a", 0)], [*reads, ("push", "b", 0)]]
     return Run([first, second]).play(script, [0, 1, 0, 1, 0, 1, 0, 1])
 
 
-def test_write_skew_is_admitted_by_the_level_of_the_one_that_commits_last():
+def test_write_skew_is_admitted_if_the_level_of_the_last_committer_allows_it():
     assert skew(SNAPSHOT, SNAPSHOT).committed == {0, 1}
     assert skew(SERIALIZABLE, SNAPSHOT).committed == {0, 1}
     assert skew(SNAPSHOT, SERIALIZABLE).committed == {0}
@@ -192,7 +194,7 @@ def test_write_skew_is_admitted_by_the_level_of_the_one_that_commits_last():
     assert skew(SNAPSHOT, Level(slack=1)).committed == {0, 1}
 
 
-def test_rows_that_were_read_and_written_are_no_write_skew():
+def test_transactions_that_write_the_rows_they_read_have_no_write_skew():
     script = [[("read", "a", 0), ("push", "a", 0)]] * 2
     for level in (SNAPSHOT, Level(slack=5), Level("snapshot", "rules")):
         run = Run([SNAPSHOT, level]).play(script, [0, 1, 0, 1, 0, 1])
@@ -200,20 +202,20 @@ def test_rows_that_were_read_and_written_are_no_write_skew():
 
 
 def test_the_rules_refuse_what_a_precise_check_admits():
-    # Other rows of the same table: its number is taken, its rows are not touched.
+    # Another client writes other rows of the same table: its version changes, the rows do not.
     script = [[("push", "a", 0)], [("read", "a", 1), ("push", "a", 1)]]
     order = [0, 1, 1, 0, 1]
     assert Run([SERIALIZABLE, RULES]).play(script, order).committed == {0}
     assert Run([SERIALIZABLE, SERIALIZABLE]).play(script, order).committed == {0, 1}
 
 
-def test_a_redo_never_joins_what_was_read_before_with_what_came_since():
+def test_a_redo_never_combines_an_older_read_with_later_commits():
     # T1 reads a, then appends to b, whose list T0 changes together with a: redone, its
     # append would come after T0's, and its read before.
     script = [[("push", "a", 0), ("push", "b", 0)], [("read", "a", 0), ("push", "b", 0)]]
     run = Run([SERIALIZABLE, SNAPSHOT]).play(script, [1, 0, 0, 1, 0, 1])
     assert run.committed == {0}
-    # Without the read it is what the append asks for.
+    # Without the read, the append may be redone behind T0's.
     script[1] = [("push", "b", 0)]
     run = Run([SERIALIZABLE, SNAPSHOT]).play(script, [1, 0, 0, 0, 1])
     assert run.committed == {0, 1}

@@ -1,7 +1,7 @@
-"""Short list-append histories by the thousand: each has an order that explains it, in real time.
+"""Play thousands of short list-append histories: an order explains each of them, in real time.
 
-There are ten times as many as of those that are asked everything (``test_histories``).
-A failure names the seed: ``lakevilla_testing.histories.lists.run(SEED)``.
+There are ten times as many as of the histories with all checks (``test_histories``). A failure
+names the seed: ``lakevilla_testing.histories.lists.run(SEED)``.
 """
 
 import gc
@@ -20,7 +20,7 @@ BLOCK = min(250, HISTORIES)
 
 @pytest.fixture(autouse=True)
 def _few_collections():
-    """Else a fourth of the time goes into looking at what was imported, over and over."""
+    """Collect garbage rarely: else a fourth of the time is spent on scanning imported modules."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -30,7 +30,7 @@ def _few_collections():
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, BLOCK))
-def test_some_order_explains_what_transactions_saw_in_real_time(first):
+def test_some_order_explains_what_transactions_read_in_real_time(first):
     ended, mixes, overlapping = Counter(), set(), 0
     for seed in range(first, min(first + BLOCK, HISTORIES)):
         history = lists.run(seed)
@@ -38,7 +38,7 @@ def test_some_order_explains_what_transactions_saw_in_real_time(first):
         overlapping += history.overlapping
         mixes.add(history.plan.features)
     if WHOLE:
-        # Histories in which nobody meets anybody would show nothing.
+        # Histories without concurrent transactions on a table would show nothing.
         assert ended["committed"] > 2 * BLOCK
         assert ended["aborted"] > BLOCK / 5
         assert overlapping > BLOCK
@@ -50,8 +50,8 @@ def test_the_same_seed_gives_the_same_history(seed):
     assert lists.run(seed) == lists.run(seed)
 
 
-#: Seeds within which each planted bug of isolation must show. They begin with the first that shows
-#: it, as far as a change of the library does not move it.
+#: Seeds within which each planted bug of isolation must show. Each range begins with the first seed
+#: that shows the bug, unless a change of the library has moved that seed since.
 FIRST_SEEDS = {
     "bound_to_what_was_seen_last": range(56, 256),
     "extended_without_a_look": range(11, 71),
@@ -64,11 +64,11 @@ FIRST_SEEDS = {
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", FIRST_SEEDS)
-def test_planted_bug_is_caught(name):
+def test_the_cycle_checker_finds_each_planted_bug_of_isolation(name):
     with PLANTED[name].plant():
         caught = next((seed for seed in FIRST_SEEDS[name] if is_wrong(seed)), None)
     assert caught is not None
-    if WHOLE:  # It is the planted bug that was caught: without it the same history is right.
+    if WHOLE:  # The planted bug is the cause: without it the same history passes.
         lists.run(caught)
 
 

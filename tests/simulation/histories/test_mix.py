@@ -11,7 +11,7 @@ from lakevilla_testing.histories.plan import EVERYONE, SERIALIZABLE, draw, draw_
 from tests.support.search import WHOLE, how_many
 
 SEEDS = how_many(1, whole=60)
-#: None stands for a client without LakeVilla; there is one, so it never meets its like.
+#: None stands for a client without LakeVilla; there is one, so it has no second of its kind.
 PAIRS = {meeting(*pair) for pair in combinations_with_replacement((*EVERYONE, None), 2)}
 PAIRS -= {meeting(None, None)}
 
@@ -25,11 +25,11 @@ def test_every_invariant_holds_for_each_pair_of_levels_on_a_table():
         levels |= set(outcome.plan.levels)
     if WHOLE:
         assert {pair: met[pair] for pair in PAIRS if met[pair] < 10} == {}
-        # In histories of several levels too.
+        # This holds in histories of several levels, too.
         assert len(levels) > 5
 
 
-def test_the_histories_of_every_run_draw_the_mix_too():
+def test_histories_of_every_run_draw_the_mix_of_levels_too():
     plans = [draw(seed) for seed in range(2000)]
     mixed = [plan for plan in plans if plan.features == EVERYONE]
     assert len(mixed) > 150

@@ -1,4 +1,4 @@
-"""Histories in which tables are overwritten whole, and files whose rows are the same stay.
+"""Play histories in which clients overwrite whole tables, and files with unchanged rows stay.
 
 Replay one with ``campaign.run(SEED, plan=draw_refreshed(SEED, "mixed"))``.
 """
@@ -11,13 +11,13 @@ from lakevilla_testing.histories import campaign
 from lakevilla_testing.histories.plan import draw_refreshed
 from tests.support.search import WHOLE, how_many
 
-#: How often more than in every run.
+#: The factor by which there are more histories than in every run.
 TIMES = how_many(1, soak=50)
 
 
 @pytest.mark.timeout(600 * TIMES)
 @pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 20)])
-def test_every_invariant_holds_where_files_are_kept(formats, count):
+def test_every_invariant_holds_where_an_overwrite_keeps_files(formats, count):
     events = Counter()
     for seed in range(how_many(1, whole=count * TIMES)):
         events += campaign.run(seed, plan=draw_refreshed(seed, formats)).events
@@ -27,7 +27,7 @@ def test_every_invariant_holds_where_files_are_kept(formats, count):
 
 @pytest.mark.timeout(600 * TIMES)
 @pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 20)])
-def test_every_invariant_holds_where_tables_are_defined_again(formats, count):
+def test_every_invariant_holds_where_an_overwrite_redefines_tables(formats, count):
     events = Counter()
     for seed in range(how_many(1, whole=count * TIMES)):
         events += campaign.run(seed, plan=draw_refreshed(seed, formats, "redefine")).events
@@ -35,6 +35,8 @@ def test_every_invariant_holds_where_tables_are_defined_again(formats, count):
         assert {kind for kind in ("redo", "reconcile") if not events[kind]} == set()
 
 
-def test_a_read_of_a_state_whose_files_are_no_longer_listed_keeps_nothing_from_being_published():
-    """Another client expired the snapshots that a decided commit had read: it counts as touched."""
+def test_a_commit_is_published_though_the_file_list_of_the_state_it_read_was_expired():
+    """Another client expired the snapshots that a decided commit had read: its read counts as
+    changed.
+    """
     campaign.run(53, plan=draw_refreshed(53, "iceberg"))

@@ -11,7 +11,7 @@ LIMIT = 5000
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", sorted(n for n, m in PLANTED.items() if m.for_histories))
-def test_planted_bug_is_caught(name):
+def test_histories_find_each_planted_bug(name):
     bug = PLANTED[name]
     error = None
     with bug.plant():
@@ -20,7 +20,7 @@ def test_planted_bug_is_caught(name):
             if error is not None:
                 break
     assert error is not None, f"{name} was not caught in {LIMIT} histories"
-    # A bug that no longer fits the library fails by itself, and finds nothing.
+    # A planted bug that no longer fits the library raises an error, and finds nothing.
     assert not isinstance(error.__cause__, AttributeError | NameError | TypeError), error
-    if WHOLE:  # It is the planted bug that was caught: without it the same history is right.
+    if WHOLE:  # The planted bug is the cause: without it the same history passes.
         assert campaign.replay(seed, plan=bug.plan(seed))[2] is None

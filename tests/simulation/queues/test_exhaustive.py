@@ -1,4 +1,4 @@
-"""Every crash point of a queued commit, and two that cross over two tables in every way."""
+"""Test every crash point of a queued commit, and every interleaving of two crossing transfers."""
 
 from functools import partial
 
@@ -22,7 +22,7 @@ from tests.support.simulated.upkeep import collects, confirms
 
 QUEUED = pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
 
-#: A lease ends within few looks, so that a run stays short.
+#: A lease ends after few polls, so that a run stays short.
 SETTINGS = Settings(lease_seconds=4.0, wait_poll_seconds=1.0)
 
 
@@ -38,7 +38,9 @@ def one_transfer(features, faults, schedule):
 
 
 def two_transfers(features, faults, schedule):
-    """They cross: each takes its place where the other one goes next."""
+    """Let two transfers cross: each takes its place first in the table that the other
+    takes second.
+    """
     simulation = lake(faults, schedule, settings=SETTINGS)
     simulation.add("one", lambda client: transfer(client, "a", "b", 1, features))
     simulation.add("two", lambda client: transfer(client, "b", "a", 10, features))
@@ -46,8 +48,8 @@ def two_transfers(features, faults, schedule):
 
 
 def check(simulation):
-    """Clients that live have committed; clients that died have wholly, or not at all; no place is
-    left.
+    """Check that live clients have committed, that a dead client's commit is whole or absent, and
+    that no place is left.
     """
     store = simulation.store
     alone(simulation, recover, "other")
@@ -83,16 +85,16 @@ def check(simulation):
 @QUEUED
 def test_crash_at_any_request_of_a_queued_commit_leaves_all_or_nothing_and_no_place(features):
     runs = crash_everywhere(partial(one_transfer, features), check, "owner", every=STRIDE)
-    # The plain commit's; and record, lists, markers, lists again, and their deletes.
+    # The requests of a plain commit, and: record, lists, markers, lists again, and their deletes.
     assert runs >= 24 * 4 // STRIDE
 
 
-#: The first of the crashes that are drawn: there are fewer than a stride of `make test`.
+#: The first of the drawn crashes: they are fewer than a stride of `make test`.
 FIRST = first_seed() if WHOLE else 0
 
 
 @QUEUED
-def test_crash_of_the_process_that_recovers_leaves_all_or_nothing(features):
+def test_a_crash_of_the_recovering_process_leaves_all_or_nothing(features):
     every = how_many(600, whole=60, soak=1)
     build = partial(one_transfer, features)
     runs = crash_twice_everywhere(build, check, "owner", every=every, first=FIRST)
@@ -100,20 +102,22 @@ def test_crash_of_the_process_that_recovers_leaves_all_or_nothing(features):
 
 
 @QUEUED
-def test_of_two_that_cross_both_may_crash_anywhere(features):
+def test_two_crossing_transfers_may_both_crash_anywhere(features):
     every = how_many(390, whole=13, soak=1)
     build = partial(two_transfers, features)
     runs = crash_both_everywhere(build, check, ("one", "two"), every=every, first=FIRST)
     assert runs > 5000 / every
 
 
-#: Far more than there are.
+#: Far more than there are interleavings.
 EVERY = 1_000_000
 
 
 @QUEUED
-def test_two_that_cross_both_commit_in_every_interleaving(features):
-    """All in which no turn, or one (``make soak``: two), is taken away from a client."""
+def test_two_crossing_transfers_both_commit_in_every_interleaving(features):
+    """Play all interleavings in which no turn or one turn (``make soak``: two) is taken away from a
+    client.
+    """
     build = partial(two_transfers, features)
     limit = how_many(40, whole=EVERY)
     runs = interleavings(build, check, limit=limit, preemptions=2 if SOAK else 1)
@@ -121,8 +125,10 @@ def test_two_that_cross_both_commit_in_every_interleaving(features):
 
 
 @QUEUED
-def test_a_transfer_survives_every_crash_of_one_that_crosses_it(features):
-    """At each of its requests, in four ways; ``make soak``: in all of those interleavings."""
+def test_a_transfer_survives_every_crash_of_a_transfer_that_crosses_it(features):
+    """Crash the other client at each request, in four ways; ``make soak``: in all those
+    interleavings.
+    """
     limit = how_many(1, whole=5, soak=EVERY)
     build = partial(two_transfers, features)
     runs = interleavings_with_a_crash(build, check, "one", limit=limit, preemptions=1, every=STRIDE)

@@ -31,7 +31,7 @@ from tests.support.simulated.commits import (
 
 TABLES = tuple("abcdefgh")
 
-#: Clients, tables, histories in ``make soak``, and in ``make test-all``.
+#: The number of clients, of tables, of histories in ``make soak``, and in ``make test-all``.
 CROWDS = (
     (2, 2, 1250, 16),
     (2, 5, 750, 8),
@@ -46,7 +46,7 @@ assert sum(crowd[2] for crowd in CROWDS) == 5000
 
 
 class QuickStore(RandomSchedule):
-    """Each client that is ready is equally likely to be next; a request takes some milliseconds."""
+    """Choose the next ready client with equal probability; a request takes some milliseconds."""
 
     def latency_seconds(self):
         return 0.001 + 0.008 * self._random.random()
@@ -91,7 +91,7 @@ def crowd(clients, tables, seed, features):
     simulation.run()
     told = [result for ended in results.values() for result in ended]
     assert set(told) == {"committed"}, (seed, told)
-    # A deadlock would have ended with somebody's patience.
+    # A deadlock would have lasted until some client's wait timed out.
     assert not any(event.kind == "waiting" and not event.detail for event in events)
     assert sum(row[0] - 100 for row in balances(simulation, *tables).values()) == 2 * len(told)
     assert not [key for key in simulation.store.objects if "/markers/" in key]
@@ -106,10 +106,10 @@ def crowd(clients, tables, seed, features):
 
 
 def long_body(operations, reads, redone_at):
-    """Updates three tables one after the other, so many times in all.
+    """Update three tables one after the other, with ``operations`` updates in all.
 
-    With ``reads`` it looks first at what the others change, so that they beat it.
-    ``redone_at`` gets how many operations there were when something was done again.
+    With ``reads`` it first reads what the other clients change, so that their commits conflict with
+    it. ``redone_at`` gets the number of operations at the time of each redo.
     """
 
     def body(txn):
@@ -126,14 +126,14 @@ def long_body(operations, reads, redone_at):
 
 
 def storm(operations, features, settings=None, *, reads=False, attempts=10):
-    """The long transaction, and how many short ones went on beside it."""
+    """Return the long transaction, and the number of short ones that committed concurrently."""
     simulation = lake(
         tables=TABLES[:3],
         schedule=QuickStore(random.Random(1)),
         settings=settings or Settings(),
         max_steps=1_000_000,
     )
-    # It comes when the storm is under way.
+    # The long transaction begins while the short ones are running.
     redone_at = []
     body = long_body(operations, reads, redone_at)
     long = Member(simulation, "long", body, features, after=3.0, attempts=attempts)
@@ -166,13 +166,13 @@ def sums(simulation):
 
 @pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
 @pytest.mark.parametrize("operations", [how_many(200, whole=1000)])
-def test_long_transaction_among_queued_ones_commits_and_does_no_more_than_its_first_work_twice(
+def test_a_long_transaction_among_queued_ones_commits_and_redoes_at_most_its_first_work(
     features, operations
 ):
     simulation, long, others = storm(operations, features)
     assert long.result == "committed"
     assert len(long.ids) == 1
-    # Who commits between a place and the HEAD of its round is seen by the next operation or two.
+    # One of the next two operations finds commits between the place and the HEAD of its round.
     assert all(number <= 4 for number in long.redone_at), long.redone_at
     assert len(long.kinds("redo")) == len(long.redone_at), "none at the commit"
     assert not long.kinds("shift")
@@ -183,18 +183,19 @@ def test_long_transaction_among_queued_ones_commits_and_does_no_more_than_its_fi
 OPERATIONS = how_many(20, whole=100, soak=1000)
 
 
-def test_long_transaction_among_optimistic_ones_commits_once_it_is_escalated():
+def test_a_long_transaction_among_optimistic_ones_commits_once_it_is_escalated():
     settings = Settings(escalate_after=3 if SOAK else 1)
     simulation, long, others = storm(OPERATIONS, RI, settings, reads=True)
     assert long.result == "committed"
-    # As often as it may lose, and once more with its tables reserved: under one id.
+    # The transaction loses as often as it may, then runs once more with its tables reserved: under
+    # one id.
     assert len(long.ids) == settings.escalate_after + 1
     assert len(set(long.ids)) == 1
     assert len(long.kinds("escalation")) == 1
     assert sums(simulation) == [others, OPERATIONS]
 
 
-def test_long_transaction_among_optimistic_ones_loses_without_escalation():
+def test_a_long_transaction_among_optimistic_ones_loses_without_escalation():
     settings, attempts = Settings(escalate_after=1000), how_many(2, whole=4)
     simulation, long, others = storm(OPERATIONS, RI, settings, reads=True, attempts=attempts)
     assert isinstance(long.result, ConflictError)
@@ -202,8 +203,9 @@ def test_long_transaction_among_optimistic_ones_loses_without_escalation():
     assert sums(simulation) == [others, 0]
 
 
-def test_long_update_among_optimistic_ones_is_done_again_and_again():
-    # It has read nothing itself, so nothing refuses it: it only never gets through.
+def test_a_long_update_among_optimistic_ones_is_redone_again_and_again():
+    # The update has read nothing itself, so it has no conflict: but it never reaches its commit
+    # point.
     operations = how_many(5, whole=20)
     simulation, long, others = storm(
         operations, RI, Settings(escalate_after=1000, max_redos=3), attempts=1
@@ -219,7 +221,7 @@ def test_long_update_among_optimistic_ones_is_done_again_and_again():
 @pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
 @pytest.mark.parametrize("seed", range(60 if SOAK else 6))
 def test_transactions_that_take_their_turn_before_reading_never_conflict(features, seed):
-    """They cross over four tables, and write what they have computed from what they have read."""
+    """Each crosses four tables, and writes what it has computed from its reads."""
     tables = TABLES[:4]
     simulation = lake(
         tables=tables, seed=seed, schedule=QuickStore(random.Random(seed)), max_steps=1_000_000
@@ -251,7 +253,7 @@ def test_transactions_that_take_their_turn_before_reading_never_conflict(feature
         simulation.add(f"c{number}", member(number))
     simulation.run()
     assert attempts == [1] * 20
-    # A deadlock would have ended with somebody's patience.
+    # A deadlock would have lasted until some client's wait timed out.
     assert not any(event.kind == "waiting" and not event.detail for event in events)
     assert sum(row[0] - 100 for row in balances(simulation, *tables).values()) == 40
     assert not [key for key in simulation.store.objects if "/markers/" in key]

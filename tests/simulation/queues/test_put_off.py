@@ -1,4 +1,4 @@
-"""Transactions that put their operations off until the commit, among others and crashing."""
+"""Test deferred operations, which are performed at the commit, among other clients and crashes."""
 
 from functools import partial
 
@@ -30,7 +30,7 @@ from tests.support.simulated.upkeep import collects, confirms
 
 FEATURES = pytest.mark.parametrize("features", [RI, RCT, RCTI], ids=["R|I", "R|CT", "R|CT|I"])
 QUEUED = pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
-#: A lease ends within few looks, so that a run stays short.
+#: A lease ends after few polls, so that a run stays short.
 SETTINGS = Settings(lease_seconds=4.0, wait_poll_seconds=1.0)
 
 
@@ -39,7 +39,9 @@ def recover(client):
 
 
 def check(simulation):
-    """Each transfer as a whole or not at all, those that say so for sure, and nothing left over."""
+    """Check that each transfer is whole or absent, acknowledged ones are whole, and nothing is left
+    over.
+    """
     store = simulation.store
     alone(simulation, recover, "other")
     found = balances(simulation)
@@ -62,20 +64,20 @@ def check(simulation):
 
 
 @FEATURES
-def test_crash_at_any_request_leaves_all_or_nothing(features):
+def test_a_crash_at_any_request_of_a_deferred_commit_leaves_all_or_nothing(features):
     def build(faults, schedule):
         simulation = lake(faults, schedule, settings=SETTINGS)
         program = partial(transfer, features=features, defer=True)
         simulation.add("owner", program, restart=recover)
         return simulation
 
-    # HEAD twice; per table a probe, a read, a file and an entry; the commit object.
+    # Requests: HEAD twice; per table a probe, a read, a file and an entry; the commit object.
     assert crash_everywhere(build, check, "owner", every=STRIDE) >= 12 * 4 // STRIDE
 
 
 @FEATURES
-def test_two_that_cross_both_commit_in_every_interleaving(features):
-    """All in which no turn is taken away from a client, or one."""
+def test_two_crossing_deferred_transfers_both_commit_in_every_interleaving(features):
+    """Play all interleavings in which no turn or one turn is taken away from a client."""
 
     def build(faults, schedule):
         simulation = lake(faults, schedule, settings=SETTINGS)
@@ -128,7 +130,7 @@ def test_deferred_operations_wait_for_transactions_ahead_and_are_performed_once(
 @FEATURES
 @pytest.mark.parametrize("seed", range(6))
 def test_reads_still_hold_when_deferred_operations_are_performed(features, seed):
-    """Else an amount that was computed from an outdated balance would be written."""
+    """Otherwise a client would write an amount that it has computed from an outdated balance."""
     simulation = lake(seed=seed)
 
     def body(txn):
@@ -142,5 +144,5 @@ def test_reads_still_hold_when_deferred_operations_are_performed(features, seed)
     assert {member.result for member in members} == {"committed"}
     found = balances(simulation)
     assert found["a"][0] == 107
-    # Each has read 100 or 107, and both orders are serial.
+    # Each client has read 100 or 107: both orders are serial.
     assert found["b"][0] - 100 in {200, 207, 214}

@@ -45,7 +45,7 @@ QUEUED = pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"]
 
 
 def settled(simulation, *tables):
-    """After recovery: the balances, with every invariant of the logs held."""
+    """Return the balances after recovery, and check the invariants of the logs."""
     tables = tables or ("a", "b")
     alone(simulation, lambda client: recovery.recover(context_of(client)), "recoverer")
     invariants.every_table_is_readable(simulation.store, tables)
@@ -77,7 +77,7 @@ def increment_body(table="a", amount=1):
 
 
 def set_from_read(table="a", amount=1, *, pause=0.0):
-    """Add to what it has read itself: were another client's update lost, the sum would show it."""
+    """Add to the balance that it has read: the sum would show another client's lost update."""
 
     def body(txn):
         seen = yield from read(txn, table, "id = 0")
@@ -89,7 +89,7 @@ def set_from_read(table="a", amount=1, *, pause=0.0):
 
 
 def two_steps(first, second, *, pause=2.0, amount=1):
-    """One table, a pause in which others take their places, and the next table."""
+    """Change one table, pause while other clients take places, and change the next table."""
 
     def body(txn):
         yield from add_to(txn, first, amount)
@@ -129,7 +129,7 @@ def test_scenario_8_queued_update_that_an_isolated_one_overtakes_is_redone(featu
 
 
 @pytest.mark.parametrize("features", [RCT, RI, RCTI], ids=["R|CT", "R|I", "R|CT|I"])
-def test_scenario_8_recoverable_transaction_in_between_is_reported_where_the_table_is_not_guarded(
+def test_scenario_8_a_recoverable_commit_in_between_is_reported_if_the_table_has_no_guard(
     features,
 ):
     simulation = lake()
@@ -141,7 +141,9 @@ def test_scenario_8_recoverable_transaction_in_between_is_reported_where_the_tab
 
 
 @pytest.mark.parametrize("features", [RCT, RI, RCTI], ids=["R|CT", "R|I", "R|CT|I"])
-def test_scenario_8_recoverable_transaction_loses_nothing_unseen_on_a_guarded_table(features):
+def test_scenario_8_a_recoverable_transaction_loses_no_update_unreported_on_a_guarded_table(
+    features,
+):
     simulation = lake()
 
     def guard(client):
@@ -152,7 +154,7 @@ def test_scenario_8_recoverable_transaction_loses_nothing_unseen_on_a_guarded_ta
     alone(simulation, guard, "operator")
     first = Process(simulation, increment("a", 5, features), "first").until("a/_delta_log")
     alone(simulation, increment("a", 7, Feature.R), "plain")
-    first.finish()  # no ForeignConflict: the other one has come through HEAD
+    first.finish()  # no ForeignConflict: the other transaction has committed through HEAD
     assert settled(simulation)["a"][0] == 112
 
 
@@ -162,7 +164,7 @@ def test_scenario_8_recoverable_transaction_loses_nothing_unseen_on_a_guarded_ta
 @QUEUED
 @pytest.mark.parametrize("members", [2, 3, 4])
 @pytest.mark.parametrize("seed", range(4))
-def test_in_a_ring_of_waits_the_youngest_gives_way_and_all_commit(members, seed, features):
+def test_the_youngest_of_a_ring_of_waits_gives_way_and_all_commit(members, seed, features):
     simulation = lake(tables=FOUR, seed=seed)
     tables = FOUR[:members]
     ring = [
@@ -175,16 +177,16 @@ def test_in_a_ring_of_waits_the_youngest_gives_way_and_all_commit(members, seed,
     youngest = max(member.ids[0] for member in ring)
     assert [event.txn_id for event in shifts] == [youngest]
     assert not any(event.detail == {} for m in ring for event in m.kinds("waiting"))
-    # Long before anybody's patience or lease was over.
+    # Long before any wait times out or any lease ends.
     assert max(member.ended for member in ring) < simulation.settings.lease_seconds
     found = settled(simulation, *FOUR)
     assert [found[table][0] for table in tables] == [102] * members
 
 
 @QUEUED
-def test_ring_that_only_transitive_dependencies_show_is_broken_by_its_youngest(features):
-    # Nobody in it waits for somebody who waits for him: m0 -> m1 -> m2 -> m3 -> m0.
-    # The bystander is younger than all and waits for one of them; it is in no ring.
+def test_a_ring_that_only_transitive_waits_show_is_broken_by_its_youngest(features):
+    # No two members wait for each other directly: m0 -> m1 -> m2 -> m3 -> m0. The bystander is
+    # younger than all and waits for one of them; it is not part of the ring.
     simulation = lake(tables=FOUR)
     ring = [
         Member(simulation, f"m{n}", two_steps(FOUR[n], FOUR[(n + 1) % 4], pause=3.0), features)
@@ -204,7 +206,7 @@ def test_ring_that_only_transitive_dependencies_show_is_broken_by_its_youngest(f
 
 
 @QUEUED
-def test_scenario_9_finished_transaction_that_two_waiters_still_name_makes_no_cycle(features):
+def test_scenario_9_a_finished_transaction_that_two_waiters_still_name_makes_no_cycle(features):
     simulation = lake()
 
     def both(txn):
@@ -220,7 +222,7 @@ def test_scenario_9_finished_transaction_that_two_waiters_still_name_makes_no_cy
     two = Member(simulation, "two", both, features, after=3.0)
     simulation.run()
     assert [m.result for m in (holder, one, two)] == ["committed"] * 3
-    # The second has named the first and the holder, and the holder ended first.
+    # The second transaction has named the first and the holder, and the holder ended first.
     assert holder.ended < one.ended < two.ended
     assert {holder.ids[0], one.ids[0]} == set(two.kinds("waiting")[0].detail["holders"])
     assert not one.kinds("shift")
@@ -230,7 +232,7 @@ def test_scenario_9_finished_transaction_that_two_waiters_still_name_makes_no_cy
 
 @QUEUED
 @pytest.mark.parametrize("seed", range(4))
-def test_scenario_9_one_that_has_shifted_and_is_still_named_behind_it_does_not_shift_again(
+def test_scenario_9_a_shifted_transaction_that_an_older_edge_still_names_does_not_shift_again(
     features, seed
 ):
     simulation = lake(seed=seed)
@@ -241,12 +243,12 @@ def test_scenario_9_one_that_has_shifted_and_is_still_named_behind_it_does_not_s
         yield from sleep(2.5)
         yield from add_to(txn, "b", 1)
 
-    # Older than the one that gives way, and behind it.
+    # This transaction is older than the one that gives way, and behind it.
     named = Member(simulation, "named", behind, features, after=1.0)
     simulation.run()
     members = (old, young, named)
     assert [m.result for m in members] == ["committed"] * 3
-    # It was named by the one behind it, for which it waits since.
+    # The transaction behind ``young``, for which ``young`` waits now, had named ``young``.
     assert young.ids[0] in named.kinds("waiting")[0].detail["holders"]
     assert [event.txn_id for m in members for event in m.kinds("shift")] == [young.ids[0]]
     assert settled(simulation)["b"][0] == 103
@@ -256,7 +258,9 @@ def test_scenario_9_one_that_has_shifted_and_is_still_named_behind_it_does_not_s
 
 
 @QUEUED
-def test_scenario_10_when_all_waits_time_out_at_once_nobody_shifts_and_no_update_is_lost(features):
+def test_scenario_10_no_transaction_shifts_and_no_update_is_lost_if_all_waits_time_out_at_once(
+    features,
+):
     simulation = lake(settings=Settings(wait_timeout_seconds=5.0))
     holder = Member(simulation, "holder", two_steps("a", "b", pause=60.0), features)
     waiters = [Member(simulation, f"w{n}", increment_body(), features, after=2.0) for n in range(4)]
@@ -270,7 +274,7 @@ def test_scenario_10_when_all_waits_time_out_at_once_nobody_shifts_and_no_update
 
 
 @QUEUED
-def test_scenario_10_transaction_that_is_run_again_keeps_its_id_and_its_place(features):
+def test_scenario_10_a_rerun_transaction_keeps_its_id_and_its_place(features):
     simulation = lake()
     first = Member(simulation, "first", set_from_read(pause=10.0), features)
     second = Member(simulation, "second", increment_body(), features, after=2.0)
@@ -279,16 +283,16 @@ def test_scenario_10_transaction_that_is_run_again_keeps_its_id_and_its_place(fe
     assert (first.result, second.result) == ("committed", "committed")
     assert len(first.ids) == 2
     assert len(set(first.ids)) == 1
-    # Whoever came after it has waited until it was through.
+    # The second transaction came later and has waited until the first one was through.
     assert first.ended < second.ended
     assert not any(e.detail == {} for e in second.kinds("waiting"))
     assert settled(simulation)["a"][0] == 112
 
 
 @QUEUED
-def test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(features):
+def test_a_transaction_that_lost_keeps_its_place_until_its_rerun(features):
     simulation = lake()
-    # Its caller takes longer than a lease to run it again; its heartbeat goes on.
+    # The transaction's caller takes longer than a lease to rerun it; its heartbeat goes on.
     body = set_from_read(pause=10.0)
     first = Member(simulation, "first", body, features, rest=100.0)
     second = Member(simulation, "second", increment_body(), features, after=2.0)
@@ -300,7 +304,7 @@ def test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(feature
 
 
 @QUEUED
-def test_a_transaction_that_thinks_between_reading_and_writing_commits_before_later_ones(features):
+def test_a_transaction_that_pauses_between_reading_and_writing_commits_before_later_ones(features):
     simulation = lake()
     thinker = Member(simulation, "thinker", set_from_read(pause=10.0), features)
     others = [Member(simulation, f"o{n}", increment_body(), features, after=1.0) for n in range(3)]
@@ -313,7 +317,7 @@ def test_a_transaction_that_thinks_between_reading_and_writing_commits_before_la
 
 @QUEUED
 @pytest.mark.parametrize("ends", ["by reading alone", "by a write", "by an abort"])
-def test_a_place_that_was_taken_while_its_owner_thought_goes_with_the_transaction(features, ends):
+def test_a_place_taken_while_its_owner_paused_is_removed_with_the_transaction(features, ends):
     simulation = lake()
 
     def program(client):
@@ -355,7 +359,9 @@ def test_a_short_read_only_transaction_sends_no_requests_to_the_queues(features)
 
 @QUEUED
 @pytest.mark.parametrize("write", ["update", "append"])
-def test_the_first_write_takes_the_places_of_what_was_read(features, write):
+def test_the_first_write_of_a_transaction_takes_places_in_the_tables_that_it_has_read(
+    features, write
+):
     simulation = lake()
 
     def program(client):
@@ -377,7 +383,7 @@ def test_the_first_write_takes_the_places_of_what_was_read(features, write):
 
 
 @QUEUED
-def test_key_of_a_transaction_that_was_run_again_is_done_for_its_own_process_too(features):
+def test_a_key_of_a_rerun_transaction_counts_as_committed_for_its_own_process_too(features):
     simulation = lake()
     told = []
 
@@ -398,7 +404,7 @@ def test_key_of_a_transaction_that_was_run_again_is_done_for_its_own_process_too
 
 
 @QUEUED
-def test_places_of_dead_owners_are_given_up_after_one_lease_and_not_one_each(features):
+def test_places_of_dead_owners_are_all_given_up_after_one_lease(features):
     simulation = lake()
 
     def die(client):
@@ -413,7 +419,7 @@ def test_places_of_dead_owners_are_given_up_after_one_lease_and_not_one_each(fea
     lease = simulation.settings.lease_seconds
     assert lease < waiter.ended < 1.5 * lease
     assert len(waiter.kinds("stale")) == 8
-    # Their markers are gone for those who come next, before anybody recovers.
+    # Waiting clients have deleted the markers for later ones, before any client recovers.
     assert not [key for key in simulation.store.objects if "/markers/" in key]
     assert settled(simulation)["a"][0] == 101
 
@@ -422,7 +428,7 @@ def test_edges_are_written_before_the_records_of_other_transactions_are_read():
     simulation = lake()
     holder = Process(simulation, two_steps_of("a", "b"), "holder").until("HEAD.json")
     waiter = Process(simulation, increment("a", 1, RCTI), "waiter")
-    waiter.until("_lakevilla/txns")  # the record that comes before the first marker
+    waiter.until("_lakevilla/txns")  # the record, which is written before the first marker
     mine = waiter.next.key
     waiter.step()
     seen = []
@@ -430,7 +436,7 @@ def test_edges_are_written_before_the_records_of_other_transactions_are_read():
         request, _ = waiter.step()
         if "/txns/" in getattr(request, "key", ""):
             seen.append((type(request).__name__, request.key == mine))
-    # Of those who close a cycle the last to write sees all of it.
+    # Of the clients that close a cycle, the last to write its edge sees the whole cycle.
     assert seen[:2] == [("Put", True), ("Get", False)]
     holder.finish()
     waiter.finish()
@@ -452,7 +458,7 @@ def later(client, seconds, amount=10):
 
 
 def storm(client, until, context):
-    """Short optimistic commits on one table, one after the other."""
+    """Make short optimistic commits on one table, one after the other."""
     simulation = client.simulation
     count = 0
     while simulation.now < until():
@@ -468,10 +474,12 @@ def storm(client, until, context):
 
 
 @pytest.mark.parametrize("escalates", [True, False])
-def test_scenario_10_escalated_transaction_beats_endless_optimistic_ones(escalates):
+def test_scenario_10_an_escalated_transaction_commits_in_spite_of_endless_optimistic_ones(
+    escalates,
+):
     settings = Settings(escalate_after=3 if escalates else 1000)
     simulation = lake(settings=settings)
-    # What it reads is what the others write, and it takes its time.
+    # The transaction reads what the other clients write, and is slow.
     long = Member(simulation, "long", set_from_read(pause=5.0), RI, attempts=8)
 
     def until():
@@ -495,7 +503,7 @@ def test_scenario_10_escalated_transaction_beats_endless_optimistic_ones(escalat
 
 
 @QUEUED
-def test_scenario_10_hung_owner_whose_heartbeat_runs_is_aborted_by_an_operator(features):
+def test_scenario_10_an_operator_aborts_a_hung_owner_whose_heartbeat_runs(features):
     simulation = lake()
     hung = Member(simulation, "hung", two_steps("a", "b", pause=2000.0), features, attempts=1)
     patient = {"after": 2.0, "wait_timeout_seconds": 1500.0}
@@ -503,7 +511,7 @@ def test_scenario_10_hung_owner_whose_heartbeat_runs_is_aborted_by_an_operator(f
 
     def operator(client):
         yield from sleep(200.0)
-        # Its lease is long over, were it not for its heartbeat.
+        # Without the heartbeat the owner's lease would have ended long ago.
         assert waiter.ended is None
         yield from recovery.abort(context_of(client), hung.ids[0])
 
@@ -520,11 +528,11 @@ def test_scenario_10_hung_owner_whose_heartbeat_runs_is_aborted_by_an_operator(f
 # ------------------------------------------------------------------ 11
 
 
-def test_scenario_11_append_that_has_passed_the_queue_and_was_read_half_is_not_committed_upon():
+def test_scenario_11_a_reader_of_half_of_an_append_that_bypassed_the_queue_is_refused():
     simulation = lake()
 
     def reader(client):
-        txn = begin(client, RCT)  # not bound to one state of the lake
+        txn = begin(client, RCT)  # the reader is not bound to one state of the lake
         yield from read(txn, "a")
         seen = yield from read(txn, "b")
         assert 7 in seen
@@ -532,7 +540,7 @@ def test_scenario_11_append_that_has_passed_the_queue_and_was_read_half_is_not_c
         return (yield from commit(txn))
 
     half = Process(simulation, reader, "reader")
-    # It has the state of a, and nothing yet of b: that begins with the next HEAD.
+    # The reader has read the state of a, and nothing of b yet: its read of b is of the next HEAD.
     half.until(HEAD, Get)
     half.step()
     half.until(HEAD, Get)
@@ -560,7 +568,7 @@ def add_row(txn, table):
 @QUEUED
 @pytest.mark.parametrize("patience", [0.0, 300.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_scenario_11_of_two_queued_that_read_what_the_other_appends_to_one_is_refused(
+def test_scenario_11_two_queued_that_read_what_the_other_appends_do_not_both_commit(
     features, patience, seed
 ):
     simulation = lake(seed=seed)
@@ -579,7 +587,7 @@ def test_scenario_11_of_two_queued_that_read_what_the_other_appends_to_one_is_re
     two = Member(simulation, "two", crosswise("b", "a"), features, **patient)
     simulation.run()
     assert (one.result, two.result) == ("committed", "committed")
-    # Serially the second sees the first's row, and adds none: one was refused and run again.
+    # In serial order the second sees the first's row, and adds none: it was refused and rerun.
     assert sorted(len(m.ids) for m in (one, two)) == [1, 2]
     found = settled(simulation)
     assert (7 in found["a"]) + (7 in found["b"]) == 1
@@ -613,9 +621,9 @@ def test_an_append_waits_for_transactions_that_have_a_place(features):
 
 
 @QUEUED
-def test_a_marker_that_lands_before_its_record_is_waited_for(features):
-    """They are written in one round, so a client that lists in between must list once more (note
-    25).
+def test_a_client_waits_for_a_marker_that_is_stored_before_its_record(features):
+    """A client writes both in one round, so a client that lists in between must list once more
+    (note 25).
     """
     simulation = lake()
     first = Process(simulation, increment("a", 1, features), "first").until("_lakevilla/txns/")
@@ -632,7 +640,7 @@ def test_a_marker_that_lands_before_its_record_is_waited_for(features):
     assert settled(simulation)["a"] == {0: 111, 1: 100}
 
 
-def test_a_transaction_that_gets_number_one_before_waiting_ones_steps_behind_them():
+def test_a_transaction_that_gets_ticket_one_before_waiting_ones_moves_behind_them():
     simulation = lake()
     ended = Process(simulation, increment("a", 1, RCTI), "ended").until(HEAD)
     waiting = Process(simulation, increment("a", 10, RCTI), "waiting")
@@ -658,14 +666,14 @@ def markers_at(simulation, table):
     return sorted(ticket_of(info.key) for info in names)
 
 
-def test_a_table_is_read_as_it_is_once_the_place_in_its_queue_is_taken():
-    """Else the operation would be done on an outdated state, and again at the commit."""
+def test_a_transaction_reads_a_table_s_state_again_after_it_has_taken_its_place():
+    """Otherwise it would perform the operation on an outdated state, and again at the commit."""
     simulation = lake()
 
     def late(client):
         txn = begin(client, RCTI)
         yield from add_to(txn, "a", 1)
-        # Decided meanwhile and not published: HEAD alone tells of it.
+        # A commit was decided meanwhile and not published: only HEAD shows it.
         Process(simulation, increment("b"), "rival").until("b/_delta_log")
         yield from add_to(txn, "b", 1)
         yield from commit(txn)
@@ -676,7 +684,7 @@ def test_a_table_is_read_as_it_is_once_the_place_in_its_queue_is_taken():
 
 
 @pytest.mark.parametrize("lands", ["before the deletion", "after it"])
-def test_a_renewal_that_ends_after_the_record_was_deleted_does_not_bring_it_back(lands):
+def test_a_renewal_that_ends_after_the_record_was_deleted_does_not_create_it_again(lands):
     simulation = lake()
     client = simulation_client(simulation, "one")
     txn = begin(client, RCTI)

@@ -1,4 +1,4 @@
-"""Markers that their owner does not know of: no transaction waits for them for long."""
+"""Test markers that their own client doesn't know: no transaction waits long for them."""
 
 import pytest
 
@@ -12,14 +12,14 @@ TABLES = ("a", "b", "c")
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_deadlock_over_a_place_that_the_resumed_transaction_does_not_know_is_broken(seed):
+def test_a_deadlock_over_a_place_that_a_resumed_transaction_does_not_know_is_broken(seed):
     simulation = lake(tables=TABLES, seed=seed)
 
     def begun(client):
         txn = begin(client, RCTI)
         yield from add_to(txn, "a", 1)
         yield from save(txn)
-        yield from add_to(txn, "b", 1)  # its place in b is in no record when it dies
+        yield from add_to(txn, "b", 1)  # no record shows its place in b when its client dies
         return txn.id
 
     txn_id = alone(simulation, begun, "begun")
@@ -44,7 +44,7 @@ def test_a_deadlock_over_a_place_that_the_resumed_transaction_does_not_know_is_b
     simulation.add("resumer", resumed)
     simulation.run()
     assert waiter.result == "committed"
-    # Long before anybody's patience was over.
+    # Long before any wait times out.
     limit = 2 * simulation.settings.lease_seconds
     assert waiter.ended < limit
     assert ended[0] < limit

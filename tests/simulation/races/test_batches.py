@@ -1,6 +1,6 @@
-"""Batches of two checkpoints under one name: one is committed, the other is refused (note 46).
+"""Write batches of two checkpoints under one name: one is committed, the other refused (note 46).
 
-So it is of two plans of one batch, one by an older copy of the checkpoint (note 48).
+The same holds for two plans of one batch, one made from an older copy of the checkpoint (note 48).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.simulated.commits import Process, add_to, alone, balances, be
 
 LOST = (ConflictError, TransactionAborted)
 
-#: The checkpoint that a batch is of, and what it has planned for it.
+#: The checkpoint of a batch, and the plan that it holds for the batch.
 ONE = ("first", "a")
 ANOTHER_CHECKPOINT = ("second", "a")
 ANOTHER_PLAN = ("first", "b")
@@ -40,7 +40,7 @@ def made(form):
 
 
 def batch(checkpoint, planned, amount, attempts=3):
-    """As ``foreach_batch`` does it: batch 0 of the query, in a few attempts."""
+    """Write batch 0 of the query in a few attempts, as ``foreach_batch`` does."""
 
     def program(client):
         context = context_of(client)
@@ -67,7 +67,7 @@ def batch(checkpoint, planned, amount, attempts=3):
 
 
 def writes(form):
-    """The number of writes of a batch that no other client disturbs."""
+    """Return the number of writes of a batch that no other client disturbs."""
     process, count = Process(made(form), batch(*ONE, 1)), 0
     while not process.done:
         count += isinstance(process.next, Put)
@@ -77,7 +77,7 @@ def writes(form):
 
 
 def outcomes(form, until, goes_on, other):
-    """The outcomes of two clients that bring batch 0, the first of which stops before a write."""
+    """Return the outcomes of two clients that write batch 0; the first stops before a write."""
     simulation = made(form)
     first = Process(simulation, batch(*ONE, 1), "first")
     for _ in range(until):
@@ -88,7 +88,7 @@ def outcomes(form, until, goes_on, other):
     if goes_on:
         first.finish()
     again = alone(simulation, batch(*ONE, 1), "first again")
-    # Decided is committed: who comes next publishes it.
+    # A decided batch is committed: the next client publishes it.
     alone(simulation, lambda client: recover(context_of(client)), "recoverer")
     return first.result if goes_on else None, second, again, balances(simulation)["a"][0] - 100
 
@@ -96,8 +96,10 @@ def outcomes(form, until, goes_on, other):
 @pytest.mark.parametrize("other", [ANOTHER_CHECKPOINT, ANOTHER_PLAN])
 @pytest.mark.parametrize("form", ["replaced", "log"])
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_batches_of_two_checkpoints(form, goes_on, other):
-    """Wherever the first is stopped: the rows of one are there, and the other is refused."""
+def test_one_of_two_batches_of_different_checkpoints_or_plans_is_refused(form, goes_on, other):
+    """Wherever the first client stops, the rows of one batch are there, and the other
+    is refused.
+    """
     seen = set()
     for until in range(writes(form)):
         first, second, again, added = outcomes(form, until, goes_on, other)
@@ -118,7 +120,7 @@ def test_batches_of_two_checkpoints(form, goes_on, other):
     ("bug", "other"),
     [("checkpoints_not_compared", ANOTHER_CHECKPOINT), ("plans_not_compared", ANOTHER_PLAN)],
 )
-def test_without_the_comparison_a_batch_is_lost_without_a_word(form, bug, other):
+def test_a_batch_is_lost_without_an_error_if_checkpoints_are_not_compared(form, bug, other):
     with PLANTED[bug].plant():
         _, second, _, added = outcomes(form, writes(form) - 1, False, other)
     assert (second, added) == ("done already", 1)

@@ -1,4 +1,6 @@
-"""``commit()`` again, after no answer or an interrupt: once at most (note 19; hazard 36)."""
+"""Call ``commit()`` again after no answer or an interrupt: it commits at most once (note 19; hazard
+36).
+"""
 
 import pytest
 
@@ -62,7 +64,7 @@ def tried(program, *, after):
 
 
 def in_doubt(simulation, after, *, word, lands):
-    """A transaction whose commit point gets no answer; returns its process and the write."""
+    """Return a process whose commit point gets no answer, and that write."""
     process = Process(simulation, tried(None, after=after)).until(word)
     write = process.next
     if lands:
@@ -73,14 +75,14 @@ def in_doubt(simulation, after, *, word, lands):
 
 
 def asks_head(request):
-    """Before an entry is sent again, HEAD is read to see whether the table was dropped
+    """Before a client sends an entry again, it reads HEAD to see whether the table was dropped
     (note 50).
     """
     return isinstance(request, Get) and HEAD in request.key
 
 
 def followed_and_again(txn):
-    """Another thread of the process follows the log, then its owner commits again."""
+    """Let another thread of the process follow the log, then let the owner commit again."""
     yield from refresh(txn.context, "a")
     result = yield from commit(txn)
     return result.versions
@@ -88,7 +90,9 @@ def followed_and_again(txn):
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("between", [False, True])
-def test_an_entry_that_has_landed_unheard_is_found_before_anything_moves(kind, between):
+def test_an_entry_stored_without_an_answer_is_found_though_its_process_has_followed_the_log(
+    kind, between
+):
     simulation = made(kind)
     process, _ = in_doubt(simulation, followed_and_again, word=entry_of(kind), lands=True)
     if between:
@@ -99,7 +103,9 @@ def test_an_entry_that_has_landed_unheard_is_found_before_anything_moves(kind, b
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("between", [False, True])
-def test_an_entry_that_lands_late_is_refused_by_the_one_of_the_second_commit(kind, between):
+def test_a_late_entry_is_refused_by_the_store_because_the_second_commit_took_its_number(
+    kind, between
+):
     simulation = made(kind)
     process, write = in_doubt(simulation, followed_and_again, word=entry_of(kind), lands=False)
     if between:
@@ -117,7 +123,7 @@ def one_more(kind):
     return program
 
 
-def test_an_entry_that_clean_up_has_removed_leaves_the_outcome_unknown():
+def test_an_outcome_is_unknown_once_clean_up_has_removed_the_entry():
     simulation = lake()
     process, _ = in_doubt(simulation, followed_and_again, word=entry_of("delta"), lands=True)
 
@@ -132,7 +138,7 @@ def test_an_entry_that_clean_up_has_removed_leaves_the_outcome_unknown():
     assert balances(simulation)["a"][0] == 105
 
 
-def test_an_entry_below_a_checkpoint_counts_while_its_files_are_there():
+def test_an_entry_below_a_checkpoint_counts_as_committed_while_its_files_exist():
     simulation = lake()
     process, _ = in_doubt(simulation, followed_and_again, word=entry_of("delta"), lands=True)
 
@@ -147,7 +153,9 @@ def test_an_entry_below_a_checkpoint_counts_while_its_files_are_there():
 
 
 def clean_up(simulation):
-    """Log clean-up takes the entry, and what is below: hours later, as nobody does it sooner."""
+    """Let log clean-up delete the entry and all below it: hours later, as clean-up does it no
+    sooner.
+    """
     simulation.now += 3 * 3600
     for key in [key for key in simulation.store.objects if _number(key) in (0, 1, 2)]:
         simulation.store.delete(key)
@@ -158,7 +166,7 @@ def _number(key):
     return int(name[:20]) if name.endswith(".json") and name[:20].isdigit() else None
 
 
-def test_an_unanswered_entry_and_then_no_network_is_not_reported_as_nothing_committed():
+def test_a_stored_entry_without_an_answer_is_not_reported_as_uncommitted_when_the_store_fails():
     simulation = lake()
 
     def again(txn):
@@ -175,7 +183,7 @@ def test_an_unanswered_entry_and_then_no_network_is_not_reported_as_nothing_comm
 
 
 def _fails(program):
-    """Run a program against a store of which nothing is left to be reached."""
+    """Run a program against a store that can't be reached any more."""
     program.send(None)
     while True:
         program.throw(StoreError("the network is gone"))
@@ -184,7 +192,7 @@ def _fails(program):
 # ------------------------------------------------------------------ save, and other verbs
 
 
-def test_saving_finds_an_entry_that_has_landed_unheard():
+def test_a_save_finds_an_entry_that_was_stored_without_an_answer():
     simulation = lake()
 
     def save(txn):
@@ -199,7 +207,7 @@ def test_saving_finds_an_entry_that_has_landed_unheard():
     assert balances(simulation)["a"][0] == 105
 
 
-def test_saving_is_refused_while_the_entry_may_yet_land():
+def test_a_save_is_refused_while_the_entry_may_yet_be_stored():
     simulation = lake()
 
     def save(txn):
@@ -213,7 +221,7 @@ def test_saving_is_refused_while_the_entry_may_yet_land():
     assert balances(simulation)["a"][0] == 105
 
 
-def test_one_whose_number_is_anothers_can_be_saved_and_resumed():
+def test_a_transaction_whose_entry_number_another_client_took_can_be_saved_and_resumed():
     simulation = lake()
 
     def save(txn):
@@ -234,7 +242,7 @@ def test_one_whose_number_is_anothers_can_be_saved_and_resumed():
 
 
 @pytest.mark.parametrize("features", [Feature.R, RI])
-def test_nothing_is_added_to_a_transaction_that_may_have_committed(features):
+def test_a_transaction_that_may_have_committed_takes_no_more_changes(features):
     simulation = lake()
 
     def owner(client):
@@ -256,7 +264,7 @@ def test_nothing_is_added_to_a_transaction_that_may_have_committed(features):
 
 
 def again_through_head(features, ids=None, *, observed=False):
-    """A transaction whose replacement of HEAD is interrupted, and that is committed again."""
+    """Interrupt a transaction's replacement of HEAD, then commit it again."""
 
     def owner(client):
         txn = begin(client, features)
@@ -265,7 +273,7 @@ def again_through_head(features, ids=None, *, observed=False):
         (yield from add_to(txn, "a", 5)).observed = observed
         with pytest.raises(KeyboardInterrupt):
             yield from commit(txn)
-        # Somebody of the process looks at HEAD, and at the log.
+        # Another thread of the process reads HEAD, and the log.
         yield from txn.context.head()
         yield from refresh(txn.context, "a")
         return (yield from commit(txn))
@@ -274,12 +282,12 @@ def again_through_head(features, ids=None, *, observed=False):
 
 
 def without_first(client):
-    """A client without LakeVilla deletes the row that is updated."""
+    """Delete the row that is updated, as a client without LakeVilla."""
     assert (yield from delta_writer.rewrite(client, "a", lambda row: row if row["id"] else None))
 
 
 def test_a_conflict_after_an_interrupted_replacement_is_not_reported_as_undone():
-    """The replacement may land as long as HEAD is what it was to replace."""
+    """The interrupted replacement may yet be stored as long as HEAD is the one that it replaces."""
     simulation, ids = lake(), []
     process = Process(simulation, again_through_head(RI, ids, observed=True)).until(HEAD)
     write = process.interrupt()
@@ -291,7 +299,7 @@ def test_a_conflict_after_an_interrupted_replacement_is_not_reported_as_undone()
     assert not isinstance(simulation.store.apply(write), Stored)
 
 
-def test_a_conflict_after_an_interrupted_replacement_that_can_not_land_is_reported():
+def test_a_conflict_is_reported_if_an_interrupted_replacement_can_not_be_stored_any_more():
     simulation = lake()
     process = Process(simulation, again_through_head(RI, observed=True)).until(HEAD)
     write = process.interrupt()
@@ -303,7 +311,7 @@ def test_a_conflict_after_an_interrupted_replacement_that_can_not_land_is_report
 
 
 @pytest.mark.parametrize("features", [RI, RCTI])
-def test_a_replacement_that_has_landed_unheard_is_found_before_anything_moves(features):
+def test_a_replacement_stored_without_an_answer_is_found_though_its_process_has_read_head(features):
     simulation = lake()
     process = Process(simulation, again_through_head(features)).until(HEAD)
     assert isinstance(simulation.store.apply(process.interrupt()), Stored)
@@ -316,9 +324,9 @@ def test_a_replacement_that_has_landed_unheard_is_found_before_anything_moves(fe
 
 
 def unanswered(simulation, features, *, observed=False):
-    """A transaction whose replacement of HEAD gets no answer, and that is committed again.
+    """Leave a transaction's replacement of HEAD unanswered, then commit it again.
 
-    Returns its process, which has the second commit before it, and the replacement.
+    Returns its process, which is about to commit again, and the replacement.
     """
     told = []
 
@@ -356,7 +364,7 @@ def test_an_unanswered_replacement_that_has_landed_is_found(features):
 
 @pytest.mark.parametrize("features", [RI, RCTI])
 @pytest.mark.parametrize("table", ["a", "b"])
-def test_an_unanswered_replacement_of_a_head_that_has_moved_is_made_once_more(features, table):
+def test_an_unanswered_replacement_of_an_outdated_head_is_sent_once_more(features, table):
     simulation = lake()
     process, write = unanswered(simulation, features)
     assert alone(simulation, lambda client: transfer(client, table, table), "rival") == "committed"
@@ -366,7 +374,7 @@ def test_an_unanswered_replacement_of_a_head_that_has_moved_is_made_once_more(fe
     invariants.no_id_commits_twice(simulation.store, ("a", "b"))
 
 
-def test_an_unanswered_replacement_of_a_head_that_has_moved_may_be_in_conflict():
+def test_an_unanswered_replacement_of_an_outdated_head_may_conflict():
     simulation = lake()
     process, write = unanswered(simulation, RI, observed=True)
     alone(simulation, without_first, "other")
@@ -379,8 +387,8 @@ def test_an_unanswered_replacement_of_a_head_that_has_moved_may_be_in_conflict()
 
 @pytest.mark.parametrize("features", [RI, RCTI])
 @pytest.mark.parametrize("late", [False, True])
-def test_an_unanswered_replacement_is_tried_again_while_it_may_yet_land(features, late):
-    """Whichever of the two comes first, the other is refused."""
+def test_an_unanswered_replacement_is_sent_again_while_the_first_may_yet_be_stored(features, late):
+    """Whichever of the two requests is stored first, the store refuses the second."""
     simulation = lake()
     process, write = unanswered(simulation, features)
     process.until(HEAD)
@@ -402,7 +410,9 @@ def test_an_unanswered_replacement_is_tried_again_while_it_may_yet_land(features
 @pytest.mark.parametrize("features", [Feature.R, RI, RCTI], ids=str)
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("between", [False, True])
-def test_an_interrupt_anywhere_in_a_commit_and_the_commit_again(kind, features, moment, between):
+def test_a_commit_interrupted_anywhere_and_called_again_commits_once(
+    kind, features, moment, between
+):
     struck = 0
     for number in range(1, 100):
         simulation = made(kind)
@@ -445,8 +455,10 @@ def test_an_interrupt_anywhere_in_a_commit_and_the_commit_again(kind, features, 
     [
         (
             "first_number_forgotten",
-            lambda: test_an_entry_that_has_landed_unheard_is_found_before_anything_moves(
-                "delta", False
+            lambda: (
+                test_an_entry_stored_without_an_answer_is_found_though_its_process_has_followed_the_log(
+                    "delta", False
+                )
             ),
         ),
         (
@@ -455,6 +467,6 @@ def test_an_interrupt_anywhere_in_a_commit_and_the_commit_again(kind, features, 
         ),
     ],
 )
-def test_a_commit_again_that_forgets_where_it_tried_is_caught(name, caught):
+def test_the_tests_find_each_planted_bug_of_a_second_commit(name, caught):
     with PLANTED[name].plant(), pytest.raises((AssertionError, ConflictError)):
         caught()

@@ -1,7 +1,8 @@
 """Every crash point of a commit, and the interleavings of two commits up to a bound.
 
-Of two Delta tables, and of a Delta and an Iceberg table: each has more requests of its own
-there (manifests, a manifest list, the hint), and none of them may count before HEAD.
+The commits change two Delta tables, or a Delta and an Iceberg table. An Iceberg table takes
+requests of its own (manifests, a manifest list, the hint), and none of them may take effect before
+HEAD.
 """
 
 from functools import partial
@@ -22,9 +23,9 @@ from tests.support.search import SOAK, STRIDE, first_seed, how_many
 from tests.support.simulated.commits import TABLES, add_to, alone, balances, begin, lake, transfer
 from tests.support.simulated.upkeep import collects, confirms
 
-#: How many interleavings of two clients of Delta tables.
+#: The number of interleavings of two clients of Delta tables.
 SCHEDULES = how_many(6, whole=10_000, soak=20_000)
-#: Of a lake of both formats, whose requests are more and slower.
+#: The same number for a lake of both formats, which sends more and slower requests.
 SCHEDULES_OF_BOTH = how_many(4, whole=50, soak=SCHEDULES)
 
 
@@ -43,7 +44,9 @@ def one_transfer(iceberg, faults, schedule):
 
 
 def check_all_or_nothing(simulation: Simulation):
-    """Recovered by another client: both tables or none, once and for all, and nothing left over."""
+    """Recover by another client: both tables have the transfer or none, and nothing is
+    left over.
+    """
     store = simulation.store
     alone(simulation, recover, "other")
     found = balances(simulation)
@@ -71,12 +74,12 @@ def test_crash_at_any_request_of_a_commit_leaves_all_or_nothing(iceberg):
     runs = crash_everywhere(
         partial(one_transfer, iceberg), check_all_or_nothing, "owner", every=STRIDE
     )
-    # HEAD; per table a list, reads and a probe; files, commit object, HEAD, entries.
+    # Requests: HEAD; per table a list, reads and a probe; files, commit object, HEAD, entries.
     assert runs >= 15 * 4 // STRIDE
 
 
-#: First crashes that are followed by each second one: all of a Delta lake, in so many tests,
-#: and of a lake of both formats (where there are 120, for a minute each) another one each day.
+#: First crashes, each followed by each second one: all of a Delta lake, in so many tests; of a lake
+#: of both formats (120, each for a minute) another one each day.
 OF_DELTA, OF_BOTH = 11, 120
 PAIRS = [pytest.param((), OF_DELTA * STRIDE, n, id=f"delta-{n}") for n in range(OF_DELTA)] + [
     pytest.param(("b",), 1 if SOAK else OF_BOTH, first_seed(), id="mixed")
@@ -85,7 +88,7 @@ PAIRS = [pytest.param((), OF_DELTA * STRIDE, n, id=f"delta-{n}") for n in range(
 
 @pytest.mark.timeout(0 if SOAK else 300)
 @pytest.mark.parametrize(("iceberg", "every", "first"), PAIRS)
-def test_crash_of_the_process_that_recovers_leaves_all_or_nothing(iceberg, every, first):
+def test_a_crash_of_the_recovering_process_leaves_all_or_nothing(iceberg, every, first):
     build = partial(one_transfer, iceberg)
     runs = crash_twice_everywhere(build, check_all_or_nothing, "owner", every=every, first=first)
     assert runs > 1000 / every
@@ -112,14 +115,14 @@ def check_both(simulation: Simulation):
 
 @LAKES
 @pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
-def test_two_commits_interleaved_in_every_way_lose_nothing(iceberg):
+def test_two_commits_lose_nothing_in_any_interleaving(iceberg):
     limit = SCHEDULES_OF_BOTH if iceberg else SCHEDULES
     build = partial(two_transfers, iceberg)
     assert interleavings(build, check_both, limit=limit, preemptions=3) == limit
 
 
 def decide(client):
-    """A transfer that its owner leaves to others to publish."""
+    """Decide a transfer that its owner leaves to other clients to publish."""
     txn = begin(client)
     yield from add_to(txn, "a", -1)
     yield from add_to(txn, "b", 1)
@@ -145,7 +148,7 @@ def check_published_once(simulation: Simulation):
 
 @LAKES
 @pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
-def test_two_publishers_interleaved_in_every_way_publish_once(iceberg):
+def test_two_publishers_publish_a_commit_once_in_any_interleaving(iceberg):
     limit = SCHEDULES_OF_BOTH if iceberg else SCHEDULES
     build = partial(two_publishers, iceberg)
     assert interleavings(build, check_published_once, limit=limit, preemptions=3) == limit

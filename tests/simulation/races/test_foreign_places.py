@@ -1,7 +1,7 @@
-"""The order of commits by a table's own log entry, played out request by request.
+"""Play the order of commits by a table's own log entry, request by request.
 
-It lands after a commit through HEAD was validated, and before that one reaches HEAD. So it comes
-behind it, whoever may have seen it by then.
+The entry is stored after a commit through HEAD was validated, and before this commit replaces HEAD.
+So the entry comes behind the commit, even if some reader has already seen the entry.
 """
 
 import pytest
@@ -17,7 +17,7 @@ TABLES = ("a", "b", "c")
 
 
 def reader_of_b(client):
-    """Reads ``b``, and writes ``a``."""
+    """Read ``b``, and write ``a``."""
     txn = begin(client)
     seen = yield from read(txn, "b")
     yield from add_to(txn, "a", 1)
@@ -32,7 +32,7 @@ def by_entry(client):
 
 
 def of_both(features, *, writes):
-    """Read ``b`` and ``a``, and then stop, so that the test can go on with it later."""
+    """Read ``b`` and ``a`` in a client that the test can stop and continue later."""
 
     def program(client):
         txn = begin(client, features)
@@ -48,7 +48,9 @@ def of_both(features, *, writes):
 
 
 def crossed():
-    """One that has read ``b`` is about to reach HEAD, and ``b`` has got an entry meanwhile."""
+    """Return a client that has read ``b`` and is about to replace HEAD; ``b`` has got an entry
+    since.
+    """
     simulation = lake(tables=TABLES)
     stalled = Process(simulation, reader_of_b, "stalled").until(HEAD)
     alone(simulation, by_entry, "by entry")
@@ -59,14 +61,14 @@ def crossed():
 def test_a_read_only_transaction_may_see_a_log_entry_before_the_commit_it_follows(features):
     simulation, stalled = crossed()
     ahead = alone(simulation, of_both(features, writes=False), "ahead")
-    # It was read at 100 by one that is not there yet: no order of all three explains that.
+    # A client that has not committed yet has read b at 100: no order of all three explains that.
     assert ahead == {"b": 105, "a": 100}
     assert stalled.finish() == 100
     assert alone(simulation, of_both(features, writes=False), "after") == {"b": 105, "a": 101}
 
 
 @pytest.mark.parametrize("features", [RI, RCTI])
-def test_a_writer_that_sees_a_log_entry_fixes_its_place_for_all(features):
+def test_a_writer_that_reads_a_log_entry_fixes_the_entry_s_place_for_all_clients(features):
     simulation, stalled = crossed()
     assert alone(simulation, of_both(features, writes=True), "first") == {"b": 105, "a": 100}
     with pytest.raises(ConflictError):
@@ -74,7 +76,7 @@ def test_a_writer_that_sees_a_log_entry_fixes_its_place_for_all(features):
 
 
 @pytest.mark.parametrize("features", [RI, RCTI])
-def test_a_later_writer_conflicts_instead_of_seeing_two_orders(features):
+def test_a_later_writer_conflicts_instead_of_reading_two_orders(features):
     simulation, stalled = crossed()
     second = Process(simulation, of_both(features, writes=True), "second").until(HEAD)
     assert stalled.finish() == 100
@@ -82,7 +84,7 @@ def test_a_later_writer_conflicts_instead_of_seeing_two_orders(features):
         second.finish()
 
 
-def test_an_entry_gets_two_places_if_tables_only_read_are_not_absorbed():
+def test_a_log_entry_gets_two_places_if_commits_do_not_absorb_tables_that_they_only_read():
     with PLANTED["seen_and_not_taken_in"].plant():
         simulation, stalled = crossed()
         alone(simulation, of_both(RI, writes=True), "first")

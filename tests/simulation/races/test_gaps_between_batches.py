@@ -1,4 +1,4 @@
-"""A stream whose lake was set back is refused, and no other is (note 49)."""
+"""Refuse a stream whose lake was set back to an older state, and no other stream (note 49)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.simulated.commits import Process, add_to, alone, balances, be
 
 LOST = (ConflictError, TransactionAborted)
 
-#: What each batch adds to an account; those with nothing write nothing.
+#: The amount that each batch adds to an account; a batch without an amount writes nothing.
 AMOUNTS = (1, 0, 2, 4, 0, 0, 8)
 
 
@@ -34,7 +34,7 @@ def made(form):
 
 
 def batch(number, attempts=4):
-    """As ``foreach_batch`` does it, in a few attempts."""
+    """Write a batch in a few attempts, as ``foreach_batch`` does."""
 
     def program(client):
         context = context_of(client)
@@ -65,13 +65,13 @@ def bring(simulation, number, name="driver"):
 
 
 def added(simulation):
-    # Decided is committed: who comes next publishes it.
+    # A decided batch is committed: the next client publishes it.
     alone(simulation, lambda client: recover(context_of(client)), "recoverer")
     return balances(simulation)["a"][0] - 100
 
 
 def stopped(simulation, number, writes):
-    """A driver that makes so many writes of a batch and stops before the next; None if it ends."""
+    """Stop a driver after ``writes`` writes of a batch; return it, or None if it ends before."""
     process = Process(simulation, batch(number), "first")
     while True:
         while not process.done and not isinstance(process.next, Put):
@@ -85,9 +85,10 @@ def stopped(simulation, number, writes):
 
 
 def stream_with_a_stop(form, at, writes, wakes):
-    """All batches, each acknowledged. False if the first driver ends before it is stopped.
+    """Write all batches, each acknowledged; return False if the first driver ends before it is
+    stopped.
 
-    The run that is stopped in batch ``at`` goes on when ``wakes`` others have ended, or never.
+    The driver that is stopped in batch ``at`` continues when ``wakes`` others have ended, or never.
     """
     simulation = made(form)
     for number in range(at):
@@ -119,12 +120,12 @@ def every_stop(form, wakes):
 
 @pytest.mark.parametrize("form", ["replaced", "log"])
 @pytest.mark.parametrize("wakes", [None, 1, 2])
-def test_no_batch_is_refused_wherever_one_stops(form, wakes):
+def test_no_batch_is_refused_wherever_a_driver_stops(form, wakes):
     assert every_stop(form, wakes) > len(AMOUNTS)
 
 
 def states(form):
-    """What the store holds after each write, and how many batches were acknowledged by then."""
+    """Yield the lake after each write, and the number of batches that were acknowledged by then."""
     simulation = made(form)
     assert bring(simulation, 0) == "committed"
     yield simulation, 1
@@ -140,7 +141,9 @@ def states(form):
 
 
 def go_back(form):
-    """How many batches are refused that come to a lake of each of these states."""
+    """Set the lake back to each of these states; return the number of later batches that are
+    refused.
+    """
     refused = 0
     for simulation, acknowledged in states(form):
         copy = dict(simulation.store.objects)
@@ -152,7 +155,7 @@ def go_back(form):
                 assert number > acknowledged
                 assert added(simulation) == before
             else:
-                # Nothing of what was acknowledged is missing.
+                # No acknowledged batch is missing.
                 assert outcome == "committed" or (
                     number == acknowledged and outcome == "done already"
                 )
@@ -163,17 +166,17 @@ def go_back(form):
 
 
 @pytest.mark.parametrize("form", ["replaced", "log"])
-def test_a_lake_that_was_set_back_is_reported(form):
+def test_a_batch_of_a_lake_that_was_set_back_is_refused(form):
     assert go_back(form) > len(AMOUNTS)
 
 
 @pytest.mark.parametrize("form", ["replaced", "log"])
-def test_without_the_rule_rows_are_missing_without_a_word(form):
+def test_rows_are_missing_without_an_error_if_gaps_between_batches_are_allowed(form):
     with PLANTED["gaps_not_seen"].plant(), pytest.raises(AssertionError):
         go_back(form)
 
 
 @pytest.mark.parametrize("form", ["replaced", "log"])
-def test_without_the_note_a_batch_without_rows_is_taken_for_lost(form):
+def test_a_batch_without_rows_counts_as_lost_if_it_leaves_no_note(form):
     with PLANTED["empty_batches_not_noted"].plant(), pytest.raises(AssertionError):
         every_stop(form, None)

@@ -1,6 +1,6 @@
-"""An object of the lake goes back to an older version of itself, and upkeep runs (note 53).
+"""Set an object of the lake back to an older version of itself, and run upkeep (note 53).
 
-Then the newest one is restored, as every message says: nothing may be missing.
+Then restore the newest version, as every error message requests: nothing may be missing.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ def maintains(client):
     return maintain(context_of(client), list(TASKS), owner=client.name)
 
 
-#: Whoever cleans up, or goes on by himself.
+#: The clients that clean up, or continue their work.
 UPKEEP = {
     "gc": collects,
     "vacuum": partial(vacuums, tables=("a", "b")),
@@ -46,7 +46,9 @@ def of_the_lake(client):
 
 
 def a_lake(last=""):
-    """A lake with a tag, a branch with commits of its own, and a commit that is in no log yet."""
+    """Return a lake with a tag, a branch with commits of its own, and a commit that no
+    log has yet.
+    """
     simulation = lake()
     for name, program in (
         ("first writer", updates),
@@ -72,7 +74,7 @@ def a_lake(last=""):
 
 
 def shown(simulation, number):
-    """All that the lake, its tag and its branch show."""
+    """Return all rows that the lake, its tag and its branch show."""
     names = [("closing", shows("closing")), ("etl", shows("etl")), ("lake", of_the_lake)]
     return {
         name: alone(simulation, program, f"reader {number} of {name}") for name, program in names
@@ -80,7 +82,7 @@ def shown(simulation, number):
 
 
 def older_versions(simulation):
-    """Each older version of each object that was replaced: its key and its body."""
+    """Return each older version of each object that was replaced: its key and its body."""
     versions = {}
     for change in simulation.store.journal:
         if change.after is not None and "/maintenance/" not in change.key:
@@ -94,7 +96,7 @@ def older_versions(simulation):
 
 
 def missing(simulation):
-    """Return what HEAD and its refs name, and is not there; what makes a file of theirs
+    """Return findings on objects that HEAD and its refs name: objects that are missing or
     unreadable.
     """
 
@@ -107,7 +109,9 @@ def missing(simulation):
 
 
 def upkeep_on(simulation, key, body):
-    """Set an object back, let everybody clean up, and bring the newest back; what was refused."""
+    """Set an object back, run all upkeep, and restore the newest version; return the refusals by
+    task.
+    """
     newest = simulation.store.objects[key].body
     simulation.store.apply(Put(key, body, ANY))
     simulation.now += 10 * DAY
@@ -121,8 +125,8 @@ def upkeep_on(simulation, key, body):
     return refused
 
 
-def test_nothing_is_missing_once_the_newest_is_restored():
-    """Whatever went back, and however far."""
+def test_nothing_is_missing_once_the_newest_version_of_any_object_is_restored():
+    """Set each object back to each of its older versions."""
     simulation = a_lake()
     older = older_versions(simulation)
     assert len([key for key, _ in older if key == HEAD_KEY]) > 5
@@ -131,15 +135,15 @@ def test_nothing_is_missing_once_the_newest_is_restored():
 
 
 @pytest.mark.parametrize("last", ["tag", "branch", "undecided"])
-def test_nothing_is_missing_where_head_went_back_by_one(last):
-    """By which what its last replacement has made is like what a dead client leaves."""
+def test_nothing_is_missing_where_head_was_set_back_by_one_replacement(last):
+    """What the last replacement of HEAD named then looks like the leftovers of a dead client."""
     simulation = a_lake(last)
     older = [one for one in older_versions(simulation) if one[0] == HEAD_KEY]
     is_whole_after_upkeep(simulation, older[-1:])
 
 
 def is_whole_after_upkeep(simulation, older):
-    """Whether all is there after each; how often anything was refused."""
+    """Check that all is whole after each run of upkeep; return how many runs refused something."""
     before = shown(simulation, "first")
     objects, now = dict(simulation.store.objects), simulation.now
     said = 0
@@ -147,10 +151,10 @@ def is_whole_after_upkeep(simulation, older):
         simulation.store.objects, simulation.now = dict(objects), now
         said += bool(upkeep_on(simulation, key, body))
         assert shown(simulation, number) == before, (key, number)
-        # What is behind its retention goes by any HEAD; the newest says so once it was cleaned by.
+        # Objects beyond their retention are deleted by any HEAD; the newest HEAD records that.
         alone(simulation, collects, "collector of the newest")
         assert not missing(simulation), (key, number)
-        # And the lake goes on: what is pending is published, and what is garbage is deleted.
+        # The lake goes on: pending commits are published, and garbage is deleted.
         alone(simulation, updates, "next writer")
         alone(simulation, recovers, "last recoverer")
         alone(simulation, collects, "last collector")
@@ -160,7 +164,7 @@ def is_whole_after_upkeep(simulation, older):
     return said
 
 
-def test_a_head_that_went_back_is_reported_by_readers_and_by_makers_of_refs():
+def test_readers_and_makers_of_refs_report_a_head_that_went_back():
     simulation = a_lake("branch")
     bodies = [body for key, body in older_versions(simulation) if key == HEAD_KEY]
     simulation.store.apply(Put(HEAD_KEY, bodies[-3], ANY))
@@ -170,7 +174,7 @@ def test_a_head_that_went_back_is_reported_by_readers_and_by_makers_of_refs():
         assert alone(simulation, program, f"maker {program}") == "corrupt_object"
 
 
-def test_a_branch_that_went_back_behind_a_gc_is_not_opened():
+def test_a_branch_that_went_back_to_before_a_gc_is_not_opened():
     simulation = a_lake("tag")
     found = [(key, body) for key, body in older_versions(simulation) if "/branches/" in key]
     key, body = found[0]
@@ -183,10 +187,10 @@ def test_a_branch_that_went_back_behind_a_gc_is_not_opened():
 @pytest.mark.parametrize(
     ("name", "last"), [("old_head_is_believed", "commit"), ("next_number_is_nobodys", "branch")]
 )
-def test_planted_bugs_are_found(name, last):
+def test_the_tests_find_planted_bugs_of_the_upkeep(name, last):
     simulation = a_lake(last)
     older = [one for one in older_versions(simulation) if one[0] == HEAD_KEY]
-    # The next one would be made by upkeep itself, and nothing be told of this one any more.
+    # Upkeep itself would store the next HEAD, and then nobody would report this one.
     some = older[-1:] if last == "branch" else older[-4:-1]
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)) as caught:
         is_whole_after_upkeep(simulation, some)

@@ -1,5 +1,5 @@
-"""Decided commits whose files another client deletes: kept, or void and reported (note 19; hazard
-38).
+"""Delete files of decided commits by another client: they are kept, or void and reported (note 19;
+hazard 38).
 """
 
 import pyarrow as pa
@@ -41,7 +41,7 @@ def append(txn, table, number):
 
 
 def appends_and_updates(client):
-    """Appends a row and changes it at once: the file that it appended is in no change."""
+    """Append a row and change it at once: the appended file is in no change of the commit."""
     txn = begin(client)
     yield from append(txn, "a", 7)
     yield from add_to(txn, "a", 5, 7)
@@ -56,7 +56,7 @@ def appends(client):
 
 
 def left_behind(simulation, program, kind, name="process"):
-    """A transaction that is decided and that its owner never publishes."""
+    """Decide a transaction that its owner never publishes."""
     Process(simulation, program, name).until("a/_delta_log" if kind == "delta" else "a/metadata/v")
 
 
@@ -64,7 +64,7 @@ def recovered(simulation):
     report = alone(simulation, lambda client: recovery.recover(context_of(client)), "recoverer")
     invariants.every_table_is_readable(simulation.store, TABLES)
     invariants.all_or_nothing(simulation.store, TABLES)
-    # Nothing is blocked: a fresh client commits to each table, and is published.
+    # Nothing is blocked: a new client commits to each table, and its commit is published.
     alone(simulation, one_to_each, "fresh")
     invariants.all_or_nothing(simulation.store, TABLES)
     again = alone(simulation, lambda client: recovery.recover(context_of(client)), "again")
@@ -86,7 +86,7 @@ def voided(report):
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("who", ["gc", "vacuum"])
-def test_files_that_a_replay_begins_from_are_not_cleaned_up(kind, who):
+def test_files_that_a_replay_reads_first_are_not_cleaned_up(kind, who):
     simulation = made(kind)
     left_behind(simulation, appends_and_updates, kind)
     simulation.now += 10 * DAY
@@ -124,7 +124,7 @@ def test_an_append_whose_file_another_client_has_deleted_is_void_and_reported(ki
     assert any(key in finding.message for key in deleted)
     assert "append" in finding.message
     assert balances(simulation)["a"] == {0: 100, 1: 100, 99: 100}
-    # It stays in the history for who asks later.
+    # The commit stays in the history for clients that query it later.
     later = alone(simulation, lambda client: doctor.doctor(context_of(client)), "doctor")
     (told,) = voided(later)
     assert told.severity == "warning"
@@ -134,15 +134,19 @@ def test_an_append_whose_file_another_client_has_deleted_is_void_and_reported(ki
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("features", [Feature.R, Feature.R | Feature.I], ids=["entry", "HEAD"])
 @pytest.mark.parametrize("days", [0, 10])
-def test_an_open_transaction_looks_for_its_files_before_it_commits(kind, features, days):
-    """Open longer than another client's retention, it is undone; a young one asks for nothing."""
+def test_an_old_open_transaction_checks_that_its_files_exist_before_it_commits(
+    kind, features, days
+):
+    """A transaction open for longer than another client's retention is aborted; a young
+    one is not.
+    """
     simulation = made(kind)
     tidy = delta_cleaner.vacuum if kind == "delta" else iceberg_writer.remove_orphans
 
     def stays_open(client):
         txn = begin(client, features)
         yield from append(txn, "a", 7)
-        yield from read(txn, "a")  # what was appended is stored now
+        yield from read(txn, "a")  # the appended file is stored now
         yield from sleep(days * DAY)
         yield from tidy(client, "a", 7 * DAY)
         if not days:
@@ -155,7 +159,7 @@ def test_an_open_transaction_looks_for_its_files_before_it_commits(kind, feature
     assert (7 in balances(simulation)["a"]) == (not days)
 
 
-def test_commits_behind_one_that_is_void_go_on():
+def test_commits_behind_a_void_one_are_published():
     simulation = lake()
     left_behind(simulation, appends, "delta")
 
@@ -165,7 +169,7 @@ def test_commits_behind_one_that_is_void_go_on():
         yield from append(txn, "a", 8)
         yield from commit(txn)
 
-    # Each is decided on top of the one before; none is published.
+    # Each is decided on top of its predecessor; none is published.
     keys = set(simulation.store.objects)
     left_behind(simulation, behind, "delta", "behind")
     fresh = [key for key in set(simulation.store.objects) - keys if key.endswith(".parquet")]
@@ -185,7 +189,7 @@ def _is_pending(simulation, key):
     return key.rpartition("/")[2].encode() not in named
 
 
-def test_an_update_whose_new_file_is_gone_is_made_again():
+def test_an_update_whose_new_file_was_deleted_is_performed_again():
     simulation = lake()
 
     def updates(client):
@@ -200,8 +204,8 @@ def test_an_update_whose_new_file_is_gone_is_made_again():
     assert balances(simulation)["a"] == {0: 105, 1: 100, 99: 100}
 
 
-def test_an_update_of_a_file_of_the_table_that_is_gone_is_void_and_reported():
-    """The table is damaged whatever becomes of the commit; what is behind it goes on."""
+def test_an_update_of_a_table_file_that_was_deleted_is_void_and_reported():
+    """The table is damaged whatever the outcome of the commit; later commits are published."""
     simulation = lake()
 
     def updates(client):
@@ -231,7 +235,9 @@ def test_an_update_of_a_file_of_the_table_that_is_gone_is_void_and_reported():
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_files_that_a_commit_has_read_may_be_cleaned_up_before_its_replay(kind):
-    """Then it is unknown whether its reads still hold: that is reported, and nothing waits."""
+    """Then LakeVilla doesn't know whether the commit's reads still hold: it reports that and goes
+    on.
+    """
     simulation = made(kind)
 
     def reads_and_appends(client):

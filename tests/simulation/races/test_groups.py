@@ -1,4 +1,6 @@
-"""Group commit: threads of one process that go in one replacement of HEAD."""
+"""Test group commit: one replacement of HEAD commits the transactions of several threads of a
+process.
+"""
 
 import random
 
@@ -57,7 +59,7 @@ def append(txn, table, number):
 
 
 def appender(context, client, number, begun=None):
-    """A thread that adds one row to both tables; "lost" if it was refused."""
+    """Add one row to both tables in a thread; return "lost" if the commit was refused."""
     txn = begin(client, context=context)
     if begun is not None:
         begun[number] = txn
@@ -72,7 +74,9 @@ def appender(context, client, number, begun=None):
 
 
 def adder(context, client, amount):
-    """A thread that changes a row which others change too; it is redone, as often as it takes."""
+    """Change, in a thread, a row that other threads change too; the update is redone after each
+    conflict.
+    """
     txn = begin(client, context=context)
     yield from add_to(txn, "a", amount)
     yield from add_to(txn, "b", -amount)
@@ -81,7 +85,7 @@ def adder(context, client, amount):
 
 
 def rows_added(simulation):
-    """Rows that threads have added, by table, sorted: one that is there twice is seen."""
+    """Return the rows that threads have added, by table, sorted and with duplicates."""
     found = {}
     for table in TABLES:
         ids = [row["id"] for row in table_rows(simulation.store, table)]
@@ -94,7 +98,7 @@ def replacements(simulation):
 
 
 def process(*threads):
-    """One process: its threads share what they know of the lake."""
+    """Run one process, whose threads share one context."""
 
     def program(client):
         context = context_of(client)
@@ -117,7 +121,7 @@ def recover(client):
 # ------------------------------------------------------------- going together
 
 
-def test_threads_go_in_fewer_replacements_and_entries_than_there_are_commits():
+def test_threads_commit_with_fewer_replacements_and_log_entries_than_commits():
     replaced = entered = 0
     for seed in range(5):
         simulation = lake(seed=seed)
@@ -150,8 +154,8 @@ def test_threads_that_change_the_same_rows_lose_no_update(seed):
     assert found["b"][0] == 100 - sum(amounts)
 
 
-def test_a_thread_whose_read_is_outdated_by_its_group_is_refused_alone():
-    """Each reads the row and then changes it: of those in one group only the first may."""
+def test_a_group_refuses_only_the_member_whose_read_is_outdated_by_another_member():
+    """Each thread reads the row and then changes it: of one group only the first may commit."""
 
     def careful(context, client):
         txn = begin(client, context=context)
@@ -159,7 +163,7 @@ def test_a_thread_whose_read_is_outdated_by_its_group_is_refused_alone():
             seen = yield from read(txn, "a", "id = 0")
             yield from add_to(txn, "a", 1)
             yield from append(txn, "b", 1000 + seen[0])
-            yield from sleep(1)  # all have read before any of them commits
+            yield from sleep(1)  # all threads have read before any of them commits
             yield from commit(txn)
         except ConflictError:
             yield from end(txn)
@@ -204,7 +208,7 @@ def test_an_aborted_thread_does_not_commit_and_delays_no_other():
 
 
 def prepared(client, context, source, number):
-    """A transaction up to where it waits for HEAD."""
+    """Return a transaction that is ready to wait for HEAD."""
     txn = begin(client, context=context)
     for table in source.sample(TABLES, source.randint(1, 2)):
         match source.randrange(4):
@@ -223,7 +227,7 @@ def prepared(client, context, source, number):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_group_is_what_its_members_are_one_after_the_other(seed):
+def test_a_group_commits_the_same_as_its_members_one_after_the_other(seed):
     source = random.Random(f"group/{seed}")
     simulation = lake(seed=seed)
     client = simulation_client(simulation, "threads")
@@ -261,7 +265,7 @@ def test_a_group_is_what_its_members_are_one_after_the_other(seed):
     assert joined.head.replacement == base.head.replacement + 1
 
 
-def test_a_member_whose_commit_has_moved_to_a_page_within_its_group_learns_of_it():
+def test_a_member_whose_commit_its_own_group_has_moved_to_a_page_is_acknowledged():
     simulation = lake()
     client = simulation_client(simulation, "threads")
     context = context_of(client)
@@ -294,7 +298,7 @@ def test_a_member_whose_commit_has_moved_to_a_page_within_its_group_learns_of_it
 # ------------------------------------------------------------------ mishaps
 
 
-def test_a_crash_of_the_process_at_any_request_commits_each_thread_whole_or_not():
+def test_a_crash_of_the_process_at_any_request_leaves_each_thread_s_commit_whole_or_absent():
     def setting(faults, schedule):
         simulation = lake(faults, schedule)
         simulation.add("owner", process(*appenders(3)), restart=recover)
@@ -312,7 +316,7 @@ def test_a_crash_of_the_process_at_any_request_commits_each_thread_whole_or_not(
 
 
 class _AtHead(NoFaults):
-    """Strikes the first replacements of HEAD that a client sends."""
+    """Fault the first replacements of HEAD that a client sends."""
 
     def __init__(self, fault, times):
         self.fault = fault
@@ -342,7 +346,9 @@ def test_a_lost_acknowledgement_is_settled_for_the_whole_group(fault, times):
 
 
 def interrupted(program, at, sent):
-    """A program that Ctrl-C strikes at its effect number ``at``; before it is sent, or after."""
+    """Interrupt a program by Ctrl-C at its effect number ``at``, before the effect is sent or
+    after.
+    """
     answer = error = None
     for number in range(1, 10_000):
         try:
@@ -376,7 +382,7 @@ def ctrl_c(thread, at, sent, txns, number):
 
 @pytest.mark.parametrize("sent", [False, True])
 @pytest.mark.parametrize("struck", [0, 1, 3])
-def test_ctrl_c_in_one_thread_neither_stops_nor_repeats_the_others(struck, sent):
+def test_ctrl_c_in_one_thread_neither_stops_nor_repeats_the_commits_of_the_others(struck, sent):
     endings = set()
     for at in range(1, 40):
         simulation = lake(seed=at)
@@ -409,7 +415,7 @@ def _asking(txn_id):
 
 
 def test_an_interrupted_leader_s_replacement_is_settled_before_its_members_are_refused():
-    """Its replacement may land late; no transaction in it may have been refused by then."""
+    """The replacement may be stored late; no transaction in it may have been refused by then."""
     simulation = lake()
     client = simulation_client(simulation, "threads")
     context = context_of(client)
@@ -419,11 +425,11 @@ def test_an_interrupted_leader_s_replacement_is_settled_before_its_members_are_r
         yield from read(txn, "a")
         yield from append(txn, "b", 100)
         candidate = yield from uploaded(context, txn)
-        # A leader has sent it, and was interrupted before it knew what became of that.
+        # A leader has sent the replacement, and was interrupted before it got the answer.
         joined = yield from add_candidates(context, txn.bound.held, [candidate])
         attempt = Replacement(txn.bound.held, joined.head, joined.accepted)
         assert group.commits_of(context).begin(attempt, joined.accepted, lambda _: None)
-        # What the transaction has read is changed meanwhile, and this process knows it.
+        # Another client changes what the transaction has read, and this process knows it.
         yield from delta_writer.rewrite(client, "a", lambda row: {**row, "balance": 0})
         yield from refresh(context, "a")
         return (yield from group.commit_together(candidate))
@@ -440,7 +446,9 @@ def test_an_interrupted_leader_s_replacement_is_settled_before_its_members_are_r
 def test_an_error_in_examining_one_transaction_is_raised_to_it_and_the_rest_continue(
     place, monkeypatch
 ):
-    """An unforeseen error in one transaction fails no other one, whichever of them leads."""
+    """An unforeseen error in one transaction fails no other transaction, whichever of
+    them leads.
+    """
     for seed in range(5):
         _breaks_one(place, seed, monkeypatch)
 

@@ -1,7 +1,7 @@
-"""A store that creates and does not replace: HEAD is a log there.
+"""Test a store that creates objects but can't replace them: HEAD is a log there.
 
-See ``docs/design/0009-head-as-a-log.md``. Where a test takes a ``form``, it holds for HEAD that is
-replaced, too.
+See ``docs/design/0009-head-as-a-log.md``. A test with a parameter ``form`` also runs with a HEAD
+that is replaced.
 """
 
 import random
@@ -59,7 +59,7 @@ FORMS = pytest.mark.parametrize("form", ["replaced", "log"])
 
 @contextmanager
 def searching_early():
-    """A log of four entries is long enough to be searched, as one of a thousand is."""
+    """Search a log of four entries as if it had a thousand."""
     before, numbered_log._PAGE = numbered_log._PAGE, 4
     try:
         yield
@@ -68,9 +68,9 @@ def searching_early():
 
 
 def history(seed, rates=None, **changes):
-    """One history on a store that only creates; its outcome and error."""
+    """Play one history on a store that only creates; return its outcome and error."""
     plan = draw(seed)
-    # Saving and queues take records that are replaced; ``test_what_takes_a_record...``.
+    # Saving and queues need records that are replaced, which such a store refuses.
     kinds = tuple(kind for kind in plan.kinds if kind != "shared") or ("transfer",)
     mixes = tuple(f for f in plan.features if Feature.CT not in f) or RI
     plan = replace(plan, **{"features": mixes, "kinds": kinds, **changes})
@@ -101,7 +101,7 @@ BLOCK = how_many(1, whole=40)
 
 @pytest.mark.parametrize("first", range(0, how_many(1, whole=120), BLOCK))
 def test_every_invariant_holds_where_head_is_a_log(first):
-    """With all faults, clients without LakeVilla, gc, and idempotency keys."""
+    """Draw all faults, clients without LakeVilla, gc, and idempotency keys."""
     fired, ended, longest = Counter(), Counter(), 0
     for seed in range(first, first + BLOCK):
         outcome, error = history(seed)
@@ -120,7 +120,7 @@ def test_every_invariant_holds_where_head_is_a_log(first):
         assert ended["committed"] > ended["aborted"] > 0
 
 
-def test_a_history_of_isolated_transactions_with_gc_and_little_retention():
+def test_every_invariant_holds_for_isolated_transactions_with_gc_and_short_retention():
     for seed in range(how_many(1, whole=15)):
         settings = Settings(max_age_seconds=60.0, outcome_retention_seconds=120.0)
         changes = {"features": RI, "collects": True, "short": True, "settings": settings}
@@ -132,7 +132,7 @@ def test_a_history_of_isolated_transactions_with_gc_and_little_retention():
 
 
 def _hint_trusted():
-    """What this process saw last is taken for the newest."""
+    """Plant a bug: a process takes the HEAD that it has read last for the newest."""
     original = head_log.newest_head
 
     def newest_head(known, *, is_far):
@@ -144,7 +144,7 @@ def _hint_trusted():
 
 
 def _list_trusted():
-    """What a list shows is taken for all there is."""
+    """Plant a bug: a process takes a list for complete."""
     original = head_log.newest
 
     def newest(prefix, known, *, is_far=False):
@@ -157,7 +157,7 @@ def _list_trusted():
 
 
 def _head_overwritten():
-    """The next number is written whatever is there."""
+    """Plant a bug: a client writes the next number unconditionally."""
 
     def replace_head(held, successor):
         return (yield from put(head_log.head_key(successor), encode(successor), ANY))
@@ -166,7 +166,7 @@ def _head_overwritten():
 
 
 def _key_overwritten():
-    """A key's next use is written whatever is there."""
+    """Plant a bug: a client writes a key's next use unconditionally."""
     original = keys.put_key
 
     def put_key(name, held, record):
@@ -180,7 +180,7 @@ def _key_overwritten():
 
 
 def _old_heads_deleted():
-    """gc deletes the heads that were replaced, and a create that comes late finds room."""
+    """Plant a bug: gc deletes the heads that were replaced, and a late create succeeds."""
     original = gc.gc
 
     def cleaned(context, *, dry_run=False):
@@ -204,7 +204,7 @@ def _old_heads_deleted():
     ],
     ids=lambda value: getattr(value, "__name__", "").strip("_"),
 )
-def test_a_planted_bug_is_found(plant, first, focus):
+def test_histories_find_each_planted_bug_of_a_head_log(plant, first, focus):
     changes = {"features": RI, "kinds": ("transfer", "lists", "add"), "foreign": (), **focus}
     changes = {"collects": False, "long": False, "intensity": 1.0, **changes}
     with plant():
@@ -214,11 +214,11 @@ def test_a_planted_bug_is_found(plant, first, focus):
     raise AssertionError("not found in 200 histories")
 
 
-# -- answers that get lost ---------------------------------------------------------------
+# -- lost answers ------------------------------------------------------------------------
 
 
 class Lossy(NoFaults):
-    """All answers to one client are lost from its nth request on, for so many requests."""
+    """Lose all answers to one client from its nth request on, for ``count`` requests."""
 
     def __init__(self, name, first, count, fault):
         self._name, self._numbers = name, range(first, first + count)
@@ -233,10 +233,10 @@ class Lossy(NoFaults):
 
 
 def made(form, faults=None, **options):
-    """A lake of the form, its tables in HEAD, and what happens to a client's requests."""
+    """Return a lake with HEAD in this form, its tables in HEAD, and faults for one client."""
     simulation = lake(None, **options)
     if form == "log":
-        # Made anew by a client of a store that only creates.
+        # A client of a store that only creates makes the lake again.
         fresh = lake(None, warm=False, **options)
         fresh.store.replaces = False
         alone(fresh, warm_up, "setup")
@@ -253,7 +253,7 @@ def warm_up(client):
 
 
 def transferring(key="k", told=None):
-    """One transfer with a key, settled where its outcome is unknown."""
+    """Make one transfer with a key, and settle it if its outcome is unknown."""
 
     def program(client):
         context = context_of(client)
@@ -270,7 +270,7 @@ def transferring(key="k", told=None):
         except AlreadyCommitted:
             return "done already"
         except (StoreError, ConflictError):
-            with suppress(StoreError):  # what is left is for gc
+            with suppress(StoreError):  # gc deletes what is left
                 yield from end(txn)
             return "aborted"
         return "committed"
@@ -287,7 +287,7 @@ def requests_of_a_transfer(form):
 
 
 def moved(simulation):
-    """Return how often one was moved from a to b, as a reader without LakeVilla sees it."""
+    """Return how often a transfer moved one from a to b, as a reader without LakeVilla sees it."""
     client = Simulation(9)
     client.store = simulation.store
     client.now = simulation.now
@@ -298,7 +298,7 @@ def moved(simulation):
 
 
 def used_again(simulation, name="again"):
-    """A new process runs the same transfer under the same key."""
+    """Run the same transfer under the same key in a new process."""
     simulation.faults = NoFaults()
     client = simulation.add(name, transferring())
     simulation.run()
@@ -307,7 +307,7 @@ def used_again(simulation, name="again"):
 
 @FORMS
 @pytest.mark.parametrize("fault", [Fault.APPLIED_CUT, Fault.APPLIED_503])
-def test_a_lost_answer_at_any_request_commits_once(form, fault):
+def test_a_transfer_commits_once_though_the_answer_to_any_request_is_lost(form, fault):
     struck = 0
     for number in range(1, requests_of_a_transfer(form) + 1):
         simulation = made(form, ScriptedFaults({("mover", number): Strike(fault)}))
@@ -323,8 +323,10 @@ def test_a_lost_answer_at_any_request_commits_once(form, fault):
 
 @FORMS
 @pytest.mark.parametrize("landing", ["now", "later", "never"])
-def test_a_client_that_dies_at_any_request_commits_once_with_the_next_client(form, landing):
-    """With the answer to its replacement of HEAD lost, too; the key is all that is left of it."""
+def test_a_transfer_of_a_client_that_dies_at_any_request_commits_once_with_the_next_client(
+    form, landing
+):
+    """The answer to its replacement of HEAD is lost, too; only the key shows the transfer."""
     ended = Counter()
     for number in range(1, requests_of_a_transfer(form) + 1):
         simulation = made(form, ScriptedFaults({("mover", number): Strike(Fault.CRASH, landing)}))
@@ -342,8 +344,8 @@ def test_a_client_that_dies_at_any_request_commits_once_with_the_next_client(for
 
 @FORMS
 @pytest.mark.parametrize("lands", [True, False])
-def test_an_outcome_without_an_answer_for_long_is_settled_by_head_in_the_end(form, lands):
-    """Retries and read-backs fail too: the outcome is unknown, until a client can read again."""
+def test_an_outcome_that_is_unknown_for_long_is_settled_by_head_in_the_end(form, lands):
+    """Retries and read-backs fail too: the outcome is unknown until a client can read again."""
     fault = Fault.APPLIED_CUT if lands else Fault.REFUSED_503
     told = Counter()
     for number in range(1, requests_of_a_transfer(form) + 1):
@@ -360,8 +362,10 @@ def test_an_outcome_without_an_answer_for_long_is_settled_by_head_in_the_end(for
 
 
 @FORMS
-def test_a_replacement_that_lands_after_another_came_first_changes_nothing(form):
-    """Scenario 1: it was given up, and arrives when its HEAD is no longer the newest."""
+def test_a_late_replacement_of_an_outdated_head_changes_nothing(form):
+    """Scenario 1: a client gives a replacement up, and it arrives after another one of the same
+    HEAD.
+    """
     simulation = made(form)
     mover = Process(simulation, transferring("late"), "late")
     word = "HEAD.json" if form == "replaced" else "heads/"
@@ -376,11 +380,13 @@ def test_a_replacement_that_lands_after_another_came_first_changes_nothing(form)
     assert moved(simulation) == 2
 
 
-# -- one form for ever -------------------------------------------------------------------
+# -- one form of HEAD for ever -----------------------------------------------------------
 
 
 def adding(table, replaces):
-    """A client that takes its store for one that replaces, or for one that does not."""
+    """Commit by a client that takes its store for one that replaces, or for one that
+    only creates.
+    """
 
     def asked():
         yield from ()
@@ -402,8 +408,10 @@ def adding(table, replaces):
     return program
 
 
-def test_clients_that_make_the_lake_at_once_agree_on_its_form():
-    """Its first HEAD is one create of one key, whichever form it says: never two truths."""
+def test_clients_that_make_a_lake_at_once_agree_on_the_form_of_its_head():
+    """Clients create the first HEAD under one key, whichever form it names: so there
+    are never two.
+    """
     forms = Counter()
     count = how_many(16, whole=60)
     for seed in range(count):
@@ -457,7 +465,7 @@ def test_a_client_whose_store_only_creates_is_refused_where_head_is_replaced():
     assert not any(key.startswith(head_log.HEADS_PREFIX) for key in after)
 
 
-# -- what it takes and what it does not do -----------------------------------------------
+# -- costs and limits --------------------------------------------------------------------
 
 
 def test_an_unchanged_head_costs_one_get_and_a_lost_race_no_list():
@@ -494,7 +502,7 @@ def test_an_unchanged_head_costs_one_get_and_a_lost_race_no_list():
     assert len(between) == 2, "the one that came first, and that nothing came after it"
 
 
-def test_queues_and_saves_are_refused_by_name_on_a_head_log_and_the_rest_continues():
+def test_queues_and_saves_are_refused_on_a_head_log_by_an_error_that_names_them():
     simulation = made("log")
 
     def program(client):
@@ -526,8 +534,8 @@ def test_queues_and_saves_are_refused_by_name_on_a_head_log_and_the_rest_continu
     assert left == []
 
 
-def test_a_key_is_used_again_and_again_and_each_use_is_kept():
-    """``(application, version)``, as a stream does; gc in between settles what HEAD forgets."""
+def test_a_key_is_reused_again_and_again_and_each_use_is_kept():
+    """A stream uses ``(application, version)``; gc in between settles uses that HEAD forgets."""
     simulation = made("log")
     simulation.settings = Settings(max_age_seconds=60.0, outcome_retention_seconds=120.0)
 

@@ -1,4 +1,4 @@
-"""HEAD lost beneath a transaction, at every request of it, and rebuilt (hazard 39)."""
+"""Lose HEAD under a transaction, at each of its requests, and rebuild it (hazard 39)."""
 
 import pytest
 
@@ -19,9 +19,9 @@ def rebuild(client):
 
 
 def lost_beneath(request, *, late, tables, iceberg=()):
-    """A transfer of 7 that stands still before its ``request``-th, while HEAD is lost and rebuilt.
+    """Pause a transfer of 7 before its ``request``-th request, while HEAD is lost and rebuilt.
 
-    With ``late`` that request had been sent before: it lands after all, unanswered.
+    With ``late`` that request had been sent before: the store performs it after the rebuild.
     """
     simulation = lake(tables=tables, iceberg=iceberg)
     process = Process(simulation, lambda client: transfer(client, amount=7), "sleeper")
@@ -44,7 +44,9 @@ def lost_beneath(request, *, late, tables, iceberg=()):
 
 @pytest.mark.parametrize("iceberg", [(), TABLES], ids=["delta", "iceberg"])
 @pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
-def test_a_transfer_is_stored_whole_or_reported_and_other_transactions_go_on(late, iceberg):
+def test_a_transfer_is_stored_whole_or_reported_when_head_is_lost_and_other_transactions_go_on(
+    late, iceberg
+):
     request, moved, told, refused = 0, 0, 0, 0
     while (found := lost_beneath(request, late=late, tables=TABLES, iceberg=iceberg)) is not None:
         request += how_many(3, whole=1)
@@ -67,7 +69,8 @@ def test_a_transfer_is_stored_whole_or_reported_and_other_transactions_go_on(lat
         assert a == b or unknown, f"request {request}: half of it, and nobody was told"
         moved += a == b == 7
         told += bool(unknown)
-        # As the lake tells it, so do the logs; and confirmed, it is clean.
+        # The logs show the same rows as the lake; and once HEAD is confirmed, the doctor finds
+        # nothing.
         alone(simulation, lambda c: rebuild_head.confirm_head(context_of(c)), "confirmer")
         alone(simulation, lambda c: gc.gc(context_of(c)), "collector")
         assert balances(simulation) == now
@@ -78,7 +81,7 @@ def test_a_transfer_is_stored_whole_or_reported_and_other_transactions_go_on(lat
     assert refused
 
 
-def test_a_number_is_never_given_away_twice():
+def test_a_rebuilt_head_gives_away_no_number_a_second_time():
     simulation = lake()
     old = decode(HEAD_KEY, simulation.store.objects[HEAD_KEY].body, Head)
     simulation.store.apply(DeleteObject(HEAD_KEY))

@@ -1,7 +1,8 @@
-"""The end of an idle transaction races its next verb, its commit and a crash (note 40).
+"""Run the end of an idle transaction concurrently with its next verb, its commit and a crash (note
+40).
 
-The thread of a lake that ends it is a second strand of the client's. It never waits for a verb:
-it finds the turn taken, and looks again. A verb waits for the end, and raises.
+The lake's thread that ends it is a second strand of the client. It never waits for a verb: if a
+verb runs, it checks again later. A verb waits for the end of the transaction, and raises.
 """
 
 from contextlib import contextmanager
@@ -37,15 +38,16 @@ from tests.support.simulated.commits import (
     transfer,
 )
 
-#: For so long it may be idle; its caller thinks about as long between two verbs.
+#: The time for which the transaction may be idle; its caller pauses about as long between two
+#: verbs.
 IDLE_SECONDS = 1.0
 SCHEDULES = 40
-#: For so long its caller thinks between its verbs.
+#: The time for which the caller pauses between its verbs.
 GAPS = [(0.0, IDLE_SECONDS), (IDLE_SECONDS, 0.0), (0.5, 0.9), (0.0, 2.0)]
 
 
 class SimulatedTurns:
-    """``Turns`` of strands: a strand that finds it taken tries again."""
+    """Implement ``Turns`` for strands: a strand that finds the turn taken tries again."""
 
     def __init__(self):
         self._is_taken = False
@@ -72,7 +74,7 @@ class SimulatedTurns:
 
 
 class Executor:
-    """As much of one as ``IdleEnd`` knows, and of the client that it runs for."""
+    """Implement the part of an executor, and of its client, that ``IdleEnd`` uses."""
 
     def __init__(self, client, txn, is_watched=True):
         self.client, self.state, self.turns = self, txn, SimulatedTurns()
@@ -91,13 +93,13 @@ class Executor:
 
 
 def _looked_after(idle):
-    """Check when it is due, and shortly after again where a verb goes on."""
+    """Check when the transaction is due, and shortly after again if a verb is running."""
     while (yield from idle.renew()):
         yield from sleep(max(0.01, idle._used_at + IDLE_SECONDS - idle._looked))
 
 
 def heard(program):
-    """Run a program and note the outcome that its caller gets: its client has more strands."""
+    """Run a program and note the outcome that its caller gets: the client has several strands."""
 
     def run(client):
         client.heard = yield from program(client)
@@ -106,7 +108,7 @@ def heard(program):
 
 
 def owner(client, gaps=(0.0, IDLE_SECONDS)):
-    """A transfer whose caller thinks for so long before its second verb, and before the commit."""
+    """Make a transfer whose caller pauses before its second verb, and before the commit."""
     txn = begin(client)
     executor = Executor(client, txn)
     idle = IdleEnd(executor, IDLE_SECONDS)
@@ -129,9 +131,7 @@ def owner(client, gaps=(0.0, IDLE_SECONDS)):
 
 
 def in_doubt(client):
-    """An owner whose commit gets no answer, and which calls it again after longer than it may be
-    idle.
-    """
+    """Commit without an answer, and commit again after longer than the transaction may be idle."""
     txn = begin(client)
     executor = Executor(client, txn, is_watched=False)
     idle = IdleEnd(executor, IDLE_SECONDS)
@@ -158,7 +158,7 @@ def beside_another(faults, schedule, program=owner):
 
 
 def check(simulation: Simulation):
-    """The outcome that its caller got is true for both tables, and all files are there."""
+    """Check that the caller's outcome is true for both tables, and that all files are there."""
     store = simulation.store
     alone(simulation, recover, "recovers")
     invariants.every_table_is_readable(store, TABLES)
@@ -167,22 +167,23 @@ def check(simulation: Simulation):
     moved = 100 + other - found["a"][0]
     assert moved in (0, 1)
     assert found["b"][0] == 100 - other + moved
-    known = getattr(simulation.clients[0], "heard", None)  # a crash says nothing
+    # a client that crashed returns no outcome
+    known = getattr(simulation.clients[0], "heard", None)
     assert known is None or moved == (known == "committed"), known
     invariants.all_or_nothing(store, TABLES)
     invariants.no_id_commits_twice(store, TABLES)
 
 
 @pytest.mark.parametrize("gaps", GAPS)
-def test_the_end_and_the_next_verb_in_every_order_leave_all_or_nothing(gaps):
+def test_an_idle_end_and_the_next_verb_in_every_order_leave_all_or_nothing(gaps):
     def build(faults, schedule):
         return beside_another(faults, schedule, partial(owner, gaps=gaps))
 
     assert interleavings(build, check, limit=SCHEDULES, preemptions=3) == SCHEDULES
 
 
-def test_both_outcomes_occur():
-    """Or the orders would say little."""
+def test_both_a_commit_and_an_idle_end_occur_in_these_orders():
+    """Otherwise the test above would show little."""
     met = set()
     for gaps in GAPS:
         simulation = beside_another(None, None, partial(owner, gaps=gaps))
@@ -192,7 +193,7 @@ def test_both_outcomes_occur():
 
 
 @pytest.mark.parametrize("gaps", GAPS)
-def test_a_crash_anywhere_leaves_all_or_nothing(gaps):
+def test_a_crash_anywhere_around_an_idle_end_leaves_all_or_nothing(gaps):
     def build(faults, schedule):
         return beside_another(faults, schedule, partial(owner, gaps=gaps))
 
@@ -200,8 +201,8 @@ def test_a_crash_anywhere_leaves_all_or_nothing(gaps):
 
 
 def doubted(lands):
-    """Return the outcome of a commit whose write of HEAD got no answer, when its owner
-    commits again.
+    """Return the outcome of a commit whose write of HEAD got no answer, when its owner commits
+    again.
     """
     simulation = lake()
     process = Process(simulation, in_doubt).until("HEAD.json")
@@ -221,11 +222,11 @@ def doubted(lands):
 
 
 @pytest.mark.parametrize("lands", [False, True])
-def test_a_commit_without_an_answer_is_not_undone(lands):
+def test_a_commit_without_an_answer_is_not_undone_by_an_idle_end(lands):
     assert set(doubted(lands)) == {"a"}
 
 
-def test_an_end_in_the_middle_of_a_verb_is_found():
+def test_a_planted_idle_end_in_the_middle_of_a_verb_is_found():
     with (
         PLANTED["ended_in_the_middle_of_a_verb"].plant(),
         pytest.raises((AssertionError, LakeVillaError)),
@@ -233,7 +234,7 @@ def test_an_end_in_the_middle_of_a_verb_is_found():
         interleavings(beside_another, check, limit=SCHEDULES, preemptions=3)
 
 
-def test_an_end_of_what_may_have_committed_is_found():
+def test_a_planted_idle_end_of_a_transaction_that_may_have_committed_is_found():
     with (
         PLANTED["ended_although_it_may_have_committed"].plant(),
         pytest.raises((AssertionError, LakeVillaError)),

@@ -1,4 +1,4 @@
-"""Commits that other processes take along: crashed at every request, and in every order."""
+"""Test commits that other processes include: with a crash at every request, and in every order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _crowded() -> Iterator[None]:
 
 
 def adds(client: Client, number: int) -> Program[str]:
-    """A process that adds one row to both tables."""
+    """Add one row to both tables in a process of its own."""
     txn = begin(client)
     try:
         for table in TABLES:
@@ -67,8 +67,8 @@ def two_processes(faults: Any, schedule: Any, iceberg: tuple[str, ...] = ()) -> 
 
 
 def check(simulation: Simulation) -> None:
-    """Each row is in both tables or in none, once; acknowledged rows are there; no proposal is
-    left.
+    """Check that each row is in both tables once or in none, acknowledged rows are there, and no
+    proposal is left.
     """
     alone(simulation, recover, "other")
     found = {
@@ -89,11 +89,12 @@ def check(simulation: Simulation) -> None:
 
 
 def check_and_collect(simulation: Simulation) -> None:
-    """The same; and once HEAD has moved on, gc leaves no proposal and no file without an owner."""
+    """Check the same; and that gc leaves no proposal and no unowned file once HEAD has advanced."""
     check(simulation)
     for number in range(5):
         alone(simulation, _touch, f"mover {number}")
-    alone(simulation, recover, "finisher")  # they may have taken along what was left there
+    # the movers may have included commits that were left in the inbox
+    alone(simulation, recover, "finisher")
     simulation.now += 3 * 24 * 3600
     alone(simulation, confirms, "operator")
     alone(simulation, collects, "collector")
@@ -121,7 +122,7 @@ def test_an_owner_or_leader_that_crashes_anywhere_leaves_all_or_nothing(
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_with_a_clock_an_hour_off_a_crash_anywhere_leaves_all_or_nothing(hours: int) -> None:
+def test_a_crash_anywhere_leaves_all_or_nothing_with_a_clock_an_hour_off(hours: int) -> None:
     def off(program: Any) -> Any:
         def started(client: Client) -> Program[Any]:
             client.clock.skew(hours * 3600.0)
@@ -144,7 +145,7 @@ def test_with_a_clock_an_hour_off_a_crash_anywhere_leaves_all_or_nothing(hours: 
 
 
 @pytest.mark.timeout(0 if SOAK else 300)
-def test_both_may_crash_anywhere() -> None:
+def test_owner_and_leader_may_both_crash_anywhere() -> None:
     every = how_many(970, whole=97, soak=1)
     runs = crash_both_everywhere(
         two_processes, check, ("one", "two"), every=every, first=first_seed()
@@ -153,7 +154,7 @@ def test_both_may_crash_anywhere() -> None:
 
 
 @pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
-def test_two_processes_interleaved_in_every_way_lose_nothing() -> None:
+def test_commits_of_two_processes_lose_nothing_in_any_interleaving() -> None:
     assert interleavings(two_processes, check, limit=SCHEDULES, preemptions=3) == SCHEDULES
 
 
@@ -161,7 +162,7 @@ def test_two_processes_interleaved_in_every_way_lose_nothing() -> None:
 
 
 def furnished(faults: Any, schedule: Any) -> Simulation:
-    """A row 10 and a row 20 in both tables, in files of their own."""
+    """Return a lake with a row 10 and a row 20 in both tables, in files of their own."""
     simulation = lake(faults, schedule)
     with small_limits(False):
         for number in (10, 20):
@@ -177,7 +178,7 @@ def _add_rows(client: Client, number: int) -> Program[None]:
 
 
 def skews(client: Client, mine: str) -> Program[str]:
-    """It turns its row off if both are on: by an account of 0 on, of 1 off."""
+    """Turn this client's row off if both rows are on: a balance of 0 is on, of 1 off."""
     txn = begin(client)
     try:
         balances = []
@@ -196,7 +197,7 @@ def skews(client: Client, mine: str) -> Program[str]:
 
 
 def adds_one(client: Client, number: int) -> Program[str]:
-    """It changes a row in both tables."""
+    """Change a row in both tables."""
     txn = begin(client)
     try:
         for table in TABLES:
@@ -233,7 +234,7 @@ def _balances(simulation: Simulation) -> dict[tuple[str, int], int]:
 
 
 def check_skew(simulation: Simulation) -> None:
-    """At most one of the two has committed, and it is the one that was acknowledged."""
+    """Check that at most one of the two has committed, and that it is the acknowledged one."""
     found = _balances(simulation)
     results = {client.name: client.result for client in simulation.clients}
     off = {name: found[table, 10] for name, table in (("one", "a"), ("two", "b"))}
@@ -246,7 +247,7 @@ def check_skew(simulation: Simulation) -> None:
 
 
 def check_apart(simulation: Simulation) -> None:
-    """Each in both tables or in none, once; neither is lost to the other."""
+    """Check that each update is in both tables once or in none, and that neither is lost."""
     found = _balances(simulation)
     results = {client.name: client.result for client in simulation.clients}
     for name, number in (("one", 10), ("two", 20)):
@@ -264,7 +265,9 @@ def check_apart(simulation: Simulation) -> None:
     ids=["that skew", "apart"],
 )
 @pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
-def test_two_that_rely_on_rows(build: Any, correct: Any) -> None:
+def test_two_processes_that_read_and_change_rows_commit_right_in_any_order_and_crash(
+    build: Any, correct: Any
+) -> None:
     assert crash_everywhere(build, correct, "one", every=STRIDE) >= 20 * 4 // STRIDE
     assert interleavings(build, correct, limit=SCHEDULES, preemptions=3) == SCHEDULES
 
@@ -280,7 +283,9 @@ def appenders(
     racing: bool = True,
     note: Callable[[dict[str, int]], None] = lambda done: None,
 ) -> dict[str, int]:
-    """So many processes that append as fast as they can, and one that updates; what each did."""
+    """Run ``count`` processes that append as fast as they can, and one that updates; return commits
+    by client.
+    """
     done: dict[str, int] = {}
 
     def appends(client: Client) -> Program[None]:
@@ -319,7 +324,7 @@ def crowd_beside_a_racer(seconds: float) -> dict[str, int]:
 
 
 def eight_on_one_table(seed: int) -> tuple[int, int]:
-    """Commits in ten seconds, and requests, once they have met."""
+    """Return the commits of ten seconds, and the requests, once the clients have formed a crowd."""
     simulation = TimedSimulation(seed)
     simulation.store = lake().store
     begun: list[tuple[int, int]] = []
@@ -336,7 +341,7 @@ def eight_on_one_table(seed: int) -> tuple[int, int]:
 
 
 @pytest.mark.timeout(300)
-def test_eight_on_one_table_go_together_with_few_requests() -> None:
+def test_eight_processes_on_one_table_commit_together_with_few_requests() -> None:
     found = [eight_on_one_table(seed) for seed in (4, 5)[: how_many(1, whole=2)]]
     commits = sum(one[0] for one in found)
     assert commits >= len(found) * 10 * 13
@@ -347,7 +352,9 @@ SECONDS = how_many(3, whole=6)
 
 
 @pytest.mark.timeout(300)
-def test_thirty_two_continue_concurrently_with_one_that_can_only_race() -> None:
+def test_thirty_two_appenders_and_a_racer_that_only_replaces_head_itself_all_make_progress() -> (
+    None
+):
     with small_limits(False):
         done = crowd_beside_a_racer(SECONDS)
     racer = done.pop("racer", 0)
@@ -357,7 +364,7 @@ def test_thirty_two_continue_concurrently_with_one_that_can_only_race() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_crowd_in_which_each_goes_alone_is_slower_and_leaves_some_out() -> None:
+def test_a_crowd_whose_members_each_replace_head_alone_is_slower_and_starves_some() -> None:
     with PLANTED["crowd_not_noticed"].plant(), small_limits(False):
         done = crowd_beside_a_racer(SECONDS)
     done.pop("racer", 0)

@@ -1,4 +1,6 @@
-"""A table renamed while others are at work, at every request of it (design note 23)."""
+"""Rename a table while other clients work on it, at every request of the rename (design
+note 23).
+"""
 
 import pytest
 
@@ -34,7 +36,7 @@ from tests.support.simulated.commits import (
 
 
 def renaming(old="a", new="new", amount=7):
-    """A rename that goes with a transfer; what became of it."""
+    """Rename a table and make a transfer in one transaction; return the outcome."""
 
     def program(client):
         txn = begin(client)
@@ -85,7 +87,9 @@ def head_of(simulation):
 
 
 def names_of(simulation):
-    """The names of HEAD; no name may mean two tables, and no table be without one."""
+    """Return the names in HEAD; check that no name means two tables, and no table is without a
+    name.
+    """
     head = head_of(simulation)
     names = dict(head.names.items())
     live = {location for location, state in head.tables.items() if not state.dropped}
@@ -97,7 +101,9 @@ def names_of(simulation):
 
 
 def interrupted(other, *, request):
-    """A rename that ``other`` comes into before its ``request``-th request; None past the last."""
+    """Return a rename before whose ``request``-th request ``other`` runs; None past the last
+    request.
+    """
     simulation = lake()
     process = Process(simulation, renaming(), "renamer")
     for _ in range(request):
@@ -129,7 +135,7 @@ def settled(simulation):
 
 @pytest.mark.parametrize("other", [transfer, foreign, recover], ids=["rows", "foreign", "recover"])
 @one_search
-def test_a_rename_goes_with_whatever_other_clients_do_to_the_rows(other):
+def test_a_rename_commits_with_whatever_other_clients_do_to_the_rows(other):
     for simulation, process, said in every_point(other):
         assert process.finish() == "renamed"
         assert names_of(simulation) == {"a": NOWHERE, "new": "a"}
@@ -138,11 +144,11 @@ def test_a_rename_goes_with_whatever_other_clients_do_to_the_rows(other):
 
 
 @one_search
-def test_of_two_that_rename_one_table_the_second_is_reported():
+def test_the_second_of_two_renames_of_one_table_is_reported():
     first, second = 0, 0
     for simulation, process, said in every_point(renaming(new="other", amount=1)):
         mine = process.finish()
-        # Where it begins after the other's commit its path is only a place; see ``known_name``.
+        # If it begins after the other's commit, its name is only a path; see ``known_name``.
         assert {mine, said} - {"renamed"} < {ConflictError, InvalidOperation}, (mine, said)
         assert [mine, said].count("renamed") == 1, (mine, said)
         names = names_of(simulation)
@@ -156,7 +162,7 @@ def test_of_two_that_rename_one_table_the_second_is_reported():
 
 @pytest.mark.parametrize("other", [renaming(old="b", amount=1), create], ids=["rename", "create"])
 @one_search
-def test_of_two_that_want_one_name_the_second_is_refused(other):
+def test_the_second_of_two_renames_to_one_name_is_refused(other):
     first, second = 0, 0
     for simulation, process, said in every_point(other):
         mine = process.finish()
@@ -173,7 +179,7 @@ def test_of_two_that_want_one_name_the_second_is_refused(other):
 
 
 @one_search
-def test_a_table_that_is_dropped_is_not_renamed():
+def test_a_rename_of_a_table_that_another_client_drops_is_refused():
     lost = 0
     for simulation, process, _ in every_point(drop):
         mine = process.finish()
@@ -184,7 +190,7 @@ def test_a_table_that_is_dropped_is_not_renamed():
 
 
 @one_search
-def test_a_rename_that_is_cut_off_has_either_name():
+def test_a_table_whose_rename_is_cut_off_has_its_old_or_its_new_name():
     renamed, kept = 0, 0
     for simulation, process, _ in every_point(nothing):
         del process

@@ -58,7 +58,7 @@ def collect(client):
 
 
 def settled(simulation):
-    """After recovery: the balances, with every invariant of the logs held."""
+    """Return the balances after recovery, and check the invariants of the logs."""
     alone(simulation, recover, "recoverer")
     invariants.every_table_is_readable(simulation.store, TABLES)
     invariants.no_id_commits_twice(simulation.store, TABLES)
@@ -79,7 +79,7 @@ def one_update(amount, table="a", number=0, features=RI):
 # ------------------------------------------------------------------ 1
 
 
-def test_delayed_head_replacement_lands_after_its_client_got_an_unknown_outcome():
+def test_a_delayed_head_replacement_is_stored_after_its_client_got_an_unknown_outcome():
     simulation = lake()
     ids = []
 
@@ -101,7 +101,7 @@ def test_delayed_head_replacement_lands_after_its_client_got_an_unknown_outcome(
     assert settled(simulation)["a"] == {0: 100, 1: 100}
 
 
-def test_delayed_entry_of_a_helper_lands_after_another_has_published():
+def test_a_delayed_log_entry_is_refused_after_a_helper_has_published_it():
     simulation = lake()
     process = Process(simulation, one_update(5)).until("a/_delta_log")
     delayed = process.lose()
@@ -114,7 +114,7 @@ def test_delayed_entry_of_a_helper_lands_after_another_has_published():
 # ------------------------------------------------------------------ 2
 
 
-def test_committer_that_slept_through_gc_finds_itself_fenced():
+def test_a_committer_that_slept_through_gc_is_fenced():
     simulation = lake()
     process = Process(simulation, one_update(5)).until(HEAD)
     alone(simulation, one_update(7, "b"), "other writer")
@@ -127,8 +127,8 @@ def test_committer_that_slept_through_gc_finds_itself_fenced():
     invariants.no_orphan_files(simulation.store, TABLES)
 
 
-def test_committer_that_slept_while_no_other_committed_commits_in_spite_of_gc():
-    """A HEAD that was set back by this very commit would look the same to gc."""
+def test_a_committer_that_slept_while_no_other_committed_commits_in_spite_of_gc():
+    """To gc, a HEAD that this very commit had set back would look the same."""
     simulation = lake()
     process = Process(simulation, one_update(5)).until(HEAD)
     simulation.now += 2 * DAY
@@ -137,7 +137,7 @@ def test_committer_that_slept_while_no_other_committed_commits_in_spite_of_gc():
     assert settled(simulation)["a"][0] == 105
 
 
-def test_committer_whose_files_are_stored_and_whose_id_another_has_aborted():
+def test_a_committer_whose_id_another_client_has_aborted_after_its_uploads_is_refused():
     simulation = lake()
     process = Process(simulation, one_update(5)).until("_lakevilla/commits")
     txn = process.next.key.split("/")[-1][:36]
@@ -151,7 +151,7 @@ def test_committer_whose_files_are_stored_and_whose_id_another_has_aborted():
 
 
 def saved(simulation):
-    """A transaction that was saved; its owner, about to commit, and its id."""
+    """Save a transaction; return its owner, about to commit, and its id."""
     ids = []
 
     def owner(client):
@@ -210,7 +210,7 @@ def test_owner_with_a_lost_answer_and_a_resumer_commit_once():
 
 
 def kept(simulation):
-    """A transaction that was saved, and nothing more."""
+    """Return a transaction that was saved."""
 
     def owner(client):
         txn = begin(client)
@@ -232,8 +232,8 @@ def data_files(simulation):
 
 @pytest.mark.parametrize("faster_than", range(10))
 @pytest.mark.parametrize("gets_to", ["_lakevilla/txns", HEAD, "a/_delta_log", "its end"])
-def test_owner_that_aborts_deletes_no_file_of_a_resumer(faster_than, gets_to):
-    """Whichever request of the abort another process comes before, and however far it gets."""
+def test_an_owner_that_aborts_deletes_no_file_of_a_resumer(faster_than, gets_to):
+    """Let the resumer run before each request of the abort, up to each of its own writes."""
     simulation = lake()
     txn = kept(simulation)
     process = Process(simulation, given_up(txn), "owner")
@@ -257,7 +257,7 @@ def test_owner_that_aborts_deletes_no_file_of_a_resumer(faster_than, gets_to):
         )
 
 
-def test_owner_that_aborts_alone_leaves_no_file():
+def test_an_owner_that_aborts_without_a_resumer_leaves_no_file():
     simulation = lake()
     before = data_files(simulation)
     txn = kept(simulation)
@@ -269,7 +269,7 @@ def test_owner_that_aborts_alone_leaves_no_file():
 # ------------------------------------------------------------------ 4
 
 
-def test_foreign_append_takes_the_number_between_decision_and_publishing():
+def test_a_foreign_append_that_takes_the_version_after_the_decision_does_not_stop_publishing():
     simulation = lake()
     process = Process(simulation, one_update(5)).until("a/_delta_log")
     row = {"id": 7, "balance": 1, "items": ""}
@@ -282,10 +282,10 @@ def double(row):
     return {**row, "balance": 2 * row["balance"]}
 
 
-def test_foreign_update_of_our_file_after_the_decision_is_reconciled_and_reported():
+def test_a_foreign_update_of_a_decided_commit_s_file_is_reconciled_and_reported():
     simulation = lake()
     process = Process(simulation, one_update(5)).until("a/_delta_log")
-    # Another transaction is decided behind it and not published either.
+    # Another transaction is decided behind the first one and not published either.
     behind = Process(simulation, one_update(7), "behind").until("a/_delta_log")
     alone(simulation, lambda client: delta_writer.rewrite(client, "a", double), "foreign")
     with pytest.raises(ForeignConflict):
@@ -295,7 +295,7 @@ def test_foreign_update_of_our_file_after_the_decision_is_reconciled_and_reporte
     assert settled(simulation)["a"] == {0: 212, 1: 200}
 
 
-def test_foreign_update_under_an_observed_read_is_reported():
+def test_a_foreign_update_of_rows_that_a_decided_commit_has_observed_is_reported():
     simulation = lake()
 
     def program(client):
@@ -311,7 +311,7 @@ def test_foreign_update_under_an_observed_read_is_reported():
     assert settled(simulation)["a"][0] == 300
 
 
-def test_a_reader_of_a_pending_commit_conflicts_with_the_foreign_change_under_it():
+def test_a_reader_of_a_pending_commit_conflicts_with_a_foreign_change_under_that_commit():
     simulation = lake()
     process = Process(simulation, one_update(5)).until("a/_delta_log")
 
@@ -332,7 +332,7 @@ def test_a_reader_of_a_pending_commit_conflicts_with_the_foreign_change_under_it
 
 
 def restored_after_it_was_reconciled():
-    """Balances after RESTORE has brought a file back that a helper had found gone."""
+    """Return the balances after RESTORE has brought back a file that a helper had found removed."""
     simulation = lake()
     process = Process(simulation, one_update(5)).until("a/_delta_log")
     alone(simulation, lambda client: delta_writer.rewrite(client, "a", double), "foreign")
@@ -345,11 +345,11 @@ def restored_after_it_was_reconciled():
     return settled(simulation)["a"]
 
 
-def test_file_that_restore_brings_back_counts_as_gone():
+def test_a_file_that_restore_brings_back_counts_as_removed():
     assert restored_after_it_was_reconciled() == {0: 105, 1: 100}
 
 
-def test_the_last_entry_alone_does_not_show_what_is_unfit():
+def test_a_helper_that_checks_the_last_entry_alone_misses_an_unfit_commit():
     with PLANTED["unfit_by_last_entry"].plant():
         try:
             found = restored_after_it_was_reconciled()
@@ -361,7 +361,7 @@ def test_the_last_entry_alone_does_not_show_what_is_unfit():
 # ------------------------------------------------------------------ 5
 
 
-def test_entries_between_a_helpers_base_and_the_tip_are_cleaned_up():
+def test_a_helper_publishes_though_log_entries_between_its_base_and_the_tip_are_cleaned_up():
     simulation = lake()
     process = Process(simulation, one_update(5)).until("a/_delta_log")
     alone(simulation, one_update(1, number=1), "next")  # publishes both
@@ -378,7 +378,7 @@ def test_entries_between_a_helpers_base_and_the_tip_are_cleaned_up():
 
 
 def clean(simulation):
-    """Another client writes on, and a day later old entries are gone."""
+    """Append as another client, and clean up old log entries a day later."""
 
     def program(client):
         for number in (8, 9):
@@ -398,7 +398,7 @@ def test_a_writer_whose_tip_was_cleaned_up_lists_the_log_again():
     assert balances(simulation)["a"] == {0: 105, 1: 100, 8: 0, 9: 0}
 
 
-def test_entry_that_was_created_where_clean_up_has_been_is_not_acknowledged():
+def test_a_log_entry_created_where_clean_up_has_been_is_not_acknowledged():
     simulation = lake()
     process = Process(simulation, one_update(5, features=Feature.NONE)).until("a/_delta_log")
     clean(simulation)
@@ -408,7 +408,7 @@ def test_entry_that_was_created_where_clean_up_has_been_is_not_acknowledged():
 
 
 @pytest.mark.parametrize("entries", [1, 3])
-def test_commit_that_waits_for_a_table_which_was_made_again_is_void_there(entries):
+def test_a_pending_commit_is_void_on_a_table_that_was_dropped_and_created_again(entries):
     simulation = lake()
     Process(simulation, transfer).until("a/_delta_log")  # decided; and its owner dies
     row = {"id": 7, "balance": 1, "items": ""}
@@ -427,7 +427,7 @@ def test_commit_that_waits_for_a_table_which_was_made_again_is_void_there(entrie
 # ------------------------------------------------------------------ 6
 
 
-def test_reader_first_touches_a_table_that_has_entered_the_lake_since():
+def test_a_reader_that_first_reads_a_table_that_has_joined_the_lake_since_conflicts():
     simulation = lake(tables=("a", "b", "c"), warm=False)
     alone(simulation, one_update(0, "a"), "first")
 
@@ -442,7 +442,7 @@ def test_reader_first_touches_a_table_that_has_entered_the_lake_since():
         process.finish()
 
 
-def test_reader_bound_before_the_lake_began_sees_nothing_of_it():
+def test_a_reader_that_has_read_before_the_lake_was_made_conflicts():
     simulation = lake(warm=False)
 
     def reader(client):
@@ -451,7 +451,7 @@ def test_reader_bound_before_the_lake_began_sees_nothing_of_it():
         two = yield from read(txn, "b")
         return one[0] + two[0]
 
-    # It has looked for a HEAD and for an owner of b, and then the lake begins.
+    # The reader has read that there is no HEAD and no owner of b, and then the lake is made.
     process = Process(simulation, reader).until("b/_lakevilla/lake.json", Get)
     process.step()
     alone(simulation, transfer, "writer")
@@ -462,7 +462,7 @@ def test_reader_bound_before_the_lake_began_sees_nothing_of_it():
 # ------------------------------------------------------------------ 7
 
 
-def test_table_dropped_under_a_decided_commit_does_not_stop_those_behind_it():
+def test_a_drop_of_a_table_under_a_decided_commit_does_not_stop_the_commits_behind_it():
     simulation = lake()
     process = Process(simulation, transfer).until("a/_delta_log")
 
@@ -490,7 +490,7 @@ def test_isolated_and_recoverable_transactions_lose_no_update_unreported():
     assert settled(simulation)["a"][0] == 112
 
 
-def test_recoverable_transaction_that_an_isolated_one_has_overtaken_is_redone():
+def test_a_recoverable_transaction_that_an_isolated_one_has_overtaken_is_redone():
     simulation = lake()
     plain = Process(simulation, one_update(7, features=Feature.R), "plain").until("a/_delta_log")
     alone(simulation, one_update(5), "isolated")
@@ -501,7 +501,7 @@ def test_recoverable_transaction_that_an_isolated_one_has_overtaken_is_redone():
 # ----------------------------------------------------------- 11, second half
 
 
-def test_of_two_that_read_what_the_other_writes_one_is_refused():
+def test_one_of_two_that_read_what_the_other_writes_is_refused():
     simulation = lake()
 
     def crosswise(source, target):
@@ -523,7 +523,7 @@ def test_of_two_that_read_what_the_other_writes_one_is_refused():
 # ------------------------------------------------------------------ 12
 
 
-def test_foreign_commit_during_an_upload_is_redone_on():
+def test_a_commit_is_redone_on_a_foreign_commit_during_its_upload():
     simulation = lake()
     process = Process(simulation, one_update(5)).until("a/lv-h")
     alone(simulation, lambda client: delta_writer.rewrite(client, "a", double), "foreign")
@@ -531,7 +531,7 @@ def test_foreign_commit_during_an_upload_is_redone_on():
     assert settled(simulation)["a"] == {0: 205, 1: 200}
 
 
-def test_without_the_probe_a_foreign_commit_during_an_upload_is_found_too_late():
+def test_a_foreign_commit_during_an_upload_is_found_too_late_without_the_probe():
     simulation = lake()
     with PLANTED["no_probe_before_validation"].plant():
         process = Process(simulation, one_update(5)).until("a/lv-h")
@@ -540,7 +540,7 @@ def test_without_the_probe_a_foreign_commit_during_an_upload_is_found_too_late()
             process.finish()
 
 
-def test_two_helpers_reconcile_at_once_and_leave_no_orphan():
+def test_two_helpers_that_reconcile_at_once_leave_no_orphan():
     simulation = lake()
     process = Process(simulation, one_update(5)).until("a/_delta_log")
     alone(simulation, lambda client: delta_writer.rewrite(client, "a", double), "foreign")
@@ -558,7 +558,7 @@ def test_two_helpers_reconcile_at_once_and_leave_no_orphan():
 # ------------------------------------------------------------------ 13
 
 
-def test_more_than_a_page_of_commits_between_start_and_commit():
+def test_a_transaction_finds_more_than_a_page_of_commits_since_its_start():
     simulation = lake()
     process = Process(simulation, transfer).until(HEAD)
     for number in range(2 * head.PAGE_LENGTH + 10):
@@ -579,7 +579,7 @@ def with_key(key, amount=5):
     return program
 
 
-def test_idempotency_key_used_again_by_a_new_process_and_after_gc():
+def test_an_idempotency_key_reused_by_a_new_process_and_after_gc_commits_once():
     simulation = lake()
     first = alone(simulation, with_key("k"), "first")
     with pytest.raises(AlreadyCommitted) as caught:
@@ -592,7 +592,7 @@ def test_idempotency_key_used_again_by_a_new_process_and_after_gc():
     assert settled(simulation)["a"][0] == 105
 
 
-def test_idempotency_key_used_again_while_its_first_user_sleeps():
+def test_an_idempotency_key_reused_while_its_first_user_sleeps_commits_once():
     simulation = lake()
     sleeper = Process(simulation, with_key("k"), "sleeper").until(HEAD)
     Process(simulation, with_key("k"), "second").finish()
@@ -604,7 +604,7 @@ def test_idempotency_key_used_again_while_its_first_user_sleeps():
 # ------------------------------------------------------------------ 14
 
 
-def test_clock_behind_the_floor_gets_an_id_above_it():
+def test_a_client_whose_clock_is_behind_the_floor_gets_an_id_above_it():
     simulation = lake()
     simulation.now += 2 * DAY
     alone(simulation, collect, "collector")
@@ -620,7 +620,7 @@ def test_clock_behind_the_floor_gets_an_id_above_it():
     assert settled(simulation)["a"][0] == 110
 
 
-def test_tip_of_before_a_suspend_is_not_relied_on():
+def test_a_process_does_not_rely_on_a_tip_that_it_read_before_a_suspend():
     simulation = lake()
     client = simulation_client(simulation, "sleeper")
     context = context_of(client)
@@ -641,7 +641,7 @@ def test_tip_of_before_a_suspend_is_not_relied_on():
 
 
 def test_a_state_whose_pending_commit_is_forgotten_is_not_returned_without_it():
-    """The entry that publishes it holds a later commit as well, so no version of the log is that
+    """The log entry that publishes it holds a later commit as well, so no log version is that
     state.
     """
     simulation = lake(settings=Settings(outcome_retention_seconds=600.0))
@@ -672,7 +672,7 @@ def test_a_state_whose_pending_commit_is_forgotten_is_not_returned_without_it():
     alone(simulation, adds("a", 9), "third")
     assert alone(simulation, rows_at(version), "reader after") == expected
     simulation.now += 400
-    # The first lets go of what is published, the second of the history of that.
+    # The first gc removes what is published from HEAD, the second one removes its history.
     for number in range(2):
         alone(simulation, collect, f"collector {number}")
     with pytest.raises(VersionNotFound, match="forgotten"):
@@ -680,7 +680,7 @@ def test_a_state_whose_pending_commit_is_forgotten_is_not_returned_without_it():
 
 
 def test_a_state_whose_pending_commit_was_replaced_and_is_forgotten_is_not_returned_without_it():
-    """A client without LakeVilla came first, so its publishing is another commit's."""
+    """A client without LakeVilla committed first, so another commit's entry publishes it."""
     simulation = lake(settings=Settings(outcome_retention_seconds=600.0))
 
     def rows_at(version):

@@ -35,7 +35,7 @@ SCHEDULES = how_many(2, whole=25, soak=200)
 
 
 def rolls_back(client, to=2, attempts=10):
-    """A client that makes both tables what they were, again if others were quicker."""
+    """Roll both tables back to a version, again if other clients committed first."""
     for _ in range(attempts):
         txn = begin(client)
         try:
@@ -54,7 +54,7 @@ def rolls_back(client, to=2, attempts=10):
 
 
 def applies(before, after, **options):
-    """A client that does what changed between two versions."""
+    """Apply what changed between two versions."""
 
     def program(client):
         for _ in range(10):
@@ -87,7 +87,7 @@ vacuums = partial(upkeep.vacuums, tables=TABLES)
 
 @set_up_once
 def of_four_versions(iceberg, faults=None, schedule=None):
-    """Two tables in which three transfers came after the first version."""
+    """Return a lake whose two tables had three transfers after the first version."""
     simulation = lake(faults, schedule, iceberg=iceberg)
     for name in ("first", "second", "third"):
         alone(simulation, transfers, name)
@@ -96,7 +96,9 @@ def of_four_versions(iceberg, faults=None, schedule=None):
 
 
 def is_whole(simulation):
-    """All tables can be read, nothing came or went, and each rollback came to what was."""
+    """Check that all tables can be read, no row came or went, and each rollback restored its
+    version.
+    """
     store = simulation.store
     every_table_is_readable(store, TABLES)
     alone(simulation, transfers, "last")  # publishes what is pending
@@ -125,7 +127,7 @@ def test_a_rollback_restores_the_state_concurrently_with_other_transactions(othe
 
 
 @LAKES
-def test_a_rollback_is_whole_or_not_there_wherever_its_client_dies(iceberg):
+def test_a_rollback_is_whole_or_absent_wherever_its_client_dies(iceberg):
     def build(faults, schedule):
         simulation = of_four_versions(iceberg, faults, schedule)
         simulation.add("owner", rolls_back, restart=rolls_back)
@@ -146,8 +148,10 @@ def test_a_clean_up_concurrent_with_a_rollback_may_die_anywhere(other):
 
 
 @LAKES
-def test_a_rollback_takes_back_what_was_appended_meanwhile(iceberg):
-    """Rows that no client has removed: they conflict only because all rows count as read."""
+def test_a_rollback_takes_back_a_concurrent_append(iceberg):
+    """No client has removed rows: the two conflict only because a rollback counts as reading all
+    rows.
+    """
     simulation = of_four_versions(iceberg)
     owner = Process(simulation, rolls_back, "owner").until("_lakevilla/HEAD.json")
     alone(simulation, appends, "other")
@@ -157,7 +161,7 @@ def test_a_rollback_takes_back_what_was_appended_meanwhile(iceberg):
 
 
 @LAKES
-def test_a_rollback_takes_back_what_came_to_a_table_that_did_not_differ(iceberg):
+def test_a_rollback_takes_back_a_concurrent_update_of_a_table_that_did_not_differ(iceberg):
     simulation = lake(iceberg=iceberg)
     alone(simulation, lambda client: updates(client, "b"), "first")
     owner = Process(simulation, lambda client: rolls_back(client, 1), "owner")
@@ -175,7 +179,7 @@ def updates(client, table):
 
 
 def of_two_takers(iceberg, faults=None, schedule=None):
-    """Two clients take back the same commit, and do it again."""
+    """Let two clients take back the same commit."""
     simulation = of_four_versions(iceberg, faults, schedule)
     simulation.add("one", applies(4, 3))
     simulation.add("two", applies(4, 3))
@@ -183,14 +187,14 @@ def of_two_takers(iceberg, faults=None, schedule=None):
 
 
 @LAKES
-def test_two_clients_that_take_back_the_same_commit_take_it_back_once(iceberg):
+def test_two_clients_that_revert_the_same_commit_revert_it_once(iceberg):
     runs = interleavings(partial(of_two_takers, iceberg), is_whole, limit=SCHEDULES)
     assert runs == SCHEDULES
 
 
 @LAKES
-def test_two_clients_that_do_the_same_again_do_it_once(iceberg):
-    """It only adds files, so no removal shows either one the other."""
+def test_two_clients_that_apply_the_same_change_again_apply_it_once(iceberg):
+    """The change only adds files, so neither client sees the other's by a removal."""
     simulation = lake(iceberg=iceberg)
     alone(simulation, appends, "appender")
     alone(simulation, lambda client: rolls_back(client, 1), "back")
@@ -201,8 +205,10 @@ def test_two_clients_that_do_the_same_again_do_it_once(iceberg):
 
 
 @LAKES
-def test_a_file_that_another_client_has_brought_back_is_not_added_twice(iceberg):
-    """Decided before, and not published: it is replayed, and finds nothing to do."""
+def test_a_file_that_a_foreign_writer_has_restored_is_not_added_twice(iceberg):
+    """The change is decided and not published when the file is restored: its replay
+    does nothing.
+    """
     simulation = lake(iceberg=iceberg)
     alone(simulation, appends, "appender")
     alone(simulation, lambda client: rolls_back(client, 1), "back")
@@ -221,7 +227,7 @@ def ids_seen(client):
 
 
 def appends(client):
-    """One more row in table a, by a file of its own."""
+    """Append one row to table a, in a file of its own."""
     txn = begin(client)
     layout = yield from layout_of(txn, "a")
     rows = pa.Table.from_pylist([{"id": 7, "balance": 0, "items": ""}], layout.schema)
@@ -229,8 +235,8 @@ def appends(client):
     yield from commit(txn)
 
 
-def test_a_file_that_a_vacuum_may_delete_is_not_brought_back():
-    """HEAD has moved while the rollback was on its way: it looks again, and is refused."""
+def test_a_rollback_is_refused_if_a_vacuum_may_delete_its_files():
+    """HEAD advances during the rollback: it checks again, and is refused."""
     simulation = of_four_versions(())
     owner = Process(simulation, rolls_back, "owner").until("_lakevilla/HEAD.json")
     alone(simulation, vacuums, "sweeper")
@@ -238,7 +244,7 @@ def test_a_file_that_a_vacuum_may_delete_is_not_brought_back():
     is_whole(simulation)
 
 
-def test_a_rollback_that_is_decided_is_seen_by_a_vacuum():
+def test_a_vacuum_keeps_the_files_of_a_decided_rollback():
     simulation = of_four_versions(())
     owner = Process(simulation, rolls_back, "owner").until("a/_delta_log")
     alone(simulation, vacuums, "sweeper")
@@ -246,8 +252,8 @@ def test_a_rollback_that_is_decided_is_seen_by_a_vacuum():
     is_whole(simulation)
 
 
-def test_a_rollback_is_published_though_another_client_has_appended():
-    """The append has its place after it."""
+def test_a_rollback_is_published_though_a_foreign_writer_has_appended():
+    """The append comes after the rollback in HEAD's order."""
     simulation = of_four_versions(())
     owner = Process(simulation, rolls_back, "owner").until("a/_delta_log")
     row = {"id": 9, "balance": 0, "items": ""}
@@ -257,7 +263,7 @@ def test_a_rollback_is_published_though_another_client_has_appended():
     assert rows == {0: 99, 1: 100, 9: 0}
 
 
-def test_a_rollback_that_another_client_makes_unfit_is_void_in_that_table():
+def test_a_rollback_that_a_foreign_writer_makes_unfit_is_void_in_that_table():
     simulation = of_four_versions(())
     owner = Process(simulation, rolls_back, "owner").until("a/_delta_log")
     alone(simulation, lambda client: delta_writer.rewrite(client, "a", dict), "foreign")
@@ -268,7 +274,9 @@ def test_a_rollback_that_another_client_makes_unfit_is_void_in_that_table():
 
 
 def test_a_replay_finds_the_rows_of_files_that_a_vacuum_would_have_deleted():
-    """Others have moved them, twice: what is pending reads the files that the version had."""
+    """A foreign writer has rewritten the files twice: the pending commit reads the files of its
+    version.
+    """
     simulation = of_four_versions(())
     alone(simulation, lambda client: delta_writer.rewrite(client, "a", dict), "early")
     simulation.now += DAY
@@ -279,30 +287,30 @@ def test_a_replay_finds_the_rows_of_files_that_a_vacuum_would_have_deleted():
     with contextlib.suppress(ForeignConflict):
         owner.finish()
     with contextlib.suppress(ForeignConflict):
-        alone(simulation, transfers, "last")  # what is pending is published before
+        alone(simulation, transfers, "last")  # the pending commit is published first
     every_table_is_readable(simulation.store, TABLES)
     assert balances(simulation) == {"a": {0: 97, 1: 100}, "b": {0: 103, 1: 100}}
 
 
-#: The tests that find each rule that is left out.
+#: For each planted bug, which leaves out a rule, the test that finds it.
 RULES = {
-    "rollback_reads_nothing": partial(test_a_rollback_takes_back_what_was_appended_meanwhile, ()),
+    "rollback_reads_nothing": partial(test_a_rollback_takes_back_a_concurrent_append, ()),
     "others_forgotten": partial(
-        test_a_rollback_takes_back_what_came_to_a_table_that_did_not_differ, ()
+        test_a_rollback_takes_back_a_concurrent_update_of_a_table_that_did_not_differ, ()
     ),
     "nosources": test_a_replay_finds_the_rows_of_files_that_a_vacuum_would_have_deleted,
-    "files_taken_blindly": test_a_file_that_a_vacuum_may_delete_is_not_brought_back,
-    # In a log of Delta's a path that is added twice is one file.
+    "files_taken_blindly": test_a_rollback_is_refused_if_a_vacuum_may_delete_its_files,
+    # Delta adds a path that is already there without an effect, so only Iceberg shows this bug.
     "added_by_others_too": partial(
-        test_a_file_that_another_client_has_brought_back_is_not_added_twice, TABLES
+        test_a_file_that_a_foreign_writer_has_restored_is_not_added_twice, TABLES
     ),
-    "added_twice": partial(test_two_clients_that_do_the_same_again_do_it_once, TABLES),
+    "added_twice": partial(test_two_clients_that_apply_the_same_change_again_apply_it_once, TABLES),
 }
 
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", RULES)
-def test_each_rule_that_is_left_out_is_found(name, monkeypatch):
-    monkeypatch.setitem(globals(), "SCHEDULES", 25)  # as many as find each of them
+def test_each_planted_bug_of_rollbacks_is_found(name, monkeypatch):
+    monkeypatch.setitem(globals(), "SCHEDULES", 25)  # enough to find each of them
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
         RULES[name]()

@@ -1,4 +1,6 @@
-"""Drawn histories: rollbacks, reverts and cherry-picks among writers, vacuums and other clients."""
+"""Play drawn histories: rollbacks, reverts and cherry-picks among writers, vacuums and foreign
+clients.
+"""
 
 import random
 from collections import Counter
@@ -33,7 +35,7 @@ from tests.support.simulated.commits import TABLES, add_to, alone, begin, end, l
 
 SEEDS = how_many(2, whole=24, soak=200)
 HOUR = 3600.0
-#: What may become of each beside the others, and on a store that fails.
+#: The errors that each act may raise next to other clients, and on a store that fails.
 MAY_FAIL = {
     "store",
     "outcome_unknown",
@@ -51,7 +53,7 @@ KEYS = dict.fromkeys(TABLES, ("id",))
 
 
 class History:
-    """One history, from its seed."""
+    """Play one history, drawn from its seed."""
 
     def __init__(self, seed, iceberg, *, foreign):
         source = random.Random(f"{seed}/schedule")
@@ -78,7 +80,7 @@ class History:
         left = iter(range(count))
 
         def program(client):
-            for _ in left:  # who takes a dead one's place goes on where it was
+            for _ in left:  # a client that replaces a dead one continues where that was
                 yield from sleep(client.random.random() * client.random.choice((2.0, 4 * HOUR)))
                 act = client.random.choice(acts)
                 try:
@@ -129,7 +131,7 @@ class History:
         return "done"
 
     def move(self, client, act):
-        """Roll back to a version, or take one commit back, or do it again."""
+        """Roll back to a version, revert a commit, or apply a commit again."""
         context = context_of(client)
         held = yield from context.head()
         first, last = held.head.history_start, held.head.sequence
@@ -180,8 +182,8 @@ class History:
     def is_halved(self):
         """Return whether a commit took effect on one table alone.
 
-        Another client has made it void on the other one; or what it was to do there was so already,
-        which a balance may be by chance.
+        Either a foreign writer has made it void on the other table, or the other table had the
+        commit's result already, by chance.
         """
         commits = [
             decode(one.key, one.after.body, CommitObject)
@@ -224,5 +226,5 @@ def test_rollbacks_reverts_and_cherry_picks_have_their_effect_in_drawn_histories
         assert halved < SEEDS / 2
         for act in ("rollback", "revert", "revert by keys"):
             assert ended[act, "physical"] > 0, ended
-        if foreign:  # without, files are moved by an optimize alone
+        if foreign:  # without the foreign writer only an optimize moves files
             assert sum(n for (_, outcome), n in ended.items() if "rows" in outcome) > 0, ended

@@ -1,6 +1,6 @@
 """Branches concurrently with writers, clean-ups and their deletion: interleavings, and every crash.
 
-Each rule of docs/design/0031-branches.md that is left out is a planted bug that one of these finds.
+Each planted bug leaves out a rule of docs/design/0031-branches.md, and one of these tests finds it.
 """
 
 import pytest
@@ -36,7 +36,7 @@ SCHEDULES = how_many(2, whole=25, soak=200)
 
 @set_up_once
 def a_branch(iceberg, faults=None, schedule=None):
-    """A lake whose account a has 100, and a branch on which it has 101."""
+    """Return a lake whose account 0 in a has 100, and a branch on which it has 101."""
     simulation = lake(faults, schedule, iceberg=iceberg)
     alone(simulation, makes(), "maker")
     assert alone(simulation, adds(), "first") == "committed"
@@ -44,15 +44,15 @@ def a_branch(iceberg, faults=None, schedule=None):
 
 
 def committed(simulation, *names):
-    """The number of these clients whose commit was acknowledged. A client that died got no
-    acknowledgement.
+    """Return the number of these clients whose commit was acknowledged; a client that died has
+    none.
     """
     found = results(simulation)
     return sum(found.get(name) == "committed" for name in names)
 
 
 def is_whole(simulation, *writers, at_most=0):
-    """The branch shows each commit that was acknowledged, and no other."""
+    """Check that the branch shows each acknowledged commit, and no other one."""
     sweep(simulation, 2)
     shown = alone(simulation, shows(), "looker")[0] - 101
     least = committed(simulation, *writers)
@@ -65,7 +65,7 @@ def lives_left(simulation):
 
 
 @LAKES
-def test_two_commit_on_a_branch_in_any_order(iceberg):
+def test_at_least_one_of_two_commits_on_a_branch_succeeds_in_any_order(iceberg):
     def build(faults, schedule):
         simulation = a_branch(iceberg, faults, schedule)
         simulation.add("one", adds())
@@ -80,7 +80,7 @@ def test_two_commit_on_a_branch_in_any_order(iceberg):
 
 
 def squashing(faults, schedule):
-    """Two clients that commit to a branch whose commits are squashed at each commit."""
+    """Let two clients commit to a branch whose commits are squashed at each commit."""
     simulation = a_branch((), faults, schedule)
     assert alone(simulation, adds(), "second") == "committed"
     simulation.add("one", appends(7))
@@ -95,7 +95,7 @@ def squashes_whole(simulation):
     assert shown == {0: 102, 1: 100, 7: 1, 8: 1}
 
 
-def test_two_commit_in_any_order_where_each_squashes(monkeypatch):
+def test_two_appends_on_a_branch_both_commit_in_any_order_where_each_squashes(monkeypatch):
     monkeypatch.setattr(squash, "MOST_APART", 1)
     assert interleavings(squashing, squashes_whole, limit=SCHEDULES) == SCHEDULES
 
@@ -119,7 +119,7 @@ def test_a_commit_on_a_branch_stays_while_other_clients_work_on_the_lake(other, 
 
 @LAKES
 @pytest.mark.parametrize("other", [vacuums, collects, updates])
-def test_a_branch_keeps_the_state_that_it_was_made_of(other, iceberg):
+def test_a_branch_shows_the_state_from_which_it_was_made(other, iceberg):
     def build(faults, schedule):
         simulation = lake(faults, schedule, iceberg=iceberg)
         alone(simulation, updates, "first")
@@ -136,7 +136,7 @@ def test_a_branch_keeps_the_state_that_it_was_made_of(other, iceberg):
 
 
 @LAKES
-def test_a_commit_on_a_branch_is_there_or_not_wherever_its_client_dies(iceberg):
+def test_a_commit_on_a_branch_is_whole_or_absent_wherever_its_client_dies(iceberg):
     def build(faults, schedule):
         simulation = a_branch(iceberg, faults, schedule)
         simulation.add("owner", adds(), restart=adds(5))
@@ -150,7 +150,7 @@ def test_a_commit_on_a_branch_is_there_or_not_wherever_its_client_dies(iceberg):
     assert crash_everywhere(build, check, "owner", every=STRIDE) > 20 // STRIDE
 
 
-def test_a_branch_is_there_or_not_wherever_its_maker_dies():
+def test_a_branch_is_whole_or_absent_wherever_its_maker_dies():
     def build(faults, schedule):
         simulation = lake(faults, schedule)
         simulation.add("owner", makes(), restart=makes("again"))
@@ -160,7 +160,7 @@ def test_a_branch_is_there_or_not_wherever_its_maker_dies():
         sweep(simulation, 2)
         if len(simulation.clients) > 1:
             assert alone(simulation, shows("again"), "looker")[0] == 100
-        left = alone(simulation, makes(), "second")  # the name is free, or has a whole branch
+        left = alone(simulation, makes(), "second")  # the name is free, or names a whole branch
         assert left == "ref_exists" or left[0] == "etl"
         assert alone(simulation, adds(), "writer") == "committed"
 
@@ -168,9 +168,9 @@ def test_a_branch_is_there_or_not_wherever_its_maker_dies():
 
 
 @LAKES
-def test_a_commit_that_is_acknowledged_came_before_the_end_of_its_branch(iceberg):
-    """The branch is closed first, so the client that removes its entry knows all that was
-    acknowledged.
+def test_an_acknowledged_commit_on_a_branch_comes_before_the_end_of_the_branch(iceberg):
+    """The branch is closed first, so the client that removes its entry knows all acknowledged
+    commits.
     """
 
     def build(faults, schedule):
@@ -189,7 +189,9 @@ def test_a_commit_that_is_acknowledged_came_before_the_end_of_its_branch(iceberg
 
 
 def commits_after_the_end(simulation):
-    """The number of replacements of the branch's HEAD after the lake had removed its entry."""
+    """Return the number of replacements of the branch's HEAD after the lake had removed
+    its entry.
+    """
     count, was_there, ended = 0, False, False
     for mutation in simulation.store.journal:
         if mutation.after is None:
@@ -203,7 +205,7 @@ def commits_after_the_end(simulation):
     return count
 
 
-def test_deletion_of_a_branch_may_die_at_any_request():
+def test_a_deletion_of_a_branch_may_die_at_any_request_and_be_repeated():
     def build(faults, schedule):
         simulation = a_branch((), faults, schedule)
         simulation.add("owner", ends(), restart=ends())
@@ -241,7 +243,7 @@ def test_a_branch_that_was_protected_is_not_deleted(other):
     assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
 
 
-def test_a_deletion_that_is_about_to_close_a_branch_finds_it_protected():
+def test_a_deletion_that_is_about_to_close_a_branch_is_refused_if_the_branch_gets_protected():
     simulation = a_branch(())
     ender = Process(simulation, ends(), "ender").until(HOMES_PREFIX)
     assert alone(simulation, protects(), "protector") == "protected"
@@ -274,7 +276,7 @@ def test_a_branch_can_be_protected_or_deleted_once_its_protector_has_died_anywhe
     assert crash_everywhere(build, check, "owner", every=STRIDE) > 5 // STRIDE
 
 
-def test_a_tag_of_a_branch_stays_when_the_branch_is_gone():
+def test_a_tag_of_a_branch_stays_when_the_branch_is_deleted():
     simulation = a_branch(())
     alone(simulation, makes("closing", ("ref", "etl"), kind="tag"), "tagger")
     assert alone(simulation, adds(), "second") == "committed"
@@ -304,7 +306,7 @@ def test_a_commit_whose_answer_is_lost_has_an_unknown_outcome_once_its_branch_is
     assert writer.finish() == "outcome_unknown"
 
 
-def test_a_branch_that_was_made_and_deleted_before_its_maker_heard_was_made():
+def test_a_branch_that_was_deleted_before_its_maker_got_an_answer_counts_as_made():
     simulation = lake()
     maker = Process(simulation, makes(), "maker").until("_lakevilla/HEAD.json")
     simulation.store.apply(maker.next)
@@ -312,7 +314,7 @@ def test_a_branch_that_was_made_and_deleted_before_its_maker_heard_was_made():
     assert alone(simulation, ends(), "ender") is None
     name, entry = maker.finish()
     assert name == "etl"
-    again = alone(simulation, makes(), "again")  # it made none a second time
+    again = alone(simulation, makes(), "again")  # the maker made no second branch
     assert not isinstance(again, str)
     assert again[1].id != entry.id
 
@@ -326,7 +328,7 @@ def test_a_commit_that_stalls_beyond_the_end_of_its_branch_is_refused():
     assert writer.finish() == "ref_not_found"
 
 
-def test_a_deletion_whose_answer_is_lost_leaves_a_branch_of_its_name_made_since():
+def test_a_deletion_whose_answer_is_lost_leaves_a_newer_branch_of_the_same_name():
     simulation = a_branch(())
     ender = Process(simulation, ends(), "ender").until("_lakevilla/HEAD.json")
     simulation.store.apply(ender.next)
@@ -336,10 +338,10 @@ def test_a_deletion_whose_answer_is_lost_leaves_a_branch_of_its_name_made_since(
     assert alone(simulation, shows(), "looker")[0] == 100
 
 
-def test_an_epoch_that_gc_has_listed_and_that_lands_later_is_another_one():
-    """The maker loses its race to gc, which then deletes what it has listed."""
+def test_an_epoch_that_gc_has_listed_is_stored_later_under_another_id():
+    """The maker of the branch loses its race to gc, which then deletes what it has listed."""
     simulation = lake()
-    collector = Process(simulation, collects, "collector").until(TIME_NAME)  # no life is there yet
+    collector = Process(simulation, collects, "collector").until(TIME_NAME)  # no epoch exists yet
     maker = Process(simulation, makes(), "maker").until("_lakevilla/HEAD.json")
     simulation.now += 10 * DAY
     collector.until("_lakevilla/HEAD.json").step()
@@ -352,10 +354,8 @@ def test_an_epoch_that_gc_has_listed_and_that_lands_later_is_another_one():
     assert lives_left(simulation) == {entry.epoch}
 
 
-def test_commits_of_a_branch_are_not_taken_for_those_of_the_lake_that_have_their_numbers():
-    """Where a log is cleaned up, a state is known by those of its commits that were published
-    since.
-    """
+def test_commits_of_a_branch_do_not_count_as_commits_of_the_lake_with_the_same_numbers():
+    """Where a log is cleaned up, a state is recognised by its commits that were published since."""
     simulation = a_branch(())
     alone(simulation, makes("closing", ("ref", "etl"), kind="tag"), "tagger")
     alone(simulation, updates, "other")
@@ -410,8 +410,10 @@ def finds_what_gc_has_swept():
 
 
 @LAKES
-def test_each_version_shows_what_the_branch_was_then(iceberg):
-    """Also where one object stands for many commits by now, and others have cleaned up."""
+def test_each_version_of_a_branch_shows_the_branch_s_state_at_that_version(iceberg):
+    """This also holds where one object has replaced many commits, and other clients have cleaned
+    up.
+    """
     simulation = a_branch(iceberg)
     seen = {}
     with pytest.MonkeyPatch.context() as patched:
@@ -429,34 +431,38 @@ def test_each_version_shows_what_the_branch_was_then(iceberg):
 
 
 def branch_version(simulation):
-    """Return how far the branch has come."""
+    """Return the number of the branch's newest commit."""
     [key] = [info.key for info in simulation.store.list(HOMES_PREFIX) if "HEAD.json" in info.key]
     return decode(key, simulation.store.objects[key].body, Head).sequence
 
 
-#: The planted bugs of branches, and what finds each.
+#: For each planted bug of branches, the test that finds it.
 RULES = {
     "dereg_first": finds_a_commit_after_the_end,
     "protected_in_the_lake_alone": (
-        test_a_deletion_that_is_about_to_close_a_branch_finds_it_protected
+        test_a_deletion_that_is_about_to_close_a_branch_is_refused_if_the_branch_gets_protected
     ),
     "closed_is_not_looked_at": finds_a_commit_after_the_end,
     "branch_follows_logs": finds_what_the_log_has_got_since,
     "squash_takes_what_came_since": finds_what_a_squash_has_lost,
-    "later_squash_taken": lambda: test_each_version_shows_what_the_branch_was_then(()),
+    "later_squash_taken": lambda: (
+        test_each_version_of_a_branch_shows_the_branch_s_state_at_that_version(())
+    ),
     "gc_knows_no_epochs": finds_what_gc_has_swept,
     "vacuum_knows_no_epochs": finds_what_gc_has_swept,
-    "samelife": test_an_epoch_that_gc_has_listed_and_that_lands_later_is_another_one,
-    "createlost": test_a_branch_that_was_made_and_deleted_before_its_maker_heard_was_made,
+    "samelife": test_an_epoch_that_gc_has_listed_is_stored_later_under_another_id,
+    "createlost": test_a_branch_that_was_deleted_before_its_maker_got_an_answer_counts_as_made,
     "goneno": test_a_commit_whose_answer_is_lost_has_an_unknown_outcome_once_its_branch_is_swept,
-    "tagged_commits_go_with_their_branch": (test_a_tag_of_a_branch_stays_when_the_branch_is_gone),
-    "nameagain": test_a_deletion_whose_answer_is_lost_leaves_a_branch_of_its_name_made_since,
+    "tagged_commits_go_with_their_branch": (
+        test_a_tag_of_a_branch_stays_when_the_branch_is_deleted
+    ),
+    "nameagain": test_a_deletion_whose_answer_is_lost_leaves_a_newer_branch_of_the_same_name,
 }
 
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", RULES)
-def test_each_rule_that_is_left_out_is_found(name, monkeypatch):
-    monkeypatch.setitem(globals(), "SCHEDULES", 25)  # as many as find each of them
+def test_each_planted_bug_of_branches_is_found(name, monkeypatch):
+    monkeypatch.setitem(globals(), "SCHEDULES", 25)  # enough to find each of them
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
         RULES[name]()

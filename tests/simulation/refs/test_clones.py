@@ -1,7 +1,7 @@
 """Clones concurrently with writers, their deletion, clean-ups and creations of tables:
 interleavings and crashes.
 
-Afterwards all that is too old goes, again and again, and each side shows what was committed there
+Afterwards repeated clean-ups delete all that is too old, and each side shows its own commits
 (docs/design/0039-clones.md).
 """
 
@@ -39,7 +39,7 @@ SHARES = pytest.mark.parametrize("share", range(12))
 
 
 def answers(program):
-    """A client that runs a program of its context: its result, or the kind of the error."""
+    """Run a program in a client's context; return its result, or the kind of the error."""
 
     def run(client):
         try:
@@ -51,7 +51,7 @@ def answers(program):
 
 
 def clones(source="a", to="k", at=None):
-    """A client that makes a clone: "cloned", or the kind of the error."""
+    """Make a clone; return "cloned", or the kind of the error."""
 
     def program(client):
         yield from create_ref(
@@ -79,7 +79,7 @@ def ends(name="k"):
 
 
 def writes(work, *tables):
-    """A client that commits once: "committed", or the kind of the error."""
+    """Commit once; return "committed", or the kind of the error."""
 
     def program(client):
         txn = begin(client)
@@ -101,7 +101,7 @@ def appends(number, table="k"):
 
 
 def replaces(table="k"):
-    """All rows are others, in files of the table's own."""
+    """Replace all rows by other ones, in files of the table's own."""
     rows = pa.Table.from_pylist([{"id": 0, "balance": 7, "items": ""}])
     return writes(lambda txn, table: overwrite(txn, table, rows.to_reader()), table)
 
@@ -128,7 +128,7 @@ def drops(table, *, with_data=False):
 
 
 def looks(table):
-    """A client that reads a table of the lake: its rows, or the kind of the error."""
+    """Read a table of the lake; return its rows, or the kind of the error."""
 
     def program(client):
         txn = begin(client, read_only=True)
@@ -143,7 +143,7 @@ def looks(table):
 
 @set_up_once
 def of_one_commit(iceberg, faults=None, schedule=None):
-    """A lake whose table a has a file of the lake's own, and 110 in its first account."""
+    """Return a lake whose table a has a file of the lake's own, and 110 in its first account."""
     simulation = lake(faults, schedule, iceberg=iceberg)
     assert alone(simulation, updates, "earlier writer") == "committed"
     simulation.now += 3 * DAY
@@ -152,7 +152,7 @@ def of_one_commit(iceberg, faults=None, schedule=None):
 
 @set_up_once
 def cloned(iceberg=(), faults=None, schedule=None):
-    """The same, with a clone of a at k."""
+    """Return the same lake with a clone of a at k."""
     simulation = of_one_commit(iceberg, faults, schedule)
     assert alone(simulation, clones(), "cloner") == "cloned"
     simulation.now += 3 * DAY
@@ -160,7 +160,7 @@ def cloned(iceberg=(), faults=None, schedule=None):
 
 
 def sweep(simulation, times=2):
-    """All that is too old goes, on both sides."""
+    """Clean up all that is too old, on both sides."""
     for number in range(times):
         simulation.now += 10 * DAY
         alone(simulation, confirms, f"operator {number} {simulation.now}")
@@ -188,7 +188,7 @@ BEFORE = {0: 110, 1: 100}
     ],
     ids=["other rows", "the same row", "an append", "two appends"],
 )
-def test_two_concurrent_first_writes_to_a_clone_both_count(one, other, expected, iceberg):
+def test_two_concurrent_first_writes_to_a_clone_both_take_effect(one, other, expected, iceberg):
     def build(faults, schedule):
         simulation = cloned(iceberg, faults, schedule)
         simulation.add("one", one)
@@ -207,7 +207,7 @@ def test_two_concurrent_first_writes_to_a_clone_both_count(one, other, expected,
 
 @LAKES
 @pytest.mark.parametrize("other", [updates, vacuums, collects])
-def test_a_clone_shows_the_state_of_its_source_in_each_order_of_the_requests(other, iceberg):
+def test_a_clone_shows_one_state_of_its_source_in_each_order_of_the_requests(other, iceberg):
     def build(faults, schedule):
         simulation = of_one_commit(iceberg, faults, schedule)
         simulation.add("cloner", clones())
@@ -231,8 +231,10 @@ def test_a_clone_shows_the_state_of_its_source_in_each_order_of_the_requests(oth
 @pytest.mark.parametrize(
     ("write", "needs_it"), [(adds(1, "k"), False), (adds(1, "b", "k"), False), (appends(9), True)]
 )
-def test_a_write_to_a_clone_and_its_end_are_ordered_one_after_the_other(write, needs_it):
-    """An update rewrites the table's one file, which then needs nothing of the source."""
+def test_a_write_to_a_clone_and_the_end_of_the_clone_take_effect_one_after_the_other(
+    write, needs_it
+):
+    """An update rewrites the table's one file: then the clone needs no file of its source."""
 
     def build(faults, schedule):
         simulation = cloned((), faults, schedule)
@@ -257,7 +259,7 @@ def test_a_write_to_a_clone_and_its_end_are_ordered_one_after_the_other(write, n
 
 
 @pytest.mark.parametrize("other", [makes_table("k"), makes_table("k/x")])
-def test_one_of_a_clone_and_a_table_at_one_path_is_created(other):
+def test_either_a_clone_or_a_table_is_created_at_one_path(other):
     def build(faults, schedule):
         simulation = of_one_commit((), faults, schedule)
         simulation.add("cloner", clones())
@@ -273,7 +275,7 @@ def test_one_of_a_clone_and_a_table_at_one_path_is_created(other):
     assert interleavings(build, check, limit=2 * SCHEDULES) == 2 * SCHEDULES
 
 
-def test_the_source_is_dropped_with_its_data_or_cloned():
+def test_a_source_is_either_dropped_with_its_data_or_cloned():
     def build(faults, schedule):
         simulation = of_one_commit((), faults, schedule)
         simulation.add("cloner", clones())
@@ -291,8 +293,10 @@ def test_the_source_is_dropped_with_its_data_or_cloned():
     assert interleavings(build, check, limit=4 * SCHEDULES) == 4 * SCHEDULES
 
 
-def test_a_restored_state_of_a_clone_is_kept_or_refused():
-    """Of a table that needs nothing of its source any more an older state comes back."""
+def test_a_restored_state_of_a_clone_is_kept_or_the_restore_is_refused():
+    """The restore brings back an older state of a table that needs no file of its
+    source any more.
+    """
 
     def build(faults, schedule):
         simulation = cloned((), faults, schedule)
@@ -316,8 +320,8 @@ def test_a_restored_state_of_a_clone_is_kept_or_refused():
     assert interleavings(build, check, limit=4 * SCHEDULES) == 4 * SCHEDULES
 
 
-def test_a_file_that_only_the_clone_in_a_tag_keeps_does_not_come_back():
-    """The clone has ended: the tag that shows it may be deleted, whatever the table names."""
+def test_a_file_that_only_a_tag_of_an_ended_clone_keeps_is_not_restored_once_the_tag_ends():
+    """The clone has ended: the tag that shows it may be deleted, whatever files the table names."""
 
     def build(faults, schedule):
         simulation = cloned((), faults, schedule)
@@ -417,7 +421,7 @@ def test_keeping_a_clone_is_safe_concurrently_with_other_clients(other):
     assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
 
 
-def test_a_tag_shows_what_a_clone_did_when_that_has_ended():
+def test_a_tag_shows_the_state_of_a_clone_that_has_ended():
     simulation = cloned()
     assert alone(simulation, makes("closing", kind="tag"), "tagger") != "ref_exists"
     assert alone(simulation, ends(), "ender") == "ended"
@@ -426,7 +430,7 @@ def test_a_tag_shows_what_a_clone_did_when_that_has_ended():
     assert alone(simulation, shows("closing", "k"), "looker") == BEFORE
 
 
-def test_the_later_of_two_first_writes_to_a_clone_builds_on_the_earlier():
+def test_the_later_of_two_first_writes_to_a_clone_builds_on_the_earlier_one():
     simulation = cloned()
     writer = Process(simulation, adds(1, "k"), "writer").until("_lakevilla/HEAD.json")
     assert alone(simulation, adds(2, "k", number=1), "other writer") == "committed"
@@ -447,35 +451,41 @@ def test_a_read_of_a_clone_conflicts_with_another_clone_made_in_its_place():
 
 RARE = {
     "detached_from_what_was_deleted": lambda: (
-        test_a_write_to_a_clone_and_its_end_are_ordered_one_after_the_other(appends(9), True)
+        test_a_write_to_a_clone_and_the_end_of_the_clone_take_effect_one_after_the_other(
+            appends(9), True
+        )
     ),
     "ended_under_a_detached_table": lambda: (
-        test_a_write_to_a_clone_and_its_end_are_ordered_one_after_the_other(appends(9), True)
+        test_a_write_to_a_clone_and_the_end_of_the_clone_take_effect_one_after_the_other(
+            appends(9), True
+        )
     ),
     "cloned_under_the_same_name": (
         test_a_read_of_a_clone_conflicts_with_another_clone_made_in_its_place
     ),
     "clones_hold_nothing": lambda: (
-        test_a_clone_shows_the_state_of_its_source_in_each_order_of_the_requests(updates, ())
+        test_a_clone_shows_one_state_of_its_source_in_each_order_of_the_requests(updates, ())
     ),
-    "clones_in_tags_forgotten": test_a_tag_shows_what_a_clone_did_when_that_has_ended,
-    "created_under_a_clone": lambda: test_one_of_a_clone_and_a_table_at_one_path_is_created(
+    "clones_in_tags_forgotten": test_a_tag_shows_the_state_of_a_clone_that_has_ended,
+    "created_under_a_clone": lambda: test_either_a_clone_or_a_table_is_created_at_one_path(
         makes_table("k")
     ),
-    "mounted_over_a_table": lambda: test_one_of_a_clone_and_a_table_at_one_path_is_created(
+    "mounted_over_a_table": lambda: test_either_a_clone_or_a_table_is_created_at_one_path(
         makes_table("k/x")
     ),
-    "restored_from_a_clone_that_ended": (test_a_restored_state_of_a_clone_is_kept_or_refused),
-    "kept_by_the_clone_in_a_tag": (
-        test_a_file_that_only_the_clone_in_a_tag_keeps_does_not_come_back
+    "restored_from_a_clone_that_ended": (
+        test_a_restored_state_of_a_clone_is_kept_or_the_restore_is_refused
     ),
-    "detached_twice": test_the_later_of_two_first_writes_to_a_clone_builds_on_the_earlier,
+    "kept_by_the_clone_in_a_tag": (
+        test_a_file_that_only_a_tag_of_an_ended_clone_keeps_is_not_restored_once_the_tag_ends
+    ),
+    "detached_twice": test_the_later_of_two_first_writes_to_a_clone_builds_on_the_earlier_one,
 }
 
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", RARE)
-def test_each_rule_that_is_left_out_is_found(name, monkeypatch):
-    monkeypatch.setitem(globals(), "SCHEDULES", 12)  # as many as find each of them
+def test_each_planted_bug_of_clones_is_found(name, monkeypatch):
+    monkeypatch.setitem(globals(), "SCHEDULES", 12)  # enough to find each of them
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
         RARE[name]()

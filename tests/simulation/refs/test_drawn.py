@@ -1,8 +1,8 @@
-"""Drawn histories of the lake and its branches together, with faults at any request.
+"""Play drawn histories of the lake and its branches together, with faults at any request.
 
 Clients append to the lake and to branches, rewrite files on both, merge, rebase, tag, end branches
 and make them again, vacuum, collect and recover. Clients without LakeVilla append to the tables. At
-the end each row that was acknowledged is where it belongs, once, and none is that was refused.
+the end each acknowledged row is once where its client wrote it, and no refused row exists.
 """
 
 import random
@@ -34,14 +34,14 @@ from tests.support.simulated.commits import add_to, alone, begin, lake
 HISTORIES = how_many(1, whole=10, soak=300)
 HOURS = 3600.0
 BRANCHES = ("etl", "fix")
-#: With these a rebase lets go of older lives within the history.
+#: With these settings a rebase removes older epochs within the history.
 FORGETFUL = Settings(max_age_seconds=1800.0, outcome_retention_seconds=2 * HOURS)
 ACTS = (
     *["append", "append on branch", "append on branch", "merge", "merge"],
     *["rebase", "rebase", "update", "update on branch", "vacuum", "gc", "tag", "end", "begin"],
     *["recover", "append by others", "append by others"],
 )
-#: What may become of an act beside others and their faults.
+#: The errors that an act may raise because of other clients and of faults.
 MAY_FAIL = {
     *["store", "outcome_unknown", "conflict", "aborted", "ref_not_found", "ref_exists"],
     *["version_not_found", "merge_conflict", "foreign_conflict", "invalid_operation"],
@@ -50,7 +50,7 @@ MAY_FAIL = {
 
 @dataclass
 class Outcomes:
-    """The rows that were committed: by branch and the id of its entry; "" is the lake."""
+    """The committed rows, by branch and the id of its entry; "" is the lake."""
 
     acknowledged: set[tuple[str, str, int]] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
@@ -174,7 +174,7 @@ def rows_of(client, context, frozen=None):
 
 
 def history(seed, iceberg):
-    """Play one history; what is checked at its end."""
+    """Play one history, and check its end."""
     draw = random.Random(f"{seed}/drawn")
     settings = draw.choice((Settings(), FORGETFUL))
     simulation = lake(iceberg=iceberg, seed=seed, clock_rates=True, settings=settings)
@@ -242,7 +242,7 @@ def check(simulation, outcomes):
             assert mine <= shown.keys(), (name, mine - shown.keys())
             assert set(shown.values()) == {1}, (name, shown)
             if entry.kind == "branch" and round_ == 0:
-                # What is nobody's but the branch's stays through the clean-up.
+                # Rows that only the branch has stay through the clean-up.
                 outcome = alone(simulation, rebase(name), f"rebaser of {name}")
                 assert outcome in ("rebased", "merge_conflict"), (name, outcome)
             elif entry.kind == "branch":
@@ -255,7 +255,7 @@ def check(simulation, outcomes):
         assert of_lake <= rows.keys(), of_lake - rows.keys()
         assert not outcomes.refused & rows.keys(), outcomes.refused & rows.keys()
         assert set(rows.values()) == {1}, rows
-        # All clean up once more, and all is as it was.
+        # All clients clean up once more, and the rows are unchanged.
         simulation.now += 240 * HOURS
         for number, program in enumerate(
             (
@@ -274,7 +274,7 @@ def check(simulation, outcomes):
 
 @pytest.mark.parametrize("iceberg", [(), ("a", "b")], ids=["delta", "iceberg"])
 @pytest.mark.parametrize("apart", [16, 1], ids=["apart", "squashed"])
-def test_each_row_is_where_it_was_put(apart, iceberg, monkeypatch):
+def test_each_acknowledged_row_is_where_its_client_wrote_it(apart, iceberg, monkeypatch):
     monkeypatch.setattr(squash, "MOST_APART", apart)
     committed = rebased = 0
     for seed in range(HISTORIES):

@@ -1,4 +1,4 @@
-"""Drawn histories with clients that make tags and delete them, and vacuum all the time."""
+"""Play drawn histories with clients that make tags, delete them, and vacuum all the time."""
 
 from collections import Counter
 from dataclasses import replace
@@ -15,7 +15,7 @@ SEEDS = how_many(1, whole=20)
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("formats", ["delta", "iceberg", "mixed"])
-def test_refs_keep_what_they_were_made_of_whatever_happens(formats):
+def test_each_ref_keeps_its_state_whatever_other_clients_do(formats):
     events, fired = Counter(), Counter()
     for seed in range(SEEDS):
         outcome = campaign.run(seed, plan=draw_kept(seed, formats))
@@ -28,7 +28,7 @@ def test_refs_keep_what_they_were_made_of_whatever_happens(formats):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("formats", ["delta", "iceberg", "mixed"])
-def test_refs_that_are_kept_apart_are_what_they_were_made_of(formats):
+def test_kept_refs_keep_their_state(formats):
     events = Counter()
     for seed in range(SEEDS):
         plan = replace(draw_kept(seed, formats), keeps_apart=True)

@@ -1,8 +1,8 @@
 """Keeping a tag concurrently with writers, clean-ups and its deletion: interleavings, and every
 crash.
 
-Afterwards other clients clean up all that the tables do not need, logs too, and the tag reads as
-before (docs/design/0037-upkeep.md).
+Afterwards other clients clean up all that the tables do not need, logs too, and the tag shows the
+same rows (docs/design/0037-upkeep.md).
 """
 
 from functools import partial
@@ -33,7 +33,7 @@ SHARES = pytest.mark.parametrize("share", range(8))
 
 @set_up_once
 def tagged(faults=None, schedule=None):
-    """A lake whose tag has 100 in the first account of table a, which holds 110 by now."""
+    """Return a lake whose tag has 100 in the first account of table a, which has 110 by now."""
     simulation = lake(faults, schedule)
     assert alone(simulation, makes("closing", kind="tag"), "tagger") != "ref_exists"
     assert alone(simulation, updates, "earlier writer") == "committed"
@@ -51,7 +51,7 @@ def results(simulation):
 
 
 @SHARES
-def test_keeping_a_tag_may_die_anywhere_and_be_started_again(share):
+def test_a_keep_of_a_tag_may_die_anywhere_and_be_repeated(share):
     def build(faults, schedule):
         simulation = tagged(faults, schedule)
         simulation.add("keeper", keeps("closing"), restart=keeps("closing"))
@@ -59,12 +59,12 @@ def test_keeping_a_tag_may_die_anywhere_and_be_started_again(share):
 
     def check(simulation):
         assert results(simulation)["keeper"] is not False
-        # A keeper that died may have left what looks like a newer HEAD (note 53).
+        # A keeper that died may have left objects that look like those of a newer HEAD (note 53).
         alone(simulation, confirms, "operator")
         assert alone(simulation, keeps("closing"), "last") is True
         stays(simulation)
         copies = [info.key for info in simulation.store.list("a") if "/_lakevilla/b/" in info.key]
-        assert len(copies) == 1, copies  # none was made twice
+        assert len(copies) == 1, copies  # no copy was made twice
 
     assert crash_everywhere(build, check, "keeper", every=8 * STRIDE, first=share) > 3 // STRIDE
 
@@ -83,14 +83,14 @@ def kept_beside(other, limit, every=1):
 
     def check(simulation):
         assert results(simulation)["keeper"] is True
-        if other is updates:  # what it has removed since is for the next time
+        if other is updates:  # the next keep copies what the table has removed since
             assert alone(simulation, keeps("closing"), "last") is True
         stays(simulation)
 
     assert interleavings(build, check, limit=limit, every=every) == limit
 
 
-def test_a_tag_that_is_deleted_while_it_is_kept_is_gone_with_all_that_it_had():
+def test_a_tag_that_is_deleted_while_it_is_kept_leaves_no_object():
     def build(faults, schedule):
         simulation = tagged(faults, schedule)
         simulation.add("keeper", keeps("closing"))
@@ -108,7 +108,7 @@ def test_a_tag_that_is_deleted_while_it_is_kept_is_gone_with_all_that_it_had():
     assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
 
 
-def test_a_tag_that_is_made_again_while_it_is_kept_is_none_of_the_keepers():
+def test_a_keeper_leaves_a_newer_tag_of_the_same_name_unchanged():
     def build(faults, schedule):
         simulation = tagged(faults, schedule)
         simulation.add("keeper", keeps("closing"))
@@ -140,7 +140,7 @@ def test_a_tag_of_a_kept_tag_stays_when_the_kept_tag_is_deleted():
     assert not [info.key for info in simulation.store.list("a") if "/_lakevilla/b/" in info.key]
 
 
-def test_a_tag_is_kept_again_when_its_tables_have_removed_more():
+def test_a_tag_is_kept_again_when_its_tables_have_removed_more_files():
     simulation = lake()
     alone(simulation, makes("closing", kind="tag"), "tagger")
     alone(simulation, lambda client: _empties(client, "b"), "writer of b")
@@ -161,13 +161,13 @@ def _empties(client, table):
 @pytest.mark.parametrize(
     ("name", "test"),
     [
-        # Between its look and its deletions gc sends more requests than the first schedules end.
+        # Between its list and its deletions gc sends more requests than the first schedules end.
         ("copies_before_a_life", partial(kept_beside, collects, 30, every=4)),
         ("kept_goes_with_its_life", test_a_tag_of_a_kept_tag_stays_when_the_kept_tag_is_deleted),
-        ("blindkeep", test_a_tag_that_is_made_again_while_it_is_kept_is_none_of_the_keepers),
+        ("blindkeep", test_a_keeper_leaves_a_newer_tag_of_the_same_name_unchanged),
     ],
 )
-def test_planted_bugs_are_found(name, test):
+def test_the_tests_find_planted_bugs_of_keeping_a_tag(name, test):
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)) as caught:
         test()
     assert not isinstance(caught.value.__cause__, AttributeError | NameError | TypeError)

@@ -34,7 +34,7 @@ SHARES = pytest.mark.parametrize("share", range(8))
 
 @set_up_once
 def a_branch(faults=None, schedule=None):
-    """A branch with a row of its own, whose base has 100, and 110 is on the lake since."""
+    """Return a branch with one row of its own, a base with 100, and a lake with 110 since then."""
     simulation = lake(faults, schedule)
     alone(simulation, makes(), "maker")
     assert alone(simulation, appends(7), "first") == "committed"
@@ -44,7 +44,7 @@ def a_branch(faults=None, schedule=None):
 
 
 def is_whole(simulation, *rows, balance=100):
-    """All is kept now, and stays through whatever clean-up; then the branch is merged."""
+    """Check that the branch is kept, stays so through all clean-ups, and can then be merged."""
     assert alone(simulation, keeps("etl"), f"last keeper {simulation.now}") is True
     all_clean_up(simulation)
     shown = alone(simulation, shows(), f"looker {simulation.now}")
@@ -73,7 +73,7 @@ def kept_beside(other, limit, every=1):
     def check(simulation):
         found = results(simulation)
         assert found["keeper"] is True, found
-        # On a branch a transaction finds its life closed, and is run again in the next one.
+        # A transaction on a branch finds its epoch closed, and is rerun in the next epoch.
         assert not isinstance(found["other"], str) or found["other"] in (
             "committed",
             "merged",
@@ -86,7 +86,7 @@ def kept_beside(other, limit, every=1):
     assert interleavings(build, check, limit=limit, every=every) == limit
 
 
-def test_a_branch_that_is_deleted_while_it_is_kept_is_gone_with_all_that_it_had():
+def test_a_branch_that_is_deleted_while_it_is_kept_leaves_no_object():
     def build(faults, schedule):
         simulation = a_branch(faults, schedule)
         simulation.add("keeper", keeps("etl"))
@@ -105,7 +105,7 @@ def test_a_branch_that_is_deleted_while_it_is_kept_is_gone_with_all_that_it_had(
 
 
 @SHARES
-def test_keeping_a_branch_may_die_anywhere_and_be_started_again(share):
+def test_a_keep_of_a_branch_may_die_anywhere_and_be_repeated(share):
     def build(faults, schedule):
         simulation = a_branch(faults, schedule)
         simulation.add("keeper", keeps("etl"), restart=keeps("etl"))
@@ -120,7 +120,7 @@ def test_keeping_a_branch_may_die_anywhere_and_be_started_again(share):
     assert crash_everywhere(build, check, "keeper", every=8 * STRIDE, first=share) > 3 // STRIDE
 
 
-def test_a_branch_whose_keeper_has_died_is_written_read_and_ended():
+def test_a_branch_whose_keeper_has_died_can_be_written_read_and_deleted():
     def build(faults, schedule):
         simulation = a_branch(faults, schedule)
         simulation.add("keeper", keeps("etl"))
@@ -136,14 +136,15 @@ def test_a_branch_whose_keeper_has_died_is_written_read_and_ended():
     assert crash_everywhere(build, check, "keeper", every=3 * STRIDE) > 3 // STRIDE
 
 
-def test_a_commit_pending_when_the_branch_was_made_is_on_it_once():
+def test_a_commit_that_was_pending_when_the_branch_was_made_is_on_the_branch_once():
     def build(faults, schedule):
         simulation = lake(faults, schedule)
         simulation.add("updater", updates)
         return simulation
 
     def check(simulation):
-        # Decided, where the updater has come so far, and not published before it died.
+        # The commit is decided, if the updater has come so far, and the updater died before
+        # publishing it.
         alone(simulation, makes(), "maker")
         before = alone(simulation, shows(), "first looker")
         assert alone(simulation, updates, "second updater") == "committed"
@@ -153,7 +154,7 @@ def test_a_commit_pending_when_the_branch_was_made_is_on_it_once():
     assert crash_everywhere(build, check, "updater", every=STRIDE) > 3 // STRIDE
 
 
-#: One turn is taken away at each place: first of the keeper, then of the writer.
+#: One turn is taken away at each request: first from the keeper, then from the writer.
 NOCLOSE = {"other": appends(8), "limit": 30, "every": 3}
 
 
@@ -162,16 +163,20 @@ NOCLOSE = {"other": appends(8), "limit": 30, "every": 3}
     ("name", "test", "arguments"),
     [
         ("noclose", kept_beside, NOCLOSE),
-        ("pending_again", test_a_commit_pending_when_the_branch_was_made_is_on_it_once, {}),
+        (
+            "pending_again",
+            test_a_commit_that_was_pending_when_the_branch_was_made_is_on_the_branch_once,
+            {},
+        ),
         (
             "old_files_named",
-            test_keeping_a_branch_may_die_anywhere_and_be_started_again,
+            test_a_keep_of_a_branch_may_die_anywhere_and_be_repeated,
             {"share": 0},
         ),
     ],
 )
-def test_planted_bugs_are_found(name, test, arguments, monkeypatch):
-    monkeypatch.setitem(globals(), "STRIDE", 7)  # as many crashes as find each of them
+def test_the_tests_find_planted_bugs_of_keeping_a_branch(name, test, arguments, monkeypatch):
+    monkeypatch.setitem(globals(), "STRIDE", 7)  # enough crashes to find each of them
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)) as caught:
         test(**arguments)
     assert not isinstance(caught.value.__cause__, AttributeError | NameError | TypeError)

@@ -1,7 +1,7 @@
-"""Merges concurrently with writers, clean-ups and deletions: each row of the branch comes once, or
+"""Merge concurrently with writers, clean-ups and deletions: each row of the branch arrives once or
 not.
 
-Rules of docs/design/0031-branches.md that are left out are planted bugs that one of these finds.
+Planted bugs leave out rules of docs/design/0031-branches.md, and one of these tests finds each.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ SCHEDULES = how_many(2, whole=20, soak=200)
 
 
 def changes_b(client):
-    """A commit to the lake that changes the other table."""
+    """Commit to the lake a change of the other table."""
     txn = begin(client)
     yield from add_to(txn, "b", 10)
     yield from commit(txn)
@@ -57,7 +57,7 @@ def deletes(number):
 
 @set_up_once
 def a_branch(iceberg=(), faults=None, schedule=None):
-    """A branch with one row more than the lake."""
+    """Return a branch with one row more than the lake."""
     simulation = lake(faults, schedule, iceberg=iceberg)
     alone(simulation, makes(), "maker")
     assert alone(simulation, appends(7), "first") == "committed"
@@ -76,7 +76,7 @@ def ids(simulation):
 
 
 def all_is_merged(simulation, *expected):
-    """What is left of the branch is merged too: each of its rows is there once."""
+    """Merge what is left of the branch, and check that each of its rows is in the lake once."""
     sweep(simulation)
     assert alone(simulation, merges, "last") == "merged"
     sweep(simulation)
@@ -86,7 +86,7 @@ def all_is_merged(simulation, *expected):
 
 @LAKES
 @pytest.mark.parametrize("other", [merges, updates, vacuums, collects, appends(8)])
-def test_each_merged_row_comes_once_in_each_order_of_the_requests(other, iceberg):
+def test_each_merged_row_is_in_the_lake_once_in_each_order_of_the_requests(other, iceberg):
     is_writer = other not in (merges, updates, vacuums, collects)
 
     def build(faults, schedule):
@@ -121,7 +121,7 @@ def test_a_merge_may_die_anywhere_and_be_completed(iceberg):
 
 
 @LAKES
-def test_a_branch_that_is_deleted_meanwhile_is_merged_or_not(iceberg):
+def test_a_branch_that_is_deleted_meanwhile_is_merged_wholly_or_not_at_all(iceberg):
     def build(faults, schedule):
         simulation = a_branch(iceberg, faults, schedule)
         simulation.add("one", merges)
@@ -152,7 +152,7 @@ def test_merged_rows_stay_though_the_branch_ends_before_they_are_published(icebe
     assert ids(simulation) == Counter((0, 1, 7))
 
 
-def test_rows_that_the_lake_deleted_since_are_not_merged_again():
+def test_rows_that_the_lake_has_deleted_since_a_merge_are_not_merged_again():
     simulation = a_branch()
     assert alone(simulation, merges, "merger") == "merged"
     alone(simulation, deletes(7), "deleter")
@@ -161,7 +161,7 @@ def test_rows_that_the_lake_deleted_since_are_not_merged_again():
     assert ids(simulation) == Counter((0, 1, 8))
 
 
-def test_a_merge_that_was_overtaken_does_not_set_back_what_is_merged():
+def test_an_overtaken_merge_does_not_set_back_the_branch_s_merged_base():
     simulation = a_branch()
     slow = Process(simulation, merges, "slow").until("_lakevilla/HEAD.json")
     assert alone(simulation, appends(8), "second") == "committed"
@@ -172,7 +172,7 @@ def test_a_merge_that_was_overtaken_does_not_set_back_what_is_merged():
     assert ids(simulation) == Counter((0, 1, 7))
 
 
-def test_a_merge_of_a_branch_that_is_another_by_now_is_refused():
+def test_a_merge_of_a_branch_that_was_replaced_by_another_of_its_name_is_refused():
     simulation = a_branch()
     slow = Process(simulation, merges, "slow").until("_lakevilla/HEAD.json")
     assert alone(simulation, ends(), "ender") is None
@@ -183,7 +183,7 @@ def test_a_merge_of_a_branch_that_is_another_by_now_is_refused():
     assert ids(simulation) == Counter((0, 1))
 
 
-def test_a_merge_leaves_what_was_done_to_its_branch_meanwhile():
+def test_a_merge_keeps_concurrent_changes_of_its_branch():
     simulation = a_branch()
     slow = Process(simulation, merges, "slow").until("_lakevilla/HEAD.json")
     alone(simulation, lambda client: protect(context_of(client), "etl", on=True), "guard")
@@ -204,7 +204,7 @@ def test_a_merge_whose_answer_is_lost_is_found():
 
 
 def reads_and_appends(client):
-    """A commit on the branch that has read table b, and writes table a."""
+    """Commit on the branch: read table b, and write table a."""
 
     def work(context):
         txn = begin(client, context=context)
@@ -236,7 +236,7 @@ def test_a_serializable_merge_precedes_changes_of_what_its_branch_read_or_is_ref
 
 
 def loads(where):
-    """A job with a key, which has not been run yet: on the branch, or on the lake itself."""
+    """Run a job with a key, once at most: on the branch, or on the lake itself."""
 
     def work(client, context=None):
         txn = begin(client, context=context, key=KeyUse("monday", None))
@@ -257,7 +257,7 @@ def loads(where):
 
 
 def with_a_key(*others):
-    """A branch with what a key stands for, which is merged beside others."""
+    """Return a branch that holds a committed key, and merge it concurrently with other clients."""
 
     def build(faults=None, schedule=None):
         simulation = a_branch((), faults, schedule)
@@ -270,7 +270,7 @@ def with_a_key(*others):
 
 
 def key_commits_once(simulation):
-    """The last client finds it done."""
+    """Check that the last client finds the key committed."""
     kinds = {"merged", "committed", "conflict", "merge_conflict", "already_committed", None}
     assert set(results(simulation).values()) <= kinds, results(simulation)
     simulation.now += 3600
@@ -289,22 +289,22 @@ def test_a_key_commits_once_wherever_its_merger_dies():
     assert crash_everywhere(with_a_key(), key_commits_once, "client 0", every=STRIDE) > 20 // STRIDE
 
 
-#: The planted bugs of merges, and what finds each.
+#: For each planted bug of merges, the test that finds it.
 RULES = {
-    "nosync": test_rows_that_the_lake_deleted_since_are_not_merged_again,
-    "blindmerge": test_a_merge_leaves_what_was_done_to_its_branch_meanwhile,
+    "nosync": test_rows_that_the_lake_has_deleted_since_a_merge_are_not_merged_again,
+    "blindmerge": test_a_merge_keeps_concurrent_changes_of_its_branch,
     "branch_reads_held_once": (
         test_a_serializable_merge_precedes_changes_of_what_its_branch_read_or_is_refused
     ),
     "keys_left_on_the_branch": test_a_key_commits_once_on_the_lake_in_each_order_of_the_requests,
     "merged_keys_not_bound": test_a_key_commits_once_on_the_lake_in_each_order_of_the_requests,
-    "syncback": test_a_merge_that_was_overtaken_does_not_set_back_what_is_merged,
+    "syncback": test_an_overtaken_merge_does_not_set_back_the_branch_s_merged_base,
 }
 
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", RULES)
-def test_each_rule_that_is_left_out_is_found(name, monkeypatch):
-    monkeypatch.setitem(globals(), "SCHEDULES", 20)  # as many as find each of them
+def test_each_planted_bug_of_merges_is_found(name, monkeypatch):
+    monkeypatch.setitem(globals(), "SCHEDULES", 20)  # enough to find each of them
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
         RULES[name]()

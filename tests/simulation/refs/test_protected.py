@@ -1,6 +1,6 @@
-"""Main is protected while others write: no HEAD from then on takes what they write directly.
+"""Protect main while other clients write: from then on no HEAD includes their direct writes.
 
-The rules of docs/design/0030-refs.md that are left out are planted bugs that one of these finds.
+Planted bugs leave out rules of docs/design/0030-refs.md, and one of these tests finds each.
 """
 
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ SCHEDULES = how_many(3, whole=25, soak=300)
 
 
 def answered(work):
-    """A client that returns "done", or the kind of the error."""
+    """Run a client that returns "done", or the kind of the error."""
 
     def program(client):
         try:
@@ -88,7 +88,7 @@ def a_branch(faults=None, schedule=None):
 
 
 def direct_writes(simulation):
-    """Return how many commits were taken into a HEAD that was protected when it was replaced."""
+    """Return the number of direct writes in HEADs that have replaced a protected HEAD."""
     heads = [
         decode(HEAD_KEY, mutation.after.body, Head)
         for mutation in simulation.store.journal
@@ -108,7 +108,7 @@ def nothing_slips_in(simulation):
     results = {client.name: client.result for client in simulation.clients}
     assert set(results.values()) <= {"done", "conflict", "invalid_operation", None}, results
     assert direct_writes(simulation) == 0
-    # From now on it is refused by name, and a merge goes on.
+    # From now on main refuses it by name, and a merge succeeds.
     assert alone(simulation, protects, "last") == "done"
     assert alone(simulation, writes, "late") == "invalid_operation"
     assert alone(simulation, merges, "merger") == "done"
@@ -143,8 +143,8 @@ def test_no_client_of_a_crowd_writes_directly():
         assert interleavings(beside(writes, writes), nothing_slips_in, limit=SCHEDULES) == SCHEDULES
 
 
-def test_upkeep_includes_no_direct_write():
-    """It was proposed before main was protected, and is not answered yet."""
+def test_upkeep_includes_no_direct_write_behind_protection():
+    """The write was proposed before main was protected, and has not been answered yet."""
     simulation = a_branch()
     rows = pa.Table.from_pylist([{"id": 9, "balance": 1, "items": ""}])
     alone(simulation, answered(lambda client: adds(client, "b", rows)), "filler")
@@ -157,7 +157,7 @@ def test_upkeep_includes_no_direct_write():
     nothing_slips_in(simulation)
 
 
-def test_protection_of_main_is_set_or_not_wherever_its_client_dies():
+def test_protection_of_main_is_set_or_absent_wherever_its_client_dies():
     def build(faults, schedule):
         simulation = a_branch(faults, schedule)
         simulation.add("owner", protects, restart=protects)
@@ -167,18 +167,18 @@ def test_protection_of_main_is_set_or_not_wherever_its_client_dies():
     assert crash_everywhere(build, nothing_slips_in, "owner", every=STRIDE) > 5 // STRIDE
 
 
-#: The planted bugs of protection, and what finds each.
+#: For each planted bug of protection, the test that finds it.
 RULES = {
     "protected_by_its_verbs_alone": lambda: (
         test_no_direct_write_is_committed_once_main_is_protected(writes)
     ),
-    "protection_unknown_to_who_takes_along": test_upkeep_includes_no_direct_write,
+    "protection_unknown_to_who_takes_along": test_upkeep_includes_no_direct_write_behind_protection,
 }
 
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", RULES)
-def test_each_rule_that_is_left_out_is_found(name, monkeypatch):
-    monkeypatch.setitem(globals(), "SCHEDULES", 25)  # as many as find each of them
+def test_each_planted_bug_of_protection_is_found(name, monkeypatch):
+    monkeypatch.setitem(globals(), "SCHEDULES", 25)  # enough to find each of them
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
         RULES[name]()

@@ -1,6 +1,6 @@
-"""Refs concurrently with clean-ups: all interleavings up to a bound, and every crash.
+"""Make refs concurrently with clean-ups: all interleavings up to a bound, and every crash.
 
-Each rule that is left out is a planted bug that one of these finds, or the histories do.
+Each planted bug leaves out a rule, and one of these tests or of the histories finds it.
 """
 
 from functools import partial
@@ -31,12 +31,12 @@ from tests.support.simulated.commits import (
 )
 from tests.support.simulated.upkeep import DAY, LAKES, collects, vacuums
 
-#: How many interleavings of two clients; ``make test-all`` sets 10,000 for those of commits.
+#: The number of interleavings of two clients; ``make test-all`` sets 10,000 for those of commits.
 SCHEDULES = how_many(3, whole=25, soak=200)
 
 
 def tags(at, name="closing"):
-    """A client that makes a tag: its name and entry, or None if it is refused."""
+    """Make a tag; return its name and entry, or None if it is refused."""
 
     def program(client):
         try:
@@ -67,7 +67,7 @@ def updates(client):
 
 @set_up_once
 def of_two_versions(iceberg, faults=None, schedule=None):
-    """A lake with an older version whose file of table a no newer one needs."""
+    """Return a lake with an older version whose file of table a no newer version needs."""
     simulation = lake(faults, schedule, iceberg=iceberg)
     for name in ("first", "second"):
         alone(simulation, updates, name)
@@ -76,7 +76,7 @@ def of_two_versions(iceberg, faults=None, schedule=None):
 
 
 def is_kept(simulation):
-    """Each ref shows what it was made of, now and when others have cleaned up."""
+    """Check that each ref shows its state, now and after other clients have cleaned up."""
     store = simulation.store
     acknowledged = [c.result for c in simulation.clients if isinstance(c.result, tuple)]
     looker = Client(simulation, "looker", f"{simulation.seed}/looker", 1.0)
@@ -108,7 +108,7 @@ def test_a_tag_keeps_its_state_in_each_order_of_the_requests(at, other, iceberg)
 
 @LAKES
 @pytest.mark.parametrize("at", [None, ("version", 1)], ids=["now", "older"])
-def test_a_tag_is_there_or_not_wherever_its_maker_dies(at, iceberg):
+def test_a_tag_is_whole_or_absent_wherever_its_maker_dies(at, iceberg):
     def build(faults, schedule):
         simulation = of_two_versions(iceberg, faults, schedule)
         simulation.add("owner", tags(at), restart=tags(at, "again"))
@@ -118,7 +118,7 @@ def test_a_tag_is_there_or_not_wherever_its_maker_dies(at, iceberg):
 
 
 @pytest.mark.parametrize("other", [vacuums, collects])
-def test_a_clean_up_next_to_a_tag_may_die_anywhere(other):
+def test_a_clean_up_concurrent_with_the_making_of_a_tag_may_die_anywhere(other):
     def build(faults, schedule):
         simulation = of_two_versions((), faults, schedule)
         alone(simulation, tags(None), "tagger")
@@ -130,8 +130,8 @@ def test_a_clean_up_next_to_a_tag_may_die_anywhere(other):
     assert crash_everywhere(build, is_kept, "owner", every=STRIDE) > 20 // STRIDE
 
 
-def test_a_deletion_whose_answer_is_lost_leaves_a_new_tag_of_its_name():
-    """The name was used again meanwhile: that one is none of the deleter's."""
+def test_a_deletion_whose_answer_is_lost_leaves_a_newer_tag_of_the_same_name():
+    """Another client has reused the name meanwhile: the deleter leaves the new tag."""
     simulation = of_two_versions(())
     alone(simulation, tags(None), "tagger")
     deleter = Process(simulation, lambda client: delete_ref(context_of(client), "closing"))
@@ -144,11 +144,11 @@ def test_a_deletion_whose_answer_is_lost_leaves_a_new_tag_of_its_name():
 
 
 def test_a_base_that_gc_has_listed_is_stored_again():
-    """The tag loses its race to gc itself, which then deletes what it has listed."""
+    """The maker of the tag loses its race to gc, which then deletes what it has listed."""
     simulation = of_two_versions(())
-    alone(simulation, collects, "first gc")  # HEAD knows all that the logs hold
+    alone(simulation, collects, "first gc")  # HEAD knows all entries of the logs
     simulation.now += DAY
-    collector = Process(simulation, collects, "collector").until(TIME_NAME)  # no base is there yet
+    collector = Process(simulation, collects, "collector").until(TIME_NAME)  # no base exists yet
     tagger = Process(simulation, tags(None), "tagger").until("_lakevilla/HEAD.json")
     collector.until("_lakevilla/HEAD.json").step()
     made = tagger.finish()
@@ -157,7 +157,7 @@ def test_a_base_that_gc_has_listed_is_stored_again():
 
 
 def looked(simulation, made):
-    """The tag shows what it was made of."""
+    """Check that the tag shows its state."""
     looker = Client(simulation, "last looker", "looker", 1.0)
     assert refs_are_as_they_were(
         simulation.store, context_of(looker), [made], (), may_be_lost=False
@@ -165,7 +165,7 @@ def looked(simulation, made):
 
 
 def test_a_file_removed_while_a_vacuum_lists_is_kept_for_a_tag_made_meanwhile():
-    """It came and went in between, by clients whose clocks are behind."""
+    """Clients whose clocks are behind add the file and remove it in between."""
     simulation = of_two_versions(())
     row = {"id": 9, "balance": 1, "items": ""}
     other = Process(simulation, lambda client: delta_writer.append(client, "a", [row]), "other")
@@ -184,8 +184,10 @@ def test_a_file_removed_while_a_vacuum_lists_is_kept_for_a_tag_made_meanwhile():
     looked(simulation, made)
 
 
-def test_a_commit_that_was_pending_then_is_kept_for_its_tag():
-    """Another client wrote before it was published, so the log never shows that state alone."""
+def test_a_commit_that_was_pending_when_its_tag_was_made_is_kept_for_the_tag():
+    """A foreign writer committed before it was published, so no log version is exactly
+    that state.
+    """
     simulation = of_two_versions(())
     Process(simulation, updates, "owner").until("a/_delta_log")
     made = alone(simulation, tags(None), "tagger")
@@ -198,21 +200,21 @@ def test_a_commit_that_was_pending_then_is_kept_for_its_tag():
     looked(simulation, made)
 
 
-#: What no history shows, or only one in thousands.
+#: Bugs that no history finds, or only one in thousands.
 RARE = {
     "nocas": lambda: interleavings(
         partial(tag_beside, ("version", 1), vacuums, ()), is_kept, limit=200
     ),
     "samename": test_a_base_that_gc_has_listed_is_stored_again,
     "noentries": (test_a_file_removed_while_a_vacuum_lists_is_kept_for_a_tag_made_meanwhile),
-    "nobasecommits": test_a_commit_that_was_pending_then_is_kept_for_its_tag,
-    "nameagain": test_a_deletion_whose_answer_is_lost_leaves_a_new_tag_of_its_name,
+    "nobasecommits": test_a_commit_that_was_pending_when_its_tag_was_made_is_kept_for_the_tag,
+    "nameagain": test_a_deletion_whose_answer_is_lost_leaves_a_newer_tag_of_the_same_name,
 }
 
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", RARE)
-def test_each_rule_that_is_left_out_is_found(name, monkeypatch):
-    monkeypatch.setitem(globals(), "SCHEDULES", 25)  # as many as find each of them
+def test_each_planted_bug_of_refs_is_found(name, monkeypatch):
+    monkeypatch.setitem(globals(), "SCHEDULES", 25)  # enough to find each of them
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
         RARE[name]()

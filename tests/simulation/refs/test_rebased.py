@@ -1,7 +1,7 @@
 """Rebases concurrently with writes, merges, deletions and clean-ups: interleavings, crashes, lost
 answers.
 
-Each rule of docs/design/0034-rebase.md that is left out is a planted bug that one of these finds.
+Each planted bug leaves out a rule of docs/design/0034-rebase.md, and one of these tests finds it.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ OF_SOAK = pytest.mark.skipif(not SOAK, reason="takes a minute: make soak runs it
 
 
 def sweep(simulation, days=10):
-    """What is as old as that goes."""
+    """Clean up all that is old enough."""
     simulation.now += days * DAY
     alone(simulation, confirms, f"operator {simulation.now}")
     alone(simulation, vacuums, f"sweeper {simulation.now}")
@@ -47,7 +47,7 @@ def sweep(simulation, days=10):
 
 @set_up_once
 def a_branch(iceberg=(), faults=None, schedule=None):
-    """A branch with one row more than the lake, whose account 0 has 110 since."""
+    """Return a branch with one row more than the lake, whose account 0 has got 110 since."""
     simulation = lake(faults, schedule, iceberg=iceberg)
     alone(simulation, makes(), "maker")
     assert alone(simulation, appends(7), "first") == "committed"
@@ -60,7 +60,7 @@ def results(simulation):
 
 
 def kinds(simulation):
-    """The outcomes of its clients, without their results."""
+    """Return the outcomes of the clients, without their results."""
     return {name: r if isinstance(r, str) else None for name, r in results(simulation).items()}
 
 
@@ -87,8 +87,8 @@ def lives_left(simulation):
 
 
 def is_whole(simulation, *rows, balance=110):
-    """The branch is based on the lake with each of its rows once, and stays so; then it is
-    merged.
+    """Check that the branch is based on the lake, has each of its rows once, and stays so; then
+    merge it.
     """
     sweep(simulation)
     last = alone(simulation, rebases(), f"last {simulation.now}")
@@ -167,7 +167,7 @@ def test_a_branch_is_whole_whichever_answer_is_lost(landed):
 
 
 @LAKES
-def test_a_branch_that_is_deleted_meanwhile_is_gone(iceberg):
+def test_a_branch_that_is_deleted_during_a_rebase_is_gone(iceberg):
     def build(faults, schedule):
         simulation = a_branch(iceberg, faults, schedule)
         simulation.add("one", rebases())
@@ -186,7 +186,7 @@ def test_a_branch_that_is_deleted_meanwhile_is_gone(iceberg):
     assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
 
 
-def test_a_rebase_that_meets_a_conflict_leaves_the_branch_as_it_was():
+def test_a_rebase_with_a_conflict_leaves_the_branch_unchanged():
     simulation = a_branch()
     assert alone(simulation, adds(5), "changer") == "committed"
     before = entry_of(simulation)
@@ -198,7 +198,7 @@ def test_a_rebase_that_meets_a_conflict_leaves_the_branch_as_it_was():
     assert alone(simulation, shows(), "last looker") == {0: 110, 1: 100, 7: 1}
 
 
-def test_a_rebase_that_meets_a_conflict_once_it_has_closed_the_branch_opens_it_again():
+def test_a_rebase_that_finds_a_conflict_after_it_has_closed_the_branch_opens_it_again():
     simulation = lake()
     alone(simulation, makes(), "maker")
     assert alone(simulation, adds(5), "changer") == "committed"
@@ -221,7 +221,7 @@ def add_elsewhere(client):
     return "committed"
 
 
-def test_a_transaction_that_is_open_meanwhile_is_in_conflict_and_not_on_the_branch():
+def test_a_transaction_that_is_open_during_a_rebase_conflicts_and_is_not_on_the_branch():
     simulation = a_branch()
     epoch = entry_of(simulation).epoch
     writer = Process(simulation, appends(8), "writer").until(f"{epoch}/HEAD.json")
@@ -282,7 +282,7 @@ def test_files_of_older_epochs_stay_as_long_as_the_branch_has_them():
     assert alone(simulation, shows(), "looker") == {0: 140, 1: 100, 7: 1}
 
 
-def test_epochs_are_deleted_when_the_lake_has_what_was_written_in_them():
+def test_epochs_are_deleted_once_the_lake_has_all_that_was_written_in_them():
     simulation = a_branch()
     assert alone(simulation, merges, "merger") == "merged"
     for number in range(3):
@@ -290,11 +290,12 @@ def test_epochs_are_deleted_when_the_lake_has_what_was_written_in_them():
         alone(simulation, rebases(), f"rebaser {number}")
         sweep(simulation)
     sweep(simulation)
-    assert len(lives_left(simulation)) == 2  # its own, and the one that was closed last
+    # the branch's present epoch, and the one that was closed last
+    assert len(lives_left(simulation)) == 2
     assert ids(simulation) == Counter((0, 1, 7))
 
 
-def test_of_very_many_epochs_that_nothing_needs_the_newest_stay(monkeypatch):
+def test_the_newest_of_very_many_epochs_that_nothing_needs_stay(monkeypatch):
     monkeypatch.setattr(entries, "MOST_RECENT", 2)
     simulation = a_branch()
     first = entry_of(simulation).epoch
@@ -303,11 +304,11 @@ def test_of_very_many_epochs_that_nothing_needs_the_newest_stay(monkeypatch):
         alone(simulation, updates, f"updater {number}")
         alone(simulation, rebases(), f"rebaser {number}")
         epochs.append(entry_of(simulation).epoch)
-    assert entry_of(simulation).epochs == (first, *epochs[-3:])  # the first one has files
+    assert entry_of(simulation).epochs == (first, *epochs[-3:])  # the first epoch has files
     is_whole(simulation, 7, balance=150)
 
 
-def test_a_deletion_ends_the_epoch_that_a_rebase_has_made_meanwhile():
+def test_a_deletion_ends_the_epoch_that_a_concurrent_rebase_has_made():
     simulation = a_branch()
     rebaser = Process(simulation, rebases(), "rebaser").until("_lakevilla/HEAD.json")
     ender = Process(simulation, ends(), "ender").until("_lakevilla/HEAD.json")
@@ -368,7 +369,7 @@ def finds_a_commit_that_is_lost():
     interleavings(build, check, limit=200)
 
 
-#: The planted bugs of rebases, and what finds each.
+#: For each planted bug of rebases, the test that finds it.
 RULES = {
     "noclose": finds_a_commit_that_is_lost,
     "droplives": test_files_of_older_epochs_stay_as_long_as_the_branch_has_them,
@@ -378,16 +379,16 @@ RULES = {
     "goneno": test_the_outcome_of_a_commit_is_unknown_once_its_epoch_is_swept,
     "shortlives": test_an_epoch_stays_for_clients_that_search_for_a_commit_in_it,
     "moved_is_ended": (
-        test_a_rebase_that_meets_a_conflict_once_it_has_closed_the_branch_opens_it_again
+        test_a_rebase_that_finds_a_conflict_after_it_has_closed_the_branch_opens_it_again
     ),
     "outcomelives": test_outcomes_are_read_from_older_epochs,
-    "dereg_moved": test_a_deletion_ends_the_epoch_that_a_rebase_has_made_meanwhile,
+    "dereg_moved": test_a_deletion_ends_the_epoch_that_a_concurrent_rebase_has_made,
 }
 
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", RULES)
-def test_each_rule_that_is_left_out_is_found(name, monkeypatch):
-    monkeypatch.setitem(globals(), "SCHEDULES", 10)  # as many as find each of them
+def test_each_planted_bug_of_rebases_is_found(name, monkeypatch):
+    monkeypatch.setitem(globals(), "SCHEDULES", 10)  # enough to find each of them
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
         RULES[name]()

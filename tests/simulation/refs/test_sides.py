@@ -1,5 +1,5 @@
-"""Changes of one table on two sides: no subtraction and no value of either is lost (notes
-55, 56).
+"""Change one table on two sides: no subtraction and no value of either side is lost
+(notes 55, 56).
 """
 
 from functools import partial
@@ -35,9 +35,7 @@ KEYS = {"a": ("id",)}
 
 
 def again(attempt):
-    """A client that tries again where other clients were quicker; "done", or the kind of
-    the error.
-    """
+    """Retry where other clients committed first; return "done", or the kind of the error."""
 
     def program(client):
         for _ in range(10):
@@ -64,7 +62,7 @@ def merges(name):
     return again(lambda txn: merge_branch(txn, name, keys=KEYS))
 
 
-#: Takes one from an account of the lake.
+#: Take one from an account of the lake.
 takes = again(lambda txn: add_to(txn, "a", -1))
 
 
@@ -82,7 +80,7 @@ def takes_on(name):
 
 @set_up_once
 def two_branches(iceberg=(), faults=None, schedule=None):
-    """Each has taken one from the same account."""
+    """Return two branches, each of which has taken one from the same account."""
     simulation = lake(faults, schedule, iceberg=iceberg)
     for name in ("etl", "more"):
         alone(simulation, makes(name), f"maker of {name}")
@@ -98,7 +96,7 @@ def balance(simulation):
 
 
 def keeps_the_sum(simulation):
-    """A client that has committed has taken one, and a client with a conflict none."""
+    """Check the sum: each client that committed has taken one, a client with a conflict none."""
     found = results(simulation)
     assert set(found.values()) <= {"done", "merge_conflict"}, found
     assert balance(simulation) == 100 - sum(one == "done" for one in found.values()), found
@@ -106,7 +104,7 @@ def keeps_the_sum(simulation):
 
 @LAKES
 @pytest.mark.parametrize("other", [takes, merges("more")])
-def test_a_merge_takes_no_subtraction_of_other_clients_for_its_own(other, iceberg):
+def test_a_merge_does_not_take_an_equal_subtraction_of_another_client_for_its_own(other, iceberg):
     def build(faults, schedule):
         simulation = two_branches(iceberg, faults, schedule)
         simulation.add("one", merges("etl"))
@@ -116,8 +114,8 @@ def test_a_merge_takes_no_subtraction_of_other_clients_for_its_own(other, iceber
     assert interleavings(build, keeps_the_sum, limit=SCHEDULES) == SCHEDULES
 
 
-def test_a_merge_whose_client_dies_is_there_once_or_not():
-    """It begins again, and meets what it has done itself."""
+def test_a_merge_whose_client_dies_takes_effect_once_or_not():
+    """The client begins again, and finds the effects of its own first try."""
 
     def build(faults, schedule):
         simulation = two_branches((), faults, schedule)
@@ -142,8 +140,10 @@ def test_a_merge_after_a_rebase_settled_as_ours_undoes_no_subtraction_of_the_lak
     assert balance(simulation) == 98
 
 
-def test_an_equal_update_of_another_client_in_a_replay_makes_the_merge_void():
-    """Decided, and not published: a replay can't take the other client's subtraction for it."""
+def test_an_equal_foreign_update_in_a_replay_makes_the_merge_void():
+    """The merge is decided and not published: its replay can't take a foreign subtraction for its
+    own.
+    """
     simulation = two_branches()
     owner = Process(simulation, merges("etl"), "owner").until("a/_delta_log")
 
@@ -159,12 +159,12 @@ def test_an_equal_update_of_another_client_in_a_replay_makes_the_merge_void():
     assert balance(simulation) == 99
 
 
-# ------------------------------------------------------------------ columns that go
+# ------------------------------------------------------------- removed columns
 
 
 @set_up_once
 def with_column(faults=None, schedule=None):
-    """An Iceberg table that has got a column by version 2."""
+    """Return an Iceberg table that has got a column by version 2."""
     simulation = lake(faults, schedule, iceberg=TABLES)
     columns = pa.schema([("c", pa.string())]).serialize().to_pybytes()
 
@@ -197,7 +197,7 @@ def columns_and_rows(simulation):
 
 
 def hides_nothing(simulation):
-    """A row was written with a column that is there, or after that has gone, without it."""
+    """Check that a row was written with a column that exists, or without it after its removal."""
     found = results(simulation)
     columns, rows = columns_and_rows(simulation)
     assert found["two"] == "done", found
@@ -205,7 +205,7 @@ def hides_nothing(simulation):
         assert found["one"] == "merge_conflict"
         assert rows[-1]["c"] == "of somebody else" or rows[0]["c"] == "of somebody else"
         return
-    # It knew of no such column when it was written.
+    # The row's writer knew no such column.
     assert found["one"] == "done"
     assert simulation.written_without
 
@@ -226,22 +226,24 @@ def an_append_beside_a_revert(faults, schedule):
     return simulation
 
 
-def test_a_revert_of_a_column_hides_no_value_of_another_client():
+def test_a_revert_of_an_added_column_hides_no_value_of_another_client():
     runs = interleavings(an_append_beside_a_revert, hides_nothing, limit=SCHEDULES)
     assert runs == SCHEDULES
 
 
 RULES = {
     "equal_changes_kept": partial(
-        test_a_merge_takes_no_subtraction_of_other_clients_for_its_own, merges("more"), ()
+        test_a_merge_does_not_take_an_equal_subtraction_of_another_client_for_its_own,
+        merges("more"),
+        (),
     ),
-    "values_in_dropped_columns": test_a_revert_of_a_column_hides_no_value_of_another_client,
+    "values_in_dropped_columns": test_a_revert_of_an_added_column_hides_no_value_of_another_client,
 }
 
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", RULES)
-def test_each_rule_that_is_left_out_is_found(name, monkeypatch):
+def test_each_planted_bug_of_two_sides_is_found(name, monkeypatch):
     monkeypatch.setitem(globals(), "SCHEDULES", 20)  # as many as find each of them
     with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
         RULES[name]()

@@ -1,7 +1,7 @@
-"""Two maintainers at once, and one that dies at each of its requests: nothing is lost.
+"""Run two maintainers at once, and one that dies at each of its requests: nothing is lost.
 
-The lease only saves requests (docs/design/0037-upkeep.md), so all of this holds for maintainers
-that know of no lease, too.
+The lease only saves requests (docs/design/0037-upkeep.md), so maintainers that ignore the lease
+must lose nothing, too.
 """
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ SHARES = pytest.mark.parametrize("share", range(8))
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch):
-    """Two small files are worth an optimize."""
+    """Let two small files suffice for an optimize."""
     monkeypatch.setattr(rules, "SMALL_FILES", 2)
 
 
@@ -39,7 +39,7 @@ def maintains(client):
 
 
 def adds(number):
-    """A client that adds a row, and so a small file."""
+    """Add a row, and so a small file."""
 
     def program(client):
         txn = begin(client)
@@ -52,7 +52,7 @@ def adds(number):
 
 
 def leaves_files(client):
-    """A client that dies after its uploads."""
+    """Die after the uploads of a transaction."""
     txn = begin(client)
     yield from add_to(txn, "b", 1)
     yield from upload(txn, (yield from seal_commit(txn)))
@@ -61,7 +61,9 @@ def leaves_files(client):
 
 @set_up_once
 def a_lake(faults, schedule):
-    """Small files to put together, old ones to vacuum, and what was aborted to collect."""
+    """Return a lake with small files to combine, old files to vacuum, and aborted ones
+    to collect.
+    """
     simulation = lake(faults, schedule)
     alone(simulation, adds(2), "writer 2")
     alone(simulation, maintains, "first")
@@ -83,7 +85,7 @@ ROWS = {"a": {0: 100, 1: 100, 2: 1, 3: 1, 4: 1}, "b": {0: 100, 1: 100}}
 
 
 def is_whole(simulation):
-    """What was committed is there and can be read, and no check finds a fault."""
+    """Check that all committed rows can be read, and that no check finds a fault."""
     assert balances(simulation) == ROWS
     simulation.now += 10 * DAY
     alone(simulation, maintains, "last")
@@ -93,7 +95,7 @@ def is_whole(simulation):
 
 
 @pytest.mark.parametrize("lease", [True, False], ids=["by_turns", "at_once"])
-def test_two_maintainers_concurrently_with_a_writer_in_any_order(lease, monkeypatch):
+def test_two_maintainers_and_a_concurrent_writer_lose_nothing_in_any_order(lease, monkeypatch):
     if not lease:
         monkeypatch.setattr(upkeep, "is_free", lambda *_: True)
     assert interleavings(two, is_whole, limit=SCHEDULES) == SCHEDULES

@@ -1,4 +1,4 @@
-"""Clocks that are days wrong: clean-ups go by the store's time (docs/design/0054)."""
+"""Run clean-ups with clocks that are days wrong: they go by the store's time (docs/design/0054)."""
 
 import pyarrow as pa
 import pytest
@@ -33,7 +33,7 @@ AHEAD, BEHIND = 8 * DAY, -8 * DAY
 
 
 def cleans_up(simulation, offset, **options):
-    """Vacuum and gc by a client whose clock is off by so much, to their end."""
+    """Run vacuum and gc to their end, by a client with a wrong clock."""
     other = simulation_client(simulation, f"cleaner at {simulation.now}")
     other.clock.skew(offset)
     yield from gc.gc(context_of(other))
@@ -42,14 +42,14 @@ def cleans_up(simulation, offset, **options):
 
 
 def open_transaction(simulation, features, between, offset=0.0):
-    """A row is appended and stored, something happens, and only then it commits."""
+    """Append and store a row, run something else, and only then commit."""
 
     def program(client):
         client.clock.skew(offset)
         txn = begin(client, features)
         rows = pa.table({"id": [7], "balance": [100], "items": [""]}, schema=SCHEMA)
         yield from append(txn, "a", rows.to_reader())
-        yield from read(txn, "a")  # what was appended is stored now
+        yield from read(txn, "a")  # the appended row is stored now
         simulation.now += 120
         yield from between()
         return (yield from commit(txn))
@@ -69,7 +69,7 @@ def test_a_cleaner_whose_clock_is_wrong_deletes_nothing_of_a_running_transaction
     open_transaction(simulation, features, lambda: cleans_up(simulation, offset))
 
 
-def test_a_cleaner_that_believes_its_clock_is_found_out():
+def test_a_planted_cleaner_that_goes_by_its_own_clock_is_found():
     with PLANTED["cleaners_believe_their_clock"].plant():
         simulation = lake()
         with pytest.raises(invariants.Violated):
@@ -81,14 +81,14 @@ def test_a_cleaner_that_believes_its_clock_is_found_out():
 
 @FORMATS
 @BY_ENTRY
-def test_files_of_a_writer_whose_clock_is_behind_stay_where_nothing_is_retained(iceberg, features):
+def test_files_of_a_writer_whose_clock_is_behind_stay_where_retention_is_zero(iceberg, features):
     simulation = lake(iceberg=iceberg)
     none = {"retention_seconds": 0.0, "enforce_retention": False}
     open_transaction(simulation, features, lambda: cleans_up(simulation, 0.0, **none), BEHIND)
 
 
 def pays(key):
-    """One more payment, with an idempotency key: it must not be made twice."""
+    """Make one more payment with an idempotency key: it must not be made twice."""
 
     def program(client):
         txn = begin(client, key=KeyUse(key, None))
@@ -118,7 +118,7 @@ def test_an_idempotency_key_is_remembered_for_its_retention(writers, cleaners):
     assert balances(simulation)["a"] == {0: 110, 1: 100}
 
 
-def test_a_history_that_goes_by_its_writers_clock_is_found_out():
+def test_a_planted_history_that_goes_by_its_writer_s_clock_is_found():
     with (
         PLANTED["history_by_the_writers_clock"].plant(),
         pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"),
@@ -147,16 +147,16 @@ def test_an_object_old_by_the_store_s_clock_is_deleted_by_a_cleaner_whose_clock_
     ("offset", "believed"),
     [(0.0, True), (TOLERANCE_SECONDS - 1, True), (AHEAD, False), (BEHIND, False)],
 )
-def test_the_time_is_the_stores_unless_both_are_the_same(offset, believed):
+def test_a_client_takes_the_store_s_time_unless_both_times_agree(offset, believed):
     simulation = lake()
 
     def asks(client):
         client.clock.skew(offset)
         asked = yield from ask_time(context_of(client), "a/_lakevilla")
         listed = yield from list_objects("a")
-        simulation.now += 3600  # a list may take long
+        simulation.now += 3600  # a list request may take long
         own, stores = asked.own_seconds, simulation.store.objects[asked.key].modified_seconds
-        for seen in (listed, []):  # one that is behind does not show the object
+        for seen in (listed, []):  # a clock that is behind does not show the object
             assert (yield from shown_time(asked, seen)) == (own if believed else stores)
 
     alone(simulation, asks, "client")

@@ -1,6 +1,6 @@
-"""Rows with edges of every type, and Columns over them: of a classic session or of Connect.
+"""Rows with edge values of every type, and Columns over them: of a classic session or of Connect.
 
-``written`` are expressions as users write them, ``drawn`` nest these in ways that no user would.
+``written`` has expressions as users write them, ``drawn`` nests these deeper than users do.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ _EDGES: dict[str, Sequence[Any]] = {
 
 
 def rows(random: Random, count: int) -> pa.Table:
-    """Rows whose values are edges, in many combinations."""
+    """Return rows whose values are edges, in many combinations."""
     made = [{name: random.choice(_EDGES[name]) for name in SCHEMA.names} for _ in range(count)]
     return pa.Table.from_pylist(made, schema=SCHEMA)
 
 
 Made = Callable[[Any], Any]
 
-#: Each as ``lambda F: Column``, of either ``pyspark.sql.functions``.
+#: Functions ``lambda F: Column``, with ``F`` from either ``pyspark.sql.functions``.
 WRITTEN: list[Made] = [
     # literals of each type
     lambda F: F.col("l") == 5,
@@ -253,7 +253,7 @@ _VALUES: dict[str, Sequence[Any]] = {
 
 
 def drawn(random: Random, kind: str = "boolean", depth: int = 3) -> Made:
-    """A Column of a kind, of operators nested so deep."""
+    """Draw a Column of a kind, whose operators are nested ``depth`` deep."""
     if depth == 0 or (kind != "boolean" and random.random() < 0.2):
         if random.random() < 0.7:
             name = random.choice(_COLUMNS[kind])

@@ -1,4 +1,6 @@
-"""The embedded engine with rows that meet in tasks, which run here: Spark's part is a list."""
+"""The embedded engine with tasks that exchange rows, which run in this process: a list replaces
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ from lakevilla.store.effects import Program
 
 
 class JobsHere:
-    """As ``engines.spark.reported.Jobs``, as far as a meeting asks for it."""
+    """Implement the part of ``engines.spark.reported.Jobs`` that the exchange of rows needs."""
 
     def __init__(self, place: LakeAddress, tasks: int) -> None:
         self.place, self.tasks = place, tasks
         self.kinds: list[str] = []
-        #: For each meeting how many rows were sent of each side, by its place.
+        #: For each exchange the number of rows that were sent of each side, by the side's number.
         self.sent: list[dict[int, int]] = []
         self.session = self
 
@@ -61,7 +63,7 @@ def sending_here(session: JobsHere, tasks: int, sender: Any) -> list[pa.RecordBa
 
 
 def delivered_here(frame: list[pa.RecordBatch], places: int) -> list[pa.RecordBatch]:
-    """A task for each place to which something goes."""
+    """Return the batches of each task: one task for each place to which rows are sent."""
     came: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     for batch in frame:
         for n, to in enumerate(batch.column(0).to_pylist()):
@@ -71,7 +73,7 @@ def delivered_here(frame: list[pa.RecordBatch], places: int) -> list[pa.RecordBa
 
 
 class MeetingHere(DuckDBEngine):
-    """An embedded engine in which rows meet by tasks."""
+    """An embedded engine whose tasks exchange rows."""
 
     jobs: JobsHere
 
@@ -80,7 +82,7 @@ class MeetingHere(DuckDBEngine):
 
 
 def hand_over(monkeypatch: Any, engine: DuckDBEngine, jobs: JobsHere) -> None:
-    """Make an engine one in which rows meet; the parts of Spark are those here."""
+    """Make an engine exchange rows between tasks; the functions here replace Spark's."""
     monkeypatch.setattr(meeting, "sending_of", sending_here)
     monkeypatch.setattr(meeting, "delivered", delivered_here)
     monkeypatch.setattr(engine, "__class__", MeetingHere)

@@ -1,4 +1,6 @@
-"""A lake that is merged into, in part, by rows, rolled back and merged again, step by step."""
+"""A lake into which branches are merged, in part by rows, rolled back and merged again, step by
+step.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +11,25 @@ import pyarrow as pa
 
 import lakevilla as lv
 
-#: How a table's rows are told apart here.
+#: The rows of a table, in a form that can be compared.
 Rows = list[tuple[Any, ...]]
 NOBODY_SEES = 1000
-#: After these steps nothing but a branch needs files that the tables do not: others may delete all
-#: such files that they find.
+#: After these steps only a branch needs files that the tables do not need: other clients may delete
+#: all such files that they find.
 QUIET = ("written on branches", "one table merged", "the other one merged", "no branch is left")
 
 
 def rows_of(table: pa.Table) -> Rows:
-    """The rows of a table in order, by column name: what all clients agree on."""
+    """Return the rows of a table, sorted, with values by column name: all clients agree on them."""
     names = sorted(table.schema.names)
     return sorted(tuple(row[name] for name in names) for row in table.to_pylist())
 
 
 def steps(lake: lv.Lake, format: Literal["delta", "iceberg"]) -> Iterator[str]:
-    """What becomes of the tables of a lake, one step after the other; each is named.
+    """Change the tables of a lake step by step, and yield the name of each step.
 
-    Other clients may read, and clean up, after each: what is in ``lake`` is what they see. Rows
-    from ``NOBODY_SEES`` on are on a branch that is never merged.
+    Other clients may read and clean up after each step: they see the state of ``lake``. Rows from
+    ``NOBODY_SEES`` on are on a branch that is never merged.
     """
     for name in ("stock", "sales/orders"):
         rows = [{"id": number, "n": 0, "part": number % 2} for number in range(6)]
@@ -55,7 +57,7 @@ def steps(lake: lv.Lake, format: Literal["delta", "iceberg"]) -> Iterator[str]:
     hidden.run(lambda txn: txn.append("stock", [{"id": NOBODY_SEES + 1, "n": 1, "part": 1}]))
     change(etl, 11)
     etl.create_table("made", [{"id": 1, "n": 1, "part": 1}], format=format)
-    change(lake, 20)  # both rewrite the same files
+    change(lake, 20)  # the branch and the lake rewrite the same files
     good = lake.merge("etl", keys={"stock": ["id"], "sales/orders": ["id"]}).version
     assert good is not None
     yield "merged by rows"

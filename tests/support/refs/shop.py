@@ -7,7 +7,7 @@ from tests.contract.foreign_readers import Format
 
 
 def shop(lake: lv.Lake, kind: Format = "delta") -> None:
-    """Versions 1 and 2."""
+    """Make a lake with the versions 1 and 2."""
     lake.create_table("stock", [{"sku": "tea", "qty": 5}], format=kind)
     lake.create_table("sales/orders", [{"id": 1}], format=kind)
 
@@ -18,7 +18,7 @@ def stock(lake: lv.Lake) -> dict[str, int]:
 
 
 def clean_up(lake: lv.Lake) -> None:
-    """All that nothing needs is deleted at once."""
+    """Delete at once all that nothing needs."""
     for name in lake:
         lake[name].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     lake.gc()

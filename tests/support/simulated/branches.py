@@ -1,4 +1,4 @@
-"""Branches in the simulator: made, written, read and ended by clients of their own."""
+"""Branches in the simulator: clients that make, write, read and end branches."""
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from tests.support.simulated.commits import add_to, begin, read
 
 
 def makes(name="etl", at=None, kind="branch"):
-    """A client that makes a ref: its name and entry, or the kind of the error."""
+    """Make a ref; return its name and entry, or the kind of the error."""
 
     def program(client):
         try:
@@ -39,7 +39,7 @@ def makes(name="etl", at=None, kind="branch"):
 
 
 def on_branch(client, name, work):
-    """The result of ``work(context)``, which runs at the branch's home; it gets the tag as well."""
+    """Run ``work(context)`` at a branch's home, or for a tag; return its result."""
     context = context_of(client)
     found = yield from open_ref(context, name)
     if isinstance(found, Frozen):
@@ -49,7 +49,7 @@ def on_branch(client, name, work):
 
 
 def adds(amount=1, name="etl", table="a"):
-    """A client that commits on a branch: "committed", or the kind of the error."""
+    """Commit on a branch; return "committed", or the kind of the error."""
 
     def program(client):
         def work(context):
@@ -67,7 +67,7 @@ def adds(amount=1, name="etl", table="a"):
 
 
 def appends(number, name="etl", table="a"):
-    """A client that adds a row on a branch: "committed", or the kind of the error."""
+    """Add a row on a branch; return "committed", or the kind of the error."""
     rows = pa.Table.from_pylist([{"id": number, "balance": 1, "items": ""}])
 
     def program(client):
@@ -86,7 +86,7 @@ def appends(number, name="etl", table="a"):
 
 
 def shows(name="etl", table="a"):
-    """A client that reads a ref."""
+    """Read a ref."""
 
     def program(client):
         def work(context, frozen=None):
@@ -103,7 +103,7 @@ def shows(name="etl", table="a"):
 
 
 def ends(name="etl"):
-    """A client that deletes a ref: None, or the kind of the error."""
+    """Delete a ref; return None, or the kind of the error."""
 
     def program(client):
         try:
@@ -116,7 +116,7 @@ def ends(name="etl"):
 
 
 def protects(name="etl"):
-    """A client that protects a ref: "protected", or the kind of the error."""
+    """Protect a ref; return "protected", or the kind of the error."""
 
     def program(client):
         try:
@@ -129,7 +129,7 @@ def protects(name="etl"):
 
 
 def rebases(name="etl", keys=None, on_conflict="error"):
-    """A client that rebases a branch: the entry, or the kind of the error."""
+    """Rebase a branch; return the entry, or the kind of the error."""
 
     def program(client):
         try:

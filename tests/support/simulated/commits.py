@@ -1,4 +1,4 @@
-"""Tables, transactions and processes of which the exhaustive tests and the scenarios are made."""
+"""Tables, transactions and processes for the exhaustive tests and the scenarios."""
 
 from lakevilla.errors import AlreadyCommitted, ConflictError, LakeVillaError, TransactionAborted
 from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
@@ -31,9 +31,9 @@ RCTI = Feature.R | Feature.CT | Feature.I
 
 @set_up_once
 def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, iceberg=(), **options):
-    """A simulation whose store holds tables of one account each, in HEAD if ``warm``.
+    """Return a simulation whose store has tables of one account each, in HEAD if ``warm``.
 
-    Those in ``iceberg`` are Iceberg tables, the others Delta tables.
+    Tables in ``iceberg`` are Iceberg tables, the others are Delta tables.
     """
     simulation = Simulation(faults=faults, schedule=schedule, **options)
     maker = Simulation(1)
@@ -45,7 +45,7 @@ def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, iceberg=(), **
             clients = iceberg_writer if table in iceberg else delta_writer
             yield from clients.create(client, table, COLUMNS, rows)
         if warm:
-            # The tables are in HEAD, and their files are the lake's to clean up.
+            # The tables are in HEAD, so the lake's gc cleans up their files.
             txn = begin(client)
             for table in tables:
                 yield from add_to(txn, table, 0)
@@ -83,13 +83,13 @@ def set_to(txn, table, balance, number=0):
 
 
 def read(txn, table, where="id >= 0"):
-    """The balances, as the caller sees them."""
+    """Return the balances, as the transaction's caller reads them."""
     rows = (yield from scan(txn, table, None, parse_predicate(where))).read_all().to_pylist()
     return {row["id"]: row["balance"] for row in rows}
 
 
 def transfer(client, source="a", target="b", amount=1, features=RI, **options):
-    """One commit over two tables; "lost" if it was refused."""
+    """Transfer an amount between two tables in one commit; return "lost" if it was refused."""
     txn = begin(client, features, **options)
     try:
         yield from add_to(txn, source, -amount)
@@ -102,7 +102,7 @@ def transfer(client, source="a", target="b", amount=1, features=RI, **options):
 
 
 def balances(simulation, *tables):
-    """All balances by table and id, as a reader of the bare format finds them."""
+    """Return all balances by table and id, as a reader of the bare format finds them."""
     return {
         table: {row["id"]: row["balance"] for row in table_rows(simulation.store, table)}
         for table in tables or TABLES
@@ -110,11 +110,11 @@ def balances(simulation, *tables):
 
 
 def alone(simulation, program, name):
-    """Run one program on the simulation's store, from a process of its own, without faults."""
+    """Run one program on the simulation's store, in a process of its own, without faults."""
     client = simulation_client(simulation, name)
 
     def pass_by(seconds):
-        simulation.now += seconds + 0.001  # nobody wakes on the dot
+        simulation.now += seconds + 0.001  # no client wakes at the exact time
 
     return run_now(simulation.store, program(client), pass_by)
 
@@ -124,7 +124,7 @@ def simulation_client(simulation, name):
 
 
 class Process:
-    """A program that is run up to a request of one's choice, and on from there."""
+    """A program that a test runs up to a chosen request, and continues from there."""
 
     def __init__(self, simulation, program, name="process"):
         self.simulation = simulation
@@ -136,7 +136,7 @@ class Process:
         self._resume(None)
 
     def until(self, word, verb=Put):
-        """Stop right before the next ``verb`` whose key has ``word`` in it."""
+        """Stop right before the next ``verb`` whose key contains ``word``."""
         while not self.done:
             if isinstance(self.next, verb) and word in self.next.key:
                 return self
@@ -144,7 +144,7 @@ class Process:
         raise AssertionError(f"it ended without {verb.__name__} of {word}: {self.result!r}")
 
     def step(self):
-        """Make the next request; returns it, with its answer."""
+        """Make the next request; return it, with its answer."""
         request = self.next
         if isinstance(request, Sleep):
             self.simulation.now += request.seconds
@@ -158,25 +158,27 @@ class Process:
         return request, answer
 
     def answer(self, answer):
-        """The next request is answered so, and not carried out; returns it."""
+        """Answer the next request without performing it; return the request."""
         request = self.next
         self._resume(answer)
         return request
 
     def lose(self):
-        """The next request gets no answer; returns it, for it may land later."""
+        """Give the next request no answer; return it, for it may be stored later."""
         request = self.next
         self._resume(Unknown("the connection was cut"))
         return request
 
     def fail(self, error):
-        """The store turns the next request down; returns it."""
+        """Let the store refuse the next request with an error; return the request."""
         request = self.next
         self._resume(None, error)
         return request
 
     def interrupt(self):
-        """Ctrl-C at the next request, which is not answered; returns it, for it may land later."""
+        """Interrupt at the next request (Ctrl-C) without an answer; return it, for it may be stored
+        later.
+        """
         request = self.next
         self._resume(None, KeyboardInterrupt())
         return request
@@ -199,7 +201,7 @@ class Process:
 
 
 def _flat(program):
-    """A program's single requests, parts of a ``Parallel`` one after the other."""
+    """Yield a program's single requests, the parts of a ``Parallel`` one after the other."""
     answer = None
     error = None
     while True:
@@ -227,9 +229,9 @@ def _flat(program):
 class Member:
     """A client that runs one transaction as ``lake.run`` does, with a heartbeat.
 
-    It begins ``after`` so many seconds. ``body(txn)`` is its program. ``ids`` holds
-    the id of each attempt, ``events`` what the protocol told of it, ``result`` is
-    "committed" or the last error, and ``ended`` the time at which it was known.
+    It begins ``after`` seconds later. ``body(txn)`` is its program. ``ids`` has the id of each
+    attempt, ``events`` the events of the protocol, ``result`` is "committed" or the last error, and
+    ``ended`` is the time at which the result was known.
     """
 
     def __init__(self, simulation, name, body, features=RCTI, *, after=0.0, attempts=10, **options):
@@ -247,7 +249,7 @@ class Member:
         self.client = simulation.add(name, self._program)
 
     def kinds(self, kind):
-        """The events of a kind."""
+        """Return the events of a kind."""
         return [event for event in self.events if event.kind == kind]
 
     def _program(self, client):
@@ -260,7 +262,9 @@ class Member:
 
 
 class Runner:
-    """A process with a heartbeat that runs transactions one after the other, as ``lake.run``."""
+    """A process with a heartbeat that runs transactions one after the other, as
+    ``lake.run`` does.
+    """
 
     def __init__(self, client, notify=lambda event: None):
         self.client = client
@@ -270,7 +274,9 @@ class Runner:
         self.context.renewed = self.heartbeat.add
 
     def run(self, body, features=RCTI, *, attempts=10, ids=None, rest=0.0, **options):
-        """One transaction, again after each conflict and a ``rest``; "committed", or the error."""
+        """Run one transaction, again after each conflict and a ``rest``; return "committed", or the
+        error.
+        """
         ids = [] if ids is None else ids
         kept, result = None, None
         for losses in range(attempts):
@@ -304,6 +310,6 @@ class Runner:
 
 
 def end(txn):
-    """Undo a transaction that will not be run again."""
+    """Undo a transaction that will not be rerun."""
     yield from forget(txn)
     yield from abort(txn)

@@ -1,4 +1,4 @@
-"""A toy protocol to try the simulator on: a counter kept by compare-and-swap."""
+"""A toy protocol to test the simulator: a counter kept by compare-and-swap."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from lakevilla_testing.world.schedules import PrioritySchedule, RandomSchedule
 
 
 def increment(client, times, *, careful=True):
-    """Add one, ``times`` times; how many were acknowledged, and how many are in doubt."""
+    """Add one, ``times`` times; return the numbers of acknowledged and of doubtful increments."""
     acknowledged = unknown = 0
     while acknowledged + unknown < times:
         found = yield from get("counter")
@@ -50,7 +50,9 @@ def value_of(simulation):
 
 
 def check_counter(simulation):
-    """What was acknowledged is there, and no more than what may have been written."""
+    """Check that the counter has all acknowledged increments, and no more than may have been
+    stored.
+    """
     sure = sum(client.result[0] for client in simulation.clients if client.result)
     doubt = sum(client.result[1] for client in simulation.clients if client.result)
     crashed = sum(client.status == "crashed" for client in simulation.clients)

@@ -1,10 +1,12 @@
-"""A disk that may lose power: what of a directory it could hold after each step of its writers.
+"""A disk that may lose power: the directory contents that may remain after each step of its
+writers.
 
-A file system promises what ``fsync`` was called for, and no order among the rest. So a power cut
-leaves any mix of the following, and ``Disk`` keeps the worst of them:
+A file system promises the effect of each ``fsync``, and no order of the rest. So a power cut leaves
+any mix of the following, and ``Disk`` keeps the worst of them:
 
 - the bytes of a file are those of its last ``fsync``; without one it is empty;
-- the names in a directory are those of its last ``fsync``, or those it has now.
+
+- the names in a directory are those of its last ``fsync``, or the present ones.
 """
 
 from __future__ import annotations
@@ -23,20 +25,20 @@ import pytest
 
 from lakevilla.store.backends import local as durable_files
 
-#: What a power cut leaves: the bytes of each file by its path, and what was acknowledged before.
+#: The state after a power cut: the bytes of each file by path, and the steps acknowledged before.
 Left = tuple[dict[str, bytes], int]
 
 
 @dataclass
 class Disk:
-    """Watches what is written below ``root``, and keeps what a power cut would leave.
+    """Watch all writes below ``root``, and keep the states that a power cut may leave.
 
     Attributes
     ----------
     acknowledged : int
-        How many steps the one who works has been told are done; he counts them.
+        The number of steps that are acknowledged to the writer, which counts them.
     left : list
-        What a cut before each barrier and after each new name may leave.
+        The states that a cut before each barrier and after each new name may leave.
     """
 
     root: Path
@@ -50,7 +52,7 @@ class Disk:
 
     @contextlib.contextmanager
     def watched(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Follow the calls of this process; what lies there now is on the disk."""
+        """Follow the calls of this process; all that is there now counts as synced."""
         for directory, _, files in os.walk(self.root):
             self._sync_names(directory)
             for name in files:
@@ -66,13 +68,13 @@ class Disk:
             yield
 
     def restore(self, left: Left) -> None:
-        """Lay out what a cut has left."""
+        """Write the state that a cut has left."""
         shutil.rmtree(self.root)
         for path, body in left[0].items():
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             Path(path).write_bytes(body)
 
-    # -- what is followed ---------------------------------------------------------
+    # -- system calls -------------------------------------------------------------
 
     def _fsync(self, real: Callable[[int], None]) -> Callable[[int], None]:
         def fsync(descriptor: int) -> None:
@@ -99,7 +101,7 @@ class Disk:
                 status = os.stat(path, dir_fd=dir_fd)
                 real(path, dir_fd=dir_fd)
                 if status.st_nlink == 1 and not self._is_kept(status.st_ino):
-                    # Its number is given to another file soon.
+                    # The file system soon reuses its inode number.
                     self._bytes.pop(status.st_ino, None)
 
         return unlink
@@ -113,7 +115,7 @@ class Disk:
     def _sync_names(self, directory: str) -> None:
         self._names[directory] = _names_in(directory)
 
-    # -- what is left --------------------------------------------------------------
+    # -- states after a cut --------------------------------------------------------
 
     def _cut(self) -> None:
         directories = [found[0] for found in os.walk(self.root)]
@@ -122,7 +124,7 @@ class Disk:
         self._leave({one: self._random.random() < 0.5 for one in directories})
 
     def _leave(self, written_back: dict[str, bool]) -> None:
-        """With those directories as they are now that were written back unasked."""
+        """Note a state in which the directories in ``written_back`` have their present names."""
         found: dict[str, bytes] = {}
         below = [str(self.root)]
         while below:

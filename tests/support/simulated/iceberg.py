@@ -1,4 +1,4 @@
-"""Iceberg tables of a simulated store, as pyiceberg opens them."""
+"""Open Iceberg tables of a simulated store by pyiceberg."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["opened"]
 
 
 def opened(store: SimulatedStore, location: str, version: int) -> StaticTable:
-    """A version of a table (0 is ``v1.metadata.json``)."""
+    """Return a version of a table (0 is ``v1.metadata.json``)."""
     io = _StoreIO(store)
     uri = uri_of("") + metadata_key(location, version)
     metadata = FromByteStream.table_metadata(io.new_input(uri).open())

@@ -1,7 +1,8 @@
-"""A lake in memory: programs of its processes run one by one, on a store that may answer otherwise.
+"""A lake in memory: its processes' programs run one by one, on a store whose answers a test can
+replace.
 
-The tables are real Delta (or Iceberg) tables and HEAD is a real HEAD; rows are handled by the
-simulator's engine. Nothing moves but what a test moves, the clock included.
+The tables are real Delta (or Iceberg) tables and HEAD is a real HEAD; the simulator's engine
+handles rows. Only the test moves anything, including the clock.
 """
 
 from __future__ import annotations
@@ -73,53 +74,53 @@ class MemoryLake:
         return store
 
     def peer(self) -> Peer:
-        """One more process, which knows nothing of the lake yet."""
+        """Return one more process, which has read nothing of the lake yet."""
         self._peers += 1
         return Peer(self, f"peer{self._peers}")
 
     def pass_by(self, seconds: float) -> None:
-        """Time goes by, for all."""
+        """Let time pass, for all processes."""
         self.world.now += seconds + 0.001
 
     @property
     def head(self) -> Head:
-        """HEAD as a new client finds it."""
+        """Return HEAD as a new client reads it."""
         held = self.peer().run_head()
         assert held is not None
         return held
 
     def ids(self, table: str) -> Sequence[int]:
-        """The ids in a table, in order: one that is there twice is seen."""
+        """Return the ids in a table, sorted, with duplicates."""
         return sorted(row["id"] for row in table_rows(self.store, table))
 
     def rows(self, table: str) -> dict[int, int]:
-        """The balances by id, as a client without LakeVilla reads the table."""
+        """Return the balances by id, as a client without LakeVilla reads the table."""
         found = table_rows(self.store, table)
         balances = {row["id"]: row["balance"] for row in found}
         assert len(balances) == len(found), f"rows are there twice: {found}"
         return balances
 
     def version(self, table: str) -> int:
-        """The newest version of a table's log."""
+        """Return the newest version of a table's log."""
         found = run_now(self.store, read_table(table))
         assert found is not None
         return found.version
 
     def keys(self, prefix: str) -> list[str]:
-        """The objects whose keys begin so."""
+        """Return the keys with this prefix."""
         return sorted(key for key in self.store.objects if key.startswith(prefix))
 
     def recover(self) -> Report:
-        """Let a new client finish what others have left."""
+        """Let a new client complete what other clients have left."""
         peer = self.peer()
         return peer.run(recover(peer.context))
 
     def replacements(self) -> int:
-        """Return how often a HEAD was stored."""
+        """Return the number of times that a HEAD was stored."""
         return sum(change.key == "_lakevilla/HEAD.json" for change in self.store.journal)
 
 
-#: What most lakes begin with. It is made before any test has replaced a part of the library.
+#: The initial state of most lakes, made before any test has replaced a part of the library.
 _FURNISHED: dict[tuple[tuple[str, ...], bool], SimulatedStore] = {
     (commits.TABLES, warm): commits.lake(warm=warm).store for warm in (True, False)
 }
@@ -127,7 +128,7 @@ _FURNISHED: dict[tuple[tuple[str, ...], bool], SimulatedStore] = {
 
 @dataclass
 class _Instead:
-    """The answer that a process gets in place of the store's."""
+    """An answer that a process gets instead of the store's."""
 
     verb: type[Effect]
     word: str
@@ -142,9 +143,9 @@ class Peer:
     Attributes
     ----------
     asked : list of Effect
-        What it has asked of the store, in order.
+        Its requests to the store, in order.
     events : list of Event
-        What its programs have notified.
+        The events of its programs.
     """
 
     def __init__(self, lake: MemoryLake, name: str) -> None:
@@ -156,7 +157,7 @@ class Peer:
         self.asked: list[Effect] = []
         self._instead: list[_Instead] = []
 
-    # -- the store as it meets it ------------------------------------------------
+    # -- the store as the process sees it ----------------------------------------
 
     def instead(
         self,
@@ -167,14 +168,14 @@ class Peer:
         times: int = 1,
         landed: bool = False,
     ) -> None:
-        """Answer the next requests whose key holds ``word`` so; an error is raised.
+        """Answer the next requests whose key contains ``word`` with ``answer``; an error is raised.
 
-        ``landed``: the store carries them out, and its own answer is lost.
+        ``landed``: the store performs them, and its own answer is lost.
         """
         self._instead.append(_Instead(verb, word, answer, times, landed))
 
     def apply(self, effect: Effect) -> object:
-        """Carry out one request."""
+        """Perform one request."""
         self.asked.append(effect)
         for one in self._instead:
             if one.times and isinstance(effect, one.verb) and one.word in _key(effect):
@@ -186,19 +187,20 @@ class Peer:
                 return one.answer() if callable(one.answer) else one.answer
         answer = self.lake.store.apply(effect)
         if isinstance(answer, Refused) and isinstance(effect, Put):
-            found = self.lake.store.get(effect.key)  # as the runner, which reads it back
+            # as the runner does, which reads the object after a refusal
+            found = self.lake.store.get(effect.key)
             return Refused(found if isinstance(found, Found) else None)
         return answer
 
     def asked_for(self, verb: type[Any], word: str = "") -> Sequence[str]:
-        """The keys of those requests of its that hold ``word``."""
+        """Return the keys of the process's requests that contain ``word``."""
         keys = [_key(effect) for effect in self.asked if isinstance(effect, verb)]
         return [key for key in keys if word in key]
 
-    # -- its programs ------------------------------------------------------------
+    # -- the process's programs --------------------------------------------------
 
     def run(self, program: Program[T]) -> T:
-        """Run a program to its end; no other client moves meanwhile."""
+        """Run a program to its end; no other client acts meanwhile."""
         answer: Any = None
         failure: Exception | None = None
         while True:
@@ -225,7 +227,7 @@ class Peer:
                 return self.apply(effect)
 
     def _answers(self, parts: Sequence[Effect | Program[Any]]) -> Sequence[object]:
-        """Of parts that run at the same time; the first error is raised when all have ended."""
+        """Answer parts that run at the same time; raise the first error when all have ended."""
         answers, failures = [], []
         for part in parts:
             try:
@@ -237,7 +239,7 @@ class Peer:
         return answers
 
     def steps(self, program: Program[Any]) -> Any:
-        """A program that is run request by request; see ``Process``."""
+        """Return a process that runs the program request by request; see ``Process``."""
         return commits.Process(self.lake.world, lambda client: program, self.client.name)
 
     def run_head(self) -> Head | None:
@@ -245,14 +247,14 @@ class Peer:
         return None if held is None else held.head
 
     def begin(self, features: Feature = THROUGH_HEAD, **options: Any) -> TransactionState:
-        """A transaction of this process."""
+        """Begin a transaction of this process."""
         txn: TransactionState = commits.begin(self.client, features, self.context, **options)
         return txn
 
     def appending(
         self, table: str, *ids: int, features: Feature = THROUGH_HEAD
     ) -> TransactionState:
-        """A transaction that has appended a row of no balance for each id."""
+        """Return a transaction that has appended a row with a balance of 0 for each id."""
         txn = self.begin(features)
         self.append(txn, table, *ids)
         return txn
@@ -267,7 +269,7 @@ class Peer:
         return self.run(read_write.execute(txn, operation, "update"))
 
     def read(self, txn: TransactionState, table: str, where: str = "id >= 0") -> dict[int, int]:
-        """The balances as the transaction's caller sees them."""
+        """Return the balances as the transaction's caller reads them."""
         program = read_write.scan(txn, table, None, parse_predicate(where))
         return {row["id"]: row["balance"] for row in self.run(program).read_all().to_pylist()}
 
@@ -277,18 +279,18 @@ class Peer:
         return self.run(read_write.execute(txn, operation, "delete"))
 
     def run_layout(self, table: str) -> Layout:
-        """The layout of a table's rows."""
+        """Return the layout of a table's rows."""
         snapshot = self.run(self.begin().lookup(table))
         return snapshot.layout
 
     def uploaded(self, txn: TransactionState) -> Sealed:
-        """Steps 2 and 3 of a commit."""
+        """Run steps 2 and 3 of a commit."""
         sealed = self.run(seal_commit(txn))
         self.run(upload(txn, sealed))
         return sealed
 
     def candidate(self, txn: TransactionState) -> Candidate:
-        """A transaction at its commit point."""
+        """Return a transaction's candidate, which is ready for the commit point."""
         sealed = self.uploaded(txn)
         self.context.keep_commit(sealed.digest, sealed.commit)
         assert txn.bound.held is not None
@@ -298,14 +300,14 @@ class Peer:
         return self.run(commit(txn, publish=publish))
 
     def decide(self, table: str, *ids: int) -> TransactionState:
-        """Append rows by a commit that is decided, and not in the log of its table yet."""
+        """Append rows by a commit that is decided, and not in its table's log yet."""
         txn = self.appending(table, *ids)
         self.commit(txn, publish=False)
         return txn
 
 
 def rows_of(*ids: int) -> pa.Table:
-    """Rows of no balance."""
+    """Return rows with a balance of 0."""
     columns = {"id": list(ids), "balance": [0] * len(ids), "items": [""] * len(ids)}
     return pa.table(columns, schema=SCHEMA)
 

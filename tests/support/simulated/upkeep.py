@@ -1,6 +1,4 @@
-"""Clients that write the lake and clean up there, concurrently with the subject of a test
-of refs.
-"""
+"""Clients that write the lake and clean up there, concurrently with a test's ref."""
 
 import pytest
 
@@ -20,7 +18,7 @@ LAKES = pytest.mark.parametrize("iceberg", [(), TABLES], ids=["delta", "iceberg"
 
 
 def updates(client):
-    """A commit to the lake itself, which rewrites the file of table a."""
+    """Commit to the lake itself: rewrite the file of table a."""
     txn = begin(client)
     yield from add_to(txn, "a", 10)
     yield from commit(txn)
@@ -28,7 +26,7 @@ def updates(client):
 
 
 def merges(client, name="etl", *, serializable=False):
-    """A client that merges: "merged", or the kind of the error."""
+    """Merge a branch; return "merged", or the kind of the error."""
     txn = begin(client)
     try:
         yield from merge_branch(txn, name, keys={}, serializable=serializable)
@@ -39,7 +37,7 @@ def merges(client, name="etl", *, serializable=False):
 
 
 def keeps(name):
-    """A client that keeps a ref: whether all of it is kept, or the kind of the error."""
+    """Keep a ref; return whether all of it is kept, or the kind of the error."""
 
     def program(client):
         try:
@@ -76,7 +74,9 @@ def recovers(client):
 
 
 def others_clean_up(client):
-    """A checkpoint, the log below it deleted, and a VACUUM without any retention."""
+    """Write a checkpoint, delete the log below it, and VACUUM without retention, as
+    other clients.
+    """
     for table in TABLES:
         yield from delta_cleaner.write_checkpoint(client, table)
         yield from delta_cleaner.clean_log(client, table, 0.0)
@@ -84,7 +84,7 @@ def others_clean_up(client):
 
 
 def all_clean_up(simulation):
-    """Other clients and the lake's own, twice."""
+    """Let the other clients and the lake's own clean up, twice."""
     for number in range(2):
         simulation.now += 10 * DAY
         alone(simulation, confirms, f"operator {number} {simulation.now}")
@@ -97,7 +97,7 @@ def all_clean_up(simulation):
 
 
 def sweep(simulation, times=1):
-    """All that is too old goes, again and again."""
+    """Clean up all that is too old, repeatedly."""
     for number in range(times):
         simulation.now += 10 * DAY
         alone(simulation, confirms, f"operator {number} {simulation.now}")
@@ -106,5 +106,5 @@ def sweep(simulation, times=1):
 
 
 def results(simulation):
-    """The outcome of each client, by its name."""
+    """Return the outcome of each client, by its name."""
     return {client.name: client.result for client in simulation.clients}

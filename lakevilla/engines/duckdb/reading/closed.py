@@ -63,12 +63,12 @@ class ClosedDatabases:
         self._files = files
         self._lock = lock()
         self._kept: _Kept | None = None
-        #: See ``admission_of``. Its result depends on the text alone.
+        #: The results of ``admission_of``, which depend on the text alone.
         self.admission_of = remembered(self._admission_of)
 
     @contextmanager
     def session(self, *, shared: bool) -> Iterator[ClosedSession]:
-        """Return a connection of the kept database, or of a database for this block alone."""
+        """Return a connection to the kept database, or to a database for this block alone."""
         if not shared:
             with _of_its_own(ClosedSession(self._connect())) as session, _watched(session):
                 yield session
@@ -78,7 +78,7 @@ class ClosedDatabases:
             with kept.session() as session, _watched(session):
                 yield session
         except (duckdb.FatalException, duckdb.InternalException):
-            self._forget(kept)  # DuckDB runs nothing more in it
+            self._forget(kept)  # DuckDB runs no other statement in it
             raise
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class ClosedDatabases:
 
 
 class _Kept:
-    """A database, and its sessions; ``made``: names of files that were made before it."""
+    """A database and its sessions; ``made``: the number of file names made before the database."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, made: int) -> None:
         self.owner, self.made = os.getpid(), made
@@ -125,7 +125,8 @@ class _Kept:
 
     @contextmanager
     def session(self) -> Iterator[ClosedSession]:
-        """Return an unused session, the last used first: it shows most of the requested tables.
+        """Return an unused session, preferring the last used one, which shows most of the requested
+        tables.
 
         So there are as many sessions as statements at once. This counts statements that run within
         another statement: a generator in ``views`` may query the lake.
@@ -166,7 +167,9 @@ class ClosedSession:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Return a block for one statement; at its end, what only it may see is dropped."""
+        """Return a block for one statement; at its end, views that only this statement may see are
+        dropped.
+        """
         try:
             yield
             self._pass()
@@ -243,7 +246,7 @@ class ClosedSession:
         self._spell(path, spelled)
 
     def hide(self, names: Set[str]) -> None:
-        """Show no table by these names, which have another meaning in the next statement."""
+        """Drop the views of these names, which have another meaning in the next statement."""
         for name in names & self._views.keys():
             self._drop("VIEW", name)
             del self._views[name]
@@ -257,7 +260,7 @@ class ClosedSession:
         types = [kind for _, kind, *_ in answer.description or ()]
         batches: list[pa.RecordBatch] = []
         statement, count, size = running(), 0, 0
-        # DuckDB 2 accepts no other statement while an answer is open.
+        # DuckDB 2 accepts no other statement while a result is open.
         with answer.to_arrow_reader(_ROWS_AT_ONCE) as reader:
             schema = reader.schema
             # Fetch in several calls: one call would notice Ctrl-C only when it has all rows, if
@@ -288,7 +291,7 @@ class ClosedSession:
             self.connection.unregister(name)
 
     def _spell(self, path: str, spelled: set[Parts]) -> None:
-        """Create views by names of several parts."""
+        """Create views whose names have several parts."""
         for parts in spelled:
             if len(parts) == 1:
                 continue
@@ -304,7 +307,7 @@ class ClosedSession:
 
 
 class _View:
-    """The table that a view shows, and the spellings of it that exist."""
+    """The table that a view shows, and the spellings of its name that have views."""
 
     def __init__(self, path: str, files: Files, planned: bool, above: bool) -> None:
         # Keep no strong reference: names of files that no statement requests any more are of no
@@ -408,9 +411,9 @@ _KNOWN = frozenset(
 )
 #: Databases and schemas that exist without LakeVilla.
 _TAKEN = frozenset({"temp", "system", "memory", "main", "information_schema", "pg_catalog"})
-#: Comparisons that count NULL as a value; IS TRUE and IS NOT FALSE are such.
+#: Comparisons that treat NULL as a value; IS TRUE and IS NOT FALSE are such.
 _OF_NULL = frozenset({"COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM"})
-#: Nodes that may be, or become, an OR or its opposite.
+#: Nodes that are, or may become, an OR or a negated OR.
 _JOINING = frozenset({"CONJUNCTION_OR", "OPERATOR_NOT", "CASE_EXPR"})
 
 
@@ -425,9 +428,9 @@ class Admission:
         anything but one SELECT of the tables that it was given, each of one or two parts, and of
         its own queries.
     loses_nulls : bool
-        It may have ``x IS DISTINCT FROM 1 OR x = 2``, for which DuckDB leaves out rows that belong
-        to the result; see ``above``. Which comparisons reach which scan is not known before it
-        runs.
+        Whether it may have a condition like ``x IS DISTINCT FROM 1 OR x = 2``, for which DuckDB
+        leaves out rows of the result; see ``above``. Which comparisons reach which scan is not
+        known before the statement runs.
     """
 
     within: frozenset[str] | None
@@ -437,7 +440,7 @@ class Admission:
 def admission_of(
     cursor: duckdb.DuckDBPyConnection, sql: str, references: frozenset[Parts]
 ) -> Admission:
-    """Return whether a statement over ``references`` is one SELECT, and whether it loses NULLs."""
+    """Return the properties of a statement over ``references``; see ``Admission``."""
     tree = _tree_of(cursor, sql)
     if tree is None:
         return Admission(None, loses_nulls=True)
@@ -448,7 +451,7 @@ def admission_of(
 
 
 def _tree_of(cursor: duckdb.DuckDBPyConnection, sql: str) -> Any:
-    """Return DuckDB's tree of one SELECT; None if it is something else."""
+    """Return DuckDB's tree of one SELECT; None for any other statement."""
     try:
         row = cursor.execute(_SERIALIZED.format(quote_text(sql))).fetchone()
     except duckdb.Error:

@@ -15,15 +15,15 @@ from lakevilla.sql.statements.select import tokens_of, word_of
 
 # -------------------- constants
 #
-# Values that the rows of a file have in columns that the file does not hold, from the log.
+# The constant values of a file's rows in columns that the file lacks, from the log.
 #
-# Partition values in a log are text: here they become keys to group files by, and SQL.
+# Partition values in a log are text: here they become keys to group files by, and SQL constants.
 
 
 _ESCAPED = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 #: Serialised partition values of one file, in the order of ``Layout.partition_by``.
 PartitionKey = tuple[str | None, ...]
-#: Columns that are not in a file, and the serialised value of each for all its rows.
+#: Columns that a file lacks, and the serialised value of each for all the file's rows.
 Constants = tuple[tuple[str, str | None], ...]
 
 
@@ -62,7 +62,7 @@ def partition_keys(table: TableInput) -> list[PartitionKey]:
         layout.physical.field(layout.schema.get_field_index(column)).name
         for column in layout.partition_by
     ]
-    # "" is Delta's NULL, and so is a value that the log lacks: all have one key.
+    # "" is Delta's NULL, and a value that the log lacks is NULL, too: all NULLs have one key.
     return [
         tuple(dict(values or ()).get(name) or None for name in names)
         for values in table.files.column("partition_values").to_pylist()
@@ -116,13 +116,13 @@ def binary_of(value: str | None) -> bytes | None:
 
 
 _DECIMAL = re.compile(r"DECIMAL\((?P<precision>\d+), *(?P<scale>\d+)\)")
-#: The most digits of a decimal of DuckDB's; it reads a file's decimals with more as doubles, and
-#: wrong ones: https://github.com/duckdb/duckdb/pull/25058
+#: The most digits of a DuckDB decimal. DuckDB reads decimals with more digits in a file as doubles,
+#: with wrong values: https://github.com/duckdb/duckdb/pull/25058
 _MOST_DIGITS = 38
 
 
 def rounds(kind: str, wanted: pa.DataType) -> bool:
-    """Return whether numbers of the type ``kind``, in DuckDB's words, may change as ``wanted``.
+    """Return whether reading numbers of DuckDB's type ``kind`` as ``wanted`` may change them.
 
     They don't where they fit or the cast fails. A float may have less precision in the table: it is
     no exact number.
@@ -220,7 +220,7 @@ def _name(item: Sequence[Token]) -> str | None:
 
 
 def _named(tokens: Sequence[Token]) -> set[str]:
-    """Return the names that follow a colon."""
+    """Return the names of parameters: each follows a colon."""
     return {name for pair in pairwise(tokens) if (name := _name(pair)) is not None}
 
 
@@ -245,5 +245,5 @@ def _listed(
             written.append(f":{one}")
     if written:
         return f"({', '.join(written)})"
-    # No value is in an empty list, not even NULL.
+    # An empty list has no value, not even NULL.
     return "(NULL) IS NOT FALSE" if negated else "(NULL) IS TRUE"

@@ -25,7 +25,7 @@ from lakevilla.engines.duckdb.sqltext import name_list, quote_text, sql_type
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
 from lakevilla.formats.files import file_key
 
-#: The most bytes that are read again if the error does not say that a file could not be decoded.
+#: The most bytes that are read again if the error does not say that DuckDB could not decode a file.
 _LOOK_BYTES = 256 * 1024 * 1024
 #: DuckDB's message about a value that the table's type can't hold.
 _MISFIT = re.compile(r"failed to cast column .* from type (?P<held>.*) to .*?: :? ?(?P<why>[^\n]*)")
@@ -111,7 +111,7 @@ def _first_damaged(
             key = file_key(table.layout.location, path.as_py())
             try:
                 why = _damage(data, key, size)
-            except CorruptObject as error:  # it is missing, or shorter than the log says
+            except CorruptObject as error:  # the file is missing, or shorter than the log says
                 why = error.message
             found = None if why is not None else _unfit(database, files.only([index]), key)
             if found is not None:
@@ -168,7 +168,7 @@ def _unfit(database: Database, file: Files, key: str) -> UnsupportedTableFeature
 def _unread(
     database: Database, file: Files, fields: Sequence[pa.Field]
 ) -> Iterator[tuple[pa.Field, str]]:
-    """Yield the columns that DuckDB can't read, with what it says; the search halves them."""
+    """Yield the columns that DuckDB can't read, with its message; the search halves the columns."""
     if not fields:
         return
     try:
@@ -186,7 +186,7 @@ def _unread(
 
 
 def _damage(data: DataAccess, key: str, size: int) -> str | None:
-    """Return the damage of a file; None if it can be decoded.
+    """Return the error for a damaged file; None if the file can be decoded.
 
     The file is read whole by pyarrow, which verifies the checksums of pages that have some. A
     feature that pyarrow lacks is no damage: then the file's other columns are read one by one, and

@@ -50,7 +50,7 @@ from lakevilla.formats.layout import Layout
 
 
 _ABSENT = "__lakevilla_absent"
-#: With more files than this, the footers are not read for the sake of speed alone.
+#: With more files than this, footers are not read merely to make a statement faster.
 _MANY_FILES = 256
 #: The name of times of 96 bits in a footer.
 _INT96 = "INT96"
@@ -96,7 +96,7 @@ class Called:
 _AS_IN_TABLE = Called()
 
 
-#: A node as a list of all of them has it: its name, count of parts, field id and type.
+#: A node as an entry of a list of all nodes: its name, number of parts, field id and type.
 _Flat: TypeAlias = tuple[str, int, int | None, str | None]
 
 
@@ -153,7 +153,7 @@ def field_id(physical: pa.Field) -> int:
 def _footers(
     cursor: duckdb.DuckDBPyConnection, paths: Sequence[str]
 ) -> list[tuple[list[str], list[_Flat]]]:
-    """Return the nodes of the files' footers, each with the files that have the very same."""
+    """Return the nodes of the files' footers; files with exactly the same nodes share one entry."""
     listed = ", ".join(map(quote_text, paths))
     if len(paths) > _FEW_FILES:
         alike = cursor.execute(_ALIKE.format(paths=listed)).fetchall()
@@ -176,7 +176,9 @@ def _tree(nodes: Iterator[_Flat], mixed: bool) -> _Node:
 
 
 def _called_by_name(root: _Node, layout: Layout, file: str) -> Called:
-    """Return the types in a Delta table's file; DuckDB finds the columns, by name or by id."""
+    """Return the types of columns in a Delta table's file; DuckDB finds columns by name
+    or by id.
+    """
     by_name = _by_name(root)
     by_id = {node.number: node for node in root.parts}
     wanted, kinds = layout.physical.types, []
@@ -188,7 +190,7 @@ def _called_by_name(root: _Node, layout: Layout, file: str) -> Called:
 
 
 def _are_the_very(kinds: Sequence[pa.DataType], wanted: Sequence[pa.DataType]) -> bool:
-    """Return whether nothing was changed: the same objects, not equal ones.
+    """Return whether no type was changed: the objects are identical, not only equal.
 
     A schema makes new objects of its decimals each time they are read from it.
     """

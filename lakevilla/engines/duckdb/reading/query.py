@@ -1,9 +1,9 @@
-"""A user's SELECT, where it can see the tables that it names and nothing else.
+"""A user's SELECT, which sees only the tables that it names.
 
-Two walls, each sufficient by itself. First the statement is read, and refused if it is no SELECT or
-names a relation or table function that it was not given. Then it runs in a database whose access to
-files and network is closed except for the files of those tables, under names that can't be guessed,
-and whose settings are locked.
+Two barriers protect all else, each sufficient by itself. First the statement is parsed, and refused
+if it is no SELECT or names a relation or table function that it was not given. Then it runs in a
+database with locked settings, whose access to files and network is closed except for the files of
+those tables, under names that can't be guessed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def opened(
     views: Mapping[str, pa.RecordBatchReader],
     plans_by_footers: bool,
 ) -> Iterator[ClosedSession]:
-    """Return a session that shows the relations that a query names; all other access is closed."""
+    """Return a session that shows the relations that a query names, with all other
+    access closed.
+    """
     spelled: dict[str, set[Parts]] = {}
     for parts in references:
         spelled.setdefault("/".join(parts), set()).add(parts)

@@ -76,7 +76,7 @@ _UNION, _ALONE = "union_by_name = true", "union_by_name = false"
 _AS_TEXT = ", binary_as_string = true"
 _VIRTUAL = ("filename", "file_index", "file_row_number")
 
-#: The description of files of which nothing else is known.
+#: The description of files whose footers were not read.
 _AS_IN_TABLE = Called()
 _NOTHING_DELETED = Deleted()
 
@@ -96,10 +96,10 @@ class _Reading:
 class Files:
     """The files of a table input, or some of them, ready to be queried.
 
-    ``partitions`` are those of the rows as they would be written now; None where the file's rows
-    may belong to several. ``constants`` are the values that all rows of a file have in columns that
-    are not in it. ``name`` is the prefix of the ``helpers``, tables that ``bind`` registers on a
-    cursor.
+    ``partitions`` are the partitions into which the rows would be written now; None where a file's
+    rows may belong to several. ``constants`` are the values that all rows of a file have in columns
+    that are not in it. ``name`` is the prefix of the ``helpers``, tables that ``bind`` registers on
+    a cursor.
     """
 
     layout: Layout
@@ -129,10 +129,11 @@ class Files:
         return self.sizes[ordinal] if part is None else self.sizes[ordinal] // part.count
 
     def is_uniform(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Return whether the files hold exactly the table's columns, which are then read unchanged.
+        """Return whether the files have exactly the table's columns, and so are read without a
+        given schema.
 
-        It costs a read of their footers, and gives DuckDB's planner their statistics, which a
-        schema from outside hides.
+        The check reads their footers. DuckDB's planner then gets the files' statistics, which a
+        given schema hides.
         """
         layout = self.layout
         fields = [layout.physical.field(i) for i in data_columns(layout)]
@@ -169,7 +170,9 @@ class Files:
         return list(groups.values()) if len(groups) <= _BRANCH_LIMIT else [list(self.chosen)]
 
     def as_stored(self, cursor: duckdb.DuckDBPyConnection) -> frozenset[str]:
-        """Return columns that no file holds in another type, though it might; costs the footers."""
+        """Return columns that no file has in another type, though files might; this reads the
+        footers.
+        """
         layout = self.layout
         doubtful = [
             i
@@ -232,7 +235,7 @@ class Files:
         return self._without_deleted(cursor, sql)
 
     def _look(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Read the footers that were not read yet, where they must be known."""
+        """Read the footers that are needed and were not read yet."""
         fresh = [self.paths[i] for i in self.chosen if self.paths[i] not in self.called]
         self.called.update(called_in(cursor, self.layout, fresh))
 
@@ -523,27 +526,28 @@ def _schema_entry(
 
 
 def above(sql: str) -> str:
-    """Return the same value, which no filter or statistic passes: bounds of NULL are unknown."""
+    """Return SQL of the same value, past which DuckDB pushes no filter and no statistics."""
     return f"CASE WHEN {sql} IS NULL THEN NULL ELSE {sql} END"
 
 
 def above_lists(sql: str) -> str:
-    """Return the same value, without known statistics of its lists and maps either.
+    """Return SQL of the same value, also without statistics of its lists and maps.
 
-    In DuckDB 2, statistics of values within lists pass ``above``. The greatest of one value is that
-    value, and is a function of which DuckDB knows no bounds.
+    In DuckDB 2, statistics of values within lists pass ``above``. ``greatest`` of one value returns
+    that value, and DuckDB knows no bounds of it.
     """
     return f"greatest({sql})"
 
 
 def all_above(sql: str, names: Iterable[str]) -> str:
-    """Return the same rows, in which no filter or statistic reaches a value below."""
+    """Return SQL of the same rows, past whose columns DuckDB pushes no filter and no statistics."""
     columns = (f"{above(quote_name(name))} AS {quote_name(name)}" for name in names)
     return f"SELECT {', '.join(columns)} FROM ({sql})"
 
 
 def may_be_narrower(kind: pa.DataType) -> bool:
-    """Return whether files may hold the type, or one within it, as one that lacks some constants.
+    """Return whether files may store the type, or one within it, as one that can't hold all
+    constants.
 
     This is false for whole numbers: a constant beyond the file's type is not cast.
     """
@@ -551,7 +555,9 @@ def may_be_narrower(kind: pa.DataType) -> bool:
 
 
 def may_have_nan(kind: pa.DataType) -> bool:
-    """Return whether the type, or one within it, has NaN; a file may hold it narrower as well."""
+    """Return whether the type, or one within it, has NaN; a file may store it in a
+    narrower type.
+    """
     return any_of(kind, pa.types.is_floating)
 
 
@@ -565,7 +571,9 @@ def nan_within_lists(kind: pa.DataType) -> bool:
 def stored_as(
     cursor: duckdb.DuckDBPyConnection, layout: Layout, paths: Iterable[str], places: Sequence[int]
 ) -> list[int]:
-    """Return those of some columns, none nested, that each file lacks or has in the same type."""
+    """Return those of the given columns, none nested, that each file lacks or has in the table's
+    type.
+    """
     if layout.by_field_id and names_of(layout.properties, layout.table) is not None:
         return []  # a file may have any names for them
     listed = ", ".join(map(quote_text, paths))
@@ -663,7 +671,7 @@ def _groups(files: Files) -> Iterator[list[int]]:
 
 #: The most files of all tables together: some hundred bytes are kept for each.
 _MOST_FILES = 100_000
-#: So many bytes of a table's deletes count as one more file.
+#: This many bytes of a table's deletes count as one more file.
 _BYTES_OF_A_FILE = 256
 
 
@@ -730,7 +738,7 @@ class GivenTables:
 
 
 def _weight(files: Files) -> int:
-    """Return the number of files that it counts as."""
+    """Return the number of files as which a table's files and deletes count."""
     return len(files.paths) + files.deleted.nbytes // _BYTES_OF_A_FILE
 
 

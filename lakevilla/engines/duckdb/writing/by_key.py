@@ -108,7 +108,9 @@ class _Room:
         self._held = 0
 
     def take(self, size: int) -> bool:
-        """Reserve so many bytes more in memory, if they fit; return whether they do."""
+        """Reserve this many more bytes of memory if they are free; return whether they were
+        reserved.
+        """
         if self._held + size > self._limit_bytes:
             return False
         self._held += size
@@ -163,7 +165,7 @@ class _Piece:
         self._file.write_batch(batch)
 
     def close(self) -> None:
-        """End the piece: it has no more rows, so its tag is known."""
+        """End a file's rows: no more rows follow, so the tag of the file is known."""
         self.tag = f"{_FORM}:{self._digest.hexdigest()}"
         if self._file is not None:
             self._file.close()

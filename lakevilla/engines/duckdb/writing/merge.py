@@ -1,7 +1,7 @@
-"""MERGE: pair target and source rows once, then rewrite the files that an action falls in.
+"""MERGE: pair target and source rows once, then rewrite the files with rows that a clause changes.
 
-The pairs, and after them the actions, are tables of row places and source row numbers: small
-compared with the rows themselves, and DuckDB spills them to disk.
+The pairs, and then the actions, are tables of row places and source row numbers: small compared
+with the rows themselves, and DuckDB spills them to disk.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def merge(
 ) -> Program[tuple[Rewrite, np.ndarray]]:
     """Merge ``source``, whose rows are ``numbered``, into the rewriter's table.
 
-    Return also the numbers of the source rows that match a row of it.
+    Return also the numbers of the source rows that match a row of the table.
     """
     statement = _Merge(rewriter, spec, source.schema)
     tap = Tap(source.schema, source)

@@ -32,8 +32,7 @@ def encode(rows: pa.Table, layout: Layout) -> bytes:
         store_decimal_as_integer=True,
         write_statistics=_columns_with_statistics(rows),
         # Checksums cost a few per cent (bench/engines/page_checksums.py). A reader that verifies
-        # them (pyarrow, Spark, our own check of a file after a failure) finds a bit that has
-        # flipped.
+        # them (pyarrow, Spark, LakeVilla's check of a file after a failure) finds a flipped bit.
         write_page_checksum=True,
     )
     return bytes(sink.getvalue())
@@ -68,10 +67,10 @@ def _has_nan(column: pa.ChunkedArray) -> bool:
     return bool(pa.types.is_nested(kind)) and _has_nan(pc.list_flatten(column))
 
 
-#: The number of values at which DuckDB gives up a dictionary. It tries one for each column of each
-#: row group, of 122,880 rows. For a value that occurs fewer than fifteen times, a dictionary saves
-#: little. By itself, DuckDB would collect a fifth of the rows; doing so in vain took a sixth of a
-#: COPY of ids and texts.
+#: The number of distinct values at which DuckDB abandons a dictionary. It tries a dictionary for
+#: each column of each row group of 122,880 rows. If values occur fewer than fifteen times each, a
+#: dictionary saves little. By default DuckDB would collect a fifth of the rows; doing so in vain
+#: took a sixth of the time of a COPY of ids and texts.
 _MOST_IN_DICTIONARY = 8192
 
 

@@ -23,9 +23,9 @@ from lakevilla.store.effects import Program
 
 # -------------------- rewrite
 #
-# UPDATE and DELETE: find the files that are hit, then rewrite those and no other files.
+# UPDATE and DELETE: find the files with rows that change, then rewrite only these files.
 #
-# The first pass reads the predicate's columns alone. The second pass reads the files that are hit,
+# The first pass reads only the columns of the predicate. The second pass reads the found files,
 # gathered to about the target size within their partitions, one output file at a time, so memory
 # does not grow with the table.
 
@@ -162,7 +162,7 @@ class Rewriter:
         )
 
     def guarded(self, sql: str) -> str:
-        """Return ``sql`` with the table's rules checked for the rows that are hit."""
+        """Return ``sql`` with a check of the table's rules for the rows that change."""
         check = guard(self.files.layout, "o")
         if check is None:
             return sql
@@ -205,7 +205,9 @@ class Rewriter:
         return tuple(removal(file) for file in data_files(chosen))
 
     def _portions(self, files: Files, moves: bool) -> Iterable[tuple[Files, PartitionKey | None]]:
-        """Yield files to be rewritten together: one partition and its key, or few bytes of any."""
+        """Yield groups of files to rewrite together: of one partition with its key, or small ones
+        of any.
+        """
         groups: dict[PartitionKey | None, list[int]] = {}
         for ordinal in files.chosen:
             groups.setdefault(files.partitions[ordinal], []).append(ordinal)

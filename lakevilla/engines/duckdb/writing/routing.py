@@ -60,9 +60,10 @@ def keys_of(spec: MergeSpec, target: pa.Schema, source: pa.Schema) -> Keys | Non
 
 
 def _column_in(value: Expr, schemas: Mapping[str | None, pa.Schema]) -> Column | None:
-    """Return the whole column that a value is; one of whole numbers also cast to another size.
+    """Return the column of which an operand consists; whole numbers may also be cast to another
+    size.
 
-    Other columns that are cast have equal values where the columns differ: texts '1' and '01'.
+    A column in any other cast has equal values where the column itself differs: texts '1' and '01'.
     """
     is_cast = isinstance(value, Cast) and value.type in ("byte", "short", "integer", "long")
     column = value.arg if isinstance(value, Cast) and is_cast else value
@@ -82,7 +83,8 @@ def _terms(on: Expr) -> Iterator[Expr]:
 
 
 def _hashed_alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether equal values of both have one hash; whole numbers are hashed in one size.
+    """Return whether equal values of both types have one hash; whole numbers are hashed in one
+    size.
 
     This is false for floats, which have two zeros.
     """
@@ -94,7 +96,7 @@ def _hashed_alike(one: pa.DataType, other: pa.DataType) -> bool:
 def keys_in(
     database: Database, files: Files, names: Sequence[str], equal: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Return the different keys in some files, with their hash."""
+    """Return the distinct keys in some files, with their hash."""
     cursor = database.cursor()
     schema = pa.schema([*(files.layout.schema.field(name) for name in names), HASH])
     sql = (
@@ -129,7 +131,7 @@ def _hash(alias: str, equal: Sequence[str], schema: pa.Schema) -> str:
 
 
 class Routing:
-    """Keys and source rows of some hashes; it assigns each row to parts, or to none.
+    """Keys and source rows of some hashes, to assign each row to parts of the target, or to none.
 
     ``source`` are the columns of the rows, numbered.
     """
@@ -157,7 +159,7 @@ class Routing:
             self._cursor.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM __lakevilla_none")
 
     def add(self, name: str, rows: pa.Table) -> None:
-        """Add to ``keys`` or ``source``."""
+        """Add rows to the tables ``keys`` or ``source``."""
         with translated(self._table):
             self._cursor.register("__lakevilla_some", rows)
             self._cursor.execute(f"INSERT INTO {name} SELECT * FROM __lakevilla_some")
@@ -179,7 +181,7 @@ class Routing:
             )
 
     def routed(self) -> Iterator[pa.RecordBatch]:
-        """Return each row once for each part of which it matches a key, with that part."""
+        """Return each row once for each part that has a key equal to the row's, with that part."""
         schema = self._source.append(PART)
         sql = (
             f"SELECT s.*, r.part AS {quote_name(PART.name)} FROM source AS s "

@@ -48,7 +48,7 @@ from lakevilla.store.effects import Program, Put, delete, parallel, put, put_fil
 _EXPANSION = 4
 # The size of a file in proportion to its Arrow bytes, until the first file is known.
 _FIRST_RATIO = 0.5
-# Rows of a slice where the end of a file matters more than usual: DuckDB's own unit.
+# The rows of a slice where the exact end of a file matters: DuckDB's own unit.
 _VECTOR_ROWS = 2048
 
 
@@ -235,7 +235,7 @@ class Writer:
     def moved(
         self, batches: Iterable[pa.RecordBatch], partition: PartitionKey | None
     ) -> Program[tuple[Written, ...]]:
-        """Write rows of one partition that were in files of it.
+        """Write rows that were in files of one partition.
 
         A ``partition`` of None means an older spec: the rows may belong to several partitions now.
         """

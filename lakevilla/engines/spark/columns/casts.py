@@ -108,7 +108,7 @@ def _check_zone(from_: str, to: str, what: str, terms: SessionTerms) -> None:
 
 # -------------------- coercion
 #
-# The common types that Spark gives to operands of different types, if nothing is lost here either.
+# The common types to which Spark converts operands of different types, if no value changes.
 #
 # Types have the library's names. Spark casts operands to a common type before it compares or
 # computes; where that may change a value, the cast is written into the tree. Where Spark would

@@ -95,7 +95,7 @@ def _constant(node: Any) -> Node:
     if value is None or isinstance(value, bool | str | float | bytes | bytearray | int | Decimal):
         return of_python(value)
     kind = _kind(value)
-    # Spark decides what the JVM's own types mean: it knows their calendars.
+    # Spark decides the meaning of the JVM's own types: it knows their calendars.
     times = _jvm().org.apache.spark.sql.catalyst.util.DateTimeUtils
     try:
         if kind == "Date":

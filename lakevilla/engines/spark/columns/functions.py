@@ -642,7 +642,7 @@ TEXT: dict[str, Maker] = {
 
 # -------------------- catalogue
 #
-# All of them by Spark's names, in small letters.
+# All functions, by Spark's names in lower case.
 
 
 FUNCTIONS: dict[str, Maker] = {**OPERATORS, **NUMBERS, **TEXT, **MOMENTS, **NESTED}

@@ -23,7 +23,9 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value, of Spark's type in our names: ``integer``, ``timestamp``, ``decimal(3,2)``."""
+    """A constant, with Spark's type in LakeVilla's names: ``integer``, ``timestamp``,
+    ``decimal(3,2)``.
+    """
 
     value: object
     type: str
@@ -47,7 +49,7 @@ class CastTo:
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """``when(...).when(...).otherwise(...)``."""
+    """A choice: ``when(...).when(...).otherwise(...)``."""
 
     branches: tuple[tuple[Node, Node], ...]
     otherwise: Node | None
@@ -115,7 +117,7 @@ def beside(kind: str) -> InvalidOperation:
 
 
 def of_python(value: object) -> Constant:
-    """Return a value of Python under the type that Spark gives it."""
+    """Return a Python value as a constant of the type that Spark gives it."""
     if value is None:
         return Constant(None, "void")
     if isinstance(value, bool):

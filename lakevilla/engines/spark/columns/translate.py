@@ -155,7 +155,9 @@ class Translator:
 
     @staticmethod
     def _terms_of(name: str, node: Applied) -> list[Node]:
-        """Return the operands of a chain, which is as deep as it is long."""
+        """Return the operands of a chain of the same operator, whose tree is as deep as the chain
+        is long.
+        """
         found: list[Node] = []
         pending: list[Node] = [node]
         while pending:
@@ -175,7 +177,7 @@ class Translator:
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Return, for a column that was taken from a DataFrame, the alias that its frame has here.
+#: A function that returns, for a column taken from a DataFrame, the alias of that frame here.
 FrameIds = Callable[[Name], str | None]
 
 

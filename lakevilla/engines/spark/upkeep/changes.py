@@ -1,8 +1,8 @@
-"""The changes of a table as a frame: read by tasks, and compared where equal rows meet.
+"""The changes of a table as a frame: tasks read them, and compare replaced with new rows.
 
-Rows that were only added, only deleted, or that change files describe are read in place. Where a
-commit replaced files, the rows of both are sent to places where equal rows meet, and rows in both
-are left out.
+Tasks read rows that were only added, only deleted, or that change files describe. Where a commit
+has replaced files, tasks send the rows of old and new files to places where equal rows arrive
+together, and leave out rows that are in both.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ _KINDS = ("insert", "delete")
 
 @dataclass(frozen=True, slots=True)
 class ChangeStep:
-    """The changes of a commit: files, and the kind of their rows' change (None: a column has it).
+    """The changes of a commit: files, and the kind of their rows' change (None: a column has the
+    kind).
 
-    Of two sources, the first was added and the second removed.
+    Of two sources, the first has the added rows and the second the removed ones.
     """
 
     version: int
@@ -52,7 +53,7 @@ class ChangeStep:
 class Comparing:
     """A query that compares the views ``added`` and ``removed``.
 
-    Rows that it compares are equal in the columns ``by``; if ``by`` is empty, in all columns.
+    Rows count as equal by the columns ``by``; if ``by`` is empty, by all columns.
     """
 
     sql: str
@@ -133,7 +134,7 @@ class ChangesTask:
 
 @dataclass(frozen=True, slots=True)
 class CompareTask:
-    """A task that sends the rows of replaced and of new files to where equal rows meet.
+    """A task that sends the rows of replaced and of new files to their meeting places.
 
     ``first`` is the number of each step's first meeting place, and of the place after the last.
     """
@@ -194,7 +195,7 @@ class DifferenceTask:
 
 @dataclass(frozen=True, slots=True)
 class ChangeJobs:
-    """The tasks that find changes: some read, some compare. ``meetings`` may be none."""
+    """The tasks that find changes: some read, some compare. ``meetings`` may be empty."""
 
     reading: ChangesTask
     comparing: CompareTask
@@ -261,7 +262,7 @@ def change_jobs(
     # Spark's timestamps have microseconds.
     own = spark_types(own)
     shown = ShownRows(layout.schema, None if columns is None else tuple(columns), own)
-    # All are read by the table's columns; change files have one more.
+    # All files are read by the table's columns; change files have one column more.
     layouts: dict[bool, int] = {}
     known: list[Layout] = []
     plain: list[tuple[_Source, int]] = []

@@ -1,4 +1,4 @@
-"""Compare rows by jobs of Spark."""
+"""Join equal rows of several sides by jobs of Spark."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ from lakevilla.store.effects import Program, Stat, delete, parallel, put
 
 # -------------------- meeting
 #
-# Rows of several sides meet where they are equal, and a judge examines them there.
+# Equal rows of several sides are sent to one place, where a judge examines them.
 #
-# Tasks send the rows of files, and rows that were put aside, to the place that is computed from a
-# hash of some columns. A place has about as many bytes as a task holds. The rows that its judge
-# returns are put aside again, under names of the attempt's own, so gc deletes what a lost attempt
-# leaves.
+# Tasks send the rows of files, and staged rows, to the meeting place that a hash of some columns
+# determines. A place gets about as many bytes as a task holds. The task stages the rows that its
+# judge returns, under names of the attempt's own, so gc deletes what a lost attempt leaves.
 
 
 #: A task at meeting places gets the rows of about so many stored bytes.
@@ -49,9 +48,10 @@ _MEETING_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SideSource:
-    """The data of a side that tasks need: the layout of its files, or the rows that were put aside.
+    """The data of a side that tasks need: the layout of its files, or its staged rows.
 
-    ``among`` is the side without which its rows are of no use, if tasks must check that.
+    ``among`` names another side if rows without an equal row on that side are useless, and tasks
+    must check that.
     """
 
     rows: Layout | StagedRows
@@ -74,7 +74,7 @@ class SideSource:
             yield worker.runner.run(worker.engine.scan(table, None, self.where))
 
     def hashes(self, worker: Worker, table: str) -> np.ndarray:
-        """Return the hashes of all rows that were put aside."""
+        """Return the hashes of all staged rows."""
         assert isinstance(self.rows, StagedRows)
         found = [np.empty(0, np.uint64)]
         for batch in worker.engine.hashed(read_staged(worker.data, self.rows), self.by, table):
@@ -127,14 +127,14 @@ class SendTask:
 
 @dataclass(frozen=True, slots=True)
 class MetReport(TaskReport):
-    """The summaries of the judge at the places of a task; ``staged`` are the rows put aside."""
+    """The summaries of the judge at the places of a task; ``staged`` are the staged rows."""
 
     said: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeTask:
-    """A task at meeting places: the judge examines rows, and the resulting rows are put aside."""
+    """A task at meeting places: the judge examines rows, and the task stages the resulting rows."""
 
     meeting: Meeting
     prefix: str
@@ -175,7 +175,7 @@ class JudgeTask:
 
 
 def _of_hashes(batches: Iterator[pa.RecordBatch], wanted: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that have one of these hashes: all that are wanted, and seldom another."""
+    """Yield the rows that have one of these hashes: all wanted rows, and rarely an unwanted one."""
     for batch in batches:
         here = np.isin(batch.column(HASH.name).to_numpy(zero_copy_only=False), wanted)
         yield batch.filter(pa.array(here))
@@ -215,7 +215,7 @@ def met(jobs: Jobs, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Pro
 
 
 def staged_bytes(rows: StagedRows) -> Program[int]:
-    """Return the number of bytes that rows put aside have on the store."""
+    """Return the number of bytes that staged rows have on the store."""
     infos: list[ObjectInfo | Missing] = yield from parallel([Stat(key) for key in rows.keys])
     return sum(one.size for one in infos if not isinstance(one, Missing))
 

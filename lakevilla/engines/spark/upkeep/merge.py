@@ -55,9 +55,9 @@ from lakevilla.store.effects import Program
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: A source of up to so many bytes, as stored, is broadcast.
+#: A source of up to this many stored bytes is broadcast.
 BROADCAST_BYTES = 64 * 1024 * 1024
-#: A task that joins equal keys gets about so many bytes of the source.
+#: A task that joins equal keys gets about this many bytes of the source.
 _MEETING_BYTES = 32 * 1024 * 1024
 
 
@@ -300,7 +300,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class KeysTask:
-    """A task that sends the keys of each bin to where equal keys meet."""
+    """A task that sends the keys of each bin to their meeting places."""
 
     place: LakeAddress
     bins: Bins
@@ -324,7 +324,7 @@ class KeysTask:
 
 @dataclass(frozen=True, slots=True)
 class RowsTask:
-    """A task that sends the rows of each object of the source to where equal keys meet."""
+    """A task that sends the rows of each object of the source to their meeting places."""
 
     place: LakeAddress
     shuffle: Shuffle
@@ -345,7 +345,8 @@ class RowsTask:
 
 @dataclass(frozen=True, slots=True)
 class RouteTask:
-    """A task where equal keys meet: it sends rows to the bins that they concern, inserts the rest.
+    """A task at a meeting place of equal keys: it sends rows to the bins with their keys, inserts
+    the rest.
 
     It reports what it inserts in a parcel that one task of the merge reads whole, so one attempt is
     reported.
@@ -403,7 +404,7 @@ class BinsTask:
 
 @dataclass(frozen=True, slots=True)
 class RoutedMergeTask:
-    """A task that merges into a bin the rows that concern it."""
+    """A task that merges rows into a bin that has their keys."""
 
     place: LakeAddress
     bins: Bins
@@ -415,7 +416,7 @@ class RoutedMergeTask:
         done = TaskProgress()
 
         def noted(received: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            """Note what other tasks have written, even if this task fails."""
+            """Note the files that other tasks have reported, even if this task fails."""
             for batch in received:
                 for kind, body in zip(*(batch.column(n).to_pylist() for n in (1, 2)), strict=True):
                     if kind == _REPORT:

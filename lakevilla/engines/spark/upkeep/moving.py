@@ -40,15 +40,16 @@ from lakevilla.store.effects import Program
 
 # -------------------- moving
 #
-# The same rows in other files: each part of a table in one task, or along a Z curve over many.
+# The same rows in other files: each part of a table by one task, or along a Z curve by many.
 #
-# A part that is one task's fair share is ordered by that task. Of a larger part, the tasks first
+# A part that is one task's share is ordered by that task. Of a larger part, the tasks first
 # sample the columns that it is ordered by. The driver cuts the curve into ranges of about a file
 # each. Then rows are sent to the task of their range, which sorts and writes them. The driver holds
 # samples (a bounded number of rows) and reports.
 
 
-#: The samples of all parts together have about so many rows at most, but each has the fewest.
+#: The samples of all parts together have about this many rows at most; each part has at least the
+#: fewest.
 _MOST_SAMPLED = 1_000_000
 _FEWEST_SAMPLED = 2_000
 
@@ -351,11 +352,11 @@ if TYPE_CHECKING:
 #: The columns of parcels as Spark declares them, and as Arrow does.
 COLUMNS = "to int, kind int, rows binary"
 _SCHEMA = pa.schema([("to", pa.int32()), ("kind", pa.int32()), ("rows", pa.binary())])
-#: A parcel of this kind is an error of the task that would have sent rows.
+#: A parcel of this kind contains an error of the task instead of rows.
 FAILED = -1
 #: Rows wait until those for all destinations have this many bytes, and are then sent as parcels.
 _WAITING_BYTES = 32 * 1024 * 1024
-#: One parcel holds about so many bytes of rows.
+#: A parcel has about this many bytes of rows.
 PARCEL_BYTES = 4 * 1024 * 1024
 
 

@@ -61,7 +61,7 @@ def load_files(checkpoint: Checkpoint, layout: Layout, where: Expr | None) -> Pr
 
 
 def _each_once(files: pa.Table, checkpoint: Checkpoint) -> pa.Table:
-    """Return ``files`` with each path once: a file that is named twice has no more rows for that.
+    """Return ``files`` with each path once: naming a file twice adds no rows.
 
     Raises ``CorruptObject`` where one path has two deletion vectors: a checkpoint does not
     record which of them is the newer.
@@ -143,7 +143,7 @@ def _by_column(
 
 
 def present_files(checkpoint: Checkpoint, refs: Sequence[FileRef]) -> Program[set[FileRef]]:
-    """Return the refs in ``refs`` that the checkpoint holds; read paths and vectors alone."""
+    """Return the refs in ``refs`` that the checkpoint holds; this reads only paths and vectors."""
     found: set[FileRef] = set()
     columns = ("add.path", "add.deletionVector")
     for window in _windows(_row_groups(checkpoint, "add.path"), columns):
@@ -221,7 +221,7 @@ def _weight(part: Part, group: int, names: Sequence[str]) -> int:
 def _available(part: Part, columns: Sequence[str]) -> list[str]:
     found = [name for name in columns if part.columns((name,))]
     if "add.stats" in found and "add.stats_parsed" in found:
-        # Both hold the same; the library works with the text.
+        # Both have the same statistics; the library works with the text.
         found.remove("add.stats_parsed")
     return found
 
@@ -271,7 +271,8 @@ def _matching_partitions(values: pa.MapArray, layout: Layout, where: Expr) -> np
     codes = numbers(texts.indices).reshape(-1, width).astype(np.int64)
     combined = codes[:, 0]
     for column in range(1, width):
-        # Numbered anew for each column, so that they fit into 64 bits however many there are.
+        # Numbered again for each column, so that the numbers fit into 64 bits for any number of
+        # columns.
         _, combined = np.unique(combined, return_inverse=True)
         combined = combined * len(texts.dictionary) + codes[:, column]
     _, first, which = np.unique(combined, return_index=True, return_inverse=True)

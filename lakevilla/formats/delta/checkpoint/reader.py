@@ -275,8 +275,8 @@ class Fetched:
                 pre_buffer=False,
                 buffer_size=_BUFFER_BYTES,
                 page_checksum_verification=True,
-                # Milliseconds, as bounds are cut; in nanoseconds a time after 2262 would become
-                # another.
+                # In milliseconds, to which writers cut bounds; in nanoseconds a time after 2262
+                # would overflow.
                 coerce_int96_timestamp_unit="ms",
             )
             yield from reader.iter_batches(
@@ -369,8 +369,8 @@ def _ranges(part: Part, row_group: int, columns: Sequence[str]) -> list[tuple[in
 def damaged(what: str, key: str) -> CorruptObject:
     """Return the error for a checkpoint that can't be read.
 
-    Without the checkpoint a table is read from what it was made of, which clean-up may have
-    deleted.
+    Without the checkpoint, readers need an older one and the log entries since, which clean-up may
+    have deleted.
     """
     return CorruptObject(
         f"{what}; restore it from a copy; readers do without it, once it is removed, only where an "

@@ -138,7 +138,8 @@ class DeltaDefinition:
 
     @cached_property
     def row_tracking(self) -> bool:
-        # Another client may have set both. Ids that nobody reads harm less than rows without one.
+        # Another client may have set both. Row ids that nobody reads harm less than rows without an
+        # id.
         wanted = self.flag(TRACKS) or not self.flag(SUSPENDED)
         return "rowTracking" in self.features and wanted
 
@@ -236,7 +237,9 @@ class DeltaDefinition:
     def _parse(self, name: str, sql: str | None, text: str) -> Constraint:
         try:
             if sql is None:
-                raise InvalidOperation("it does not have the form that the Delta protocol requires")
+                raise InvalidOperation(
+                    "the invariant is not stored in the form that the Delta protocol requires"
+                )
             expression = bind(parse_constraint(sql), self._schema)
             return Constraint(name, expression, sql)
         except LakeVillaError as error:
@@ -247,13 +250,16 @@ class DeltaDefinition:
             ) from None
 
     def _constraint_texts(self) -> Iterator[tuple[str, str | None, str]]:
-        """Yield names, the rules to check (None if one is unknown), and the texts as written."""
+        """Yield each constraint's name, the rule to check (None if unknown), and its text as
+        written.
+        """
         if "checkConstraints" in self.features:
             for key, sql in sorted(self.properties.items()):
                 if key.startswith(CONSTRAINT):
                     yield key.removeprefix(CONSTRAINT), sql, sql
         for field in self.fields:
-            # This is no feature of the protocol, but Spark's own writer refuses such values.
+            # These lengths are no feature of the protocol, but Spark's own writer refuses longer
+            # values.
             kind = str((field.get("metadata") or {}).get(CHAR_VARCHAR, ""))
             limit = _LIMITED.fullmatch(kind)
             if limit is not None:
@@ -298,7 +304,7 @@ class DeltaDefinition:
             )
         except (ValueError, KeyError, TypeError):
             return ()
-        # An old spelling has a top-level name instead of a path.
+        # Older writers store a top-level name instead of a path.
         return tuple(tuple(path) if isinstance(path, list) else (path,) for path in columns)
 
     def _compression(self) -> str:
@@ -314,7 +320,7 @@ _COLUMN_PART = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^`.,]+?))\s*([.,]|$)")
 
 
 def _column_list(text: str) -> list[tuple[str, ...]]:
-    """Return ``a.b, `c d`.e`` as paths."""
+    """Return a list of columns, such as ``a.b, `c d`.e``, as paths."""
     paths: list[tuple[str, ...]] = []
     path: list[str] = []
     for quoted, plain, end in _COLUMN_PART.findall(text):
@@ -328,7 +334,9 @@ def _column_list(text: str) -> list[tuple[str, ...]]:
 
 
 def same_contract(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
-    """Return whether data files made under ``before`` are right under ``after`` unread."""
+    """Return whether data files written under ``before`` are valid under ``after``
+    without a read.
+    """
     return contract_of(before) == contract_of(after)
 
 

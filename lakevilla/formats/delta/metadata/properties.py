@@ -45,7 +45,7 @@ def _whole(least: int) -> _Check:
 
 
 def _interval(value: str) -> str | None:
-    # Spark does not need the first word, delta-kernel does.
+    # Spark accepts an interval without the word ``interval``, delta-kernel does not.
     # docs/upstream.md, "An interval needs a word that Spark does not need"
     words = value.lower().split()
     words = words if words[:1] == ["interval"] else ["interval", *words]
@@ -129,10 +129,10 @@ _REFUSED = {
     "delta.universalFormat.": "metadata for Iceberg or Hudi at each commit",
 }
 
-#: The property by which each row has an id, and the one by which new files get none.
+#: The property by which each row gets an id, and the one by which rows of new files get none.
 TRACKS = "delta.enableRowTracking"
 SUSPENDED = "delta.rowTrackingSuspended"
-#: The beginning of the names by which a log tells where its in-commit timestamps begin.
+#: The prefix of the properties that record where a log's in-commit timestamps begin.
 ENABLEMENT = "delta.inCommitTimestampEnablement"
 
 #: Names, or prefixes of names, that a table sets by itself.
@@ -345,12 +345,12 @@ def features_of(fields: Iterable[Field], configuration: Mapping[str, str]) -> se
 
 
 def enablement(configuration: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that say where a log's in-commit timestamps begin."""
+    """Return the properties that record where a log's in-commit timestamps begin."""
     return {key: value for key, value in configuration.items() if key.startswith(ENABLEMENT)}
 
 
 def with_enablement(metadata: Mapping[str, Any], recorded: Mapping[str, str]) -> dict[str, Any]:
-    """Return metadata in which these properties, and no others of their kind, say that."""
+    """Return metadata in which ``recorded`` replaces the properties that ``enablement`` returns."""
     configuration = metadata.get("configuration") or {}
     kept = {key: value for key, value in configuration.items() if not key.startswith(ENABLEMENT)}
     return {**metadata, "configuration": {**kept, **recorded}}

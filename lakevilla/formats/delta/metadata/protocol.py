@@ -75,7 +75,7 @@ _LEGACY_WRITER = {
     6: ("identityColumns",),
 }
 
-# Some features need others.
+# Some features require other features.
 _NEEDS = {"rowTracking": ("domainMetadata",), "clustering": ("domainMetadata",)}
 
 _CATALOG = frozenset({"catalogManaged", "catalogOwned-preview"})
@@ -117,8 +117,8 @@ def reader_features(protocol: Mapping[str, Any]) -> frozenset[str]:
 def writer_features(protocol: Mapping[str, Any]) -> frozenset[str]:
     """Return the features that a writer must honour, those of legacy versions by their names.
 
-    Column mapping binds readers, too: where these are of version 1 no table can use it, though
-    writer versions 5 and 6 have it. Named for writers alone, it is refused by deltalake.
+    Column mapping binds readers, too: a table of reader version 1 can't use it, though writer
+    versions 5 and 6 include it. deltalake refuses a table that lists it for writers alone.
     """
     version = _version(protocol, "minWriterVersion")
     if version >= 7:

@@ -180,7 +180,7 @@ def _id_of(metadata: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _said_of(metadata: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return all metadata except for the protocol's own."""
+    """Return a field's metadata without the entries of the Delta protocol."""
     said = {
         _ARROW_ID if key == _FIELD_ID else key: value
         if isinstance(value, str)
@@ -445,7 +445,7 @@ MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 
 
 def assign_ids(fields: list[Field], table_id: str, last: int) -> tuple[list[Field], int]:
-    """Return ``fields`` with ids above ``last``, and physical names, where they have none."""
+    """Give ids above ``last``, and physical names, to the fields that have none."""
     return _assigned(
         fields, last, lambda _, path, number: _name("col", table_id, f"{number}{path}")
     )

@@ -78,10 +78,11 @@ class StoreFileIO(FileIO):
         self._runner = runner
 
     def runner(self, location: str) -> Runner:
-        """Return the runner of the requests; one serves all places."""
+        """Return the runner of the requests; one serves all locations."""
         if self._runner is None:
             self._runner = runner_for(place_of(location).store.uri or "/", self.properties)
-        # pyiceberg decides which places are requested: no object of a lake does.
+        # pyiceberg chooses the locations of its requests: no object of a lake names them to the
+        # store.
         if isinstance(self._runner.store, LakeStore):
             self._runner.store.name(place_of(location).uri)
         return self._runner

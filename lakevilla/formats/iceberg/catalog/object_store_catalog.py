@@ -461,8 +461,8 @@ def commit_request(
         },
     ]
     if any(change["action"] == "add-spec" for change in changes):
-        # A catalog may number a new spec itself. The manifests name it already: it has their number
-        # where no other client has added one meanwhile.
+        # A catalog may number a new spec itself, but the manifests name the spec already. It gets
+        # the number in the manifests only if no other client has added a spec meanwhile.
         last = known["last-partition-id"]
         requirements.append(
             {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": last}
@@ -471,11 +471,12 @@ def commit_request(
 
 
 def _schema_and_spec_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Any]:
-    """Return new schemas and specs in the order of their numbers, and what is current of each.
+    """Return updates that add new schemas and specs in the order of their numbers, and set the
+    current ones.
 
-    A catalog may count them up itself, and the snapshot names its schema, as manifests name their
-    spec, by the numbers that the lake has given. It checks a new spec against the schema that is
-    current then, which may be another one than the commit ends with: that may lack its columns.
+    A catalog may number them itself; but the snapshot names its schema, and manifests name their
+    spec, by the lake's numbers. A catalog checks a new spec against the schema that is current at
+    that update: the schema with which the commit ends may lack the spec's columns.
     """
     schemas = sorted(new["schemas"], key=_schema_id)
     fresh = [one for one in schemas if _is_fresh(one, old["schemas"])]
@@ -488,7 +489,7 @@ def _schema_and_spec_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> 
     def go_to(schema: int) -> None:
         nonlocal current
         if schema != current:
-            # -1 is the last one added, under any number.
+            # -1 is the schema that was added last, whatever its number.
             is_last = bool(fresh) and schema == _schema_id(fresh[-1])
             number = -1 if is_last else schema
             changes.append({"action": "set-current-schema", "schema-id": number})
@@ -502,7 +503,8 @@ def _schema_and_spec_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> 
     go_to(wanted)
     default = new["default-spec-id"]
     if default != old["default-spec-id"]:
-        # By its number, and not as the last one added: a catalog that gave it another one refuses.
+        # By its number, and not as the last one added: a catalog that gave the spec another number
+        # refuses.
         changes.append({"action": "set-default-spec", "spec-id": default})
     return changes
 
@@ -512,7 +514,7 @@ def _schema_id(schema: Mapping[str, Any]) -> int:
 
 
 def _is_fresh(schema: Mapping[str, Any], known: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a catalog lacks a schema; it may spell one that it has in another way."""
+    """Return whether a catalog lacks a schema; an equal schema may be spelled differently there."""
     names = list(full_names(schema["fields"]))
     return not any(
         _schema_id(one) == _schema_id(schema) and list(full_names(one["fields"])) == names

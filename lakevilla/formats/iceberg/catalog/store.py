@@ -112,8 +112,8 @@ class CatalogStore:
         the request and one that is created again can't both take effect, however late.
         """
         request = decode_request(body)
-        # It shows catalogs which table is meant, and with which rights: they read the table
-        # themselves.
+        # A Table loaded earlier will do: it says which table is meant and with which rights, and
+        # the catalog reads the present state itself.
         known = self._tables.get(key)
         table = self._asked(lambda: self._load(key)) if known is None else known
         if isinstance(table, Missing):
@@ -216,8 +216,8 @@ class CatalogStore:
 def _loaded(catalog: Catalog, identifier: tuple[str, ...], key: str) -> Table:
     """Return the table as its catalog has it now.
 
-    Raises ``CorruptObject`` where the catalog names one metadata file twice that is missing. Once
-    may be chance: a commit replaced the file, and deleted it, before it could be read.
+    Raises ``CorruptObject`` where two answers of the catalog name the same missing metadata file.
+    In one answer it may be chance: a commit replaced the file, and deleted it, before it was read.
     """
     try:
         return catalog.load_table(identifier)
@@ -227,7 +227,7 @@ def _loaded(catalog: Catalog, identifier: tuple[str, ...], key: str) -> Table:
         return catalog.load_table(identifier)
     except FileNotFoundError as error:
         if _reason(error) != missing:
-            raise  # it is taken for a failure like others, and repeated
+            raise  # the runner treats it as a failed request, and repeats it
     table = name_in_catalog(key)
     raise CorruptObject(
         f"the catalog of table {table} points at a metadata file that is missing ({missing}): "
@@ -242,7 +242,9 @@ def _token(table: Table) -> Token:
 
 
 def _failure(error: Exception) -> Failure:
-    """Return the failure of an attempt without a reliable answer: the catalog may have done it."""
+    """Return the failure of an attempt without a reliable answer: the catalog may have performed
+    it.
+    """
     if isinstance(error, _REFUSED_ACCESS):
         return Failure(_reason(error), ambiguous=False, permanent=True)
     throttled = isinstance(error, TooManyRequestsError)
@@ -334,7 +336,7 @@ def _towards(document: Metadata, number: int, version: int) -> str | None:
 
 
 def refuse_another_table(table: str, known: Metadata | None, newest: Metadata) -> None:
-    """Refuse a version, numbered no higher than ``known``, that is neither it nor an earlier one.
+    """Refuse the catalog's version unless it is ``known`` or one of the versions before ``known``.
 
     A catalog may answer from an earlier read. Otherwise the table was dropped, and another table
     was made, or registered, in its place. Raises ``TableNotFound``.

@@ -44,7 +44,8 @@ from lakevilla.formats.iceberg.metadata.file import Cache
 
 # -------------------- avro
 #
-# pyiceberg's Avro files, where it loses values, knows too few writers, or is slow.
+# Replaces parts of pyiceberg's Avro code that lose values, fail on some writers' files, or are
+# slow.
 #
 # Its compiled decoder reads a double as the nearest float (pyiceberg 0.12,
 # ``CythonBinaryDecoder.read_double``). In a manifest the values of partitions are doubles: two
@@ -102,10 +103,11 @@ class WholeAvroFile(AvroFile[D]):
         return schema, _with_optional_pairs(reader, written)
 
     def _read_block(self) -> int:
-        """Read the next block, as ``AvroFile`` does; ``EOFError`` is the end of a whole file alone.
+        """Read the next block, as ``AvroFile`` does; only the end of a complete file raises
+        ``EOFError``.
 
-        ``AvroFile`` takes each ``EOFError`` for that end: a file whose last block is cut off would
-        have fewer rows.
+        ``AvroFile`` itself takes each ``EOFError`` for that end: a file whose last block is cut off
+        would have fewer rows.
         """
         # docs/upstream.md, "A file that is cut off within a block has fewer rows"
         decoder = self.decoder
@@ -236,7 +238,7 @@ def _with_optional_pairs(reader: Reader, kind: Any) -> Reader:
     if isinstance(reader, MapReader) and isinstance(items, list) and len(items) > 1:
         return _OptionalPairs(reader, items.index("null"))
     if isinstance(reader, StructReader) and kind["type"] == "record":
-        # Its first fields are those of the file, in the file's order.
+        # The reader's first fields are those of the file, in the file's order.
         pairs = zip(reader.field_readers, kind["fields"], strict=False)
         own = [(place, _with_optional_pairs(part, one["type"])) for (place, part), one in pairs]
         fields = (*own, *reader.field_readers[len(own) :])

@@ -383,7 +383,7 @@ def encode_list(
     sequence: int,
     definition: IcebergDefinition,
 ) -> tuple[bytes, list[ManifestFile]]:
-    """Encode a manifest list; return it with its manifests as it names them, with their numbers."""
+    """Encode a manifest list; return it, and the manifests with the numbers that it gives them."""
     sink = MemoryOutput(uri)
     codec: Any = _codec(definition)
     version: Any = definition.format_version
@@ -531,7 +531,7 @@ _PARTITIONS = 13
 
 
 def listed_file(writer: ManifestWriter, spec: PartitionSpec, schema: Schema) -> ManifestFile:
-    """Return the list entry of a manifest that was written."""
+    """Return the entry, in a manifest list, of a manifest that was written."""
     partitions, writer._partitions = writer._partitions, []
     made = writer.to_manifest_file()
     made._data[_PARTITIONS] = [

@@ -274,7 +274,7 @@ def _commented(text: str | None, field: Field) -> Field:
 def _edited(
     fields: Sequence[Field], path: tuple[int, ...], change: Callable[[Field], Field]
 ) -> list[Field]:
-    """Return ``fields`` with the one at ``path`` changed."""
+    """Return ``fields`` with the field at ``path`` changed."""
     field = fields[path[0]]
     if len(path) > 1:
         kind = field["type"]
@@ -400,7 +400,7 @@ def refuse_ambiguous(definition: IcebergDefinition) -> None:
 
 
 def _column_of(definition: IcebergDefinition, number: int | None) -> tuple[str, str]:
-    """Return the words for a partition field's source, and the way out if that column is gone."""
+    """Return the words for a partition field's source, and advice if that column was dropped."""
     now = {other: name for name, other in full_names(definition.fields)}
     if number in now:
         return f"column {now[number]!r}", ""

@@ -72,7 +72,9 @@ _CONTRACT = (
 
 
 def keeps_contract(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether data files made under ``before`` are right under ``after`` unread."""
+    """Return whether data files written under ``before`` are valid under ``after``
+    without a read.
+    """
     return contract_of(before) == contract_of(after)
 
 
@@ -127,7 +129,7 @@ class IcebergDefinition:
             self._check_readable()
 
     def replaced(self, document: dict[str, Any]) -> IcebergDefinition:
-        """Return another definition of the same table."""
+        """Return the definition of the same table with other metadata."""
         return IcebergDefinition(self.location, self.table, document, self.catalog)
 
     @cached_property
@@ -248,7 +250,9 @@ class IcebergDefinition:
 
     @cached_property
     def _specs_by_keys(self) -> dict[frozenset[str], PartitionSpec]:
-        """The specs by the keys of their fields; of equal ones the present, or the newest."""
+        """The specs by the keys of their fields; of equal specs the present one, else
+        the newest.
+        """
         newest = [self.specs[number] for number in sorted(self.specs)]
         return {frozenset(self._keys[spec.spec_id].values()): spec for spec in (*newest, self.spec)}
 
@@ -459,7 +463,9 @@ class IcebergDefinition:
         return tuple(field for field in found if field.transform != "void")
 
     def _constants(self) -> tuple[tuple[str, str], ...]:
-        """Return columns by which some spec partitions unchanged: files may lack these."""
+        """Return the columns by whose values some spec partitions (``identity``): files may lack
+        these.
+        """
         by_id = {int(field["id"]): str(field["name"]) for field in self.fields}
         return tuple(
             sorted(
@@ -473,7 +479,7 @@ class IcebergDefinition:
         )
 
     def _constants_within(self) -> tuple[tuple[int, str], ...]:
-        """Return the same for fields of structs."""
+        """Return the fields of structs by whose values some spec partitions (``identity``)."""
         return tuple(
             (field.source_id, self._keys[spec.spec_id][field.field_id])
             for spec in self.specs.values()

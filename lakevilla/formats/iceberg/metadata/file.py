@@ -106,7 +106,7 @@ class Metadata:
         return None if part is None else self._read(name, document, part)
 
     def replaced(self, parts: Mapping[str, Any]) -> Metadata:
-        """Return the same file with some parts as given."""
+        """Return the metadata file with some of its parts replaced."""
         encoded = {name: _raw(value) for name, value in parts.items()}
         return Metadata(self.key, self.table, {**self.parts, **encoded})
 

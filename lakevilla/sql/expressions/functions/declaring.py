@@ -36,7 +36,7 @@ class Function:
     raises : bool
         Whether it may raise on some row.
     spark, duckdb : str
-        The engine's own spelling, for people; empty where it is the same.
+        The engine's own spelling, for the documentation; empty where it is the same.
     """
 
     usage: str

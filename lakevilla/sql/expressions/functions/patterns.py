@@ -154,7 +154,7 @@ class _PatternReader:
     def __init__(self, text: str) -> None:
         self._text, self._at, self._groups = text, 0, 0
         self._dollar = self._end = self._start = False
-        #: True with a class or escape that matches one of the two characters of a line break alone.
+        #: Whether a class or escape matches only one of the two characters of a line break.
         self._splits_breaks = False
 
     def read(self) -> Pattern:
@@ -221,7 +221,9 @@ class _PatternReader:
         return _Part(part.text + count, least == 0, size)
 
     def _count(self) -> tuple[str, int, int]:
-        """Return a count as written, its least and its most (as far as that makes it larger)."""
+        """Return a count as written, its least value, and its greatest if that makes the pattern
+        larger.
+        """
         char = self._next()
         if char in ("*", "+", "?") and char:
             self._at += 1

@@ -121,7 +121,9 @@ def utc(instant: Any) -> Any:
 
 
 def months_later(instant: Any, count: int) -> Any:
-    """Return the same day, or the month's last day, so many months later."""
+    """Return the date ``months`` months later: the same day of the month, or the
+    month's last day.
+    """
     months = instant.year * 12 + instant.month - 1 + count
     year, month = months // 12, months % 12 + 1
     if not 1 <= year <= 9999:

@@ -14,21 +14,21 @@ from lakevilla.sql.expressions.syntax.parameter_names import exp
 
 # -------------------- slips
 #
-# Texts of users that know another language, and their likely meaning: the end of a message.
+# Likely meanings of texts by users who know another language: the end of an error message.
 
 
-#: A text, or a name in quotes; the rest of a text without these has no quote in it.
+#: A text or a name in quotes; what remains of a text without these contains no quote.
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`")
 _BARE_MOMENT = re.compile(r"\b\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:)?")
 
-#: A text that may be no sum: signs are within words, or after them.
+#: A text that can't be a sum: its signs are within words, or after them.
 _WORDS = re.compile(r"\w+(?:(?:[.,;:!?%]?\s|[-':])\w+)*[.!?%]?")
 
 _LONG = 200
 #: The messages about a text that was read as SQL.
 _MISREAD = re.compile("there is no column|cannot read|cannot be assigned")
 
-#: Words where reading stopped, and advice for each.
+#: Words at which parsing stopped, and advice for each.
 _INSTEAD = {
     "&&": "write and",
     "where": "leave out the word where",
@@ -46,7 +46,9 @@ _PLAIN = (
 
 @contextmanager
 def naming_quotes(assignments: object) -> Iterator[None]:
-    """Add to an error the quotes of a value that was meant as a text, and was read as SQL."""
+    """Add advice on quotes to an error about a value that was meant as a text, and was
+    read as SQL.
+    """
     try:
         yield
     except InvalidOperation as error:
@@ -70,7 +72,7 @@ def _may_be_meant(value: object, message: str) -> TypeGuard[str]:
 
 
 def what_to_write(sql: str, near: str) -> str:
-    """Return the advice for a text that can't be read, by the word where reading stopped."""
+    """Return advice for a text that can't be read, by the word at which parsing stopped."""
     if near.lower() in _INSTEAD:
         return _INSTEAD[near.lower()]
     rest = _QUOTED.sub("", sql)
@@ -142,7 +144,7 @@ def _tests() -> frozenset[type]:
 
 # -------------------- places
 #
-# Places where a text can't be read, as places in the text that its author has.
+# Places where parsing stopped, converted to places in the text that the author has written.
 #
 # A parser counts from where it began to read, which is a condition within a statement within a
 # script. The code that has the longer text moves the place into it.
@@ -164,7 +166,7 @@ class UnreadPlace:
 
 
 def note_place(error: LakeVillaError, place: UnreadPlace) -> LakeVillaError:
-    """Note the place that the error's message contains; return the error."""
+    """Note on the error the place that its message contains; return the error."""
     setattr(error, _UNREAD, place)
     return error
 

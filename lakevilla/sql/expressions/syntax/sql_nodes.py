@@ -34,19 +34,19 @@ from lakevilla.sql.expressions.values import (
 # A call is parsed as a name with operands and is looked up in ``functions``.
 
 
-#: Make a tree of an expression of another library; return None for any other object.
+#: A function that makes a tree of another library's expression, and returns None for other objects.
 Foreign: TypeAlias = Callable[[object], Expr | None]
 
-#: For the name of a call, a function that makes a tree of its operands.
+#: By the name of a call, a function that makes a tree of its operands.
 Spellings: TypeAlias = Mapping[str, Callable[[Sequence[Expr]], Expr]]
 
 
 class NotInLanguage(Exception):
-    """A part of a text that the language does not have."""
+    """The error for a part of a text that the language does not have."""
 
 
 class Reader:
-    """Converter of sqlglot's nodes to ours; it notes which parameters were used."""
+    """Converter of sqlglot's nodes to LakeVilla's; it notes which parameters were used."""
 
     def __init__(
         self,
@@ -367,7 +367,8 @@ def _extract(reader: Reader, node: exp.Extract) -> Expr:
     name = node.this.name.lower()
     name = {"doy": "dayofyear"}.get(name, ALIASES.get(name, name))
     parts = ("year", "quarter", "month", "weekofyear", "day", "dayofyear", "hour", "minute")
-    if name not in parts:  # elsewhere the second has a fraction, and weeks begin on various days
+    # elsewhere the second has a fraction, and the first day of a week differs
+    if name not in parts:
         raise NotInLanguage(
             f"extract({name} ...) is not available: use one of {', '.join(parts)}, or second(a)"
         )
@@ -396,8 +397,8 @@ def _cast(reader: Reader, node: exp.Cast) -> Expr:
     if tree.type == "string" and type_ == "timestamp" and tree.value is not None:
         tree = Literal("string", with_minutes(tree.value))
         assert tree.value is not None
-        # A literal without a zone keeps that it had none: it means UTC for a column with a zone and
-        # itself for a column without one.
+        # A literal without a zone records that it has none: next to a column with a zone it means
+        # UTC, next to one without a zone it is used unchanged.
         instant = cast_value(tree.value, "timestamp")
         return literal(instant) if parse_timestamp(tree.value).tzinfo else _zoneless(instant)
     return literal_of(type_, cast_value(value_of(tree), type_))

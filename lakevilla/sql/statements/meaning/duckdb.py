@@ -2,8 +2,8 @@
 
 They are found by a list of constructs that are known to be the same, with the types of their
 operands: any construct that is not listed counts as different.
-``tests/property/sql/test_same_rows.py`` compares the list with DuckDB. Where one side raises and
-the other does not, no user changes rows that the user has not seen, so that counts as the same.
+``tests/property/sql/test_same_rows.py`` compares the list with DuckDB. If only one of the two
+raises, no user changes rows without having seen them; so that counts as the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _Test = Callable[[Call, Sequence[str]], bool]
 
 
 class OtherMeaning(Exception):
-    """The text has another meaning in a SELECT; ``str()`` names the part, and an alternative."""
+    """The error for a text with another meaning in a SELECT; ``str()`` names the part and an
+    alternative.
+    """
 
 
 def meaning_in(dialect: Dialect) -> Meaning | None:
@@ -111,7 +113,7 @@ def _check(typed: TypedNode, names: Set[str]) -> None:
 
 
 def _check_between(node: Call, schemas: Schemas, alias: str | None) -> None:
-    """Refuse a BETWEEN of which DuckDB compares other values.
+    """Refuse a BETWEEN whose operands DuckDB compares as other values than the language.
 
     DuckDB converts all three operands to one type; the language converts those that it compares.
     """
@@ -174,16 +176,16 @@ def _no_floats(node: Call, types: Sequence[str]) -> bool:
 
 
 def _remainder(node: Call, types: Sequence[str]) -> bool:
-    """Return whether a remainder is the same.
+    """Return whether a remainder has the same value in DuckDB.
 
-    For decimals that do not fit 38 digits together, DuckDB computes in binary.
+    DuckDB computes with doubles if the two decimals do not fit 38 digits together.
     """
     long = (is_decimal(type_) and decimal_parts(type_)[0] > 18 for type_ in types)
     return "float" not in types and not any(long)
 
 
 def _compared(node: Call, types: Sequence[str]) -> bool:
-    """Return whether a comparison is the same.
+    """Return whether a comparison has the same result in DuckDB.
 
     DuckDB compares a FLOAT in single precision with any value that is no DOUBLE, and in double
     precision throughout with a list that has a DOUBLE. The language compares it with each value by
@@ -204,14 +206,18 @@ def _compared(node: Call, types: Sequence[str]) -> bool:
 
 
 def _stays_exact(node: Call | Case, args: Sequence[Expr], types: Sequence[str]) -> bool:
-    """Return whether constants in binary adapt to exact numbers, which in DuckDB become binary."""
+    """Return whether floating-point constants become exact numbers here, but make DuckDB use
+    doubles.
+    """
     if not any(map(is_fractional, types)) or all(map(is_fractional, types)):
         return False
     return not is_fractional(unified(node, args, types))
 
 
 def _exact_in_binary(args: Sequence[Expr], types: Sequence[str]) -> bool:
-    """Return whether numbers next to constants in binary compare alike when they are binary."""
+    """Return whether exact numbers compare with floating-point constants alike if they become
+    doubles.
+    """
     digits = [_digits(type_) for type_ in types if is_integer(type_) or is_decimal(type_)]
     if all(precision <= _EXACT_DIGITS for precision, _ in digits):
         return True
@@ -246,7 +252,7 @@ def _in_common(types: Sequence[str]) -> bool:
 
 
 def _nullif(node: Call, types: Sequence[str]) -> bool:
-    """Return whether a nullif is the same.
+    """Return whether a nullif has the same value in DuckDB.
 
     It has the type of its first operand in DuckDB, and the type of both in the language.
     """
@@ -259,7 +265,7 @@ def _nullif(node: Call, types: Sequence[str]) -> bool:
 
 
 def _not_whole(node: Call, types: Sequence[str]) -> bool:
-    """Return whether floor and ceil are the same.
+    """Return whether floor and ceil have the same value in DuckDB.
 
     DuckDB converts a whole number to a DOUBLE before it takes the next whole one, and a number in
     single precision to a FLOAT.
@@ -271,7 +277,7 @@ def _not_whole(node: Call, types: Sequence[str]) -> bool:
 
 
 def _equal(node: Call, types: Sequence[str]) -> bool:
-    """Return whether an equality is the same.
+    """Return whether an equality has the same result in DuckDB.
 
     DuckDB checks whether ``date_trunc`` can be equal to a constant at all, and then ignores NULL.
     """
@@ -290,7 +296,7 @@ def _equal(node: Call, types: Sequence[str]) -> bool:
 
 
 def _from_start(node: Call, types: Sequence[str]) -> bool:
-    """Return whether the count is a constant that is not negative.
+    """Return whether the count of characters is a constant that is not negative.
 
     In DuckDB, a negative count leaves out so many characters at the other end.
     """
@@ -313,14 +319,14 @@ def _power(node: Call, types: Sequence[str]) -> bool:
 def _constant(node: Call, types: Sequence[str]) -> bool:
     """Return whether the value is a constant other than NULL.
 
-    DuckDB 2 reports for NULL whether an array has it.
+    For NULL, DuckDB 2 returns whether the array contains NULL.
     """
     sought = node.args[1]
     return isinstance(sought, Literal) and sought.value is not None
 
 
 def _pattern(node: Call, types: Sequence[str]) -> bool:
-    """Return whether RE2 gets the pattern as it is written."""
+    """Return whether RE2 gets the pattern unchanged."""
     text = node.args[1]
     return isinstance(text, Literal) and _PLAIN_PATTERN.fullmatch(text.value or "") is not None
 
@@ -331,7 +337,7 @@ def _whole_constant(arg: Expr, least: int, most: int | None = None) -> bool:
     return least <= int(arg.value) and (most is None or int(arg.value) <= most)
 
 
-#: Functions that have the value of one of their operands, and the type of all.
+#: Functions that return one of their operands, in the common type of all operands.
 _ONE_OF_MANY = ("array", "coalesce", "greatest", "least", "nullif")
 #: The decimal digits that a double keeps of any number; and the most digits of whole numbers.
 _EXACT_DIGITS = 15
@@ -340,7 +346,8 @@ _WHOLE_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 #: match.
 _PLAIN_PATTERN = re.compile(r"(?:[^.$\\]|\\[dwtn.$|()\[\]{}*+?^\\-])*")
 
-#: By the name in the tree. Logarithms are not among them: DuckDB 2 has some of numbers below 0.
+#: The tests by a call's name in the tree. Logarithms are not among them: DuckDB 2 has some of
+#: numbers below 0.
 _CALLS: Mapping[str, _Test] = {
     **dict.fromkeys(("and", "or", "not", "is_null"), _always),
     "array": _array,
@@ -382,7 +389,8 @@ _CALLS: Mapping[str, _Test] = {
     ),
 }
 
-#: Names of functions that have here, as they are written, DuckDB's meaning of the name, if any.
+#: Function names that, as they are written, have the same meaning here as in DuckDB, if it has
+#: them.
 SAME_NAMES = frozenset(
     {
         *("abs", "mod", "coalesce", "ifnull", "nvl", "nullif", "greatest", "least", "floor"),

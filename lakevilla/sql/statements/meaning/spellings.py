@@ -54,7 +54,7 @@ def _spelling(name: str) -> Callable[[Sequence[Expr]], Expr]:
     return read
 
 
-#: By the name in the text; ``[]`` is ``a[i]``, which counts from 1 in DuckDB.
+#: The spellings by a call's name in the text; ``[]`` is ``a[i]``, which counts from 1 in DuckDB.
 SPELLINGS: Mapping[str, Callable[[Sequence[Expr]], Expr]] = {
     name: _spelling(name) for name in _WRITTEN_OUT
 }

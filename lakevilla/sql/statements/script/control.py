@@ -95,7 +95,7 @@ def start(reader: TokenReader) -> Begin:
 
 def _isolation(reader: TokenReader) -> str:
     if reader.accept("REPEATABLE", "READ"):
-        return "snapshot"  # snapshots keep its promise
+        return "snapshot"  # a snapshot gives what this isolation level promises
     if reader.peek("READ"):
         raise InvalidOperation(
             "there is no isolation level below snapshot here: write ISOLATION LEVEL SNAPSHOT"

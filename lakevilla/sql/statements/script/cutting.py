@@ -58,14 +58,14 @@ def statements_of(text: str, dialect: Dialect = "duckdb") -> list[ScriptStatemen
 
 
 def is_complete(text: str, dialect: Dialect = "duckdb") -> bool:
-    """Return whether a text ends with a statement and its semicolon, and nothing in it is open."""
+    """Return whether a text ends with a complete statement and its semicolon."""
     try:
         tokens = _tokens(text, dialect)
         statements = list(_statements(text, tokens))
     except _HalfTyped:
         return False
     except InvalidOperation:
-        return True  # no further line corrects it
+        return True  # no further line can correct the text
     return bool(statements) and tokens[-1].token_type is TokenType.SEMICOLON
 
 
@@ -176,7 +176,7 @@ class _LineStarts:
         self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
 
     def place_of(self, offset: int) -> tuple[int, int]:
-        """Return line and column, from 1."""
+        """Return the line and the column of a place, from 1."""
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 

@@ -313,7 +313,7 @@ def column_type(text: str, column: str, dialect: Dialect) -> pa.DataType:
         raise
 
 
-#: Text of a length, to which other systems cut or fill it.
+#: Types of text with a length, to which other systems cut or pad values.
 _LENGTHS = re.compile(
     r"\b(?:(?:N?VAR|BP|N)?CHAR|CHARACTER(?:\s+VARYING)?|STRING|TEXT)\s*\(\s*\d+\s*\)",
     re.IGNORECASE,

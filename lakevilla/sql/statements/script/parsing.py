@@ -104,7 +104,7 @@ Node = Control | SetOption | OfRows | Definition | Telling | Separate | Block
 class Parsed:
     """The request of one statement, and its place: ``number`` counts from 1.
 
-    ``text`` names a view for each of ``pasts``; ``source`` has it as it was written.
+    ``text`` names a view for each of ``pasts``; ``source`` is the original text.
     """
 
     node: Node
@@ -171,7 +171,7 @@ def parsed(statement: ScriptStatement, number: int, dialect: Dialect) -> Parsed:
     Raises
     ------
     InvalidOperation
-        It is none that a session knows; the nearest known one is named.
+        The session does not know the statement; the error names the nearest known one.
     """
     if statement.inner or _begins_block(statement.text):
         inner = tuple(

@@ -219,7 +219,7 @@ def parse_timestamp_text(text: str) -> datetime:
 # state of another ref.
 
 
-#: The beginning of the names of those views.
+#: The prefix of the names of those views.
 PREFIX = "__lakevilla_past_"
 _MENTION = re.compile(r"\bAS\s+OF\b|=>", re.IGNORECASE)
 #: The words before AS OF, each with the kind of state that follows it.
@@ -273,7 +273,9 @@ def without_pasts(text: str, dialect: Dialect) -> tuple[str, tuple[PastTable, ..
 def _state_at(
     text: str, tokens: Sequence[Token], index: int, dialect: Dialect
 ) -> tuple[State | Marked, bool, int] | None:
-    """Return the state that is named there, whether by the table's versions, and its end."""
+    """Return the state that a mention names, whether it is by the table's versions, and the
+    mention's end.
+    """
     words = [word_of(token) for token in tokens[index : index + 4]]
     if words[:1] == ["FOR"]:
         words, shift = words[1:], 1

@@ -1,4 +1,4 @@
-"""Statements that show and maintain."""
+"""Statements that report on tables, and that maintain them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Runs SQLAlchemy's plugin for pytest over lakes: a new one for each class, whose names are free.
+"""Run SQLAlchemy's plugin for pytest over lakes: each test class gets a new lake with free names.
 
-Tests of one class may make the same tables again; those get a lake each, too.
+Tests of one class may make the same tables again; each of these tests gets a lake, too.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(
 
 
 def _keeps_its_tables(item: Any, following: Any) -> bool:
-    from sqlalchemy.testing import fixtures  # which the plugin must have made ready
+    from sqlalchemy.testing import fixtures  # the plugin has to set this up first
 
     kind = getattr(item, "cls", None)
     if following is None or kind is not getattr(following, "cls", None) or kind is None:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.testing import exclusions
 from sqlalchemy.testing.requirements import SuiteRequirements
 
-#: Open in the suite, and not there in a lake.
+#: Features that the suite requires by default, and that a lake lacks.
 WITHOUT = {
     "autoincrement_insert": "a lake has no autoincrement",
     "autoincrement_without_sequence": "a lake has no autoincrement",
@@ -35,7 +35,7 @@ WITHOUT = {
     "date_coerces_from_datetime": "a timestamp is no day, and is cast by nobody but the user",
     "binary_literals": "bytes go in as parameters",
 }
-#: Closed in the suite, and there in a lake.
+#: Features that the suite leaves out by default, and that a lake has.
 WITH = {
     "create_table_as",
     "table_ddl_if_exists",
@@ -80,7 +80,7 @@ WITH = {
 }
 
 
-#: Tests that no requirement of the suite leaves out.
+#: Tests that fail on a lake, and that no requirement of the suite leaves out.
 LEFT_OUT = {
     "test_no_results_for_non_returning_insert": "it leaves out the key, and nothing counts up",
     "test_insert_from_select_autoinc": "a lake has no autoincrement",
@@ -103,7 +103,7 @@ def _open(self: SuiteRequirements) -> Any:
 
 
 class _Of(SuiteRequirements):
-    """The requirements that the two lists set."""
+    """Set the requirements of the two lists."""
 
 
 for _name in WITHOUT:
@@ -113,7 +113,7 @@ for _name in WITH:
 
 
 class Requirements(_Of):
-    """As the two lists, and what takes more than a word."""
+    """Add the requirements that need more than an entry in the two lists."""
 
     def get_isolation_levels(self, config: Any) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""Merges as Spark with Delta sees them, and its VACUUM between them."""
+"""Read merges by Spark with Delta, and run its VACUUM between them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.interop.spark.beside import Beside
 from tests.support.refs.merged import NOBODY_SEES, QUIET, rows_of, steps
 
 
-def test_spark_reads_what_is_merged_and_its_vacuum_harms_nothing(beside: Beside) -> None:
+def test_spark_reads_merged_rows_and_its_vacuum_deletes_no_file_of_a_branch(beside: Beside) -> None:
     key = "spark.databricks.delta.retentionDurationCheck.enabled"
     beside.spark.conf.set(key, "false")
     with beside.connect() as lake:

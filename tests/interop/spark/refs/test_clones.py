@@ -1,4 +1,4 @@
-"""A table of a clone that was written to, as Spark reads it: its log names files of its source."""
+"""Read a clone's table by Spark after its first write: its log names files of its source."""
 
 from __future__ import annotations
 

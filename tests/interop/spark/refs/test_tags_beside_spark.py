@@ -1,4 +1,4 @@
-"""Tags of tables that Spark makes, changes, compacts and cleans up."""
+"""Keep tags of tables that Spark makes, changes, compacts and cleans up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHAPES: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "clustered": ("id BIGINT, s STRING, part INT|CLUSTER BY (id)", {}),
 }
-#: What happens to the table after its tag, in this order.
+#: The changes of the table after its tag, in this order.
 LATER = (
     "DELETE FROM {t} WHERE id % 3 = 0",
     "UPDATE {t} SET s = 'later' WHERE id % 3 = 1",
@@ -39,7 +39,7 @@ OF_MAPPED = (
 
 @pytest.fixture
 def at_once(beside: Beside) -> Iterator[Beside]:
-    """Spark vacuums without asking back."""
+    """Let Spark vacuum without its check of the retention."""
     key = "spark.databricks.delta.retentionDurationCheck.enabled"
     beside.spark.conf.set(key, "false")
     yield beside
@@ -53,9 +53,7 @@ def clean_up(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_tag_stays_whatever_spark_does_until_it_deletes_its_files(
-    at_once: Beside, shape: str
-) -> None:
+def test_a_tag_keeps_its_state_until_spark_deletes_its_files(at_once: Beside, shape: str) -> None:
     columns, properties = SHAPES[shape]
     at_once.make(columns, **properties)
     at_once.sql("INSERT INTO {t} SELECT id, CAST(id AS STRING), id % 2 FROM range(0, 20)")
@@ -74,7 +72,7 @@ def test_a_tag_stays_whatever_spark_does_until_it_deletes_its_files(
         assert bag(then.read("bank")) == bag(expected), statement
         clean_up(lake)
         assert bag(then.read("bank")) == bag(expected)
-        assert at_once.both()  # and Spark reads the table that it has left
+        assert at_once.both()  # and Spark reads its table
     with at_once.connect() as new:
         then = new.on("closing")
         assert bag(then.read("bank")) == bag(expected)
@@ -90,7 +88,7 @@ def test_a_tag_stays_whatever_spark_does_until_it_deletes_its_files(
         assert at_once.both()
 
 
-def test_a_restore_by_spark_in_a_lake_with_a_tag(at_once: Beside) -> None:
+def test_a_restore_by_spark_in_a_lake_with_a_tag_keeps_the_tag(at_once: Beside) -> None:
     at_once.make("id BIGINT")
     for number in range(3):
         at_once.sql(f"INSERT INTO {{t}} VALUES ({number})")
@@ -108,7 +106,7 @@ def test_a_restore_by_spark_in_a_lake_with_a_tag(at_once: Beside) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_kept_refs_stay_when_spark_deletes_all_that_the_table_does_not_need(
+def test_kept_refs_keep_their_state_when_spark_deletes_all_that_its_table_does_not_need(
     at_once: Beside, shape: str
 ) -> None:
     columns, properties = SHAPES[shape]

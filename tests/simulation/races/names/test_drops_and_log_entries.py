@@ -1,4 +1,4 @@
-"""A table is dropped at each request of one that commits by its log entry (note 50)."""
+"""Drop a table at each request of a client that commits to it by a log entry (note 50)."""
 
 import pytest
 
@@ -27,13 +27,13 @@ from tests.support.simulated.memory_lake import rows_of
 
 FORMATS = {"delta": (), "iceberg": ("a",)}
 formats = pytest.mark.parametrize("format", FORMATS)
-#: So long that HEAD has to be asked again.
+#: The time after which a client has to read HEAD again.
 LATER = 11.0
 REUSED = Settings().reuse_after_seconds + 1
 
 
 def appending(features):
-    """A client that knows the table appends twice, some time apart; what became of the last."""
+    """Append twice, some time apart, as a client that knows the table; return the last outcome."""
 
     def program(client):
         context = context_of(client)
@@ -63,7 +63,7 @@ def deleting(client):
 
 
 def using_again(format):
-    """The data is deleted, time goes by, and another table is made there."""
+    """Delete the data, let time pass, and create another table there."""
 
     def program(client):
         yield from deleting(client)
@@ -77,7 +77,9 @@ def using_again(format):
 
 
 def every_point(other, format, features):
-    """Each request of the second append that ``other`` comes into; whether HEAD was asked."""
+    """Return each request of the second append before which ``other`` runs, and whether HEAD was
+    read.
+    """
     request = 0
     while True:
         simulation = lake(iceberg=FORMATS[format])
@@ -135,10 +137,10 @@ def _commit_one(client):
 
 
 @formats
-def test_nothing_is_written_where_another_table_is_made_in_its_place(format):
+def test_a_client_writes_nothing_into_another_table_that_was_created_in_place_of_its_table(format):
     for simulation, process, _ in every_point(using_again(format), format, Feature.NONE):
         if isinstance(process.next, Put) and _is_entry(process.next.key):
-            continue  # no request is under way for so long (note 13)
+            continue  # no request takes so long (note 13)
         result_of(process)
         log = sorted(key for key in simulation.store.objects if _is_entry(key))
         assert len(log) == 1, log
@@ -146,14 +148,14 @@ def test_nothing_is_written_where_another_table_is_made_in_its_place(format):
 
 
 @formats
-def test_no_row_is_acknowledged_once_the_data_is_deleted_and_head_was_read(format):
+def test_no_row_is_acknowledged_once_the_data_is_deleted_and_its_writer_has_read_head(format):
     for _, process, asked in every_point(deleting, format, Feature.NONE):
         assert asked or result_of(process) in (ConflictError, TableNotFound)
 
 
-def test_a_client_that_commits_by_an_old_head_is_caught():
+def test_the_test_finds_a_planted_commit_by_log_entry_that_relies_on_an_outdated_head():
     with (
         PLANTED["entries_by_an_old_head"].plant(),
         pytest.raises((AssertionError, LakeVillaError)),
     ):
-        test_no_row_is_acknowledged_once_the_data_is_deleted_and_head_was_read("delta")
+        test_no_row_is_acknowledged_once_the_data_is_deleted_and_its_writer_has_read_head("delta")

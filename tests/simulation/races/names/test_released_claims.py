@@ -1,6 +1,4 @@
-"""A table is unregistered while clients of its lake register it, and other lakes claim it (note
-51).
-"""
+"""Unregister a table while clients of its lake register it, and other lakes claim it (note 51)."""
 
 import pytest
 
@@ -34,12 +32,12 @@ def recovering(client):
 
 
 def without_claim(client):
-    """The clean-up of another client has taken it."""
+    """Delete the claim, as another client's clean-up does."""
     yield from delete(lake_key("a"))
 
 
 def other_lake(client):
-    """A client of another lake claims the table before it takes it in."""
+    """Claim the table for another lake, then register it there."""
     head = empty_head("other", "elsewhere", "n", FORMAT)
     try:
         yield from claim_table("a", head, client.ids, "theirs")
@@ -49,7 +47,9 @@ def other_lake(client):
 
 
 def in_turn(*programs, named="other"):
-    """One after the other, each by a process of its own; an error of one is its result."""
+    """Run programs one after the other, each in a process of its own; an error counts
+    as a result.
+    """
 
     def run(simulation):
         results = []
@@ -64,7 +64,9 @@ def in_turn(*programs, named="other"):
 
 
 def every_point(program, others, before=()):
-    """Each request of a program that others come into: the simulation, it, and what they say."""
+    """Return, for each request of a program before which others run, simulation, result and others'
+    results.
+    """
     request = 0
     while True:
         simulation = lake()
@@ -147,7 +149,7 @@ def test_registering_or_reusing_a_table_leaves_a_claim_that_no_client_gives_away
         no_two_lakes_have_it(simulation, "theirs" in said)
 
 
-def test_in_the_end_it_is_free_for_another_lake():
+def test_a_released_table_is_free_for_another_lake_in_the_end():
     simulation = lake()
     assert alone(simulation, other_lake, "early") == "refused"
     assert alone(simulation, letting_go, "first") == "let go"
@@ -163,18 +165,20 @@ def test_a_release_that_a_dead_client_left_unfinished_is_completed_by_another():
         assert alone(simulation, other_lake, "late") == "theirs"
 
 
-def test_a_release_without_a_condition_is_caught():
+def test_the_test_finds_a_planted_release_without_a_condition():
     with PLANTED["claims_let_go_late"].plant(), pytest.raises(AssertionError):
         test_releasing_a_table_removes_only_its_own_claim((letting_go, other_lake))
 
 
-def test_a_release_by_an_older_claim_is_caught():
+def test_the_test_finds_a_planted_release_that_goes_by_an_outdated_claim():
     with PLANTED["claims_left_as_they_are"].plant(), pytest.raises(AssertionError):
         test_releasing_a_table_removes_only_its_own_claim((registering,))
 
 
 @pytest.mark.parametrize("program", [registering, taking_up()], ids=["register", "take up"])
-def test_a_client_that_does_not_check_whether_its_claim_was_given_away_is_caught(program):
+def test_the_test_finds_a_planted_client_that_does_not_check_whether_its_claim_was_given_away(
+    program,
+):
     with PLANTED["claims_given_away_unseen"].plant(), pytest.raises(AssertionError):
         test_registering_or_reusing_a_table_leaves_a_claim_that_no_client_gives_away(
             program, (letting_go,), drop

@@ -1,4 +1,4 @@
-"""A dropped table taken up again while others are at work, at every request of it (note 47)."""
+"""Reuse a dropped table's name while other clients work on it, at every request (note 47)."""
 
 import pyarrow as pa
 import pytest
@@ -43,7 +43,7 @@ FORMATS = {"delta": (), "iceberg": ("a",)}
 
 
 def taking_up(balance=7, amount=1):
-    """CREATE OR REPLACE of the table, beside a change of another; what became of it."""
+    """CREATE OR REPLACE the table, and change another one; return the outcome."""
 
     def program(client):
         txn = begin(client)
@@ -80,7 +80,7 @@ def drop(client):
 
 
 def changed_and_dropped(client):
-    """A decided commit that no client has published, and the drop behind it."""
+    """Decide a commit that no client publishes, and drop the table behind it."""
     txn = begin(client)
     yield from add_to(txn, "a", 5)
     yield from commit(txn, publish=False)
@@ -90,7 +90,7 @@ def changed_and_dropped(client):
 
 
 def made_and_dropped(format):
-    """A table that was decided, and its drop, of which nothing is in its log."""
+    """Decide a table and its drop, neither of which is in its log."""
 
     def program(client):
         txn = begin(client)
@@ -109,7 +109,7 @@ def registering(client):
 
 
 def deleting(client):
-    """The rest of ``drop_table(delete_data=True)``, once its drop is decided."""
+    """Do the rest of ``drop_table(delete_data=True)``, once its drop is decided."""
     try:
         yield from delete_data(context_of(client), "a")
     except InvalidOperation:
@@ -157,7 +157,9 @@ def prepared(iceberg, before, tables, faults=None, schedule=None):
 
 
 def every_point(other, format, before=drop, tables=TABLES):
-    """Each request of it that ``other`` comes into: the simulation, it, and what the other says."""
+    """Return, for each request before which ``other`` runs, the simulation, the process and other's
+    result.
+    """
     request = 0
     while True:
         simulation = prepared(FORMATS[format], before, tables)
@@ -173,7 +175,7 @@ def every_point(other, format, before=drop, tables=TABLES):
 
 
 def settled(simulation, *, there=True):
-    """Every client reads the state of HEAD, and nothing is left to do."""
+    """Check that every client reads the state of HEAD, and that nothing is pending."""
     alone(simulation, recover, "recoverer")
     tables = TABLES if there else ("b",)
     invariants.every_table_is_readable(simulation.store, tables)
@@ -210,7 +212,7 @@ def test_a_pending_table_that_no_log_shows_yet_is_not_forgotten_when_its_name_is
 
 @formats
 @one_search
-def test_registering_a_dropped_table_first_makes_its_reuse_replace_it_or_fail(format):
+def test_a_reuse_replaces_a_dropped_table_that_another_client_registers_first_or_fails(format):
     outcomes = set()
     for simulation, process, said in every_point(registering, format, changed_and_dropped):
         mine = process.finish()
@@ -226,7 +228,7 @@ def test_registering_a_dropped_table_first_makes_its_reuse_replace_it_or_fail(fo
 
 @formats
 @one_search
-def test_of_two_that_take_it_up_one_stands(format):
+def test_two_clients_that_reuse_one_table_leave_the_rows_of_one_of_them(format):
     outcomes = set()
     for simulation, process, said in every_point(taking_up(8, 10), format):
         mine = process.finish()
@@ -262,7 +264,7 @@ def test_a_table_is_never_reused_while_its_data_is_being_deleted(format):
     assert ("taken up", "stays") in outcomes
 
 
-def test_a_reuse_that_does_not_check_for_the_deletion_is_caught():
+def test_the_test_finds_a_planted_reuse_that_does_not_check_for_the_deletion():
     with (
         PLANTED["taken_up_while_its_data_goes"].plant(),
         pytest.raises((AssertionError, LakeVillaError)),
@@ -274,19 +276,19 @@ def test_a_reuse_that_does_not_check_for_the_deletion_is_caught():
 @one_search
 def test_rows_of_clients_that_read_no_head_are_replaced_with_the_older_rows(format):
     for simulation, process, _ in every_point(foreign(format), format):
-        versions = len(log_of(simulation, format))  # two that were there, and theirs
+        versions = len(log_of(simulation, format))  # the two rows of before, and the client's
         mine = process.finish()
         assert mine in ("taken up", ConflictError, ForeignConflict)
         is_committed = mine is not ConflictError
         now = settled(simulation)
         assert now["b"][0] == 100 + is_committed
         if is_committed:
-            # Behind the entry it is a row of the new table, which has the same columns. Before it,
-            # decided or not, it was written for the old one.
+            # A row behind the log entry is a row of the new table, which has the same columns. A
+            # row before it, decided or not, was written for the old one.
             assert now["a"] == ({0: 7} if versions == 3 else {0: 7, 5: 0})
 
 
-def test_a_reuse_that_keeps_rows_of_the_old_definition_is_caught():
+def test_the_test_finds_a_planted_reuse_that_keeps_rows_of_the_old_definition():
     with PLANTED["rows_of_the_old_definition"].plant(), pytest.raises(AssertionError):
         test_rows_of_clients_that_read_no_head_are_replaced_with_the_older_rows("delta")
 
