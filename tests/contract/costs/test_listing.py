@@ -67,9 +67,8 @@ def test_discovering_a_new_table_reads_no_data_files_and_no_tables_of_the_lake(
     # HEAD, the root and its three directories; no request for tables that are in the lake.
     assert not [key for _, key in traced if key.startswith(tuple(names))]
     of_new = [verb for verb, key in traced if key.startswith("new/")]
-    assert (
-        sorted(of_new) == ["get"] * (appends + 1) + ["list"] * 2
-    )  # log entries and claim, in two formats
+    # The requests read log entries and a claim, and list in two formats.
+    assert sorted(of_new) == ["get"] * (appends + 1) + ["list"] * 2
     of_others = [request for request in traced if not request[1].startswith("new/")]
     assert len(of_others) == 2 + 3 * 4
     with local_place.connect() as lake:

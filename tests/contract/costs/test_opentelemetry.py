@@ -160,9 +160,8 @@ def test_metrics_count_commits_and_the_times_of_transactions_and_phases(
     for _ in range(3):
         lake.run(lambda txn: txn.append("t", [{"a": 2}]))
     lake.read("t")
-    assert [point.value for point in telemetry.points("lakevilla.commits")] == [
-        4
-    ]  # the creation of the table included
+    # The number includes the creation of the table.
+    assert [point.value for point in telemetry.points("lakevilla.commits")] == [4]
     assert telemetry.points("lakevilla.aborts") == []
     durations = telemetry.points("lakevilla.transaction.duration")
     by = {point.attributes["outcome"]: point for point in durations}

@@ -293,4 +293,4 @@ def test_the_error_for_a_missing_table_at_a_mistyped_root_mentions_the_root(tmp_
             asked(connection, "SELECT * FROM stock")
         assert str(caught.value) == (
             f"there is no table stock: nothing is at the root {tmp_path}/typo; check the root"
-        )  # no hint of frames, which statements of a connection don't accept
+        )  # no hint of data frames: statements of a connection don't accept them

@@ -134,9 +134,8 @@ def test_page_checksums_of_pyarrow_detect_a_flipped_bit_within_a_page(
     filled(place, "parquet-cpp-arrow")
     path = live_files(place)[0]
     body = path.read_bytes()
-    column = (
-        pq.read_metadata(path).row_group(0).column(2)
-    )  # doubles: every bit pattern is a valid value
+    # The column holds doubles: every bit pattern is a valid value.
+    column = pq.read_metadata(path).row_group(0).column(2)
     # The middle of the column's pages: within a page, not in a header.
     place_of_it = column.data_page_offset + column.total_compressed_size // 2
     path.write_bytes(body[:place_of_it] + bytes([body[place_of_it] ^ 1]) + body[place_of_it + 1 :])

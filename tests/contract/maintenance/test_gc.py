@@ -258,9 +258,8 @@ def test_gc_deletes_files_of_a_creation_whose_client_died_right_before_the_commi
             owner.create_table("new", accounts(1))
     assert len(left_in(tmp_path, "new")) == 1
     with lv.connect(tmp_path, settings=lv.Settings(max_age_seconds=0)) as lake:
-        lake.run(
-            lambda txn: txn.append("other", accounts(1))
-        )  # after this commit HEAD can't have been set back
+        # After this commit HEAD can't have been set back.
+        lake.run(lambda txn: txn.append("other", accounts(1)))
         lake.gc()
         lake.gc()
         lake.gc()

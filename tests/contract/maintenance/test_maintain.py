@@ -208,7 +208,6 @@ def test_maintain_reports_a_lost_tag_that_prevents_the_vacuum_of_a_table(
         assert (found.kind, found.table) == ("ref_lost", "t")
         assert "'closing'" in found.message
         lake.delete_ref("closing")
-        Path(
-            local_place.root, "_lakevilla/maintenance/vacuum.json"
-        ).unlink()  # otherwise vacuum would be due only in a day
+        # Otherwise vacuum would be due only in a day.
+        Path(local_place.root, "_lakevilla/maintenance/vacuum.json").unlink()
         assert lake.maintain(["vacuum"]).ok

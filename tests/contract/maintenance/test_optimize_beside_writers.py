@@ -137,9 +137,8 @@ def test_a_read_does_not_conflict_with_an_optimize_and_a_commit_of_other_rows(
     place: Place,
 ) -> None:
     with in_files(place, 2) as lake:
-        settings = lv.Settings(
-            row_check_limit_bytes=0
-        )  # so that no rows are compared, as for large files
+        # The setting prevents a comparison of rows, as for large files.
+        settings = lv.Settings(row_check_limit_bytes=0)
         with place.connect(settings=settings) as other, other.transaction() as txn:
             assert txn.read("t", where="id = 3").num_rows == 1
             txn.append("t", accounts(1))
@@ -296,9 +295,8 @@ def test_gc_deletes_files_of_an_interrupted_optimize(local_place: Place) -> None
     data = sorted(p.name for p in (local_root(place) / "t").glob("*.parquet"))
     assert len(data) == 5
     with place.connect(settings=lv.Settings(max_age_seconds=0)) as lake:
-        lake.recover(
-            confirm_head=True
-        )  # otherwise gc would suspect that HEAD was set back by that commit
+        # Otherwise gc would suspect that HEAD was set back by that commit.
+        lake.recover(confirm_head=True)
         lake.gc()
         assert files_of(lake) == 4
         assert len(list((local_root(place) / "t").glob("*.parquet"))) == 4

@@ -307,9 +307,8 @@ def test_the_highest_row_id_of_an_export_never_goes_down(lake: lv.Lake, tmp_path
     lake.create_table(
         "stock", pa.Table.from_pylist(ROWS), properties={"delta.enableRowTracking": "true"}
     )
-    lake.export(
-        "stock", str(tmp_path / "copy")
-    )  # the copy assigns its own row ids, above the source's
+    # The copy assigns its own row ids, above the source's.
+    lake.export("stock", str(tmp_path / "copy"))
     off = {"delta.enableRowTracking": "false", "delta.rowTrackingSuspended": "true"}
     lake.run(lambda txn: txn.alter("stock", set_properties=off))
     lake.export("stock", str(tmp_path / "copy"))

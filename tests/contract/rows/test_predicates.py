@@ -222,9 +222,8 @@ def test_text_longer_than_statistics_keep_is_found(place: Place, writer: str) ->
     limit = {"settings": lv.Settings(in_memory_file_limit_bytes=0)} if "path" in writer else {}
     texts = TEXTS
     if writer == "another" and place.format == "iceberg":
-        texts = [
-            text for text in TEXTS if "\ud7ff" not in text
-        ]  # pyiceberg can't increment these code points
+        # The library pyiceberg can't increment these code points.
+        texts = [text for text in TEXTS if "\ud7ff" not in text]
     with place.connect(**limit) as lake:
         for number, text in enumerate(texts):
             rows = pa.table({"n": [number], "s": [text], "b": [text.encode()]})

@@ -143,9 +143,8 @@ def test_spark_sql_can_insert_into_a_temporary_view_of_a_table(there: Sink) -> N
     assert [row["id"] for row in there.rows()] == [1, 2]
     sql("INSERT OVERWRITE sink VALUES (3, 'c'), (4, 'd')")
     assert [row["id"] for row in there.rows()] == [3, 4]
-    assert [row["id"] for row in sql("SELECT id FROM sink").collect()] == [
-        1
-    ]  # in the state at the view's creation
+    # The result is the state at the creation of the view.
+    assert [row["id"] for row in sql("SELECT id FROM sink").collect()] == [1]
     sql("DROP VIEW sink")
 
 

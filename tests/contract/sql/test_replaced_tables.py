@@ -153,9 +153,8 @@ def test_one_of_two_concurrent_replacements_of_a_table_takes_effect(session: Ses
         assert rows(session, "FROM t") == [{"b": "x"}]
     else:
         assert rows(session, "FROM t") == [{"a": 1}]
-    session.sql(
-        "CREATE OR REPLACE TABLE t AS SELECT 2 AS a"
-    )  # a single statement is run again after a conflict
+    # A single statement is run again after a conflict.
+    session.sql("CREATE OR REPLACE TABLE t AS SELECT 2 AS a")
     assert rows(session, "FROM t") == [{"a": 2}]
 
 

@@ -64,9 +64,8 @@ def test_an_update_of_a_field_keeps_the_other_fields_of_its_struct(
         {"k": 1, "s": {"a": 2, "b": "x", "t": {"u": 7}}, "l": [{"a": 1, "b": "y"}]},
         {"k": 2, "s": {"a": None, "b": "new", "t": None}, "l": [{"a": None, "b": "z"}]},
     ]
-    assert (
-        lake.read("t", where="s.a = 2").num_rows == 1
-    )  # files are chosen by the fields' statistics
+    # Files are chosen by the fields' statistics.
+    assert lake.read("t", where="s.a = 2").num_rows == 1
     assert lake.read("t", where="s.b = 'new' and s.a is null").num_rows == 1
 
 

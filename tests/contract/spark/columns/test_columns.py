@@ -139,9 +139,8 @@ def translator(spark: SparkSession) -> Translator:
 
 def values(spark: SparkSession, table: pa.Table, columns: list[Any]) -> list[list[Any]]:
     """Return what Spark computes of each column, row by row."""
-    table = table.take(
-        pa.array(range(table.num_rows), pa.int64())
-    )  # createDataFrame refuses slices
+    # Slices are refused by createDataFrame.
+    table = table.take(pa.array(range(table.num_rows), pa.int64()))
     frame = spark.createDataFrame(table.cast(spark_types(table.schema)), spark_schema(SCHEMA))
     named = [column.alias(f"r{at}") for at, column in enumerate(columns)]
     computed = frame.select(*named).toArrow()
