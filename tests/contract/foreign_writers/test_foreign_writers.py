@@ -36,7 +36,7 @@ def balances(rows: list[dict[str, int]]) -> dict[int, int]:
 
 
 def everywhere(place: Place, table: str = "bank") -> dict[int, int]:
-    """Return the rows that a new client and a client without LakeVilla read; assert they're equal."""
+    """Return the rows that a new client reads; a client without LakeVilla must read the same."""
     with place.connect() as lake:
         ours = balances(lake.snapshot().read(table).to_pylist())
     assert ours == balances(place.seen(table))

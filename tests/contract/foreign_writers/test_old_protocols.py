@@ -44,7 +44,7 @@ def test_a_guarded_table_of_an_old_protocol_can_be_read_by_deltalake(
 def test_column_mapping_becomes_a_reader_feature_in_the_protocol_of_an_old_table(
     tmp_path: Path, writer: int
 ) -> None:
-    """A reader that knows no column mapping must refuse it: it would read renamed columns as NULL."""
+    """A reader without column mapping must refuse it: it would read renamed columns as NULL."""
     write_deltalake(str(tmp_path / "t"), pa.table({"id": [1, 2]}))
     rewritten(tmp_path / "t", minReaderVersion=1, minWriterVersion=writer)
     with lv.connect(tmp_path) as lake:
