@@ -117,7 +117,9 @@ def test_a_table_of_a_catalog_is_named_by_its_name_in_the_catalog(tmp_path: Path
 
 
 @pytest.mark.parametrize("uri", ["prod.sales.orders", "wh/sales/orders"])
-def test_a_table_of_a_catalog_keeps_its_name_when_it_gets_another(tmp_path: Path, uri: str) -> None:
+def test_a_catalogs_table_keeps_its_name_when_its_uri_is_registered_under_another_name(
+    tmp_path: Path, uri: str
+) -> None:
     catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
     catalog.create_namespace("sales")
     catalog.create_table("sales.orders", schema=ROWS.schema)

@@ -205,7 +205,7 @@ def test_a_wrong_number_of_attempts_is_refused_before_anything_runs(
 
 
 @pytest.mark.parametrize("fn", [None, 5, "select 1"], ids=repr)
-def test_run_refuses_objects_that_are_no_functions(lake: lv.Lake, fn: Any) -> None:
+def test_run_refuses_objects_that_are_not_functions(lake: lv.Lake, fn: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match=f"not {fn!r}: write `lake.run"):
         lake.run(fn)
     with pytest.raises(lv.InvalidOperation, match="a function of the transaction"):

@@ -79,7 +79,7 @@ def test_a_table_is_created_and_altered_by_names_of_types(lake: lv.Lake, format:
     assert lake.snapshot().read("altered", ["c4", "c12"]).to_pylist() == [{"c4": 5, "c12": "x"}]
 
 
-def test_a_schema_is_distinguished_from_data_by_types(lake: lv.Lake) -> None:
+def test_a_mapping_to_types_is_taken_as_a_schema_and_one_to_values_as_data(lake: lv.Lake) -> None:
     lake.create_table("schema", {"x": "string"})
     lake.create_table("typed", {"x": pa.int64(), "y": "date"})
     lake.create_table("lists", {"x": ["string"]})

@@ -153,7 +153,7 @@ def test_absorbing_costs_a_get_for_each_log_and_a_put_if_there_is_a_foreign_comm
 def test_the_feed_of_a_lake_with_many_tables_reads_only_leaves_of_tables_that_it_reports(
     tmp_path: Path,
 ) -> None:
-    """Only leaves of tables that were written are read."""
+    """The feed reads only leaves of tables that were written to."""
     with lake_of(20_000, str(tmp_path / "many"), commits=1) as lake:
         names = real_tables(20_000)
         with lv.connect(lake.root) as other:

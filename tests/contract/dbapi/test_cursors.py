@@ -231,7 +231,7 @@ def test_executemany_of_inserts_writes_few_files(
 
 
 def test_executemany_stores_the_same_values_as_single_statements(cursor: dbapi.Cursor) -> None:
-    """This holds for values of different types too."""
+    """The values of one parameter may have different types."""
     cursor.execute("CREATE TABLE v (place BIGINT, kind STRING, given STRING)")
     text = "INSERT INTO v VALUES (:place, typeof(:given), CAST(:given AS VARCHAR))"
     given = [1, None, 2.5, "x", True, Decimal("1.50"), date(2026, 1, 31), 2**70, b"a", 7]

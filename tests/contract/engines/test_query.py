@@ -234,7 +234,9 @@ def test_a_file_with_deleted_rows_is_fetched_once(
         assert bool(asked) == fetches
 
 
-def test_deletions_of_a_vector_are_cached_and_those_of_another_read(tmp_path: Path) -> None:
+def test_a_deletion_vector_is_decoded_once_and_not_applied_to_a_file_without_it(
+    tmp_path: Path,
+) -> None:
     lake = Lake(str(tmp_path), remote=True)
     lake.make("t", pa.table({"k": range(1000)}))
 

@@ -184,7 +184,9 @@ def test_a_starting_version_that_the_lake_does_not_have_yet_is_refused(
         work.bound(pickle.dumps({}), options | {"version": "50"})
 
 
-def test_versions_of_a_younger_lake_are_refused(lake: lv.Lake) -> None:
+def test_a_versions_stream_of_a_lake_whose_newest_version_is_below_its_offset_is_refused(
+    lake: lv.Lake,
+) -> None:
     options = {"lake": lake.root, "what": "versions", "startingVersion": "1"}
     bound = work.bound(pickle.dumps({}), options)
     state = work.stream(pickle.dumps({}), options, work.schema(bound))

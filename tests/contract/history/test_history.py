@@ -288,7 +288,7 @@ def test_versions_whose_history_gc_deleted_raise_version_not_found(
 def test_the_first_version_that_is_kept_is_found_by_its_time(
     place: Place, short_pages: None, commits: int
 ) -> None:
-    """Its commit may be the last one of a page that gc has deleted."""
+    """The first version's commit may be the last one of a page that gc has deleted."""
     clock = Later()
     with place.connect() as lake:
         clock.of(lake)

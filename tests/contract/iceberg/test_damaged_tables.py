@@ -136,7 +136,7 @@ def test_a_missing_or_torn_manifest_is_reported(
 
 @pytest.mark.parametrize("damage", ["gone", "torn"])
 def test_a_damaged_manifest_does_not_prevent_appends(place: Place, damage: str) -> None:
-    """Nor does it prevent an append that would merge the manifest: a later commit may do that."""
+    """An append that would merge the damaged manifest commits, too: a later commit may merge it."""
     with place.connect() as warm:
         properties = {"commit.manifest.min-count-to-merge": "3"}
         warm.create_table("t", [{"id": 0}], properties=properties)

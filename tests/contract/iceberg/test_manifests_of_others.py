@@ -291,7 +291,7 @@ def _shortest(value: Decimal) -> bytes:
 def test_a_partition_value_that_does_not_fit_its_type_is_refused(
     place: Place, kind: str, avro: Any, partition: bytes, text: str
 ) -> None:
-    """It is refused before the decision of a transaction that would have to write it again."""
+    """LakeVilla refuses it before it decides a transaction that would have to write it again."""
     of_value(place, kind, avro, None, partition, "truncate[1000]")
     refused(place, lv.CorruptObject, f"m0.avro of table t .*{text}")
 

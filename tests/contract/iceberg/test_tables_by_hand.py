@@ -186,7 +186,7 @@ def nested(place: Place, wanted: Any, held: dict[str, int]) -> list[Any]:
 def test_struct_fields_are_found_by_their_ids(
     place: Place, name: str, held: dict[str, int], value: int | None
 ) -> None:
-    """Their names in the file may differ: older ones, or ones escaped for Avro."""
+    """A field's name in the file may be an older one, or one escaped for Avro."""
     found = nested(place, struct(column(2, name, "int")), held)
     assert found == [{name: value}, None]
 
@@ -215,7 +215,7 @@ def test_a_file_without_field_ids_is_read_by_the_name_mapping(place: Place) -> N
 def test_a_file_without_field_ids_in_a_table_without_a_name_mapping_is_refused(
     place: Place,
 ) -> None:
-    """All of its columns would be read as NULL, and a rewrite would store these NULLs."""
+    """Its columns would all be read as NULL, and a rewrite would store these NULLs."""
     unnumbered(place, None)
     refuses(place, "data file .*a.parquet of table t has no field ids, and the table no name map")
 

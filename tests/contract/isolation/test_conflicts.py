@@ -40,7 +40,7 @@ def test_the_second_of_two_transactions_that_read_and_update_one_row_conflicts(
             second.read("bank")
 
 
-def test_a_block_left_after_a_conflict_raises_it_again(quick_place: Place) -> None:
+def test_a_with_block_raises_a_caught_conflict_again_when_it_is_left(quick_place: Place) -> None:
     fill(quick_place, {"bank": accounts(3)})
     with quick_place.connect() as lake, quick_place.connect() as other:
         with pytest.raises(lv.ConflictError), lake.transaction() as txn:

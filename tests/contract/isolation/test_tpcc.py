@@ -49,7 +49,7 @@ def test_all_tpcc_conditions_hold_after_concurrent_transactions(
 
 @pytest.mark.night
 def test_statements_that_commit_one_by_one_break_tpcc_conditions(tmp_path: Path) -> None:
-    """Nothing undoes the first statements of a rolled-back order: its order lines are missing."""
+    """A rolled-back order keeps what its first statements committed, but lacks its order lines."""
     result = run(tmp_path, SINGLE, clients="1", operations="6", rollback_percent="100")
     assert not result.observed[f"{SINGLE}, 1 client: C6"]
     assert any("C6" in note and "no transaction holds" in note for note in result.notes)

@@ -161,7 +161,7 @@ def test_invalid_calls_of_take_turn_are_refused(local_place: Place) -> None:
 
 @pytest.mark.parametrize("outer", QUEUED)
 @pytest.mark.parametrize("inner", QUEUED)
-def test_a_thread_does_not_wait_for_a_transaction_that_it_has_open_itself(
+def test_a_thread_does_not_wait_for_its_own_open_transaction(
     local_place: Place, outer: str, inner: str
 ) -> None:
     told = Told()

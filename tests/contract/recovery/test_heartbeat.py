@@ -134,7 +134,7 @@ def test_the_heartbeat_thread_ends_with_the_last_transaction(place: Place, end: 
         txn.abort()
 
 
-def test_a_transaction_without_references_is_not_renewed_any_more(place: Place) -> None:
+def test_a_garbage_collected_transaction_is_not_renewed_any_more(place: Place) -> None:
     with leased(place) as (lake, watched):
         txn = begin(lake)
         dropped = txn.id

@@ -511,7 +511,7 @@ def test_a_rollback_copies_no_data_and_needs_as_many_requests_for_any_number_of_
 def test_diff_cherry_pick_and_rollback_cost_no_more_in_a_lake_of_many_tables(
     tmp_path: Path, count: int
 ) -> None:
-    """Only leaves that have the tables in question are read."""
+    """These verbs read only leaves that hold the tables in question."""
     with lake_of(count, str(tmp_path / "lake"), commits=3) as lake:
         version = lake.history(1)[0].version
         lake.revert(version)  # the first revert caches logs and leaves

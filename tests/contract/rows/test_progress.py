@@ -99,7 +99,7 @@ def test_a_verb_reports_progress_while_it_runs_and_when_it_is_done(lake: lv.Lake
     assert ear.last("commit").detail["requests"] > 0
 
 
-def test_files_are_reported_as_they_are_written(
+def test_progress_events_count_files_while_a_verb_writes_them(
     tmp_path: Path, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = lv.Settings(target_file_size_bytes=20_000, in_memory_file_limit_bytes=10_000)
@@ -232,7 +232,7 @@ def test_a_bar_is_shown_in_a_terminal_while_a_verb_runs() -> None:
     bars(Event("redo", None, "again"))
 
 
-def test_no_bar_is_shown_without_a_terminal() -> None:
+def test_no_progress_bar_is_shown_without_a_terminal() -> None:
     screen = io.StringIO()
     bars = Bars(Console(file=screen, force_terminal=False))
     bars(event("running"))

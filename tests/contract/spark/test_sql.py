@@ -226,7 +226,7 @@ def test_dml_statements_are_performed_by_the_verbs_of_the_transaction(
         ("SELECT `a b` FROM t", {"a b", "t"}),
     ],
 )
-def test_the_columns_to_read_are_those_that_a_query_can_mean(
+def test_columns_named_returns_all_columns_that_a_query_may_refer_to(
     query: str, named: set[str] | None
 ) -> None:
     found = columns_named(select_of(query, dialect="spark"))

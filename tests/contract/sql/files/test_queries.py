@@ -71,7 +71,9 @@ def test_a_query_does_not_open_files_that_its_condition_excludes(
         "SELECT * FROM t JOIN t AS x USING (id) WHERE t.id = 42",
     ],
 )
-def test_a_query_opens_files_that_it_needs(session: Session, text: str) -> None:
+def test_a_query_opens_files_that_its_condition_does_not_exclude(
+    session: Session, text: str
+) -> None:
     with pytest.raises(lv.LakeVillaError, match="t"):
         session.sql(text)
 
