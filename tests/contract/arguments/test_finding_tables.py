@@ -330,7 +330,8 @@ def test_the_error_for_a_root_that_is_no_lake_suggests_the_right_one(
         "nothing/here": "nothing is at the root .*; check the root",
     }[root]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakevilla.api.connecting.table_around", lambda root: None)  # it would warn
+        # The replacement avoids the warning about a table around the root.
+        patch.setattr("lakevilla.api.connecting.table_around", lambda root: None)
         lake = lv.connect(str(tmp_path / root))
     for look in (lake.discover, lambda: lake.register(discover=True), lambda: lake["t"]):
         with pytest.raises(lv.LakeVillaError, match=meant):

@@ -306,7 +306,7 @@ CALLS: Calls = {
     ),
 }
 
-#: One of so many mistakes is also tried nested in another argument, as each takes time.
+#: Every n-th mistake is also tried nested in another argument, as each trial takes time.
 _WITHIN = how_many(5, soak=1)
 
 #: Valid arguments that are supposed to change the lake.

@@ -105,7 +105,7 @@ def test_the_key_of_a_resumed_transaction_is_used_by_only_one_commit(
         add(txn, "x")
         txn.save()
         resumed = other.resume(txn.id)
-        txn.save()  # another client has resumed it: here it has ended
+        txn.save()  # the first client notices that another has resumed it
 
     def use_again() -> None:
         lake.run(lambda again: add(again, "y"), idempotency_key="k")

@@ -224,7 +224,7 @@ def beyond_pyarrow_s_footers(root: Path) -> Path:
     start = len(held) - 8 - int.from_bytes(held[-8:-4], "little")
     footer, name = held[start:-8], b"key_value\x15\x04"  # with two children
     end = footer.index(name) + len(name)
-    there = 2 if footer[end : end + 2] == b"\x15\x02" else 0  # its converted type, a map
+    there = 2 if footer[end : end + 2] == b"\x15\x02" else 0  # bytes of a converted type
     odd = footer[:end] + b"\x15\x04\x4c\xbc\x00\x00" + footer[end + there :]
     # The file keeps its size: the writer's name is shortened by the annotation's bytes.
     by = re.search(rb"(.)(DuckDB version [^\x19]*|parquet-cpp-arrow version [0-9.]+)", odd, re.S)

@@ -292,7 +292,7 @@ def test_a_commit_that_waits_raises_if_the_transactions_own_record_is_damaged(
     txn.update("x", {"balance": "0"}, "id = 0")
     store(lake, record_key(txn.id), b"{")
     with pytest.raises(lv.CorruptObject, match=txn.id):
-        txn.commit()  # it has to wait, so it writes its edges into the record
+        txn.commit()  # the commit waits, so it writes its wait edges into the record
     txn.abort()
     assert tickets(lake, "x") == [1]
     assert records(lake) == [record_key(YEAR_2100)]

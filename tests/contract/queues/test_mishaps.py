@@ -82,7 +82,7 @@ def test_a_client_that_sleeps_past_its_lease_loses_its_place_and_still_commits(
     with place.connect(settings=SHORT) as sleeper:
         asleep = sleeper.transaction(R | CT | I)
         in_another_thread(lambda: add(asleep, "x"))
-        sleeper.close()  # its heartbeat stops
+        sleeper.close()  # the client's heartbeat stops
         with lake.transaction(R | CT | I) as txn:
             add(txn, "x", 10)
         assert told.of("stale")[0].detail["holder"] == asleep.id
@@ -139,7 +139,7 @@ def test_a_transaction_without_references_is_waited_for_only_a_lease(
 ) -> None:
     with place.connect(settings=SHORT) as other:
         dropped: lv.Transaction | None = other.transaction(R | CT)
-        # Another thread has it open: a thread does not wait for its own transactions.
+        # Another thread opens the transaction, as a thread does not wait for its own ones.
         in_another_thread(lambda: add(dropped, "x"))  # type: ignore[arg-type]
         dropped = None
         gc.collect()
@@ -284,7 +284,7 @@ def test_a_reservation_of_a_dead_holder_holds_for_a_lease(place: Place) -> None:
 
         def vanish(gone: lv.Transaction) -> None:
             assert [one.txn for one in head_of(place).reserved] == [gone.id]
-            holder.close()  # its heartbeat stops
+            holder.close()  # the client's heartbeat stops
             with other.transaction() as txn:
                 add(txn, "x", 10)
             assert others.of("waiting")[0].detail["holders"] == [gone.id]

@@ -340,7 +340,7 @@ def test_recover_frees_the_places_of_dead_transactions_after_a_lease(
     ]
     assert all(txn.id in report.findings[0].message for txn in dead)
     assert report.ok
-    # Their records stay: a client that was only asleep takes a new place at the end.
+    # The records of dead transactions stay: a client that only slept takes a new place.
     assert len(operator.transactions()) == 3
     dead[0].commit()
     with inside(operator).requests.counting() as counts:

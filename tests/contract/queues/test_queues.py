@@ -694,7 +694,7 @@ def test_a_transaction_run_again_keeps_its_id_and_its_places(place: Place) -> No
         assert lake.run(losing, features=R | CT | I) == "done"
         assert len({txn_id for txn_id, *_ in seen}) == 1
         assert [value for _, value, *_ in seen] == [100, 101, 102]
-        # It takes the ticket to write x at its first write of x, and keeps it.
+        # The transaction takes the ticket to write x at its first write of x, and keeps it.
         assert [x for _, _, x, _, _ in seen] == [[1], [1, 2], [1, 2]]
         assert [(y, count) for *_, y, count in seen] == [([1], 1)] * 3
         assert balance(lake, "x") == 204

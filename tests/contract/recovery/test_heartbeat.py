@@ -211,7 +211,7 @@ def test_a_transaction_that_run_will_run_again_is_renewed(place: Place) -> None:
 def test_a_failed_transaction_that_will_be_run_again_is_renewed(place: Place) -> None:
     with leased(place) as (lake, watched):
         txn = lake.transaction(QUEUED)
-        executor(txn).keeps_place = True  # as ``run`` has it
+        executor(txn).keeps_place = True  # as in ``run``
         txn.read("orders")
         txn.update("orders", {"qty": "qty + 1"}, "id = 1")
         with place.connect() as other:

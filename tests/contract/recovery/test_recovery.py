@@ -438,7 +438,7 @@ def test_a_client_that_sleeps_before_its_commit_point_while_gc_runs_is_fenced(
     where = is_head if moment == "head" else lambda key: key.startswith("_lakevilla/commits/")
     txn = lake.transaction()
     both(txn)
-    txn.read("orders")  # its data files are stored
+    txn.read("orders")  # the read stores the data files
 
     def clean() -> None:
         with shop.connect(settings=OLD) as other:
@@ -752,7 +752,7 @@ def test_a_transaction_in_forgotten_history_is_expired_by_any_clock(
 ) -> None:
     with lake.transaction() as txn:
         both(txn)
-    for number in range(2 * page_length + 2):  # so many that HEAD no longer lists the first
+    for number in range(2 * page_length + 2):  # HEAD no longer lists the first commit
         lake.run(load, metadata={"number": str(number)})
     undecided = lake.transaction()
     undecided.read("orders")
@@ -761,7 +761,7 @@ def test_a_transaction_in_forgotten_history_is_expired_by_any_clock(
     late.gc()
     for client in (late, shifted(shop, -(24 * 3600.0)), shop.connect()):
         assert client.outcome(txn.id).state == "expired"
-        # It began after the forgotten history, so the kept history shows its outcome.
+        # This transaction began after the forgotten history, so the kept history has its outcome.
         assert client.outcome(undecided.id).state == "aborted"
         with pytest.raises(lv.InvalidOperation, match="not known"):
             client.abort(txn.id)

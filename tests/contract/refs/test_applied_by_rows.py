@@ -192,7 +192,7 @@ def test_a_lost_race_applies_it_again(lake: lv.Lake, kind: Format) -> None:
     change(lake, "tea", 7)
     with lake.transaction() as txn:
         txn.apply(second, second - 1, keys=KEYS)
-        change(lake, "oil", 9)  # another client is faster
+        change(lake, "oil", 9)  # another client commits first
     assert stock(lake) == {"jam": 5, "oil": 9, "tea": 7, "zen": 5}
     with pytest.raises(lv.MergeConflict), lake.transaction() as txn:
         txn.apply(second - 1, second, keys=KEYS)
@@ -208,6 +208,6 @@ def test_a_saved_one_goes_on_elsewhere(lake: lv.Lake, kind: Format) -> None:
     assert txn.apply(second, second - 1, keys=KEYS).tables == {"stock": "rows"}
     txn.save()
     with lv.connect(lake.root) as other:
-        change(other, "oil", 9)  # the other client applies it again
+        change(other, "oil", 9)  # so the resuming client applies the rows again
         other.resume(txn.id).commit()
     assert stock(lake) == {"jam": 5, "oil": 9, "tea": 7, "zen": 5}

@@ -251,7 +251,7 @@ def test_the_doctor_reports_a_base_that_is_damaged_or_missing(lake: lv.Lake) -> 
         with pytest.raises(lv.CorruptObject, match=said):
             lake.on("closing")
         with pytest.raises(lv.CorruptObject, match=said):
-            clean_up(lake)  # its files are unknown
+            clean_up(lake)  # the tag's files are unknown
         found = [finding for finding in lake.doctor().findings if finding.severity == "error"]
         assert [said in finding.message for finding in found] == [True]
         base.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ import lakevilla as lv
 from lakevilla.formats.delta.checkpoint import file_list
 
 COLUMNS = [f"p{number}" for number in range(9)]
-#: With the other columns' values there are 256 texts: codes of nine don't fit into 64 bits.
+#: With the other columns' 8 values there are 256 texts: nine codes of 8 bits exceed 64 bits.
 FILES = 248
 
 

@@ -117,7 +117,7 @@ def test_a_batch_that_an_older_copy_of_the_checkpoint_plans_again_is_refused(
     shutil.copytree(stream.directory / "backup", stream.directory / "copying")
     stream.arrive(2)  # the copy plans batch 1 with rows 1 and 2
     message = r"stream 'copy' brings batch 1, and lake .* an older copy, .* a query_id of its own"
-    for _ in range(2):  # and goes on saying so
+    for _ in range(2):  # a restart raises the error again
         with pytest.raises(StreamingQueryException, match=message):
             stream.run()
     assert stream.ids() == [0, 1]
@@ -156,7 +156,7 @@ def test_a_stream_reports_that_its_lake_was_replaced_by_an_older_copy(stream: St
     stream.connect_again()
     stream.arrive(3)
     message = r"'copy' brings batch 3, and lake .* ends with its batch 0: batches 1 to 2 of"
-    for _ in range(2):  # and goes on saying so
+    for _ in range(2):  # a restart raises the error again
         with pytest.raises(StreamingQueryException, match=message):
             stream.run()
     assert stream.ids() == [0]

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import lakevilla as lv
 
 FEW = 20_000
-#: One process that compares as many rows itself needs more than 100 MB for them.
+#: A driver that compares all these rows itself needs more than 100 MB.
 MOST_BYTES = 24 << 20
 
 
