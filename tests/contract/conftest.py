@@ -1,4 +1,4 @@
-"""The places where lakes are put to the test, and a small shop to begin with."""
+"""Fixtures: the places at which lakes are tested, and a small shop as initial data."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ STOCK = pa.table({"sku": ["apple", "pear"], "left": pa.array([50, 60], pa.int64(
 
 @pytest.fixture(params=["memory", "local", "s3", "iceberg"])
 def place(request: pytest.FixtureRequest) -> Place:
-    """A lake on each store."""
+    """Return the place of a lake, on each store."""
     return make_place(request.param, request)
 
 
 @pytest.fixture(params=["memory", "local", "iceberg"])
 def quick_place(request: pytest.FixtureRequest) -> Place:
-    """For what does not depend on the store."""
+    """Return a place for tests whose outcome doesn't depend on the store."""
     return make_place(request.param, request)
 
 
 @pytest.fixture(params=["memory", "local"])
 def delta_place(request: pytest.FixtureRequest) -> Place:
-    """For what Delta tables alone have: constraints, append-only tables, checkpoints, guards."""
+    """Return a place for features of Delta tables only: constraints, checkpoints, guards."""
     return make_place(request.param, request)
 
 
 @pytest.fixture(params=["local", "iceberg"])
 def shared_place(request: pytest.FixtureRequest) -> Place:
-    """A directory that other clients read and write too, in either format."""
+    """Return a directory that other clients read and write, too, in either format."""
     return make_place(request.param, request)
 
 
 @pytest.fixture
 def local_place(request: pytest.FixtureRequest) -> Place:
-    """A directory that other clients read and write too."""
+    """Return a directory that other clients read and write, too."""
     return make_place("local", request)
 
 
 @pytest.fixture(scope="session")
 def tables_of_a_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `shop` is a copy of: to make it takes ten times as long."""
+    """Make the directory that `shop` copies, as making it anew takes ten times as long."""
     place = Place(str(tmp_path_factory.mktemp("shop")))
     place.write("orders", ORDERS)
     place.write("stock", STOCK)
@@ -73,7 +73,7 @@ def tables_of_a_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shop(request: pytest.FixtureRequest, tables_of_a_shop: Path) -> Place:
-    """A directory with ``orders`` (with a CHECK) and ``stock``, made by deltalake."""
+    """Return a directory with ``orders`` (with a CHECK) and ``stock``, made by deltalake."""
     place = make_place("local", request)
     shutil.copytree(tables_of_a_shop, place.root)
     return place
@@ -81,7 +81,7 @@ def shop(request: pytest.FixtureRequest, tables_of_a_shop: Path) -> Place:
 
 @pytest.fixture
 def lake(shop: Place) -> Iterator[lv.Lake]:
-    """The shop after one commit, so that nothing is written for the first time later."""
+    """Yield the shop after one commit, so that objects that are written only once exist already."""
     with shop.connect() as lake:
         with lake.transaction() as txn:
             txn.append("orders", {"id": [4], "sku": ["plum"], "qty": [40]})
@@ -91,7 +91,7 @@ def lake(shop: Place) -> Iterator[lv.Lake]:
 
 @pytest.fixture
 def page_length(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The commits of a page: 64, but few in a small search. HEAD lists less than two pages."""
+    """Return the commits per page: 64, but few in a small search; HEAD has less than two pages."""
     from tests.support.search import WHOLE  # after the options of the search are known
 
     if not WHOLE:

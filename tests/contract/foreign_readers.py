@@ -1,4 +1,4 @@
-"""Rows that other clients read of a table, in either format."""
+"""The rows of a table that other clients read, in either format."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FORMATS: tuple[Format, ...] = ("delta", "iceberg")
 def read_by_others(
     path: str | Path, format: Format, *, is_mapped: bool = False
 ) -> dict[str, pa.Table]:
-    """All rows, by deltalake or pyiceberg, and by DuckDB's extension for the format.
+    """Return all rows, by deltalake or pyiceberg, and by DuckDB's extension for the format.
 
-    deltalake's reader by Arrow knows no mapping of columns: then DuckDB alone reads.
+    deltalake's Arrow reader can't read mapped columns: then only DuckDB reads.
     """
     if format == "delta":
         found = _by_duckdb(f"delta_scan('{path}')")
@@ -45,7 +45,7 @@ def _by_duckdb(scan: str) -> dict[str, pa.Table]:
 
 @cache
 def duckdb_reader() -> duckdb.DuckDBPyConnection:
-    """DuckDB with its extensions for both formats."""
+    """Return a DuckDB connection with its extensions for both formats."""
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     for name in ("avro", "delta", "iceberg"):
         connection.execute(f"LOAD '{_extension(name)}'")

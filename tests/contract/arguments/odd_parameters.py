@@ -30,7 +30,7 @@ ROWS = pa.table(
     }
 )
 
-#: What is asked, with which value, and the rows that are found.
+#: Predicates, values of their parameters, and the rows that match.
 FOUND: list[tuple[str, Any, list[int]]] = [
     ("f = :v", NAN, [2]),
     ("f <> :v", NAN, [1, 3, 4]),
@@ -74,7 +74,7 @@ FOUND: list[tuple[str, Any, list[int]]] = [
     ("cast(moment as timestamp_ntz) = :v", NOON, [1, 4]),
 ]
 
-#: What has no one meaning, and what is said of it.
+#: Predicates and values without a single meaning, and the error's text.
 REFUSED: list[tuple[str, Any, str]] = [
     ("moment = :v", NOON, "use a datetime with a zone for a timestamp column"),
     ("moment in :v", [NOON], "use a datetime with a zone for a timestamp column"),

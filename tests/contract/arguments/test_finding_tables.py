@@ -1,4 +1,4 @@
-"""Finding tables: a lake as a mapping of names, and what lies under its root."""
+"""Finding tables: a lake as a mapping of names, and tables stored below its root."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_dropped_table_is_not_in_the_lake(lake: lv.Lake) -> None:
     assert list(lake) == ["sales/orders"]
 
 
-def test_a_lake_is_true_without_tables(tmp_path: Path) -> None:
+def test_a_lake_without_tables_is_true_in_a_condition(tmp_path: Path) -> None:
     with lv.connect(tmp_path / "empty") as lake:
         assert lake
         assert len(lake) == 0
@@ -72,7 +72,7 @@ def test_a_lake_is_true_without_tables(tmp_path: Path) -> None:
     assert not (tmp_path / "empty").exists()
 
 
-def test_the_length_is_that_of_now_during_an_iteration(lake: lv.Lake) -> None:
+def test_the_length_of_a_lake_is_current_during_an_iteration_over_its_tables(lake: lv.Lake) -> None:
     names = iter(lake)
     first = next(names)
     lake.create_table("more", ROWS)
@@ -80,7 +80,7 @@ def test_the_length_is_that_of_now_during_an_iteration(lake: lv.Lake) -> None:
     assert [first, *names] == ["sales/orders", "goods"]
 
 
-def test_a_catalogs_table_keeps_its_name(tmp_path: Path) -> None:
+def test_a_table_of_a_catalog_is_named_by_its_name_in_the_catalog(tmp_path: Path) -> None:
     catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
     catalog.create_namespace("sales")
     catalog.create_table("sales.orders", schema=ROWS.schema)
@@ -111,13 +111,15 @@ def test_a_catalogs_table_keeps_its_name(tmp_path: Path) -> None:
         pointed.with_suffix(".moved").rename(pointed)
     with lv.connect(root) as other:
         assert list(other) == ["prod.sales.orders", "own"]
-        # Without its catalog it can be named, and not opened.
+        # Without the catalog, the table is listed but can't be opened.
         with pytest.warns(lv.LakeVillaWarning, match=r"table prod\.sales\.orders is left out"):
             assert [table.name for table in other.tables()] == ["own"]
 
 
 @pytest.mark.parametrize("uri", ["prod.sales.orders", "wh/sales/orders"])
-def test_a_catalogs_table_keeps_its_name_next_to_one_more(tmp_path: Path, uri: str) -> None:
+def test_a_catalogs_table_keeps_its_name_when_its_uri_is_registered_under_another_name(
+    tmp_path: Path, uri: str
+) -> None:
     catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
     catalog.create_namespace("sales")
     catalog.create_table("sales.orders", schema=ROWS.schema)
@@ -146,7 +148,7 @@ def test_errors_in_rows_name_a_catalog_table_by_its_name_in_the_catalog(
             assert "wh/sales" not in str(error.value)
 
 
-def test_errors_about_a_renamed_table_name_it_as_it_is_called_now(lake: lv.Lake) -> None:
+def test_errors_about_a_renamed_table_have_its_present_name(lake: lv.Lake) -> None:
     lake.rename_table("sales/orders", "sold")
     with pytest.raises(lv.InvalidOperation, match="table 'sold' has no column 'other'"):
         lake.run(lambda txn: txn.append("sold", [{"id": 1, "other": 1}]))
@@ -179,7 +181,7 @@ def test_tables_of_both_formats_are_found_and_registered_by_one_commit(anywhere:
     with anywhere.connect() as lake:
         for name in ("ice", "deep/er/ice"):
             lake.create_table(name, ROWS, format="iceberg")
-            lake.unregister(name)  # as another client's
+            lake.unregister(name)  # as a foreign client's table
         lake.create_table("own", ROWS)
         lake.register("goods", anywhere.uri("own"))
     with anywhere.connect() as lake:
@@ -202,9 +204,9 @@ def test_tables_of_both_formats_are_found_and_registered_by_one_commit(anywhere:
         assert len(lake.snapshot().read("parts")) == 2
 
 
-def test_tables_that_pyiceberg_made_are_found(tmp_path: Path) -> None:
+def test_discover_finds_tables_that_pyiceberg_has_created(tmp_path: Path) -> None:
     catalog = ObjectStoreCatalog("other", warehouse=str(tmp_path))
-    catalog.create_table(("sales", "empty"), ROWS.schema)  # metadata, and nothing else
+    catalog.create_table(("sales", "empty"), ROWS.schema)  # a table with metadata and without data
     catalog.create_table(("sales", "orders"), ROWS.schema).append(ROWS)
     with lv.connect(str(tmp_path)) as lake:
         assert states(lake) == {"sales/empty": "new", "sales/orders": "new"}
@@ -213,7 +215,7 @@ def test_tables_that_pyiceberg_made_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_table_whose_name_needs_quotes_is_found(tmp_path: Path, name: str) -> None:
+def test_discover_finds_a_table_whose_name_needs_quotes(tmp_path: Path, name: str) -> None:
     with lv.connect(str(tmp_path / "made")) as made:
         made.create_table(f"x/{name}", ROWS)
         made.unregister(f"x/{name}")
@@ -225,7 +227,7 @@ def test_a_table_whose_name_needs_quotes_is_found(tmp_path: Path, name: str) -> 
         assert [table.name for table in lake.tables()] == [name]
 
 
-def test_damaged_tables_are_reported_and_the_others_come_in(tmp_path: Path) -> None:
+def test_register_discover_reports_damaged_tables_and_registers_the_others(tmp_path: Path) -> None:
     for name in ("good", "torn", "gap", "fine/too"):
         write_deltalake(str(tmp_path / name), ROWS)
         write_deltalake(str(tmp_path / name), ROWS, mode="append")
@@ -249,7 +251,7 @@ def test_damaged_tables_are_reported_and_the_others_come_in(tmp_path: Path) -> N
         assert list(lake) == ["fine/too", "good"]
 
 
-def test_discovery_leaves_tables_of_other_lakes_and_catalogs_and_hidden_ones_alone(
+def test_discover_registers_no_tables_of_other_lakes_or_catalogs_and_no_hidden_ones(
     tmp_path: Path,
 ) -> None:
     with lv.connect(str(tmp_path / "theirs")) as theirs:
@@ -279,7 +281,7 @@ def test_discovery_leaves_tables_of_other_lakes_and_catalogs_and_hidden_ones_alo
         assert contents(tmp_path) == before
 
 
-def test_a_dropped_table_stays_out_until_it_is_named(lake: lv.Lake) -> None:
+def test_register_discover_does_not_revive_a_dropped_table(lake: lv.Lake) -> None:
     lake.drop_table("sales/orders")
     assert states(lake) == {"sales/orders": "dropped"}
     assert lake.register(discover=True) == []
@@ -288,14 +290,14 @@ def test_a_dropped_table_stays_out_until_it_is_named(lake: lv.Lake) -> None:
     assert states(lake) == {}
 
 
-def test_a_table_under_a_name_that_is_taken_is_refused(lake: lv.Lake) -> None:
+def test_discover_refuses_a_table_whose_name_is_registered_for_another(lake: lv.Lake) -> None:
     write_deltalake(f"{lake.root}/goods", ROWS)
     (found,) = lake.discover()
     assert (found.name, found.state) == ("goods", "refused")
     assert "'goods' is registered for stock" in found.reason
 
 
-def test_a_table_that_another_client_drops_meanwhile_stays_out(
+def test_a_table_that_another_client_drops_during_discovery_is_not_registered(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("new", "other"):
@@ -317,7 +319,9 @@ def test_a_table_that_another_client_drops_meanwhile_stays_out(
 
 
 @pytest.mark.parametrize("root", ["stock", "stok", "nothing/here"])
-def test_a_root_that_is_no_lake_says_so_and_what_may_be_meant(tmp_path: Path, root: str) -> None:
+def test_the_error_for_a_root_that_is_no_lake_suggests_the_right_one(
+    tmp_path: Path, root: str
+) -> None:
     write_deltalake(str(tmp_path / "stock"), ROWS)
     before = contents(tmp_path)
     meant = {
@@ -326,7 +330,8 @@ def test_a_root_that_is_no_lake_says_so_and_what_may_be_meant(tmp_path: Path, ro
         "nothing/here": "nothing is at the root .*; check the root",
     }[root]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakevilla.api.connecting.table_around", lambda root: None)  # it warns
+        # The replacement avoids the warning about a table around the root.
+        patch.setattr("lakevilla.api.connecting.table_around", lambda root: None)
         lake = lv.connect(str(tmp_path / root))
     for look in (lake.discover, lambda: lake.register(discover=True), lambda: lake["t"]):
         with pytest.raises(lv.LakeVillaError, match=meant):
@@ -334,7 +339,7 @@ def test_a_root_that_is_no_lake_says_so_and_what_may_be_meant(tmp_path: Path, ro
     assert contents(tmp_path) == before
 
 
-def test_a_file_is_no_root(tmp_path: Path) -> None:
+def test_a_file_is_refused_as_a_root(tmp_path: Path) -> None:
     (tmp_path / "stock.csv").write_text("id\n1\n")
     with pytest.raises(
         lv.InvalidOperation, match=r"stock\.csv is a file, and a lake is a directory"
@@ -374,7 +379,9 @@ def test_a_dotted_name_means_a_path_everywhere(lake: lv.Lake) -> None:
     assert list(lake) == ["sales/orders", "goods"]
 
 
-def test_a_dotted_name_means_the_table_that_has_exactly_that_path(lake: lv.Lake) -> None:
+def test_a_dotted_name_means_a_table_whose_path_has_these_dots_if_there_is_one(
+    lake: lv.Lake,
+) -> None:
     write_deltalake(f"{lake.root}/events.v2", ROWS)
     assert lake.table("events.v2").uri == f"{lake.root}/events.v2"
     lake.run(lambda txn: txn.append("events.v2", ROWS))
@@ -396,7 +403,7 @@ def test_a_dotted_name_that_could_mean_two_tables_is_refused(lake: lv.Lake) -> N
     with pytest.raises(lv.InvalidOperation, match=two):
         lake.register("a.b")
     assert lake.table("a/b").version == lake.table(f"{lake.root}/a.b").version == 0
-    # Once one is in the lake it is the one that is meant, and the other can't come in.
+    # Once one of the tables is registered, the name means it, and the other can't be registered.
     lake.register("a/b")
     assert lake.table("a.b").uri == f"{lake.root}/a/b"
     assert states(lake) == {"a.b": "refused"}
@@ -406,7 +413,9 @@ def test_a_dotted_name_that_could_mean_two_tables_is_refused(lake: lv.Lake) -> N
         lake.create_table(f"{lake.root}/sales.orders", ROWS)
 
 
-def test_one_of_two_tables_that_a_name_could_mean_is_registered(lake: lv.Lake) -> None:
+def test_discover_registers_only_one_of_two_tables_that_a_dotted_name_could_mean(
+    lake: lv.Lake,
+) -> None:
     for path in ("a.b", "a/b"):
         write_deltalake(f"{lake.root}/{path}", ROWS)
     assert states(lake) == {"a.b": "refused", "a/b": "new"}
@@ -414,7 +423,7 @@ def test_one_of_two_tables_that_a_name_could_mean_is_registered(lake: lv.Lake) -
         assert lake.register(discover=True) == ["a/b"]
 
 
-def test_an_alias_with_dots_is_no_path(lake: lv.Lake, tmp_path: Path) -> None:
+def test_a_registered_name_with_dots_is_not_a_path(lake: lv.Lake, tmp_path: Path) -> None:
     lake.register("shop.goods", "stock")
     assert lake.table("shop.goods").uri == f"{lake.root}/stock"
     assert len(lake.snapshot().sql("FROM shop.goods")) == 1

@@ -1,7 +1,7 @@
-"""Mistakes of the first hours, and the errors that they get: ``mistakes.txt``.
+"""Mistakes of new users, and the errors that they raise: ``mistakes.txt``.
 
-Each is one readable line of a public error class, without another error behind it, and
-leaves the lake as it was, byte by byte.
+Each error has a public class and one readable line, and no other error as its cause; the
+lake stays unchanged, byte by byte.
 ``python -m tests.contract.arguments.test_hundred_mistakes`` prints the page as it is now.
 """
 
@@ -59,7 +59,7 @@ def mistakes() -> list[Mistake]:
 
 
 def broken() -> Iterator[dict[str, Any]]:
-    """More rows than are brought into Arrow at once, and then the source is gone."""
+    """Yield more rows than are converted to Arrow at once, and then fail."""
     for n in range(25_000):
         yield {"sku": f"s{n}", "rest": n}
     raise RuntimeError("the source is gone")
@@ -71,11 +71,11 @@ def mixed() -> Iterator[dict[str, Any]]:
 
 
 async def waits(txn: lv.Transaction) -> None:
-    """What ``run`` can't wait for."""
+    """An async function, which ``run`` can't await."""
 
 
 def at_once(txn: lv.Transaction) -> None:
-    """A verb while another thread is in one of the same transaction."""
+    """Call a verb while another thread runs a verb of the same transaction."""
     inside, asked = threading.Event(), threading.Event()
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -98,7 +98,7 @@ def merge(txn: lv.Transaction, source: Any = None, on: Any = "target.sku = sourc
     return txn.merge("stock", rows, on)
 
 
-#: What the page calls by these names, beside what is on the desk.
+#: Names that the page's inputs can use, besides those of ``Desk``.
 AT_HAND: dict[str, object] = {
     "lv": lv,
     "np": np,
@@ -120,7 +120,7 @@ AT_HAND: dict[str, object] = {
 
 
 class Desk:
-    """A lake, another one, and data that a user would have."""
+    """Two lakes, and data that a user would have."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -170,14 +170,16 @@ class Desk:
 
 @pytest.fixture(scope="module")
 def desk() -> Iterator[Desk]:
-    # A short path, as a message cuts what is long.
+    # A short path, as messages cut long ones.
     with tempfile.TemporaryDirectory() as directory:
         yield Desk(directory)
 
 
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("mistake", mistakes(), ids=lambda mistake: mistake.written)
-def test_a_mistake_is_reported_and_changes_nothing(desk: Desk, mistake: Mistake) -> None:
+def test_each_mistake_raises_the_error_of_the_page_and_changes_nothing(
+    desk: Desk, mistake: Mistake
+) -> None:
     before = contents(desk.directory)
     error, message = desk.message_of(mistake.written)
     assert message == mistake.message
@@ -191,11 +193,11 @@ def test_a_mistake_is_reported_and_changes_nothing(desk: Desk, mistake: Mistake)
         assert first == first.lower() or first.isupper() or first in desk.names
         assert not re.search(r"lakevilla\.(?!connect|Settings|Feature|Table)", error.message)
     else:
-        # Python's own words for a call that has no such argument, and the caller's own error.
+        # Python's own error for an unknown argument, and the caller's own error.
         assert isinstance(error, TypeError | AttributeError | RuntimeError)
 
 
-def test_mistakes_page_holds_more_than_250_different_mistakes() -> None:
+def test_the_page_of_mistakes_has_more_than_250_different_ones() -> None:
     written = [mistake.written for mistake in mistakes()]
     assert len(set(written)) == len(written) > 250
     assert len(written) == PAGE.read_text().count("\n>>> ")

@@ -1,5 +1,5 @@
-"""Wrong values for every argument of every method: the error names the argument, and nothing is
-done.
+"""Wrong values for every argument of every method: the error names the argument, and the call
+has no effect.
 
 Python's own signature refuses what is misspelt or missing (``TypeError``); everything else is
 an error of LakeVilla's. What happens to be valid may succeed.
@@ -32,7 +32,7 @@ ALL = pa.schema([("z", pa.int64())])
 
 
 def mistakes() -> list[Any]:
-    """Values that few arguments take, created again each time: some can be used once."""
+    """Return values that few arguments accept, created each time: some can be used only once."""
     return [
         None,
         "",
@@ -77,7 +77,7 @@ def mistakes() -> list[Any]:
 
 
 def within(argument: str, value: Any) -> Iterable[Any]:
-    """The same mistakes one level down, where an argument holds others."""
+    """Return the mistake nested one level down in arguments that contain values."""
     key = value if type(value).__hash__ and not isinstance(value, pl.Expr) else "key"
     if argument in ("data", "source", "data_or_schema"):
         return [{"id": value}], {"id": [1, value]}, {key: [1]}, [{"id": 1, "s": {"k": value}}]
@@ -97,7 +97,7 @@ def within(argument: str, value: Any) -> Iterable[Any]:
 
 
 def undone(verb: str) -> Callable[..., None]:
-    """A verb of a transaction that is then undone."""
+    """Return a function that calls a verb of a transaction and then aborts it."""
 
     def call(lake: lv.Lake, **given: Any) -> None:
         txn = lake.transaction()
@@ -306,10 +306,10 @@ CALLS: Calls = {
     ),
 }
 
-#: Of so many mistakes one is made within another argument too: each takes its time.
+#: Every n-th mistake is also tried nested in another argument, as each trial takes time.
 _WITHIN = how_many(5, soak=1)
 
-#: What these arguments mean when they are given changes the lake, and is meant.
+#: Valid arguments that are supposed to change the lake.
 MEANT = {("lake.doctor", "adopt", True)}
 
 
@@ -327,7 +327,7 @@ def lake(root: Path) -> Iterator[lv.Lake]:
 
 
 def state(root: Path) -> dict[str, tuple[int, int]]:
-    """The objects in the store, with the times of their writes."""
+    """Return the objects in the store, with the times of their writes."""
     found = {}
     for directory, _, files in os.walk(root):
         for name in files:
@@ -352,7 +352,7 @@ def raised(call: Callable[..., object], lake: lv.Lake, given: dict[str, Any]) ->
 
 
 def check(error: Exception, where: str) -> None:
-    """An error is LakeVilla's, in lower case and of a length that a person reads."""
+    """Assert that an error is LakeVilla's, in lower case and of a readable length."""
     assert isinstance(error, lv.LakeVillaError), f"{where} raised {type(error).__name__}: {error}"
     first = error.message.split()[0]
     assert first == first.lower() or first.isupper(), f"{where}: {error.message}"
@@ -360,7 +360,7 @@ def check(error: Exception, where: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_mistake_is_reported_by_name_and_has_no_effect(
+def test_a_wrong_value_raises_an_error_that_names_the_argument_and_has_no_effect(
     lake: lv.Lake, root: Path, name: str
 ) -> None:
     call, given = CALLS[name]
@@ -379,14 +379,14 @@ def test_a_mistake_is_reported_by_name_and_has_no_effect(
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_an_argument_that_there_is_not_is_refused(lake: lv.Lake, name: str) -> None:
+def test_an_unknown_argument_is_refused(lake: lv.Lake, name: str) -> None:
     call, given = CALLS[name]
     with pytest.raises((TypeError, lv.InvalidOperation), match="misspelt"):
         call(lake, **given, misspelt=1)
 
 
 @pytest.mark.parametrize("place", ["s3:/bucket/x", "S3:bucket", "gs:/b", "abfss:/c@a/x", "file:x"])
-def test_half_a_uri_is_no_directory_here(lake: lv.Lake, place: str) -> None:
+def test_half_a_uri_is_not_taken_for_a_local_directory(lake: lv.Lake, place: str) -> None:
     for act in (lv.connect, lake.table, lambda name: lake.create_table(name, ROWS)):
         with pytest.raises(lv.InvalidOperation, match="half a URI"):
             act(place)  # type: ignore[operator]

@@ -60,7 +60,7 @@ def test_a_table_of_an_odd_name_is_read_and_written_by_all_clients(place: Place,
 
 
 def _opens(name: str) -> bool:
-    """Return whether deltalake finds such a directory: it decodes what it has decoded already."""
+    """Return whether deltalake finds such a directory: it decodes percent signs twice."""
     return "%20" not in name
 
 
@@ -106,7 +106,7 @@ def test_a_column_of_an_odd_name_is_read_and_written_by_all_clients(
 @pytest.mark.parametrize(
     "name", ["../x", "a/../../x", "..", "", "/", ".", "a/..", "%2e%2e/x", "a\x00b", "a\nb"]
 )
-def test_a_name_that_leaves_the_lake_or_is_none_is_refused(place: Place, name: str) -> None:
+def test_a_name_that_leaves_the_lake_or_is_invalid_is_refused(place: Place, name: str) -> None:
     with place.connect() as lake:
         lake.create_table("t", {"id": [1]})
         before = contents(Path(place.root).parent)
@@ -122,9 +122,7 @@ def test_a_name_that_leaves_the_lake_or_is_none_is_refused(place: Place, name: s
 @pytest.mark.parametrize(
     "name", ["_lakevilla", "_lakevilla/x", "t/_lakevilla", "t/_lakevilla/x", "t/_delta_log"]
 )
-def test_a_name_inside_a_directory_kept_for_something_else_is_refused(
-    place: Place, name: str
-) -> None:
+def test_a_name_inside_a_reserved_directory_is_refused(place: Place, name: str) -> None:
     with place.connect() as lake:
         lake.create_table("t", {"id": [1]})
         before = contents(place.root)
@@ -152,7 +150,7 @@ def test_all_spellings_of_a_name_are_one_table(place: Place) -> None:
     assert DeltaTable(f"{place.root}/sales/orders").version() == 1
 
 
-def test_a_registered_name_is_a_table_elsewhere(place: Place, tmp_path: Path) -> None:
+def test_a_registered_name_can_mean_a_table_outside_the_root(place: Place, tmp_path: Path) -> None:
     elsewhere = Place(str(tmp_path / "elsewhere"))
     elsewhere.write("t", [{"id": 1}])
     with place.connect() as lake:
@@ -186,9 +184,7 @@ def test_several_tables_are_registered_in_one_commit(place: Place, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["", ".", "../t", "a/../t", "a\0b", "a\nb", "_lakevilla/t"])
-def test_a_name_that_no_path_can_have_is_not_registered(
-    place: Place, tmp_path: Path, name: str
-) -> None:
+def test_an_invalid_name_is_not_registered(place: Place, tmp_path: Path, name: str) -> None:
     elsewhere = Place(str(tmp_path / "elsewhere"))
     elsewhere.write("t", [{"id": 1}])
     with place.connect() as lake:
@@ -208,7 +204,7 @@ def test_a_name_that_could_mean_two_tables_is_refused(place: Place, tmp_path: Pa
         lake.register("far", elsewhere.uri("t"))
         with pytest.raises(lv.InvalidOperation, match="'far' is registered for"):
             lake.register("far", elsewhere.uri("u"))
-        # A table made under the root later, where the name already points elsewhere.
+        # A table below the root can't be created if its name is registered for another.
         with pytest.raises(lv.TableExists) as caught:
             lake.create_table("far", {"id": [1]})
         assert caught.value.table == "far"
@@ -276,7 +272,7 @@ def test_a_dropped_table_is_gone_for_all_verbs_until_it_is_registered_again(plac
         assert lake.snapshot().read("t").num_rows == 1
 
 
-def test_dropping_with_the_data_leaves_a_place_for_a_new_table(place: Place) -> None:
+def test_a_table_can_be_created_where_another_was_dropped_with_its_data(place: Place) -> None:
     with place.connect(settings=lv.Settings(reuse_after_seconds=0)) as lake:
         lake.create_table("t", {"id": [1]})
         lake.create_table("kept", {"id": [1]})
@@ -289,7 +285,7 @@ def test_dropping_with_the_data_leaves_a_place_for_a_new_table(place: Place) -> 
     assert place.seen("kept") == [{"id": 1}]
 
 
-def test_data_is_never_deleted_while_a_table_is_not_dropped(place: Place) -> None:
+def test_a_drop_with_data_of_an_unknown_name_deletes_no_data(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("t", {"id": [1]})
         with pytest.raises(lv.TableNotFound):
@@ -297,7 +293,7 @@ def test_data_is_never_deleted_while_a_table_is_not_dropped(place: Place) -> Non
     assert place.seen("t") == [{"id": 1}]
 
 
-def test_a_table_that_is_reached_by_a_link_is_one_table(local_place: Place) -> None:
+def test_a_table_reached_by_a_symbolic_link_is_the_same_table(local_place: Place) -> None:
     with local_place.connect() as lake:
         lake.create_table("t", [{"id": 1}])
         os.symlink(f"{local_place.root}/t", f"{local_place.root}/link")
@@ -309,7 +305,7 @@ def test_a_table_that_is_reached_by_a_link_is_one_table(local_place: Place) -> N
     assert values(local_place.delta("t").to_pyarrow_table()) == [1, 2, 3]
 
 
-def test_a_pathlib_path_is_a_place_of_this_machine(
+def test_a_pathlib_path_means_a_local_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -334,7 +330,7 @@ def test_a_pathlib_path_is_a_place_of_this_machine(
         assert contents(tmp_path) == before
 
 
-def test_a_pathlib_path_is_where_a_catalog_keeps_its_tables(
+def test_a_pathlib_path_can_be_the_warehouse_of_a_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

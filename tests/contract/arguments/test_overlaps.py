@@ -24,14 +24,18 @@ def lake(tmp_path: Path) -> lv.Lake:
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_a_table_is_not_made_around_another_of_the_lake(lake: lv.Lake, format: str) -> None:
+def test_a_table_is_not_created_around_another_table_of_the_lake(
+    lake: lv.Lake, format: str
+) -> None:
     lake.create_table("sales/orders", ROWS, format=format)
     with pytest.raises(lv.InvalidOperation, match="would contain table sales/orders"):
         lake.create_table("sales", ROWS)
     assert lake.snapshot().read("sales/orders").num_rows == 2
 
 
-def test_a_table_is_made_where_one_lay_whose_data_was_deleted(lake: lv.Lake) -> None:
+def test_a_table_can_be_created_around_a_table_that_was_dropped_with_its_data(
+    lake: lv.Lake,
+) -> None:
     lake.create_table("sales/orders", ROWS)
     lake.drop_table("sales/orders")
     with pytest.raises(lv.InvalidOperation, match="files of table sales/orders, which was dropped"):
@@ -41,7 +45,7 @@ def test_a_table_is_made_where_one_lay_whose_data_was_deleted(lake: lv.Lake) -> 
     lake.create_table("sales", ROWS)
 
 
-def test_a_table_is_not_made_around_or_within_a_table_of_other_clients(
+def test_a_table_is_not_created_around_or_within_a_foreign_table(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     write_deltalake(str(tmp_path / "hr/people"), pa.table({"a": [1]}))
@@ -60,7 +64,7 @@ def test_a_table_is_not_made_around_or_within_a_table_of_other_clients(
     assert lake.snapshot().read("hr/teams").num_rows == 2
 
 
-def test_a_table_is_not_made_among_the_files_of_other_clients(
+def test_a_table_is_not_created_in_a_directory_with_foreign_files(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     (tmp_path / "raw/2024").mkdir(parents=True)
@@ -70,7 +74,9 @@ def test_a_table_is_not_made_among_the_files_of_other_clients(
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_a_table_is_not_made_within_an_unknown_table(tmp_path: Path, format: str) -> None:
+def test_a_table_is_not_created_within_a_table_that_the_lake_does_not_have(
+    tmp_path: Path, format: str
+) -> None:
     lv.connect(str(tmp_path / "a")).create_table("stock", ROWS, format=format)
     shutil.copytree(tmp_path / "a/stock", tmp_path / "b/stock")
     shutil.rmtree(tmp_path / "b/stock/_lakevilla")
@@ -81,7 +87,9 @@ def test_a_table_is_not_made_within_an_unknown_table(tmp_path: Path, format: str
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_a_table_is_not_made_in_a_lake_whose_root_is_a_table(tmp_path: Path, format: str) -> None:
+def test_a_table_is_not_created_in_a_lake_whose_root_is_a_table(
+    tmp_path: Path, format: str
+) -> None:
     lv.connect(str(tmp_path)).create_table("stock", ROWS, format=format)
     with pytest.warns(lv.LakeVillaWarning, match="connect to"):
         inside = lv.connect(tmp_path / "stock")
@@ -89,7 +97,7 @@ def test_a_table_is_not_made_in_a_lake_whose_root_is_a_table(tmp_path: Path, for
         inside.create_table("new", ROWS)
 
 
-def test_a_table_is_not_made_in_the_directory_of_another_lake(
+def test_a_table_is_not_created_in_the_directory_of_another_lake(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     lv.connect(str(tmp_path / "inner")).create_table("z", ROWS)
@@ -98,7 +106,7 @@ def test_a_table_is_not_made_in_the_directory_of_another_lake(
 
 
 @pytest.mark.parametrize("first", ["p", "p/q"])
-def test_one_transaction_makes_no_table_within_another(lake: lv.Lake, first: str) -> None:
+def test_one_transaction_does_not_create_a_table_within_another(lake: lv.Lake, first: str) -> None:
     second = {"p": "p/q", "p/q": "p"}[first]
     with lake.transaction() as txn:
         txn.create_table(first, ROWS)
@@ -108,7 +116,7 @@ def test_one_transaction_makes_no_table_within_another(lake: lv.Lake, first: str
 
 
 @pytest.mark.parametrize("first", ["p", "p/q"])
-def test_of_two_that_are_made_at_once_the_second_to_commit_is_refused(
+def test_the_second_of_two_overlapping_concurrent_creates_is_refused_at_the_commit(
     lake: lv.Lake, tmp_path: Path, first: str
 ) -> None:
     second = {"p": "p/q", "p/q": "p"}[first]
@@ -125,7 +133,7 @@ def test_files_of_an_unfinished_create_do_not_block_creating_the_table(
 ) -> None:
     txn = lake.transaction()
     txn.create_table("t", ROWS)
-    txn.save()  # stores its files, and nobody ever ends it
+    txn.save()  # stores its files; the transaction is never ended
     assert list((tmp_path / "t").rglob("*.parquet"))
     lv.connect(str(tmp_path)).create_table("t", ROWS)
     assert lake.snapshot().read("t").num_rows == 2
@@ -134,7 +142,7 @@ def test_files_of_an_unfinished_create_do_not_block_creating_the_table(
 @pytest.mark.parametrize(
     "row", [{"kind": "tea", "user": "bob"}, {"kind": b"log"}, {"sku": "x", "qty": 1}]
 )
-def test_one_row_as_a_dict_is_refused_with_how_it_is_passed(lake: lv.Lake, row: dict) -> None:
+def test_one_row_as_a_dict_is_refused_with_a_hint(lake: lv.Lake, row: dict) -> None:
     lake.create_table("t", [row])
     verbs = [
         lambda txn: txn.append("t", row),
@@ -147,7 +155,7 @@ def test_one_row_as_a_dict_is_refused_with_how_it_is_passed(lake: lv.Lake, row: 
     assert lake.snapshot().read("t").num_rows == 1
 
 
-def test_a_root_below_a_table_is_warned_of(tmp_path: Path) -> None:
+def test_connect_warns_of_a_root_below_a_table(tmp_path: Path) -> None:
     lv.connect(tmp_path).create_table("stock", ROWS)
     with pytest.warns(lv.LakeVillaWarning, match=f"directory of the table {tmp_path}/stock"):
         lv.connect(tmp_path / "stock" / "below")
@@ -158,7 +166,7 @@ def test_a_root_below_a_table_is_warned_of(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("outer", ["metadata", "_delta_log.old"])
-def test_a_schema_may_be_called_as_a_directory_of_a_table_is(
+def test_a_directory_of_tables_may_have_a_name_that_tables_use_for_subdirectories(
     lake: lv.Lake, outer: str, format: str
 ) -> None:
     for name in (f"{outer}/first", f"{outer}/second", "beside"):
@@ -166,7 +174,7 @@ def test_a_schema_may_be_called_as_a_directory_of_a_table_is(
     assert len(lake.tables()) == 3
 
 
-def test_a_table_is_not_made_in_the_directory_of_a_table_that_a_catalog_keeps(
+def test_a_table_is_not_created_in_the_directory_of_a_catalogs_table(
     tmp_path: Path,
 ) -> None:
     metadata = tmp_path / "theirs" / "metadata"

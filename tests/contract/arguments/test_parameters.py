@@ -1,4 +1,4 @@
-"""Parameters in every verb: by name alone, with values of any library."""
+"""Parameters in every verb: they are named, and can have values of any library."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ VALUES: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("where", "value"), VALUES, ids=lambda value: type(value).__name__)
-def test_a_value_of_another_library_finds_its_row(lake: lv.Lake, where: str, value: Any) -> None:
+def test_a_parameter_with_a_value_of_another_library_finds_its_row(
+    lake: lv.Lake, where: str, value: Any
+) -> None:
     params = {"v": value}
     now = lake.snapshot()
     assert values(now.read("t", where=where, params=params)) == [2]
@@ -76,7 +78,7 @@ def test_a_value_of_another_library_finds_its_row(lake: lv.Lake, where: str, val
         txn.abort()
 
 
-def test_a_value_of_another_library_is_stored(lake: lv.Lake) -> None:
+def test_a_parameter_with_a_value_of_another_library_is_stored(lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         new = {
             "f": np.float64(9.5),
@@ -116,7 +118,7 @@ GIVEN: list[Any] = [None, [1], (1,), {"n": 1}, {"1": 1}, {1: 1}, "1", 1]
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_parameter_by_position_is_refused_with_how_to_write_it(
+def test_a_positional_parameter_is_refused_with_a_hint_of_named_ones(
     lake: lv.Lake, tmp_path: Path, name: str
 ) -> None:
     before = contents(tmp_path)
@@ -131,7 +133,7 @@ def test_a_parameter_by_position_is_refused_with_how_to_write_it(
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_parameter_values_of_unsupported_types_are_refused_by_parameter_name(
+def test_the_error_for_a_parameter_of_an_unsupported_type_names_the_parameter(
     lake: lv.Lake, name: str
 ) -> None:
     with lake.transaction() as txn:
@@ -173,7 +175,7 @@ def test_parameter_values_without_a_single_meaning_are_refused(
         odd.snapshot().read("delta", where=where, params={"v": value})
 
 
-def test_nan_and_infinities_are_stored_where_a_column_holds_them(odd: lv.Lake) -> None:
+def test_nan_and_infinities_are_stored_in_columns_that_can_have_them(odd: lv.Lake) -> None:
     with odd.transaction() as txn:
         txn.update("delta", {"f": float("nan"), "g": float("-inf")}, "id = 1")
         assert values(txn.read("delta", where="isnan(f)")) == [1, 2]

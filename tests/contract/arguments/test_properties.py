@@ -55,7 +55,7 @@ GIVEN: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_values_become_text(lake: lv.Lake, format: Format) -> None:
+def test_property_values_are_stored_as_text(lake: lv.Lake, format: Format) -> None:
     given = {name: value for name, (value, _) in GIVEN.items()}
     stored = {name: text for name, (_, text) in GIVEN.items()}
     lake.create_table("made", [{"id": 1}], format=format, properties=given)
@@ -86,7 +86,7 @@ def test_values_become_text(lake: lv.Lake, format: Format) -> None:
         ([("a", "b")], "maps names to values"),
     ],
 )
-def test_properties_that_can_not_be_spelled_are_refused_by_name(
+def test_the_error_for_a_property_without_a_text_form_names_it(
     lake: lv.Lake, tmp_path: Path, format: Format, given: Any, told: str
 ) -> None:
     before = contents(tmp_path)
@@ -116,7 +116,7 @@ def test_properties_that_can_not_be_spelled_are_refused_by_name(
         ({}, "nothing to change"),
     ],
 )
-def test_alter_takes_lists_and_mappings(
+def test_alter_refuses_arguments_that_are_no_lists_or_mappings(
     lake: lv.Lake, tmp_path: Path, given: dict[str, Any], told: str
 ) -> None:
     before = contents(tmp_path)
@@ -141,7 +141,7 @@ def test_alter_takes_lists_and_mappings(
     ],
     ids=["read", "scan", "upsert", "create_table", "merge"],
 )
-def test_a_mapping_is_no_list_of_names(lake: lv.Lake, tmp_path: Path, asked: Any) -> None:
+def test_a_mapping_is_refused_as_a_list_of_names(lake: lv.Lake, tmp_path: Path, asked: Any) -> None:
     before = contents(tmp_path)
     with pytest.raises(lv.InvalidOperation, match=r"list of names, not \{'id': 'x'\}"):
         lake.run(asked)

@@ -26,7 +26,7 @@ def refused(
     table: str | None = "orders",
     **options: Any,
 ) -> lv.LakeVillaError:
-    """Run a verb that must be refused; the store is as before, and the transaction ends well."""
+    """Assert that a verb is refused, the store unchanged, and that the transaction commits."""
     before = contents(lake.root)
     with lake.transaction(**options) as txn:
         with pytest.raises(error) as caught:
@@ -87,12 +87,12 @@ def test_an_unknown_table_is_not_found_by_the_lake(lake: lv.Lake, method: str) -
         ("delete", lambda txn: txn.delete("orders", where=None)),
     ],
 )
-def test_a_forgotten_where_is_asked_for(lake: lv.Lake, name: str, verb: Any) -> None:
+def test_a_missing_where_is_refused_with_a_hint(lake: lv.Lake, name: str, verb: Any) -> None:
     error = refused(lake, verb, lv.InvalidOperation, name, 'where="true"', table="orders")
     assert f"{name} orders: " in str(error)
 
 
-def test_a_directory_that_is_no_table_is_distinguished_from_one(lake: lv.Lake, root: Path) -> None:
+def test_the_error_for_a_directory_without_a_table_says_so(lake: lv.Lake, root: Path) -> None:
     (root / "photos").mkdir()
     (root / "photos" / "a.jpg").write_bytes(b"x")
     error = refused(lake, lambda txn: txn.read("photos"), lv.TableNotFound, table="photos")
@@ -134,7 +134,7 @@ UNKNOWN_COLUMNS: dict[str, Verb] = {
 
 
 @pytest.mark.parametrize("verb", UNKNOWN_COLUMNS.values(), ids=UNKNOWN_COLUMNS.keys())
-def test_an_unknown_column_is_refused_and_named(lake: lv.Lake, verb: Verb) -> None:
+def test_the_error_for_an_unknown_column_names_it(lake: lv.Lake, verb: Verb) -> None:
     refused(lake, verb, lv.InvalidOperation, "qyt")
 
 
@@ -169,14 +169,14 @@ def test_an_unknown_feature_is_refused(lake: lv.Lake, features: Any) -> None:
     ],
     ids=shown,
 )
-def test_an_unknown_option_is_refused_with_its_name(lake: lv.Lake, options: dict[str, Any]) -> None:
+def test_the_error_for_an_unknown_option_names_it(lake: lv.Lake, options: dict[str, Any]) -> None:
     with pytest.raises(lv.InvalidOperation, match=next(iter(options))):
         lake.transaction(**options)
     with pytest.raises(lv.InvalidOperation, match=next(iter(options))):
         lake.run(lambda txn: None, **options)
 
 
-def test_the_largest_version_of_an_application_is_one_that_every_client_can_read(
+def test_the_largest_application_version_can_be_read_by_deltalake(
     lake: lv.Lake, shop: Place
 ) -> None:
     lake.run(
@@ -205,24 +205,26 @@ def test_a_wrong_number_of_attempts_is_refused_before_anything_runs(
 
 
 @pytest.mark.parametrize("fn", [None, 5, "select 1"], ids=repr)
-def test_objects_that_are_not_functions_are_not_run(lake: lv.Lake, fn: Any) -> None:
+def test_run_refuses_objects_that_are_not_functions(lake: lv.Lake, fn: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match=f"not {fn!r}: write `lake.run"):
         lake.run(fn)
     with pytest.raises(lv.InvalidOperation, match="a function of the transaction"):
         lake.transactional()(fn)
 
 
-#: Python can't print it, and no float can hold it.
+#: A number too large for Python to convert to text or to a float.
 HUGE = 10**5000
 
 
 @pytest.mark.parametrize("seconds", [HUGE, True], ids=["huge", "bool"])
-def test_a_wait_that_is_no_number_of_seconds_is_refused(lake: lv.Lake, seconds: Any) -> None:
+def test_a_wait_timeout_that_is_no_number_of_seconds_is_refused(
+    lake: lv.Lake, seconds: Any
+) -> None:
     with pytest.raises(lv.InvalidOperation, match="wait_timeout_seconds must be a number"):
         lake.transaction(wait_timeout_seconds=seconds)
 
 
-def test_connecting_with_what_is_not_understood_is_refused(tmp_path: Path) -> None:
+def test_connect_refuses_invalid_roots_and_options(tmp_path: Path) -> None:
     with pytest.raises(lv.InvalidOperation, match="unknown scheme 'ftp'"):
         lv.connect("ftp://lake")
     with pytest.raises(lv.InvalidOperation, match="'aws_colour' is not known"):
@@ -262,9 +264,7 @@ PREDICATES = {
 
 
 @pytest.mark.parametrize(("where", "told"), PREDICATES.values(), ids=PREDICATES.keys())
-def test_a_predicate_that_cannot_mean_anything_is_refused(
-    lake: lv.Lake, where: Any, told: str
-) -> None:
+def test_an_invalid_predicate_is_refused(lake: lv.Lake, where: Any, told: str) -> None:
     refused(lake, lambda txn: txn.delete("orders", where), lv.InvalidOperation, told)
     refused(lake, lambda txn: txn.update("orders", {"qty": "1"}, where), lv.InvalidOperation, told)
     if where is not None:
@@ -306,7 +306,7 @@ MISFITS: dict[str, tuple[Any, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("data", "told"), MISFITS.values(), ids=MISFITS.keys())
-def test_data_that_does_not_fit_names_the_column_and_both_types(
+def test_the_error_for_data_that_does_not_fit_names_the_column_and_both_types(
     lake: lv.Lake, data: Any, told: tuple[str, ...]
 ) -> None:
     refused(lake, lambda txn: txn.append("orders", data), lv.InvalidOperation, *told)
@@ -347,7 +347,7 @@ BROKEN_CHECKS: dict[str, Verb] = {
 
 
 @pytest.mark.parametrize("verb", BROKEN_CHECKS.values(), ids=BROKEN_CHECKS.keys())
-def test_a_row_that_breaks_a_check_is_refused_and_shown(lake: lv.Lake, verb: Verb) -> None:
+def test_the_error_for_a_row_that_breaks_a_check_names_the_check(lake: lv.Lake, verb: Verb) -> None:
     refused(lake, verb, lv.InvalidOperation, "qty_positive", "qty > 0")
 
 
@@ -387,7 +387,7 @@ def test_a_huge_batch_is_streamed_into_several_files(shop: Any) -> None:
     assert table.to_pyarrow_dataset().count_rows() == rows
 
 
-def test_a_second_table_without_isolation_is_refused_by_the_feature_to_add(
+def test_the_error_for_a_second_table_without_isolation_names_the_feature_to_add(
     lake: lv.Lake, root: Path
 ) -> None:
     before = contents(root)
@@ -400,7 +400,7 @@ def test_a_second_table_without_isolation_is_refused_by_the_feature_to_add(
     assert contents(root) == before
 
 
-def test_a_second_operation_without_recovery_is_refused_by_the_feature_to_add(
+def test_the_error_for_a_second_operation_without_recovery_names_the_feature_to_add(
     lake: lv.Lake,
 ) -> None:
     with lake.transaction(lv.Feature.NONE) as txn:
@@ -420,7 +420,7 @@ def test_writing_in_a_read_only_transaction_is_refused(lake: lv.Lake) -> None:
     )
 
 
-def test_creating_what_exists_is_refused_with_the_next_step(lake: lv.Lake) -> None:
+def test_creating_an_existing_table_is_refused_with_a_hint(lake: lv.Lake) -> None:
     schema = pa.schema([("id", pa.int64())])
     refused(lake, lambda txn: txn.create_table("orders", schema), lv.TableExists, "another name")
     assert lake.create_table("orders", schema, exist_ok=True).schema.names == ["id", "sku", "qty"]
@@ -462,7 +462,7 @@ BAD_TABLES: dict[str, tuple[Callable[[lv.Lake], object], str]] = {
 
 
 @pytest.mark.parametrize(("create", "told"), BAD_TABLES.values(), ids=BAD_TABLES.keys())
-def test_a_table_that_cannot_be_is_not_created(
+def test_a_table_with_an_invalid_definition_is_not_created(
     lake: lv.Lake, create: Callable[[lv.Lake], object], told: str
 ) -> None:
     before = contents(lake.root)
@@ -480,6 +480,6 @@ def test_ill_formed_transaction_ids_are_refused(lake: lv.Lake, call: str, txn_id
         getattr(lake, call)(txn_id)
 
 
-def test_outcome_needs_one_question(lake: lv.Lake) -> None:
+def test_outcome_without_an_id_or_a_key_is_refused(lake: lv.Lake) -> None:
     with pytest.raises(lv.InvalidOperation, match="a transaction id or an idempotency key"):
         lake.outcome()

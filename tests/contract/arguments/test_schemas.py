@@ -1,4 +1,4 @@
-"""Columns described by a mapping of names to types, wherever a schema goes."""
+"""A mapping of names to types can describe columns wherever a schema is accepted."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def lake(tmp_path: Path) -> Iterator[lv.Lake]:
 
 
 def same(found: pa.Schema, expected: pa.Schema) -> bool:
-    """Return whether columns have the same types, whatever a list calls its elements."""
+    """Return whether columns have the same types, whatever the names of list elements."""
     return found.empty_table().cast(expected).schema.equals(expected)
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_table_is_made_and_altered_by_the_names_of_types(lake: lv.Lake, format: Format) -> None:
+def test_a_table_is_created_and_altered_by_names_of_types(lake: lv.Lake, format: Format) -> None:
     widths = {pa.int8(): pa.int32(), pa.int16(): pa.int32()} if format == "iceberg" else {}
     columns = {f"c{n}": name for n, name in enumerate(NAMED)}
     expected = pa.schema(
@@ -79,7 +79,7 @@ def test_a_table_is_made_and_altered_by_the_names_of_types(lake: lv.Lake, format
     assert lake.snapshot().read("altered", ["c4", "c12"]).to_pylist() == [{"c4": 5, "c12": "x"}]
 
 
-def test_a_schema_is_distinguished_from_data_by_types(lake: lv.Lake) -> None:
+def test_a_mapping_to_types_is_taken_as_a_schema_and_one_to_values_as_data(lake: lv.Lake) -> None:
     lake.create_table("schema", {"x": "string"})
     lake.create_table("typed", {"x": pa.int64(), "y": "date"})
     lake.create_table("lists", {"x": ["string"]})
@@ -91,7 +91,7 @@ def test_a_schema_is_distinguished_from_data_by_types(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_schema_of_pyiceberg_is_one(lake: lv.Lake, format: Format) -> None:
+def test_a_pyiceberg_schema_is_accepted(lake: lv.Lake, format: Format) -> None:
     inner = types.StructType(types.NestedField(3, "y", types.DateType(), required=False))
     given = Schema(
         types.NestedField(7, "id", types.LongType(), required=True),
@@ -159,13 +159,13 @@ def test_invalid_column_types_are_refused_in_create_table_and_in_alter(
 
 
 @pytest.mark.parametrize("given", ["x", 5, {}, [], [("x", "int")], pa.schema([]), {"x": [1]}, int])
-def test_alter_takes_a_schema_and_no_data(lake: lv.Lake, given: Any) -> None:
+def test_alter_refuses_data_as_a_schema(lake: lv.Lake, given: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match="add_columns must be"):
         lake.run(lambda txn: txn.alter("here", add_columns=given))
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_data_with_an_empty_struct_is_refused_by_its_column(
+def test_the_error_for_an_empty_struct_in_data_names_the_column(
     lake: lv.Lake, tmp_path: Path, format: Format
 ) -> None:
     lake.create_table("there", [{"id": 1}], format=format)

@@ -1,4 +1,4 @@
-"""Printing of the library's objects in shells and notebooks: it costs no request."""
+"""Showing the library's objects in shells and notebooks costs at most one request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lake(tmp_path: Path) -> Iterator[lv.Lake]:
 
 
 def quietly(lake: lv.Lake, show: Callable[[], str]) -> tuple[str, int]:
-    """Return what is shown, and how many requests it took."""
+    """Return the text shown, and the number of GETs it cost."""
     with inside(lake).requests.counting() as requests:
         text = show()
     assert requests.total == requests.get
@@ -63,7 +63,7 @@ def test_repr_sends_no_request_and_html_at_most_one(lake: lv.Lake) -> None:
             "<table>" if name not in ("OperationResult", "transactions") else "<p>"
         )
     assert "qty" not in repr(wrote)
-    assert "not counted yet" in wrote._repr_html_()  # showing it made no count part of it
+    assert "not counted yet" in wrote._repr_html_()  # showing the result does not count its rows
     txn.abort()
 
 
@@ -98,23 +98,21 @@ def test_reprs_and_html_show_the_main_facts_of_each_object(lake: lv.Lake) -> Non
     assert "HistoryEntry: 3" in entries._repr_html_()  # type: ignore[attr-defined]
 
 
-def test_a_size_is_shown_as_far_as_it_is_known(lake: lv.Lake) -> None:
-    """A row that is deleted by a vector counts no more; an Iceberg table's summary has the
-    number.
-    """
+def test_the_size_of_a_table_is_shown_if_the_client_has_it_cached(lake: lv.Lake) -> None:
+    """The number of rows comes from the table's log, or from an Iceberg table's summary."""
     lake.create_table("ice", [{"id": i} for i in range(5)], format="iceberg")
     assert "5 rows, 1 file, " in lake.table("ice")._repr_html_()
     orders = lake.table("sales/orders")
     with lake.transaction() as txn:
         txn.append("sales/orders", [{"id": 3, "city": "Ulm"}])
     lake.table("sales/orders")
-    assert "2 rows" in orders._repr_html_()  # of its own version, not of the newest
+    assert "2 rows" in orders._repr_html_()  # the size at the object's version, not at the newest
     there = pickle.loads(pickle.dumps(orders))
     assert repr(there) == repr(orders)
-    assert " rows, " not in there._repr_html_()  # this process has not read its log
+    assert " rows, " not in there._repr_html_()  # the unpickled object has no log cached
 
 
-def test_a_lake_that_cannot_be_seen_is_shown_as_it_was_known(
+def test_a_lake_that_cannot_be_read_is_shown_from_the_cache(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> Failure:
@@ -163,7 +161,7 @@ def dropped(begin: Callable[[], object]) -> list[str]:
     return [str(one.message) for one in noted if one.category in kinds]
 
 
-def test_a_transaction_that_is_dropped_is_warned_of(lake: lv.Lake) -> None:
+def test_a_warning_reports_an_open_transaction_without_references(lake: lv.Lake) -> None:
     def forget() -> None:
         lake.transaction().append("sales/orders", [{"id": 9, "city": "Ulm"}])
 
@@ -176,7 +174,7 @@ def test_a_transaction_that_is_dropped_is_warned_of(lake: lv.Lake) -> None:
 
 
 @pytest.mark.night
-def test_python_warns_by_itself_that_writes_are_lost(tmp_path: Path) -> None:
+def test_python_shows_the_warning_of_lost_writes_by_default(tmp_path: Path) -> None:
     program = (
         "import lakevilla as lv\n"
         f"lake = lv.connect({str(tmp_path / 'w')!r})\n"
@@ -191,7 +189,7 @@ def test_python_warns_by_itself_that_writes_are_lost(tmp_path: Path) -> None:
     assert "(1 operation) is lost; commit it" in stderr
 
 
-def test_a_transaction_that_was_ended_or_handed_on_is_not(lake: lv.Lake) -> None:
+def test_an_ended_or_saved_transaction_without_references_causes_no_warning(lake: lv.Lake) -> None:
     def committed() -> None:
         txn = lake.transaction()
         txn.append("sales/orders", [{"id": 9, "city": "Ulm"}])

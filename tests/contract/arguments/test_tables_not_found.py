@@ -1,4 +1,4 @@
-"""A table that is not there: the message names the one that was meant, and how it is opened."""
+"""The error for a missing table suggests the right name, or how to open the table."""
 
 from __future__ import annotations
 
@@ -55,11 +55,15 @@ def told(lake: lv.Lake, name: str) -> str:
         ("good", "goods"),
     ],
 )
-def test_a_name_that_is_near_is_named(lake: lv.Lake, name: str, meant: str) -> None:
+def test_the_error_for_a_missing_table_suggests_a_similar_name(
+    lake: lv.Lake, name: str, meant: str
+) -> None:
     assert f"did you mean {meant}?" in told(lake, name)
 
 
-def test_a_name_that_nothing_is_near_is_answered_with_what_names_are(lake: lv.Lake) -> None:
+def test_the_error_for_a_table_without_a_similar_name_says_how_to_list_tables(
+    lake: lv.Lake,
+) -> None:
     text = told(lake, "x")
     assert "did you mean" not in text
     assert "tables()" in text
@@ -68,7 +72,9 @@ def test_a_name_that_nothing_is_near_is_answered_with_what_names_are(lake: lv.La
     assert "\n" not in text
 
 
-def test_a_table_that_is_not_in_the_lake_yet_is_named_too(lake: lv.Lake, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_table_suggests_unregistered_tables_too(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
     write_deltalake(str(tmp_path / "sales/returns"), ROWS)
     (tmp_path / "raw").mkdir()
     with pytest.raises(lv.TableNotFound, match=r"did you mean sales/returns, sales/orders\?"):
@@ -82,7 +88,7 @@ def test_a_table_that_is_not_in_the_lake_yet_is_named_too(lake: lv.Lake, tmp_pat
         new.table("retruns")
 
 
-def test_a_frame_that_a_statement_names_is_sent_to_views(lake: lv.Lake) -> None:
+def test_the_error_for_a_frame_named_in_a_statement_suggests_views(lake: lv.Lake) -> None:
     for statement in (
         "SELECT * FROM df",
         "INSERT INTO goods SELECT * FROM df",
@@ -95,13 +101,13 @@ def test_a_frame_that_a_statement_names_is_sent_to_views(lake: lv.Lake) -> None:
     assert "views" not in str(error.value)
 
 
-def test_a_table_that_was_dropped_is_not_suggested(lake: lv.Lake) -> None:
+def test_the_error_for_a_missing_table_suggests_no_dropped_table(lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         txn.drop_table("sales/orders")
     assert "sales/orders?" not in told(lake, "sales/order")
 
 
-def test_a_catalogs_table_without_its_catalog_is_answered_with_how_to_connect(
+def test_the_error_for_a_table_of_an_unknown_catalog_says_how_to_connect(
     tmp_path: Path, catalog: Catalog
 ) -> None:
     root = str(tmp_path / "lake")
@@ -111,7 +117,7 @@ def test_a_catalogs_table_without_its_catalog_is_answered_with_how_to_connect(
         lake.run(lambda txn: txn.append("prod.sales.orders", ROWS))
         assert "known catalogs: prod" in told(lake, "prd.sales.orders")
         assert "did you mean prod.sales.orders?" in told(lake, "prd.sales.orders")
-        # The catalog is there, and has none of that name.
+        # The catalog is known, but has no table of that name.
         with pytest.raises(lv.TableNotFound, match="in its catalog"):
             lake.table("prod.sales.order")
     with lv.connect(root) as lake:
@@ -120,7 +126,7 @@ def test_a_catalogs_table_without_its_catalog_is_answered_with_how_to_connect(
             lake.snapshot().sql("select * from prod.sales.orders")
 
 
-def test_the_directory_of_a_catalogs_table_is_distinguished_from_one_that_is_no_table(
+def test_the_error_for_the_directory_of_a_catalogs_table_says_so(
     tmp_path: Path, catalog: Catalog
 ) -> None:
     location = catalog.load_table("sales.orders").location()

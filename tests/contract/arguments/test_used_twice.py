@@ -1,4 +1,4 @@
-"""Objects that can be used once, or by one thread at a time, say so when they are used again."""
+"""Objects for one use, or for one thread at a time, raise an error when used again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ VERBS: dict[str, Callable[[lv.Transaction, Any], object]] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_reader_that_was_read_does_not_pass_for_data_without_rows(
+def test_a_spent_reader_is_refused_and_not_taken_for_data_without_rows(
     lake: lv.Lake, verb: str
 ) -> None:
     data = reader()
@@ -79,7 +79,7 @@ def test_data_whose_library_fails_is_refused(lake: lv.Lake) -> None:
         lake.run(lambda txn: txn.append("t", relation))
 
 
-def test_an_error_of_the_callers_own_comes_through(lake: lv.Lake) -> None:
+def test_an_error_of_the_callers_reader_is_raised_unchanged(lake: lv.Lake) -> None:
     def rows() -> Iterator[pa.RecordBatch]:
         yield ROWS.to_batches()[0]
         raise KeyError("theirs")
@@ -150,7 +150,7 @@ def test_a_transaction_is_neither_copied_nor_shared_by_threads(lake: lv.Lake) ->
     assert "in use by another thread" in str(found[0])
 
 
-def test_arguments_that_changed_places_are_refused(lake: lv.Lake, tmp_path: Path) -> None:
+def test_swapped_arguments_are_refused(lake: lv.Lake, tmp_path: Path) -> None:
     swapped: list[Callable[[lv.Transaction], object]] = [
         lambda txn: txn.append(ROWS, "t"),  # type: ignore[arg-type]
         lambda txn: txn.upsert("t", "id", ROWS),  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Real S3 endpoints with a flaw."""
+"""Fixtures: real S3 endpoints with a flaw."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Open = Callable[[Flaw], tuple[Place, Gateway]]
 
 @pytest.fixture
 def behind(s3_server: S3Server, s3_root: str) -> Iterator[Open]:
-    """One fresh place behind gateways of one's choice."""
+    """Return a function that opens a new place behind a gateway with a given flaw."""
     opened: list[Gateway] = []
 
     def open_behind(flaw: Flaw) -> tuple[Place, Gateway]:

@@ -1,4 +1,4 @@
-"""Each acknowledged change is made once, and at the place that its caller named."""
+"""Each committed change takes effect once, and at the place that its caller named."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def balances(lake: lv.Lake, table: str = "t") -> list[object]:
     return values(lake.read(table), "balance")
 
 
-def test_a_commit_on_a_branch_that_is_only_decided_reaches_no_log(
+def test_a_commit_with_wait_decided_on_a_branch_writes_no_tables_log(
     place: Place, lake: lv.Lake
 ) -> None:
     lake.branch("b")
@@ -47,10 +47,10 @@ def test_a_commit_on_a_branch_that_is_only_decided_reaches_no_log(
     assert balances(lake) == [5, 7, 100]
 
 
-def test_a_table_that_was_renamed_by_a_decided_commit_says_so_itself(
+def test_a_rename_with_wait_decided_is_recorded_in_the_tables_claim(
     place: Place, lake: lv.Lake
 ) -> None:
-    """Its claim names it, from which names are found again if HEAD is lost."""
+    """A rebuild of a lost HEAD finds the names of tables in their claims."""
     with place.connect() as other, other.transaction(wait="decided") as txn:
         txn.rename_table("t", "ledger")
     claim = json.loads(Path(place.root, "t/_lakevilla/lake.json").read_bytes())
@@ -60,7 +60,7 @@ def test_a_table_that_was_renamed_by_a_decided_commit_says_so_itself(
 def test_an_append_that_began_before_unguard_leaves_the_table_unguarded(
     place: Place, lake: lv.Lake
 ) -> None:
-    """Else tags and branches would leave out what other clients write afterwards."""
+    """Otherwise tags and branches would leave out later rows of foreign clients."""
     lake.guard("t")
     txn = lake.transaction()
     txn.append("t", accounts(1, 3))
@@ -74,7 +74,7 @@ def test_an_append_that_began_before_unguard_leaves_the_table_unguarded(
     assert 9 in balances(lake.on("closing"))
 
 
-def test_a_merge_of_some_tables_ends_no_branch(lake: lv.Lake) -> None:
+def test_a_merge_of_some_tables_can_not_delete_the_branch(lake: lv.Lake) -> None:
     lake.branch("b")
 
     def both(txn: lv.Transaction) -> None:
@@ -95,9 +95,7 @@ def test_a_merge_of_some_tables_ends_no_branch(lake: lv.Lake) -> None:
     assert [ref.name for ref in lake.refs()] == ["b"]
 
 
-def test_a_transaction_that_only_reads_does_so_after_it_was_resumed(
-    place: Place, lake: lv.Lake
-) -> None:
+def test_a_resumed_read_only_transaction_is_still_read_only(place: Place, lake: lv.Lake) -> None:
     txn = lake.transaction(read_only=True)
     txn.read("t")
     txn.save()
@@ -110,7 +108,7 @@ def test_a_transaction_that_only_reads_does_so_after_it_was_resumed(
 
 
 @pytest.mark.parametrize("spelling", ["p/b", "p.b", "./p/b"])
-def test_a_table_with_two_names_stays_when_its_path_is_unregistered(
+def test_a_table_with_two_names_stays_in_the_lake_when_its_path_is_unregistered(
     place: Place, lake: lv.Lake, spelling: str
 ) -> None:
     lake.create_table("p/b", accounts(1))
@@ -120,8 +118,10 @@ def test_a_table_with_two_names_stays_when_its_path_is_unregistered(
     assert balances(lake, "alias") == [100]
 
 
-def test_a_function_that_meets_the_key_of_another_transaction_raises(lake: lv.Lake) -> None:
-    """Else the rows of its own transaction would be lost without a word."""
+def test_run_raises_if_its_function_finds_the_key_of_another_transaction_committed(
+    lake: lv.Lake,
+) -> None:
+    """Otherwise the rows of the function's own transaction would be lost silently."""
     with lake.transaction(idempotency_key="inner") as txn:
         txn.append("u", accounts(1, 7))
 

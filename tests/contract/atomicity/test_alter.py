@@ -1,4 +1,4 @@
-"""Changes of a table's schema, constraints and properties: one commit a table, with the data."""
+"""Changes of a table's schema, constraints and properties share one commit with the data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_schema_and_data_reach_each_table_in_one_commit(lake: lv.Lake, shop: Pla
     assert [row["note"] for row in shop.seen("stock")] == ["low", None, None]
 
 
-def test_a_column_is_renamed_and_dropped_under_column_mapping(lake: lv.Lake) -> None:
+def test_alter_can_rename_and_drop_columns_under_column_mapping(lake: lv.Lake) -> None:
     lake.create_table("t", {"a": [1], "b": [2]}, properties={"delta.columnMapping.mode": "name"})
     with lake.transaction() as txn:
         txn.alter("t", rename_columns={"a": "x"})
@@ -46,7 +46,7 @@ MAPPED = {"delta": {"delta.columnMapping.mode": "name"}, "iceberg": None}
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_names_change_places_in_one_call(lake: lv.Lake, format: Any) -> None:
+def test_alter_can_swap_column_names_in_one_call(lake: lv.Lake, format: Any) -> None:
     rows = {"a": [1], "b": [2], "s": [{"p": 3, "q": 4}], "d": ["x"], "e": ["y"]}
     partition_by = ["d", "e"]
     lake.create_table(
@@ -70,7 +70,7 @@ def test_names_change_places_in_one_call(lake: lv.Lake, format: Any) -> None:
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("names", [{"a": "b"}, {"a": "c", "b": "C"}])
-def test_two_columns_of_one_name_are_refused(
+def test_alter_refuses_two_columns_of_the_same_name(
     lake: lv.Lake, format: Any, names: dict[str, str]
 ) -> None:
     lake.create_table("t", {"a": [1], "b": [2]}, format=format, properties=MAPPED[format])
@@ -87,7 +87,9 @@ def test_renaming_without_column_mapping_is_refused(lake: lv.Lake) -> None:
             txn.alter("orders", drop_columns=["qty"])
 
 
-def test_a_constraint_holds_from_the_verb_on_and_can_be_dropped(lake: lv.Lake, shop: Place) -> None:
+def test_a_new_constraint_applies_to_later_verbs_of_its_transaction_and_can_be_dropped(
+    lake: lv.Lake, shop: Place
+) -> None:
     with lake.transaction() as txn:
         txn.alter("stock", add_constraints={"some": '"left" > 0'})
         with pytest.raises(lv.InvalidOperation, match="some"):
@@ -101,7 +103,7 @@ def test_a_constraint_holds_from_the_verb_on_and_can_be_dropped(lake: lv.Lake, s
         txn.alter("stock", drop_constraints=["some"])
 
 
-def test_not_null_is_dropped(lake: lv.Lake) -> None:
+def test_alter_can_drop_not_null(lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         txn.alter("orders", drop_not_null=["id"])
         txn.append("orders", {"id": [None], "qty": [1]})
@@ -120,14 +122,14 @@ def test_a_new_column_that_exists_or_must_have_values_is_refused(lake: lv.Lake) 
             txn.alter("orders")
 
 
-def test_a_property_is_set_and_unset(lake: lv.Lake, shop: Place) -> None:
+def test_alter_can_set_and_unset_a_property(lake: lv.Lake, shop: Place) -> None:
     lake.run(lambda txn: txn.alter("stock", set_properties={"owner": "shop", "x": "1"}))
     lake.run(lambda txn: txn.alter("stock", unset_properties=["x"]))
     assert lake.table("stock").properties == {"owner": "shop"}
     assert shop.delta("stock").metadata().configuration == {"owner": "shop"}
 
 
-def test_an_append_only_table_takes_appends_alone(lake: lv.Lake) -> None:
+def test_an_append_only_table_accepts_only_appends(lake: lv.Lake) -> None:
     lake.run(lambda txn: txn.alter("stock", set_properties={"delta.appendOnly": "true"}))
     with lake.transaction() as txn:
         txn.append("stock", {"sku": ["fig"], "left": [5]})
@@ -141,7 +143,7 @@ def test_an_append_only_table_takes_appends_alone(lake: lv.Lake) -> None:
     assert lake.snapshot().read("stock").num_rows == 4
 
 
-def test_an_append_fits_itself_to_a_column_that_was_added_meanwhile(
+def test_an_append_commits_with_null_in_a_column_that_was_added_meanwhile(
     lake: lv.Lake, shop: Place
 ) -> None:
     with shop.connect() as other, lake.transaction() as txn:
@@ -152,7 +154,7 @@ def test_an_append_fits_itself_to_a_column_that_was_added_meanwhile(
     ]
 
 
-def test_an_append_never_gets_past_a_constraint_that_was_added_meanwhile(
+def test_an_append_that_breaks_a_constraint_added_meanwhile_is_refused(
     lake: lv.Lake, shop: Place
 ) -> None:
     with shop.connect() as other:

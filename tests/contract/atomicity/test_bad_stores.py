@@ -1,4 +1,4 @@
-"""Stores that cannot be relied on, or do not let us in."""
+"""Stores that are unsafe, or that refuse access."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ QUICK = lv.Settings(retry_limit=2, retry_base_seconds=0.001)
 
 
 class CarelessStore(WrappedStore):
-    """A store that takes one kind of condition for none."""
+    """A store that ignores one kind of condition."""
 
     def __init__(self, inner: Any, ignored: type) -> None:
         super().__init__(inner)
@@ -55,7 +55,7 @@ class CarelessStore(WrappedStore):
 def test_a_store_that_fails_the_probe_is_refused_before_anything_is_written(shop: Place) -> None:
     before = contents(shop.root)
     check = "second create"
-    # The root is written otherwise: what was probed of this one counts for no other store.
+    # The root's spelling is unique, so that results of earlier probes don't count for it.
     store = CarelessStore(LocalStore(shop.root), Absent)
     lake = Lake(LakeClient(f"{shop.root}#{check}", store, settings=QUICK))
     for verb in (
@@ -79,7 +79,7 @@ def test_a_store_that_fails_the_probe_can_still_be_read(shop: Place) -> None:
 
 @contextmanager
 def answering(status: int, code: str) -> Iterator[str]:
-    """A server that gives every request the same answer."""
+    """Run a server that gives every request the same answer."""
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
@@ -130,7 +130,7 @@ def options(endpoint: str) -> dict[str, str]:
         (500, "InternalError", "500"),
     ],
 )
-def test_a_store_that_does_not_let_us_in_is_reported_without_secrets(
+def test_the_error_for_a_store_that_refuses_access_shows_no_secrets(
     status: int, code: str, told: str
 ) -> None:
     with answering(status, code) as endpoint:
@@ -149,10 +149,10 @@ def test_a_store_that_does_not_let_us_in_is_reported_without_secrets(
             with pytest.raises(lv.StoreError, match=told) as caught:
                 call()
             assert caught.value.kind == "store"
-            assert type(caught.value) is lv.StoreError  # no name that is not public
+            assert type(caught.value) is lv.StoreError  # the class itself, which is public
             assert str(caught.value).startswith(f"s3://bucket/lake at {endpoint}: ")
             if code in ("NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
-                assert "_lakevilla" not in str(caught.value)  # it is not about an object
+                assert "_lakevilla" not in str(caught.value)  # the error concerns no object
             assert "-absent" not in str(caught.value)
             chain: BaseException | None = caught.value
             while chain is not None:
@@ -162,7 +162,7 @@ def test_a_store_that_does_not_let_us_in_is_reported_without_secrets(
                 chain = chain.__cause__ or chain.__context__
 
 
-def test_a_server_that_is_not_there_is_a_store_error() -> None:
+def test_an_unreachable_server_raises_a_store_error() -> None:
     with answering(200, "OK") as endpoint:
         pass
     lake = lv.connect("s3://bucket/lake", storage_options=options(endpoint), settings=QUICK)
@@ -174,7 +174,7 @@ def test_a_server_that_is_not_there_is_a_store_error() -> None:
         assert not caught.value.permanent
 
 
-def test_a_table_elsewhere_that_is_not_reached_names_its_own_bucket(tmp_path: Path) -> None:
+def test_the_error_for_an_unreachable_external_table_names_its_bucket(tmp_path: Path) -> None:
     with answering(200, "OK") as endpoint:
         pass
     lake = lv.connect(tmp_path, storage_options=options(endpoint), settings=QUICK)
@@ -182,7 +182,7 @@ def test_a_table_elsewhere_that_is_not_reached_names_its_own_bucket(tmp_path: Pa
         lake.table("s3://bucket/far/orders")
 
 
-def test_a_key_without_its_secret_is_reported_as_missing_it() -> None:
+def test_an_access_key_without_its_secret_is_reported() -> None:
     half = options("http://127.0.0.1:9")
     del half["AWS_SECRET_ACCESS_KEY"]
     with pytest.raises(
@@ -205,7 +205,7 @@ def test_the_command_line_reports_an_unreachable_store_in_one_line() -> None:
     assert SECRET not in result.output
 
 
-def test_a_bucket_that_is_not_there_is_a_store_error(s3_server: S3Server) -> None:
+def test_a_missing_bucket_raises_a_store_error(s3_server: S3Server) -> None:
     lake = lv.connect(
         "s3://lakevilla-no-such-bucket/lake",
         storage_options=s3_server.storage_options,
@@ -232,15 +232,15 @@ def test_a_store_that_answers_a_range_with_the_whole_object_is_reported(behind: 
         assert nothing.body == b""
 
 
-def test_a_directory_that_cannot_be_written_is_a_store_error_that_names_it() -> None:
-    root = "/proc/lake"  # not even a superuser makes one there
+def test_the_store_error_for_an_unwritable_directory_names_it() -> None:
+    root = "/proc/lake"  # even a superuser can't create a directory there
     with pytest.raises(lv.StoreError) as caught:
         lv.connect(root, settings=QUICK).create_table("orders", {"id": [1]})
     assert type(caught.value) is lv.StoreError
     assert str(caught.value).startswith(f"{root}: put '_lakevilla/")
 
 
-def test_a_lake_neither_shows_nor_pickles_more_than_its_arguments() -> None:
+def test_the_repr_of_a_lake_shows_no_secret() -> None:
     with answering(403, "AccessDenied") as endpoint:
         lake = lv.connect("s3://bucket/lake", storage_options=options(endpoint), settings=QUICK)
         assert SECRET not in repr(lake)

@@ -1,4 +1,4 @@
-"""Wider types and fields within structs: old files stay, and every engine and reader agrees."""
+"""Wider types and new fields of structs: old files stay, and all engines and readers agree."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LIKE = {date(2020, 1, 2): datetime(2020, 1, 2)}
 
 
 @pytest.mark.parametrize(("format", "old", "value", "new", "wide"), CASES)
-def test_old_and_new_rows_are_read_and_written_by_the_wider_type(
+def test_old_and_new_rows_are_read_and_written_with_the_wider_type(
     request: pytest.FixtureRequest, format: Any, old: pa.DataType, value: Any, new: str, wide: Any
 ) -> None:
     place = make_place("iceberg" if format == "iceberg" else "local", request)
@@ -126,7 +126,7 @@ def of(lake: lv.Lake, format: Any, **more: Any) -> None:
         ("bigint", "change_types must be a mapping of columns to types"),
     ],
 )
-def test_type_changes_that_are_not_widening_are_refused_by_name(
+def test_type_changes_that_are_not_widening_are_refused(
     lake: lv.Lake, format: Any, types: Any, words: str
 ) -> None:
     of(lake, format)
@@ -136,7 +136,7 @@ def test_type_changes_that_are_not_widening_are_refused_by_name(
     assert lake.history(1) == before
 
 
-def test_readers_are_locked_out_of_a_delta_table_by_the_callers_word_alone(
+def test_a_type_change_needs_an_explicit_property_as_it_locks_out_older_readers(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     lake.create_table("t", pa.table({"n": pa.array([1], pa.int32())}))
@@ -159,7 +159,7 @@ def test_readers_are_locked_out_of_a_delta_table_by_the_callers_word_alone(
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_columns_of_partitions_and_constraints_keep_what_they_are(
+def test_type_changes_of_partition_columns_and_constrained_columns_are_refused(
     lake: lv.Lake, format: Any
 ) -> None:
     of(lake, format, partition_by=["n", "d"])
@@ -200,7 +200,7 @@ def test_a_concurrent_update_commits_on_the_wider_type_and_an_append_conflicts(
 
 @pytest.mark.parametrize("mapped", [False, True], ids=["by name", "mapped"])
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_fields_are_added_within_structs(lake: lv.Lake, format: Any, mapped: bool) -> None:
+def test_alter_can_add_fields_to_structs(lake: lv.Lake, format: Any, mapped: bool) -> None:
     properties = {"delta.columnMapping.mode": "name"} if mapped and format == "delta" else None
     old = {"id": 1, "address": {"street": "x", "geo": {"lat": 1.5}}}
     lake.create_table("t", [old], format=format, properties=properties)
@@ -218,7 +218,7 @@ def test_fields_are_added_within_structs(lake: lv.Lake, format: Any, mapped: boo
     found = lake.snapshot().read("t", ["id"], "address.zip = '10115' AND address.geo.lon > 3")
     assert found["id"].to_pylist() == [2]
     with lake.transaction() as txn:
-        assert txn.update("t", {"id": "0"}, "id = 1").rows_updated == 1  # writes the file anew
+        assert txn.update("t", {"id": "0"}, "id = 1").rows_updated == 1  # rewrites the file
     rows = in_order(lake.snapshot().read("t", ["id", "address"]))
     assert rows[0]["address"]["zip"] is None
     seen = read_by_others(lake.table("t").uri, format, is_mapped=mapped)
@@ -232,7 +232,7 @@ def test_fields_are_added_within_structs(lake: lv.Lake, format: Any, mapped: boo
             txn.alter("t", add_columns=names)
 
 
-def test_two_add_the_same_field_of_a_struct_and_the_second_is_reported(lake: lv.Lake) -> None:
+def test_the_second_of_two_transactions_that_add_the_same_field_conflicts(lake: lv.Lake) -> None:
     lake.create_table("t", [{"s": {"a": 1}}])
     first, second = lake.transaction(), lake.transaction()
     for txn in (first, second):

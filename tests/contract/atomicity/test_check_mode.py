@@ -13,7 +13,7 @@ from tests.contract.atomicity.conftest import Open
 from tests.support.gateway import Flaw
 from tests.support.tables import accounts, kinds, values
 
-#: Nobody here writes at the same time as another.
+#: Short intervals of checks: no two clients of these tests write at the same time.
 QUICK = lv.Settings(check_interval_seconds=0.002, retry_limit=3, retry_base_seconds=0.01)
 
 
@@ -52,7 +52,7 @@ def test_a_store_that_refuses_conditions_raises_an_error_naming_the_option(behin
 
 @pytest.mark.parametrize("flaw", ["ignored", "refused"])
 @pytest.mark.night
-def test_with_checks_clients_that_take_turns_see_all_of_each_other(
+def test_clients_that_write_in_turns_see_each_others_commits_with_checks(
     behind: Open, flaw: Flaw, caplog: pytest.LogCaptureFixture
 ) -> None:
     place, gateway = behind(flaw)
@@ -72,7 +72,7 @@ def test_with_checks_clients_that_take_turns_see_all_of_each_other(
             transfer(two, 10)
         two.run(lambda txn: txn.append("bank_x", accounts(2)[1:]))
         one.run(lambda txn: txn.append("bank_x", [{"id": 2, "balance": 0}]))
-        # A commit by the table's own log entry.
+        # A commit by a log entry alone.
         two.run(
             lambda txn: txn.append("bank_y", [{"id": 1, "balance": 0}]), features=lv.Feature.NONE
         )
@@ -89,7 +89,7 @@ def test_with_checks_clients_that_take_turns_see_all_of_each_other(
     assert values(place.delta("bank_x").to_pyarrow_table()) == [0, 1, 2]
 
 
-def test_a_store_that_honours_conditions_is_used_with_them(behind: Open) -> None:
+def test_a_store_with_conditional_writes_is_used_with_conditions(behind: Open) -> None:
     place, gateway = behind("none")
     events: list[lv.Event] = []
     with place.connect(settings=QUICK, conditional_writes="check", on_event=events.append) as lake:

@@ -23,7 +23,7 @@ from tests.support.tables import accounts
 
 
 class Case(NamedTuple):
-    """The request that is interrupted, and whether the store had carried it out by then."""
+    """The interrupted request, and whether the store has performed it."""
 
     features: lv.Feature
     at: Literal["head", "entry"]
@@ -38,16 +38,16 @@ CASES = [
     for features, at in (
         (lv.Feature.R, "entry"),
         (lv.Feature.R | lv.Feature.I, "head"),
-        (lv.Feature.R | lv.Feature.I, "entry"),  # it is decided by then
+        (lv.Feature.R | lv.Feature.I, "entry"),  # the commit is decided by then
     )
     for landed in (False, True)
 ]
 
 
 class Hanging(WrappedStore):
-    """Does not answer the first PUT of a key before Ctrl-C, and says so to the other process.
+    """A store that does not answer the first PUT of a key before Ctrl-C, and reports that.
 
-    A request in the main thread is cut off by it; one in a thread of the pool ends first.
+    A request in the main thread is cut off by Ctrl-C; one in a thread of the pool ends first.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Hanging(WrappedStore):
 
 
 def commit_twice(place: Place, cases: list[tuple[str, Case]], pipe: Connection) -> None:
-    """The process that is interrupted: it follows the table's log, then commits again."""
+    """Commit in a process that is interrupted, read the table, then commit again."""
     for table, case in cases:
         with place.connect() as lake:
             txn = lake.transaction(case.features)
@@ -95,7 +95,7 @@ def commit_twice(place: Place, cases: list[tuple[str, Case]], pipe: Connection) 
 @pytest.mark.night
 @pytest.mark.parametrize("kind", ["local", "iceberg"])
 @pytest.mark.parametrize("between", [False, True], ids=["alone", "beside another"])
-def test_a_commit_that_ctrl_c_has_cut_short_takes_effect_once_when_it_is_called_again(
+def test_a_commit_that_ctrl_c_has_interrupted_takes_effect_once_when_called_again(
     request: pytest.FixtureRequest, kind: str, between: bool
 ) -> None:
     place = make_place(kind, request)
@@ -128,9 +128,7 @@ def test_a_commit_that_ctrl_c_has_cut_short_takes_effect_once_when_it_is_called_
         assert process.exitcode == 0
     finally:
         process.kill()
-    assert (
-        place.connect().recover().ok
-    )  # a hint may be behind: whoever wrote the version was cut off
+    assert place.connect().recover().ok  # a version hint may be old, as its writer was interrupted
     assert place.connect().doctor().ok
 
 

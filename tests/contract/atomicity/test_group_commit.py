@@ -40,7 +40,7 @@ def lake_of(place: Place, *tables: str) -> lv.Lake:
 
 
 def in_threads(works: list[Callable[[], None]]) -> list[BaseException]:
-    """Run them at the same time; the errors that they ended with."""
+    """Run the functions at the same time, and return the errors that they raised."""
     errors: list[BaseException] = []
 
     def guarded(work: Callable[[], None]) -> None:
@@ -100,11 +100,11 @@ def test_threads_commit_exactly_once_in_fewer_replacements_of_head(shared_place:
     assert after is not None
     assert after.sequence - before.head.sequence == THREADS * EACH
     assert after.replacement - before.head.replacement < THREADS * EACH
-    # One entry holds the commits of a group.
+    # One log entry has the commits of a group.
     assert shared_place.delta("a").version() < THREADS * EACH
 
 
-def test_threads_that_change_one_row_lose_no_update_and_none_is_refused(
+def test_threads_that_update_the_same_row_lose_no_update_and_get_no_conflict(
     shared_place: Place,
 ) -> None:
     lake = shared_place.connect()
@@ -120,7 +120,7 @@ def test_threads_that_change_one_row_lose_no_update_and_none_is_refused(
 
 
 class _AtHead(WrappedStore):
-    """Calls ``act`` in the thread that replaces HEAD next, before or after it does."""
+    """A store that calls ``act`` once, before or after the next replacement of HEAD."""
 
     act: Callable[[], None] | None = None
     sent = False
@@ -156,7 +156,9 @@ def waiting(lake: lv.Lake) -> int:
 
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("sent", [False, True])
-def test_ctrl_c_in_the_leader_hands_over_to_those_that_wait(local_place: Place, sent: bool) -> None:
+def test_ctrl_c_in_the_leader_passes_the_lead_to_a_waiting_thread(
+    local_place: Place, sent: bool
+) -> None:
     lake = lake_of(local_place, "a")
     store = watched(lake, sent=sent)
     leads = threading.Event()
@@ -182,7 +184,7 @@ def test_ctrl_c_in_the_leader_hands_over_to_those_that_wait(local_place: Place, 
     for thread in threads:
         thread.join(20)
         assert not thread.is_alive()
-    # What was sent counts; else it is undone, for nobody else was in its replacement.
+    # A sent replacement counts; otherwise the leader's transaction is aborted.
     assert lake.outcome(txn.id).state == ("committed" if sent else "aborted")
     lake.recover()
     rows = [0, 1, 2, 3] if sent else [1, 2, 3]
@@ -190,7 +192,9 @@ def test_ctrl_c_in_the_leader_hands_over_to_those_that_wait(local_place: Place, 
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_in_a_thread_that_waits_takes_it_out_of_the_group(local_place: Place) -> None:
+def test_ctrl_c_in_a_waiting_thread_removes_its_transaction_from_the_group(
+    local_place: Place,
+) -> None:
     lake = lake_of(local_place, "a")
     store = watched(lake)
     leads = threading.Event()
@@ -243,7 +247,7 @@ def test_a_forked_child_does_not_wait_for_its_parents_leader(local_place: Place)
     if child == 0:
         ended = 1
         try:
-            signal.alarm(20)  # it waits for nobody; were it to, it ends by the signal
+            signal.alarm(20)  # if the child waited, the signal would end it
             with lake.transaction() as txn:
                 txn.append("a", row(1))
             ended = 0

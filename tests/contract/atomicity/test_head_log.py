@@ -1,4 +1,4 @@
-"""A real S3 endpoint that creates and does not replace, through the public API."""
+"""A real S3 endpoint that can create under a condition but not replace, by the public API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def transfer(lake: lv.Lake, amount: int, **options: Any) -> object:
 
 
 def balance(place: Place, table: str) -> int:
-    """As deltalake reads it."""
+    """Return the balance that deltalake reads."""
     [row] = [row for row in place.seen(table) if row["id"] == 0]
     found: int = row["balance"]
     return found
@@ -53,7 +53,7 @@ def heads_in(lake: lv.Lake) -> list[str]:
 
 
 @pytest.mark.parametrize("flaw", ["match refused", "match ignored"])
-def test_the_probe_finds_stores_that_can_not_replace_and_the_lake_is_safe_there(
+def test_the_probe_detects_a_store_that_can_not_replace_and_the_lake_works_there(
     behind: Open, flaw: Flaw
 ) -> None:
     place, gateway = behind(flaw)
@@ -78,7 +78,7 @@ def test_the_probe_finds_stores_that_can_not_replace_and_the_lake_is_safe_there(
 
 
 @pytest.mark.night
-def test_writers_at_the_same_time_lose_nothing(behind: Open) -> None:
+def test_concurrent_writers_lose_no_commit(behind: Open) -> None:
     place, _ = behind("match refused")
     with place.connect(settings=QUICK) as lake:
         make_banks(lake)
@@ -97,7 +97,7 @@ def test_writers_at_the_same_time_lose_nothing(behind: Open) -> None:
 
 
 def nth_put(number: int) -> Callable[[str, str], bool]:
-    """Return whether a request is the one of that number that puts something, from now on."""
+    """Return a function that tells whether a request is the PUT of that number from now on."""
     puts, lock = itertools.count(1), threading.Lock()
 
     def is_it(method: str, path: str) -> bool:
@@ -111,7 +111,7 @@ def nth_put(number: int) -> Callable[[str, str], bool]:
 def test_an_answer_lost_at_any_put_commits_once_also_for_a_new_process(
     behind: Open, flaw: Flaw
 ) -> None:
-    """Over the wire: the store applies the request and the connection breaks, PUT after PUT."""
+    """The store performs a PUT and the connection breaks: tried for each PUT of a commit."""
     place, gateway = behind(flaw)
     with place.connect(settings=QUICK) as lake:
         make_banks(lake)
@@ -128,16 +128,16 @@ def test_an_answer_lost_at_any_put_commits_once_also_for_a_new_process(
         assert balance(place, "bank_x") == 100 - done
         if gateway.lost == before:
             break
-    # Two data files, commit object, key, HEAD, two log entries.
+    # Two data files, the commit object, the key, HEAD, two log entries.
     assert number - step < 8 <= number
 
 
 @pytest.mark.parametrize("first", ["match refused", "none"])
 @pytest.mark.night
-def test_the_form_in_which_a_lake_was_made_holds_for_every_client(
+def test_a_client_keeps_the_form_of_head_with_which_the_lake_was_created(
     behind: Open, first: Flaw
 ) -> None:
-    """Two endpoints of one store: there is one HEAD, or an error; never two."""
+    """Clients of two endpoints of one store use the same HEAD, or get an error."""
     making, _ = behind(first)
     other, _ = behind("none" if first == "match refused" else "match ignored")
     with making.connect(settings=QUICK) as lake:
@@ -145,7 +145,7 @@ def test_the_form_in_which_a_lake_was_made_holds_for_every_client(
         transfer(lake, 1)
         has_log = bool(heads_in(lake))
     assert has_log == (first == "match refused")
-    # As a process of its own: what one endpoint can do says nothing of the other.
+    # As in another process: the probe of one endpoint does not count for the other.
     _PROBED.clear()
     with other.connect(settings=QUICK) as lake:
         assert values(lake.snapshot().read("bank_x"), "balance") == [99, 100]
@@ -166,8 +166,10 @@ def test_the_form_in_which_a_lake_was_made_holds_for_every_client(
 
 
 @pytest.mark.night
-def test_a_lake_replaced_under_checks_stays_so(behind: Open) -> None:
-    """Made where nothing was conditional; a client of a store that creates must not fork it."""
+def test_a_lake_whose_head_is_replaced_under_checks_is_not_forked_by_other_clients(
+    behind: Open,
+) -> None:
+    """The lake was made without conditional writes; another endpoint can create conditionally."""
     nothing, _ = behind("ignored")
     creates, _ = behind("match refused")
     checks = {"conditional_writes": "check"}
@@ -186,7 +188,7 @@ def test_a_lake_replaced_under_checks_stays_so(behind: Open) -> None:
 
 
 @pytest.mark.night
-def test_with_checks_allowed_a_store_that_creates_needs_none(behind: Open) -> None:
+def test_a_store_that_creates_conditionally_needs_no_checks_even_if_allowed(behind: Open) -> None:
     place, _ = behind("match refused")
     events: list[lv.Event] = []
     options: dict[str, Any] = {"settings": QUICK, "conditional_writes": "check"}
@@ -198,11 +200,11 @@ def test_with_checks_allowed_a_store_that_creates_needs_none(behind: Open) -> No
 
 
 @pytest.mark.night
-def test_a_store_that_can_not_replace_refuses_queues_and_saves_and_allows_the_rest(
+def test_a_lake_on_a_store_that_can_not_replace_refuses_only_queues_and_saves(
     behind: Open,
 ) -> None:
     place, _ = behind("match refused")
-    # Everything is due to be saved, and nothing can be.
+    # Settings by which every transaction would be saved at once.
     settings = replace(QUICK, save_interval_seconds=0.0, escalate_after=1)
     with place.connect(settings=settings) as lake:
         make_banks(lake)
@@ -223,7 +225,7 @@ def test_a_store_that_can_not_replace_refuses_queues_and_saves_and_allows_the_re
         attempts = []
 
         def conflicting(txn: lv.Transaction) -> None:
-            """Loses thrice: then others would have to let it go first."""
+            """Lose three races, after which a transaction would otherwise reserve its tables."""
             found = txn.read("bank_x", where="id = 1").to_pylist()[0]["balance"]
             attempts.append(found)
             if len(attempts) < 4:
@@ -246,7 +248,7 @@ def test_a_store_that_can_not_replace_refuses_queues_and_saves_and_allows_the_re
 
 
 @pytest.mark.night
-def test_a_client_goes_on_from_what_a_pickled_one_did(behind: Open) -> None:
+def test_a_client_sees_commits_of_its_pickled_copy(behind: Open) -> None:
     place, _ = behind("match ignored")
     with place.connect(settings=QUICK) as lake:
         make_banks(lake)
@@ -259,7 +261,7 @@ def test_a_client_goes_on_from_what_a_pickled_one_did(behind: Open) -> None:
 
 @pytest.mark.parametrize("flaw", ["match refused", "match ignored"])
 @pytest.mark.night
-def test_the_first_of_the_heads_that_is_lost_is_written_again_and_nothing_with_it(
+def test_a_lost_first_head_of_a_log_of_heads_is_restored_by_recover(
     behind: Open, flaw: Flaw
 ) -> None:
     place, _ = behind(flaw)
@@ -268,7 +270,7 @@ def test_the_first_of_the_heads_that_is_lost_is_written_again_and_nothing_with_i
         held = inside(lake).held
         assert held is not None
         inside(lake).store.delete("_lakevilla/HEAD.json")
-        transfer(lake, 10)  # whoever knows a HEAD of the log does not even notice
+        transfer(lake, 10)  # a client that has a later HEAD cached does not notice the loss
     with place.connect(settings=QUICK) as fresh:
         with pytest.raises(lv.CorruptObject, match="--rebuild-head"):
             transfer(fresh, 1)
@@ -298,7 +300,7 @@ def test_a_log_of_heads_with_a_hole_is_not_rebuilt(behind: Open, lost: str) -> N
 
 
 @pytest.mark.night
-def test_tags_are_made_kept_and_deleted_without_replacing(behind: Open) -> None:
+def test_tags_can_be_created_kept_and_deleted_on_a_store_that_can_not_replace(behind: Open) -> None:
     place, _ = behind("match refused")
     with place.connect(settings=QUICK) as lake:
         make_banks(lake)

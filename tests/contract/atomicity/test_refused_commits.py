@@ -1,4 +1,4 @@
-"""Commits whose commit point the store refuses or does not answer: the error that they raise."""
+"""Errors of commits whose commit point the store refuses or does not answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CUT = Failure("the connection broke")
 
 
 class OnlyCreates(WrappedStore):
-    """Does not know ``If-Match``: here a new lake's HEAD becomes a log."""
+    """A store without ``If-Match``, on which a new lake's HEAD becomes a log."""
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
         if isinstance(condition, Match):
@@ -44,14 +44,14 @@ class OnlyCreates(WrappedStore):
 
 
 class Broken(WrappedStore):
-    """Answers PUTs of commit points as told, the last answer for ever, and then hides them.
+    """A store that gives PUTs of commit points the given answers, and repeats the last one.
 
     Attributes
     ----------
     lands : bool
-        Whether a request whose answer leaves a doubt has taken effect.
+        Whether a request with an ambiguous answer has taken effect.
     blind : bool
-        Whether commit points can't be read either, once one was asked for.
+        Whether commit points can't be read after the first PUT of one.
     """
 
     def __init__(self, inner: Store, *answers: Failure, lands: bool = False, blind: bool = False):
@@ -131,7 +131,7 @@ def rows(lake: lv.Lake) -> list[int]:
 
 @pytest.mark.parametrize("refusal", [FORBIDDEN, NOT_IMPLEMENTED, SLOW_DOWN], ids=repr)
 @pytest.mark.parametrize("blind", [False, True])
-def test_a_commit_point_that_is_refused_is_reported_as_nothing_committed(
+def test_a_refused_commit_point_raises_an_error_that_nothing_was_committed(
     lake: lv.Lake, features: lv.Feature, refusal: Failure, blind: bool
 ) -> None:
     txn = append(lake, features)
@@ -145,7 +145,7 @@ def test_a_commit_point_that_is_refused_is_reported_as_nothing_committed(
     assert rows(lake) == [0]
     if executor(txn).state.through_head:
         assert lake.outcome(txn.id).state == "aborted"
-    # It has ended, whatever the store does by now: its caller was told so.
+    # The transaction stays ended even if the store works again, as its caller got an error.
     with pytest.raises(lv.StoreError):
         txn.commit()
     append(lake, features).commit()
@@ -153,7 +153,7 @@ def test_a_commit_point_that_is_refused_is_reported_as_nothing_committed(
 
 
 @pytest.mark.parametrize("lands", [False, True], ids=["lost", "landed"])
-def test_a_commit_refused_after_a_request_in_doubt_has_an_unknown_outcome(
+def test_a_commit_refused_after_an_ambiguous_request_has_an_unknown_outcome(
     lake: lv.Lake, features: lv.Feature, lands: bool
 ) -> None:
     txn = append(lake, features)
@@ -224,7 +224,7 @@ def test_a_refused_fence_is_not_taken_for_an_outcome(quick_place: Place) -> None
         assert other.outcome(txn.id).state == "committed"
 
 
-def test_a_head_that_can_not_be_made_is_reported_as_the_stores_refusal(quick_place: Place) -> None:
+def test_a_refused_creation_of_head_raises_a_store_error(quick_place: Place) -> None:
     with quick_place.connect(settings=QUICK) as lake:
         with broken(lake, FORBIDDEN), pytest.raises(lv.StoreError, match="403"):
             with lake.transaction() as txn:
@@ -236,7 +236,7 @@ def test_a_head_that_can_not_be_made_is_reported_as_the_stores_refusal(quick_pla
 
 
 class _Partition(WrappedStore):
-    """Carries out the first PUT that ``last`` names, and is gone before it has answered."""
+    """A store that performs the first PUT that ``last`` names, and never answers from then on."""
 
     def __init__(self, inner: Store, last: Callable[[str], bool]) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""``lake.run`` runs again: what it gives back, what it settles, and that nothing is done twice."""
+"""``lake.run`` runs its function again: it frees places, finds outcomes, and repeats no effect."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def overtake(other: lv.Lake, table: str = "x") -> None:
 # -- keys ------------------------------------------------------------------------------
 
 
-def test_a_key_belongs_to_its_transaction_while_that_is_run_again(
+def test_an_idempotency_key_stays_bound_while_its_transaction_is_run_again(
     lake: lv.Lake, other: lv.Lake
 ) -> None:
     ids: list[str] = []
@@ -84,7 +84,7 @@ def test_a_key_belongs_to_its_transaction_while_that_is_run_again(
         txn.read("x")
         add(txn, "x")
         if len(ids) == 1:
-            overtake(other)  # at the commit the key is bound, and then there is a conflict
+            overtake(other)  # the commit binds the key, and then finds the conflict
         if len(ids) == 2:
             # The same process uses the key again while the first use is under way.
             lake.run(lambda again: add(again, "y"), idempotency_key="k")
@@ -95,7 +95,7 @@ def test_a_key_belongs_to_its_transaction_while_that_is_run_again(
 
 
 @pytest.mark.parametrize("features", [R | I, QUEUED], ids=["R|I", "R|CT|I"])
-def test_a_key_that_was_resumed_with_its_transaction_is_not_free(
+def test_the_key_of_a_resumed_transaction_is_used_by_only_one_commit(
     lake: lv.Lake, other: lv.Lake, features: lv.Feature
 ) -> None:
     with (
@@ -105,22 +105,22 @@ def test_a_key_that_was_resumed_with_its_transaction_is_not_free(
         add(txn, "x")
         txn.save()
         resumed = other.resume(txn.id)
-        txn.save()  # taken: for this process it has ended
+        txn.save()  # the first client notices that another has resumed it
 
     def use_again() -> None:
         lake.run(lambda again: add(again, "y"), idempotency_key="k")
 
-    # It has bound the key, and is about to be decided.
+    # The resumed transaction has bound the key, and is right before its commit point.
     inside(other).store = InterruptedStore(inside(other).store, HEAD_KEY.__eq__, use_again)
     with pytest.raises(lv.TransactionAborted):
         resumed.commit()
     assert (balance(lake, "x"), balance(lake, "y")) == (100, 101)
 
 
-# -- what is given back ------------------------------------------------------------------
+# -- places given back -------------------------------------------------------------------
 
 
-def test_a_function_that_makes_another_error_of_its_conflict_leaves_no_place(
+def test_a_function_that_raises_another_error_for_a_conflict_leaves_no_place(
     lake: lv.Lake, other: lv.Lake
 ) -> None:
     def translates(txn: lv.Transaction) -> None:
@@ -137,7 +137,7 @@ def test_a_function_that_makes_another_error_of_its_conflict_leaves_no_place(
     assert left_over(lake, "x", "y") == []
 
 
-def test_a_key_that_another_has_used_meanwhile_leaves_no_place(
+def test_a_transaction_whose_key_another_client_uses_meanwhile_leaves_no_place(
     lake: lv.Lake, other: lv.Lake
 ) -> None:
     calls: list[str] = []
@@ -154,7 +154,7 @@ def test_a_key_that_another_has_used_meanwhile_leaves_no_place(
 
 
 class Broken(WrappedStore):
-    """Writes to one key get no answer, and have no effect; from then on it can't be read."""
+    """A store in which writes to one key fail without an answer; then the key can't be read."""
 
     def __init__(self, inner: Any, key: str) -> None:
         super().__init__(inner)
@@ -175,7 +175,7 @@ class Broken(WrappedStore):
         return self.inner.put(key, body, condition)
 
 
-def test_a_transaction_that_was_settled_gives_its_places_to_the_next_attempt(
+def test_the_next_attempt_takes_new_places_after_an_unknown_outcome_was_settled(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = inside(lake).store = Broken(inside(lake).store, HEAD_KEY)
@@ -184,7 +184,7 @@ def test_a_transaction_that_was_settled_gives_its_places_to_the_next_attempt(
     ask = outcome.outcome
 
     def settle(context: Context, txn_id: str) -> Program[lv.Outcome]:
-        store.key = None  # it is back
+        store.key = None  # the store works again
         return (yield from ask(context, txn_id))
 
     monkeypatch.setattr(outcome, "outcome", settle)
@@ -210,7 +210,7 @@ def test_a_commit_that_failed_outside_of_a_block_gives_its_places_back(
     overtake(other)
     with pytest.raises(lv.ConflictError):
         txn.commit()
-    # Its caller still holds it, so its heartbeat would go on for ever.
+    # The caller still has the transaction, so its heartbeat would go on for ever.
     assert left_over(lake, "x") == []
     with pytest.raises(lv.ConflictError):
         txn.commit()
@@ -218,7 +218,7 @@ def test_a_commit_that_failed_outside_of_a_block_gives_its_places_back(
 
 
 class Blind(WrappedStore):
-    """One key can't be read."""
+    """A store in which one key can't be read."""
 
     key: str | None = None
 
@@ -230,7 +230,7 @@ class Blind(WrappedStore):
         return self.inner.get(key, known, byte_range)
 
 
-def test_a_place_is_taken_even_if_those_ahead_could_not_be_read(
+def test_a_place_is_taken_even_if_the_places_ahead_can_not_be_read(
     lake: lv.Lake, other: lv.Lake
 ) -> None:
     first = other.transaction(QUEUED)
@@ -303,7 +303,7 @@ def test_run_settles_an_attempt_resumed_before_a_conflict_before_it_runs_again(
 
 
 class Late(WrappedStore):
-    """The first create of a record gets no answer, and lands when it is told to."""
+    """A store in which creates of records get no answer and are performed later."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
@@ -318,7 +318,7 @@ class Late(WrappedStore):
 
 
 @pytest.mark.parametrize("resumes", ["before", "after"])
-def test_a_record_that_is_stored_late_lets_no_client_commit_what_is_run_again(
+def test_a_record_stored_late_lets_no_client_commit_an_attempt_that_was_run_again(
     place: Place, other: lv.Lake, monkeypatch: pytest.MonkeyPatch, resumes: str
 ) -> None:
     ids: list[str] = []
@@ -371,6 +371,6 @@ def test_a_resumed_transaction_keeps_the_sources_that_it_has_stored(
     resumed = other.resume(txn.id)
     resumed.upsert("y", rows(8), "id")
     with lake.transaction() as between:
-        add(between, "x")  # so the first merge is done again, from its stored source
+        add(between, "x")  # so the first merge is redone from its stored source
     resumed.commit()
     assert (balance(lake, "x"), balance(lake, "y")) == (7, 8)

@@ -47,7 +47,7 @@ def test_a_transaction_reads_its_own_writes(lake: lv.Lake) -> None:
         txn.drop_table("stock")
         with pytest.raises(lv.LakeVillaError, match="stock"):
             txn.read("stock")
-        # Nobody else sees any of it yet.
+        # No other client sees the changes yet.
         assert values(lake.snapshot().read("orders")) == [1, 2, 3, 4]
     assert values(lake.snapshot().read("orders")) == [3, 4, 5]
 
@@ -81,7 +81,7 @@ def test_a_table_whose_rows_are_refused_is_not_created(
         assert [type(operation).__name__ for operation in txn.operations] == ["Append"]
         with pytest.raises(lv.TableNotFound, match="fresh"):
             txn.read("fresh")
-        # The name is free, for another table too.
+        # The name is still free, also for a different table.
         txn.create_table("fresh", {"name": ["x"]}, format=format)
         with pytest.raises(refused, match="broke off"):
             txn.create_table("other", broken_off(IDS), format=format)
@@ -91,7 +91,9 @@ def test_a_table_whose_rows_are_refused_is_not_created(
     assert lake.doctor().ok
 
 
-def test_a_table_with_rows_takes_two_operations_or_is_not_created(lake: lv.Lake) -> None:
+def test_creating_a_table_with_rows_needs_two_operations_and_is_refused_without_feature_r(
+    lake: lv.Lake,
+) -> None:
     with lake.transaction(lv.Feature.NONE) as txn:
         with pytest.raises(lv.InvalidOperation, match=r"Feature\.R"):
             txn.create_table("fresh", {"id": [1]})
@@ -109,7 +111,7 @@ def test_a_transaction_is_bound_at_its_first_use_and_not_before(lake: lv.Lake) -
     late.abort()
 
 
-def test_a_verb_that_raises_has_no_effect_and_the_transaction_goes_on(
+def test_a_verb_that_raises_has_no_effect_and_the_transaction_can_go_on(
     lake: lv.Lake, root: Path
 ) -> None:
     twice = pa.table({"id": [1, 1], "qty": [5, 6]})
@@ -136,7 +138,7 @@ def test_a_verb_that_raises_has_no_effect_and_the_transaction_goes_on(
             "merge into orders using (select 1 as x) as s on x = nope when matched then delete"
         ),
         lambda txn: txn.alter("orders", add_constraints={"few": "qty < 20"}),
-        # Of several parts, the last is what is refused.
+        # Verbs of several parts, of which the last is refused.
         lambda txn: txn.append("orders", wider, schema_mode="merge"),
         lambda txn: txn.overwrite("orders", wider, schema_mode="merge"),
         lambda txn: txn.overwrite("orders", wider, where="id = 7", schema_mode="merge"),
@@ -192,7 +194,7 @@ def test_after_a_conflict_nothing_can_commit_and_leaving_the_block_raises_again(
 
 
 class Oops(BaseException):
-    """Not an Exception, as KeyboardInterrupt and SystemExit are not."""
+    """An error that is no Exception, such as KeyboardInterrupt and SystemExit."""
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, Oops])
@@ -203,7 +205,7 @@ def test_any_exception_undoes_the_transaction(
     with pytest.raises(error), lake.transaction() as txn:
         txn.append("orders", {"id": [5], "qty": [1]})
         txn.update("orders", {"qty": "qty + 1"}, "true")
-        txn.read("orders")  # own files are stored for the engine to read them
+        txn.read("orders")  # the transaction's files are stored, so that the engine can read them
         assert data_files(contents(root)) > data_files(before)
         txn.append("stock", {"sku": ["fig"], "left": [5]})
         raise error
@@ -212,7 +214,7 @@ def test_any_exception_undoes_the_transaction(
     assert contents(root) == before
 
 
-def test_ctrl_c_between_two_requests_of_the_commit_undoes_what_was_stored(
+def test_ctrl_c_between_two_requests_of_a_commit_deletes_stored_files(
     lake: lv.Lake, root: Path
 ) -> None:
     before = contents(root)
@@ -233,7 +235,7 @@ def is_commit(key: str) -> bool:
     return key.startswith("_lakevilla/commits/")
 
 
-def test_a_commit_that_raises_when_the_block_ends_leaves_nothing_behind(
+def test_a_commit_that_raises_at_the_end_of_a_block_leaves_no_file(
     lake: lv.Lake, root: Path
 ) -> None:
     before = contents(root)
@@ -309,12 +311,12 @@ def test_a_transaction_is_used_by_one_thread_at_a_time(lake: lv.Lake) -> None:
                 verb()
         go_on.set()
         assert under_way.result().rows_inserted == 1
-    # One after the other is allowed.
+    # Threads may use the transaction one after the other.
     txn.commit()
     assert lake.snapshot().read("orders").num_rows == 5
 
 
-def test_a_lake_is_shared_by_threads(lake: lv.Lake) -> None:
+def test_threads_can_share_a_lake(lake: lv.Lake) -> None:
     def work(number: int) -> None:
         lake.run(lambda txn: txn.append("orders", {"id": [100 + number], "qty": [1]}))
         one_less = {"left": '"left" - 1'}
@@ -326,7 +328,7 @@ def test_a_lake_is_shared_by_threads(lake: lv.Lake) -> None:
     assert lake.snapshot().read("stock", where="sku = 'apple'")["left"].to_pylist() == [42]
 
 
-def test_a_lake_pickles_as_its_arguments(lake: lv.Lake, shop: Place) -> None:
+def test_a_pickled_lake_has_the_same_arguments(lake: lv.Lake, shop: Place) -> None:
     copy = pickle.loads(pickle.dumps(lake))
     with copy:
         assert copy.root == lake.root
@@ -341,7 +343,7 @@ def test_a_transaction_is_not_pickled(lake: lv.Lake) -> None:
         pickle.dumps(lake.transaction())
 
 
-def test_a_forked_child_that_leaves_the_block_undoes_nothing_of_its_parents(
+def test_a_forked_child_that_leaves_the_block_does_not_undo_its_parents_transaction(
     lake: lv.Lake, shop: Place
 ) -> None:
     staged = pa.table({"sku": ["fig"] * 10, "left": [1] * 10}).to_reader(max_chunksize=1)
@@ -406,7 +408,7 @@ def test_events_and_the_logger_have_the_same_texts_with_the_transactions_id(
                 other.run(lambda theirs: theirs.update("orders", {"qty": "qty + 1"}, "id = 2"))
     assert "redo" in kinds(events)
     told = {record.getMessage() for record in caplog.records if hasattr(record, "txn_id")}
-    measured = ("phase", "transaction")  # of these the listener alone is told
+    measured = ("phase", "transaction")  # only listeners get these
     assert {event.message for event in events if event.kind not in measured} <= told
     assert txn.id in {getattr(record, "txn_id", None) for record in caplog.records}
     assert shop.seen("orders")[0]["qty"] == 11
@@ -430,7 +432,7 @@ def test_a_decided_commit_is_published_in_the_background_and_close_waits_for_it(
         assert txn.result.versions is None
         assert txn.result.global_version == lake.snapshot().version
         assert reached.wait(30)
-        # Decided is decided: LakeVilla's readers see it, the log does not have it yet.
+        # Readers with LakeVilla see the decided commit; the log does not have it yet.
         assert lake.snapshot().read("orders").num_rows == 4
         assert len(shop.seen("orders")) == 3
         go_on.set()
@@ -439,9 +441,7 @@ def test_a_decided_commit_is_published_in_the_background_and_close_waits_for_it(
     assert len(shop.seen("stock")) == 3
 
 
-def test_a_commit_is_bound_to_a_lost_race_and_says_how_many_there_were(
-    lake: lv.Lake, shop: Place
-) -> None:
+def test_the_result_of_a_commit_has_the_number_of_lost_races(lake: lv.Lake, shop: Place) -> None:
     with shop.connect() as other:
 
         def race() -> None:
@@ -497,11 +497,11 @@ def test_run_gives_up_after_its_attempts_with_the_conflict(lake: lv.Lake, shop: 
             with pytest.raises(lv.ConflictError):
                 quick.run(loses, attempts=3)
     assert len(calls) == 3
-    assert len(set(calls)) == 1  # a re-run keeps its id
+    assert len(set(calls)) == 1  # a rerun keeps its id
     assert lake.snapshot().read("stock").num_rows == 3
 
 
-def test_the_decorator_runs_its_function_in_a_transaction(lake: lv.Lake) -> None:
+def test_the_decorator_transactional_runs_its_function_in_a_transaction(lake: lv.Lake) -> None:
     @lake.transactional(metadata={"job": "transfer"})
     def transfer(txn: lv.Transaction, sku: str, *, count: int) -> int:
         """Take from stock."""
@@ -514,7 +514,7 @@ def test_the_decorator_runs_its_function_in_a_transaction(lake: lv.Lake) -> None
     assert lake.snapshot().read("stock", where="sku = 'apple'")["left"].to_pylist() == [42]
 
 
-def test_counts_that_were_read_and_change_in_a_redo_are_a_conflict(
+def test_row_counts_that_were_read_and_change_in_a_redo_are_a_conflict(
     lake: lv.Lake, shop: Place
 ) -> None:
     with shop.connect() as other:
@@ -531,7 +531,7 @@ def test_counts_that_were_read_and_change_in_a_redo_are_a_conflict(
         assert unseen.rows_updated == 4
 
 
-def test_an_undone_transaction_leaves_no_file_that_was_too_large_to_wait(tmp_path: Path) -> None:
+def test_an_aborted_transaction_leaves_no_file_that_was_stored_early(tmp_path: Path) -> None:
     lake = lv.connect(str(tmp_path), settings=lv.Settings(in_memory_file_limit_bytes=0))
     lake.create_table("t", {"id": list(range(5)), "v": [0] * 5})
     before = sorted(tmp_path.rglob("*.parquet"))
@@ -555,7 +555,7 @@ def test_an_undone_transaction_leaves_no_file_that_was_too_large_to_wait(tmp_pat
         lv.RefNotFound("another job's branch is gone"),
     ],
 )
-def test_run_does_not_repeat_a_function_that_has_committed_itself(
+def test_run_does_not_repeat_a_function_that_has_committed_the_transaction_itself(
     lake: lv.Lake, shop: Place, error: lv.LakeVillaError
 ) -> None:
     def commits_and_fails(txn: lv.Transaction) -> None:

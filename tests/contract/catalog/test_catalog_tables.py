@@ -1,4 +1,4 @@
-"""The lake's catalog as tables of SQL: what they show, where, and what a look at them costs."""
+"""The lake's catalog as SQL tables: their content, in which states, and the cost of queries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ask(source: Any, query: str, **params: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_tables_are_shown_with_their_sizes(lake: lv.Lake) -> None:
+def test_lakevilla_tables_shows_tables_with_their_sizes(lake: lv.Lake) -> None:
     (orders,) = ask(lake, "SELECT * FROM lakevilla_tables WHERE name = 'sales/orders'")
     table = lake.table("sales/orders")
     assert orders["uri"] == table.uri
@@ -62,7 +62,7 @@ def test_tables_are_shown_with_their_sizes(lake: lv.Lake) -> None:
     assert [row["name"] for row in names] == list(TABLES)
 
 
-def test_files_columns_and_statistics_are_shown(lake: lv.Lake) -> None:
+def test_catalog_tables_show_files_columns_and_statistics(lake: lv.Lake) -> None:
     files = ask(
         lake,
         "SELECT * FROM lakevilla_files WHERE \"table\" = :t AND partition['region'] = 'Asia'",
@@ -83,7 +83,7 @@ def test_files_columns_and_statistics_are_shown(lake: lv.Lake) -> None:
     assert found == [{"min": "1", "max": "2", "nulls": 0}]
 
 
-def test_conditions_of_another_type_are_for_the_query(lake: lv.Lake) -> None:
+def test_conditions_with_values_of_another_type_are_evaluated_by_the_query(lake: lv.Lake) -> None:
     everything = ask(lake, "SELECT path FROM lakevilla_files ORDER BY path")
     less = "SELECT path FROM lakevilla_files WHERE size_bytes < :n ORDER BY path"
     assert ask(lake, less, n=float("nan")) == everything
@@ -91,7 +91,7 @@ def test_conditions_of_another_type_are_for_the_query(lake: lv.Lake) -> None:
         lake.sql("SELECT path FROM lakevilla_files WHERE partition > 5")
 
 
-def test_commits_are_shown_a_row_for_each_table(lake: lv.Lake) -> None:
+def test_lakevilla_commits_has_one_row_for_each_table_of_a_commit(lake: lv.Lake) -> None:
     found = ask(lake, 'SELECT * FROM lakevilla_commits ORDER BY version, "table"')
     assert [(row["version"], row["table"]) for row in found] == [
         *((1, name) for name in TABLES),
@@ -107,12 +107,12 @@ def test_commits_are_shown_a_row_for_each_table(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize("where", ["version IN (2, '1')", "version IN ('1', 99)"])
-def test_versions_requested_as_text_are_found(lake: lv.Lake, where: str) -> None:
+def test_lakevilla_commits_finds_versions_given_as_text(lake: lv.Lake, where: str) -> None:
     found = ask(lake, f"SELECT version FROM lakevilla_commits WHERE {where}")
     assert 1 in {row["version"] for row in found}
 
 
-def test_no_commit_is_found_of_versions_that_are_not_there_yet(lake: lv.Lake) -> None:
+def test_lakevilla_commits_has_no_rows_for_versions_in_the_future(lake: lv.Lake) -> None:
     beyond = "SELECT version FROM lakevilla_commits WHERE version > :n"
     assert not ask(lake, beyond, n=math.inf)
     assert not ask(lake, beyond, n=99)
@@ -121,7 +121,7 @@ def test_no_commit_is_found_of_versions_that_are_not_there_yet(lake: lv.Lake) ->
     assert not ask(lake.on("etl"), beyond, n=99)
 
 
-def test_refs_are_shown(lake: lv.Lake) -> None:
+def test_catalog_tables_show_refs(lake: lv.Lake) -> None:
     lake.tag("closing", 1)
     lake.branch("etl")
     found = ask(lake, "SELECT name, kind, version FROM lakevilla_refs ORDER BY name")
@@ -133,7 +133,7 @@ def test_refs_are_shown(lake: lv.Lake) -> None:
         lake.on("etl").sql("SELECT * FROM lakevilla_refs")
 
 
-def test_a_transaction_sees_its_own_changes(lake: lv.Lake) -> None:
+def test_a_transaction_sees_its_own_changes_in_the_catalog(lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         txn.create_table("new", rows(1))
         txn.delete("plain", where="id = 1")
@@ -149,7 +149,7 @@ def test_a_transaction_sees_its_own_changes(lake: lv.Lake) -> None:
         assert [row["rows"] for row in files] == [1, 1]
 
 
-def test_a_branch_a_tag_and_the_past_have_catalogs_of_their_own(lake: lv.Lake) -> None:
+def test_branches_tags_and_past_versions_have_their_own_catalogs(lake: lv.Lake) -> None:
     lake.tag("then", 1)
     lake.branch("etl")
     etl = lake.on("etl")
@@ -174,7 +174,7 @@ def etl_version(etl: lv.Lake) -> int:
         return now.version
 
 
-def test_registered_names_are_the_names(lake: lv.Lake) -> None:
+def test_catalog_tables_show_registered_names(lake: lv.Lake) -> None:
     lake.rename_table("plain", "sales/plain")
     query = "SELECT name FROM lakevilla_tables WHERE name LIKE 'sales/%' ORDER BY name"
     assert [row["name"] for row in ask(lake, query)] == [
@@ -186,7 +186,7 @@ def test_registered_names_are_the_names(lake: lv.Lake) -> None:
     assert ask(lake, "SELECT rows FROM lakevilla_files WHERE \"table\" = 'sales/plain'")
 
 
-def test_the_information_schema_is_of_the_lakes_tables(lake: lv.Lake) -> None:
+def test_the_information_schema_shows_the_lakes_tables(lake: lv.Lake) -> None:
     found = ask(
         lake,
         """SELECT tables.table_schema, tables.table_name, count(*) AS columns
@@ -216,7 +216,7 @@ def test_the_information_schema_is_of_the_lakes_tables(lake: lv.Lake) -> None:
     assert [row["schema_name"] for row in schemata] == ["hr", "main", "sales"]
 
 
-def test_columns_have_the_types_that_duckdb_reports(lake: lv.Lake) -> None:
+def test_columns_of_catalog_tables_have_the_types_that_duckdb_reports(lake: lv.Lake) -> None:
     columns = """[{'k': 1::TINYINT, 'two words': ['x']}] AS nested, MAP {'a': 1.5::FLOAT} AS named,
         1.20::DECIMAL(9, 2) AS price, DATE '2026-01-01' AS day, TIMESTAMP '2026-01-01' AS wall,
         TIMESTAMPTZ '2026-01-01' AS moment, 'x'::BLOB AS bytes, 1::SMALLINT AS small"""
@@ -233,7 +233,7 @@ def test_columns_have_the_types_that_duckdb_reports(lake: lv.Lake) -> None:
     assert plain(ask(lake, asked)) == plain(oracle.sql(asked).to_arrow_table().to_pylist())
 
 
-def test_catalog_tables_are_joined_with_tables_and_written_from(lake: lv.Lake) -> None:
+def test_catalog_tables_can_be_joined_with_tables_and_inserted_from(lake: lv.Lake) -> None:
     lake.create_table("sizes", {"name": ["x"], "rows": [0]})
     done = lake.run(
         lambda txn: (
@@ -267,7 +267,7 @@ def test_an_empty_lake_has_an_empty_catalog(quick_place: Place) -> None:
 @pytest.mark.parametrize(
     "name", ["lakevilla_tables", "Lakevilla_Files", "information_schema/tables"]
 )
-def test_no_table_takes_the_name_of_a_catalog_table(lake: lv.Lake, name: str) -> None:
+def test_a_table_can_not_have_the_name_of_a_catalog_table(lake: lv.Lake, name: str) -> None:
     with pytest.raises(lv.InvalidOperation, match="catalog table"):
         lake.create_table(name, rows(1))
     with pytest.raises(lv.InvalidOperation, match="catalog table"):
@@ -275,7 +275,9 @@ def test_no_table_takes_the_name_of_a_catalog_table(lake: lv.Lake, name: str) ->
     assert ask(lake, "SELECT count(*) AS n FROM lakevilla_tables") == [{"n": 4}]
 
 
-def test_a_table_of_such_a_name_that_is_there_is_distinguished(shared_place: Place) -> None:
+def test_a_query_refuses_the_name_of_a_catalog_table_if_a_table_has_it_already(
+    shared_place: Place,
+) -> None:
     shared_place.write("lakevilla_tables", rows(1))
     with make(shared_place) as lake:
         lake.run(lambda txn: txn.append("lakevilla_tables", rows(2)))
@@ -285,7 +287,9 @@ def test_a_table_of_such_a_name_that_is_there_is_distinguished(shared_place: Pla
         assert ask(lake, "SELECT name FROM lakevilla_tables WHERE name = 'mine'")
 
 
-def test_views_of_the_caller_and_unknown_names(lake: lv.Lake) -> None:
+def test_views_of_the_caller_hide_catalog_tables_and_unknown_names_are_refused(
+    lake: lv.Lake,
+) -> None:
     own = pa.table({"name": ["own"]})
     found = lake.sql("SELECT * FROM lakevilla_tables", views={"lakevilla_tables": own})
     assert found.to_pylist() == [{"name": "own"}]
@@ -297,7 +301,7 @@ def test_views_of_the_caller_and_unknown_names(lake: lv.Lake) -> None:
         lake.sql("SELECT * FROM lakevilla_nothing")
 
 
-def test_a_table_that_cannot_be_opened_is_left_out(local_place: Place) -> None:
+def test_a_table_that_cannot_be_opened_is_left_out_of_the_catalog(local_place: Place) -> None:
     with make(local_place) as lake:
         events: list[lv.Event] = []
     log = Path(local_place.uri("plain")) / "_delta_log"
@@ -313,7 +317,7 @@ def test_a_table_that_cannot_be_opened_is_left_out(local_place: Place) -> None:
 # ------------------------------------------------------------------ cost
 
 
-def test_only_the_requested_tables_of_many_are_opened(
+def test_a_query_of_the_catalog_opens_only_the_requested_tables(
     local_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leaves, "INLINE_BYTES", 2000)
@@ -330,7 +334,7 @@ def test_only_the_requested_tables_of_many_are_opened(
             other.exists()
             return cost(other, lambda: other.sql(query)).list
 
-    # One LIST opens a table's log.
+    # Opening a table's log costs one LIST.
     ten = "name LIKE 't01%'"
     assert asked(f"SELECT * FROM lakevilla_tables WHERE {ten}") == 0
     assert asked("SELECT * FROM lakevilla_files WHERE \"table\" LIKE 't01%'") == 10
@@ -346,7 +350,7 @@ def test_only_the_requested_tables_of_many_are_opened(
     assert asked("SELECT * FROM lakevilla_commits") == 0
 
 
-def test_a_catalog_table_that_is_misspelt_or_read_as_a_table_is_distinguished_from_others(
+def test_errors_for_misspelt_catalog_tables_and_for_their_use_as_tables_say_so(
     lake: lv.Lake,
 ) -> None:
     with pytest.raises(lv.TableNotFound, match=r"did you mean lakevilla_tables"):

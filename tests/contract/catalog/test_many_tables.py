@@ -1,4 +1,4 @@
-"""Requests of a look at the catalog of a lake with 100,000 tables."""
+"""Requests of catalog queries in a lake with 100,000 tables."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def lake(root: str) -> Iterator[lv.Lake]:
-    """A client that has not looked at it yet."""
+    """Return a client that has nothing of the lake cached."""
     with lv.connect(root) as lake:
         yield lake
 
 
-def test_tables_are_asked_for_by_a_prefix_in_three_requests(lake: lv.Lake) -> None:
+def test_tables_with_a_prefix_are_found_by_three_requests(lake: lv.Lake) -> None:
     some = real_tables(COUNT)[4]
     query = "SELECT name, rows FROM lakevilla_tables WHERE starts_with(name, :p)"
     found: list[int] = []
@@ -37,7 +37,7 @@ def test_tables_are_asked_for_by_a_prefix_in_three_requests(lake: lv.Lake) -> No
     assert requests.total <= 3, requests
 
 
-def test_the_files_of_one_table_open_that_one(lake: lv.Lake) -> None:
+def test_a_query_of_one_tables_files_opens_that_table_alone(lake: lv.Lake) -> None:
     some = real_tables(COUNT)[4]
     query = 'SELECT path FROM lakevilla_files WHERE "table" = :t'
     requests = cost(lake, lambda: lake.sql(query, {"t": some}))
@@ -57,7 +57,7 @@ def test_the_first_hundred_names_cost_two_requests(lake: lv.Lake) -> None:
     assert found == sorted(found)
 
 
-def test_a_path_to_a_range_of_names_reads_the_leaves_of_that_range(lake: lv.Lake) -> None:
+def test_a_path_with_a_range_of_names_reads_only_the_leaves_of_that_range(lake: lv.Lake) -> None:
     directory, first = location(MIDDLE).rsplit("/", 1)
     _, last = location(MIDDLE + 10).rsplit("/", 1)
     path = f"/{directory}/*[name >= '{first}' AND name < '{last}']"

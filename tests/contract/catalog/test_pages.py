@@ -18,7 +18,7 @@ ROWS = [{"id": 1}]
 
 @pytest.fixture
 def lake(local_place: Place, monkeypatch: pytest.MonkeyPatch) -> lv.Lake:
-    """Thirty tables, some of them with another name, in leaves."""
+    """Return a lake with thirty tables in leaves, some with registered names."""
     monkeypatch.setattr(leaves, "INLINE_BYTES", 2000)
     monkeypatch.setattr(leaves, "LEAF_BYTES", 2000)
     lake = local_place.connect()
@@ -36,7 +36,7 @@ def names(lake: lv.Lake) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", [1, 4, 7, 30, 100])
-def test_pages_together_are_all_tables_once(lake: lv.Lake, limit: int) -> None:
+def test_pages_together_list_each_table_once(lake: lv.Lake, limit: int) -> None:
     found: list[str] = []
     after = None
     while True:
@@ -49,7 +49,7 @@ def test_pages_together_are_all_tables_once(lake: lv.Lake, limit: int) -> None:
     assert found == sorted(names(lake))
 
 
-def test_a_prefix_and_what_head_says(lake: lv.Lake) -> None:
+def test_tables_can_be_listed_by_prefix_with_sizes_from_head(lake: lv.Lake) -> None:
     assert [one.name for one in lake.tables("c/")] == ["c/n03", "c/n08", "c/n20"]
     first, *_ = lake.tables("b/", limit=3, details=False)
     assert (first.name, first.rows, first.files, first.guarded) == ("b/t01", 1, 1, False)
@@ -79,7 +79,7 @@ def test_tables_present_throughout_paging_are_listed_once_despite_commits(lake: 
     assert always <= set(found)
 
 
-def test_a_branch_and_a_tag_have_pages_of_their_own(lake: lv.Lake) -> None:
+def test_branches_and_tags_have_their_own_pages(lake: lv.Lake) -> None:
     lake.tag("then")
     lake.branch("etl")
     lake.on("etl").create_table("a/only", ROWS)
@@ -90,7 +90,7 @@ def test_a_branch_and_a_tag_have_pages_of_their_own(lake: lv.Lake) -> None:
         assert lake.on(ref).tables(limit=1, after=page.next)[0].name > first
 
 
-def test_tokens_that_are_none_are_refused(lake: lv.Lake, tmp_path: Path) -> None:
+def test_invalid_page_tokens_are_refused(lake: lv.Lake, tmp_path: Path) -> None:
     token = lake.tables(limit=1, details=False).next
     assert token is not None
 

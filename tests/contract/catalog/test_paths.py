@@ -1,4 +1,4 @@
-"""Paths over the catalog: each example of the design, and what is refused by name."""
+"""Paths over the catalog: each example of the design, and the refused paths."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def names(lake: lv.Lake, path: str) -> list[str]:
     return [row["name"] for row in ask(lake, path)]
 
 
-def test_files_of_one_part(lake: lv.Lake) -> None:
+def test_a_path_finds_files_of_one_partition(lake: lv.Lake) -> None:
     (file,) = ask(lake, "/sales/*[name = 'orders']/files[partition.region = 'Asia']")
     assert list(file) == SCHEMAS["files"].names
     assert (file["table"], file["rows"]) == ("sales/orders", 1)
 
 
-def test_commits_below_a_directory(lake: lv.Lake) -> None:
+def test_a_path_finds_commits_to_tables_below_a_directory(lake: lv.Lake) -> None:
     path = "/retail/**/commits[timestamp > timestamp '2020-01-01T00:00:00Z']"
     found = ask(lake, path)
     assert [(row["table"], row["version"]) for row in found] == [
@@ -59,7 +59,7 @@ def test_commits_below_a_directory(lake: lv.Lake) -> None:
     assert [row["version"] for row in ask(lake, "/retail/**/commits[-1]")] == [1, 3]
 
 
-def test_statistics_of_a_column_in_some_files(lake: lv.Lake) -> None:
+def test_a_path_finds_statistics_of_a_column_in_some_files(lake: lv.Lake) -> None:
     path = "/sales/orders/files[size_bytes > 1e8]/columns[name = 'qty']"
     assert not ask(lake, path)
     found = ask(lake, path.replace("1e8", "1e1"))
@@ -72,7 +72,7 @@ def test_statistics_of_a_column_in_some_files(lake: lv.Lake) -> None:
     assert sorted(row["max"] for row in every) == ["20", "30"]
 
 
-def test_the_state_before_the_newest(lake: lv.Lake) -> None:
+def test_a_path_finds_files_of_the_snapshot_before_the_newest(lake: lv.Lake) -> None:
     found = ask(lake, "/retail/orders/snapshots[-2]/files")
     assert [(row["table"], row["version"], row["rows"]) for row in found] == [
         ("retail/orders", 1, 2)
@@ -82,7 +82,7 @@ def test_the_state_before_the_newest(lake: lv.Lake) -> None:
     assert [row["version"] for row in ask(lake, "/retail/orders/snapshots")] == [1, 3]
 
 
-def test_tables_are_found_by_their_contents(lake: lv.Lake) -> None:
+def test_a_path_finds_tables_by_conditions_on_names_and_sizes(lake: lv.Lake) -> None:
     assert names(lake, "/*/*[rows = 0]") == ["sales/none"]
     assert names(lake, "/*[name >= 'p' AND name < 'q']") == ["plain"]
     assert names(lake, "/sales/*[rows > 0][-1]") == ["sales/orders"]
@@ -100,7 +100,7 @@ def test_tables_are_found_by_their_contents(lake: lv.Lake) -> None:
     ]
 
 
-def test_a_path_is_read_in_another_state(lake: lv.Lake) -> None:
+def test_a_path_can_be_evaluated_in_a_past_version_a_tag_or_a_branch(lake: lv.Lake) -> None:
     lake.tag("first", 1)
     lake.branch("etl")
     lake.on("etl").run(lambda txn: txn.append("plain", rows(9)))
@@ -153,7 +153,7 @@ def test_invalid_paths_are_refused_with_the_reason(lake: lv.Lake, path: Any, mes
         lake.query(path)
 
 
-def test_a_table_that_is_not_there_is_not_found(lake: lv.Lake) -> None:
+def test_a_path_to_a_missing_table_raises_table_not_found(lake: lv.Lake) -> None:
     with pytest.raises(lv.TableNotFound, match="sales/nothing"):
         lake.query("/sales/nothing/files")
     found = lake.query("/nothing/*/files")

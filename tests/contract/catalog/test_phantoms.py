@@ -1,4 +1,4 @@
-"""Reads of the catalog are validated by their predicates, and no wider."""
+"""Reads of the catalog are validated exactly by their predicates."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ GOES_THROUGH = [
 
 
 def races(lake: lv.Lake, query: str, other: Callable[[lv.Lake], object]) -> bool:
-    """Return whether a transaction that has run the query commits beside the other commit."""
+    """Return whether a transaction that has run the query commits despite a concurrent commit."""
     with lv.connect(lake.root) as beside, suppress(lv.ConflictError):
         with lake.transaction() as txn:
             seen = txn.sql(query).num_rows
@@ -125,7 +125,9 @@ def races(lake: lv.Lake, query: str, other: Callable[[lv.Lake], object]) -> bool
     [*(("memory", n) for n in range(len(MATTERS))), ("iceberg", 6), ("iceberg", 9)],
     indirect=["lake"],
 )
-def test_a_commit_that_changes_what_was_seen_conflicts(lake: lv.Lake, number: int) -> None:
+def test_a_commit_that_changes_the_result_of_a_catalog_query_is_a_conflict(
+    lake: lv.Lake, number: int
+) -> None:
     query, other = MATTERS[number]
     assert not races(lake, query, other)
     assert races(lake, query, lambda _: None)
@@ -136,12 +138,14 @@ def test_a_commit_that_changes_what_was_seen_conflicts(lake: lv.Lake, number: in
     [*(("memory", n) for n in range(len(GOES_THROUGH))), ("iceberg", 8), ("iceberg", 9)],
     indirect=["lake"],
 )
-def test_a_commit_that_does_not_goes_through(lake: lv.Lake, number: int) -> None:
+def test_a_commit_that_does_not_change_the_result_of_a_catalog_query_is_no_conflict(
+    lake: lv.Lake, number: int
+) -> None:
     query, other = GOES_THROUGH[number]
     assert races(lake, query, other)
 
 
-def test_a_read_holds_for_a_resumed_transaction(lake: lv.Lake) -> None:
+def test_a_catalog_read_is_still_validated_after_the_transaction_was_resumed(lake: lv.Lake) -> None:
     txn = lake.transaction()
     txn.append("log", {"n": [txn.sql(SALES_NAMES).num_rows]})
     txn.save()
@@ -152,7 +156,7 @@ def test_a_read_holds_for_a_resumed_transaction(lake: lv.Lake) -> None:
             again.commit()
 
 
-def test_snapshot_isolation_holds_no_read_of_the_catalog(lake: lv.Lake) -> None:
+def test_snapshot_isolation_does_not_validate_catalog_reads(lake: lv.Lake) -> None:
     with lake.transaction(isolation="snapshot") as txn:
         txn.append("log", {"n": [txn.sql(SALES_NAMES).num_rows]})
         with lv.connect(lake.root) as other:
@@ -167,7 +171,9 @@ def test_catalog_rows_read_by_an_insert_are_validated(lake: lv.Lake) -> None:
     assert lake.read("log").num_rows == 1
 
 
-def test_commits_of_other_clients_conflict_by_their_files(local_place: Place) -> None:
+def test_foreign_commits_conflict_only_if_their_files_match_the_catalog_query(
+    local_place: Place,
+) -> None:
     with local_place.connect() as lake:
         lake.create_table("t", rows(1), partition_by=["region"])
         lake.create_table("log", {"n": [0]})
@@ -181,11 +187,11 @@ def test_commits_of_other_clients_conflict_by_their_files(local_place: Place) ->
                 assert commits
                 continue
             assert not commits
-        # Run again it sees what the other client has done, and goes through.
+        # Run again, the transaction sees the foreign commit, and commits.
         lake.run(lambda txn: txn.append("t", rows(txn.sql(query).num_rows)))
 
 
-def test_the_catalog_of_one_table_alone_is_refused(lake: lv.Lake) -> None:
+def test_a_catalog_query_without_feature_i_is_refused(lake: lv.Lake) -> None:
     with (
         lake.transaction(lv.Feature.NONE) as txn,
         pytest.raises(lv.InvalidOperation, match=r"Feature\.I"),
@@ -202,7 +208,7 @@ def test_a_snapshot_shows_the_catalog_and_the_tables_of_one_state(lake: lv.Lake)
         assert now.sql(SALES_SIZES).to_pylist() == seen
 
 
-def test_a_branch_whose_catalog_was_read_is_not_merged_as_serializable(lake: lv.Lake) -> None:
+def test_a_serializable_merge_of_a_branch_whose_catalog_was_read_is_refused(lake: lv.Lake) -> None:
     lake.branch("etl")
     lake.on("etl").run(lambda txn: txn.append("log", {"n": [txn.sql(SALES_NAMES).num_rows]}))
     with pytest.raises(lv.InvalidOperation, match="lakevilla_tables"):

@@ -1,4 +1,4 @@
-"""HEAD has the size of each table, after commits of every kind and by every client."""
+"""HEAD has the right size of each table after commits of all kinds and clients."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def known_size(lake: lv.Lake, table: str) -> Size:
 
 
 def true(lake: lv.Lake, table: str) -> Size:
-    """The size by the list of files of the state in HEAD, and of no newer one."""
+    """Return a table's size counted from the files of the state in HEAD."""
     context, head = inside(lake).context, head_of(lake)
     tail = inside(lake).run(open_tail(context, table))
     view = inside(lake).run(build_view(context, head, table, tail, accept_hidden=False))
@@ -87,7 +87,7 @@ def _others(lake: lv.Lake, place: Place, draw: random.Random) -> None:
 
 
 def _unfit(lake: lv.Lake, place: Place, draw: random.Random) -> None:
-    """A commit is decided, and others rewrite its files before it is published."""
+    """Decide a commit whose files a foreign client rewrites before it is published."""
     if place.format == "iceberg":
         return
     with place.connect() as other:
@@ -134,7 +134,9 @@ STEPS_DRAWN = (_write, _write, _write, _group, _others, _unfit, _tidy, _merge, _
 
 
 @pytest.mark.parametrize("seed", range(DRAWN))
-def test_sizes_are_those_of_the_snapshot_after_any_history(shared_place: Place, seed: int) -> None:
+def test_sizes_in_head_are_those_of_the_files_after_random_histories(
+    shared_place: Place, seed: int
+) -> None:
     draw = random.Random(seed)
     place = shared_place
     known = 0
@@ -146,7 +148,7 @@ def test_sizes_are_those_of_the_snapshot_after_any_history(shared_place: Place, 
             try:
                 step(lake, place, draw)
             except LakeVillaError as error:
-                # What can't be done to the state at hand changes nothing of it.
+                # A refused step changes nothing.
                 refused[error.kind] += 1
                 if lake.refs("branch"):
                     lake.delete_ref("b")
@@ -161,7 +163,7 @@ def test_sizes_are_those_of_the_snapshot_after_any_history(shared_place: Place, 
     assert "corrupt_object" not in refused
 
 
-def test_the_size_is_reported_after_each_commit(quick_place: Place) -> None:
+def test_lakevilla_reports_the_size_after_each_commit(quick_place: Place) -> None:
     with quick_place.connect() as lake:
         lake.create_table("t", rows(0))
         lake.run(lambda txn: txn.append("t", rows(1)))
@@ -169,7 +171,9 @@ def test_the_size_is_reported_after_each_commit(quick_place: Place) -> None:
         assert known_size(lake, "t") == true(lake, "t") != UNKNOWN
 
 
-def test_a_table_that_joins_with_a_checkpoint_gets_its_size_by_a_vacuum(local_place: Place) -> None:
+def test_a_vacuum_counts_the_size_of_a_table_that_joined_with_a_checkpoint(
+    local_place: Place,
+) -> None:
     for number in range(3):
         local_place.write("t", rows(number))
     local_place.delta("t").create_checkpoint()
@@ -185,7 +189,7 @@ def test_a_table_that_joins_with_a_checkpoint_gets_its_size_by_a_vacuum(local_pl
         assert known_size(lake, "t").rows == 3
 
 
-def test_removals_of_other_clients_without_statistics_leave_the_number_of_rows_unknown(
+def test_foreign_removals_without_statistics_may_leave_the_number_of_rows_unknown(
     local_place: Place,
 ) -> None:
     with local_place.connect() as lake:
@@ -200,7 +204,7 @@ def test_removals_of_other_clients_without_statistics_leave_the_number_of_rows_u
         assert found.rows in (None, expected.rows)
 
 
-def test_an_older_client_is_refused_once_sizes_are_reported(
+def test_an_older_client_refuses_a_head_with_sizes(
     local_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with local_place.connect() as lake:
@@ -210,7 +214,7 @@ def test_an_older_client_is_refused_once_sizes_are_reported(
         older.read("t")
 
 
-def test_sizes_of_an_older_version_are_reported(quick_place: Place) -> None:
+def test_past_versions_report_their_own_sizes(quick_place: Place) -> None:
     with quick_place.connect() as lake:
         lake.create_table("t", rows(0))
         then = known_size(lake, "t")
@@ -229,7 +233,7 @@ def test_a_dropped_table_has_no_size(quick_place: Place) -> None:
         assert head_of(lake).tables["t"].size is None
 
 
-def test_an_adopted_copy_counts_what_other_clients_have_done_to_it(
+def test_an_adopted_copy_of_a_lake_has_sizes_that_include_foreign_commits(
     local_place: Place, tmp_path: Path
 ) -> None:
     with local_place.connect() as lake:

@@ -1,8 +1,8 @@
-"""Bytes that each path reads and writes, counted where they are sent; no times.
+"""Bytes that each kind of transaction reads and writes, counted at the store; no times.
 
-Metadata is our own JSON, the same from run to run but for the digits of a version, a size or a
-time of day: its bounds are 2%. Data files are Parquet, whose footers and compression are those of
-the installed pyarrow: theirs are 25%.
+LakeVilla's JSON is the same in each run except for the digits of a version, a size or a
+time of day, so its bounds are 2%. Data files are Parquet, whose footers and compression depend
+on the installed pyarrow, so their bounds are 25%.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FEATURES = {
     "R|I": lv.Feature.R | lv.Feature.I,
     "R|CT|I": lv.Feature.R | lv.Feature.CT | lv.Feature.I,
 }
-#: Bytes written by one warm transaction: HEAD (but for the root that it names), log entries,
+#: Bytes written by one warm transaction: HEAD (except the root that it names), log entries,
 #: records of the protocol, data files.
 WRITTEN = {
     ("NONE", "append", 1): (0, 772, 0, 541),
@@ -55,7 +55,7 @@ KINDS = ("head", "log", "record", "data")
 
 
 class Scale(WrappedStore):
-    """Weighs what is read and written, by the kind of object."""
+    """A store that counts the bytes read and written, by the kind of object."""
 
     read: Counter[str]
     written: Counter[str]
@@ -85,7 +85,7 @@ def _kind(key: str) -> str:
 
 
 def weighed(lake: lv.Lake, work: Callable[[], object]) -> Scale:
-    """Return what ``work`` reads and writes, with what it leaves to the background."""
+    """Return the bytes that ``work`` reads and writes, its background work included."""
     scale = Scale(inside(lake).store)
     scale.read, scale.written = Counter(), Counter()
     inside(lake).store = scale
@@ -108,7 +108,7 @@ def transaction(lake: lv.Lake, features: str, verb: str, count: int) -> Callable
 
 
 @pytest.mark.parametrize(("features", "verb", "count"), WRITTEN)
-def test_a_warm_transaction_reads_nothing_and_writes_so_many_bytes(
+def test_a_warm_transaction_reads_no_byte_and_writes_the_expected_bytes(
     local_place: Place, features: str, verb: str, count: int
 ) -> None:
     with local_place.connect() as lake:

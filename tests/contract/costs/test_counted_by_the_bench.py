@@ -1,6 +1,6 @@
 """The benchmark of requests counts each HTTP request to the store, and every byte.
 
-Bytes that are written have bounds of 10%: rows are Parquet files of the installed pyarrow.
+Bytes written have bounds of 10%, as Parquet files depend on the installed pyarrow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bench.harness.running import execute
 from bench.registry import benchmark
 
 
-def test_requests_of_warm_appends(tmp_path: Path) -> None:
+def test_the_benchmark_counts_the_requests_of_warm_appends(tmp_path: Path) -> None:
     given = {"systems": "NONE,R|I,deltalake", "kinds": "append", "tables": "1", "transactions": "3"}
     result = execute(benchmark("requests"), tmp_path, given=given, seed=1)
     assert result.ok

@@ -18,7 +18,7 @@ from tests.support.traces import cost, rounds
 
 
 class Polls:
-    """Stops a follower after so many times of waiting, and never waits."""
+    """A stop event that counts waits instead of waiting, and is set after so many of them."""
 
     def __init__(self, count: int) -> None:
         self.left = count
@@ -62,7 +62,7 @@ def append_often(lake: lv.Lake, count: int) -> None:
         lake.run(lambda txn: txn.append("a", [{"id": 1, "n": 1}]))
 
 
-def test_a_poll_is_one_conditional_get(lake: lv.Lake, follower: lv.Lake) -> None:
+def test_a_poll_of_a_follower_costs_one_conditional_get(lake: lv.Lake, follower: lv.Lake) -> None:
     start = newest(follower)
 
     def idle(polls: int) -> Requests:
@@ -70,12 +70,12 @@ def test_a_poll_is_one_conditional_get(lake: lv.Lake, follower: lv.Lake) -> None
             follower, lambda: list(follower.follow(start, poll_seconds=60, stop=Polls(polls)))
         )
 
-    # And one look when it is called, at which a wrong number is refused.
+    # ``follow`` itself sends another GET, to refuse an invalid version.
     assert [idle(polls) for polls in (1, 2, 9)] == [Requests(get=1 + n) for n in (1, 2, 9)]
 
 
 @pytest.mark.parametrize("tables", [("a",), ("a", "b", "c")])
-def test_a_version_is_its_commit_object_and_its_files(
+def test_a_version_of_the_feed_costs_one_get_of_head_and_one_of_its_commit_object(
     lake: lv.Lake, follower: lv.Lake, tables: tuple[str, ...]
 ) -> None:
     feed = follower.follow(0, poll_seconds=0.001)
@@ -86,9 +86,9 @@ def test_a_version_is_its_commit_object_and_its_files(
     found: list[lv.Version] = []
     for _ in range(2):
         write(lake, *tables)
-        # HEAD, and the commit object.
+        # HEAD and the commit object.
         assert cost(follower, lambda: found.append(next(feed))) == Requests(get=2)
-        # The rows: of each table its files alone.
+        # Reading the rows costs only reads of the tables' data files.
         assert cost(follower, lambda: dict(found[-1].tables)) == Requests()
         assert set(found[-1].tables) == set(tables)
 
@@ -101,7 +101,9 @@ def test_the_commit_objects_of_many_versions_are_read_in_rounds(
         assert rounds(other, lambda: list(other.changes(0))) == 1 + 2
 
 
-def test_versions_of_other_tables_cost_nothing(lake: lv.Lake, shared_place: Place) -> None:
+def test_versions_of_tables_that_are_not_requested_cost_no_request(
+    lake: lv.Lake, shared_place: Place
+) -> None:
     append_often(lake, 20)
     write(lake, "b")
     with shared_place.connect() as other:
@@ -137,7 +139,7 @@ def test_absorbing_costs_a_get_for_each_log_and_a_put_if_there_is_a_foreign_comm
         return cost(follower, follow)
 
     absorb(["a", "b", "c"])
-    # The look when it is called; HEAD; the logs.
+    # HEAD at the call, HEAD again, the logs.
     idle = absorb(["a", "b", "c"])
     assert (idle.put, idle.get) == (0, 2 + 3)
     assert absorb(["b"]).get == 2 + 1
@@ -148,10 +150,10 @@ def test_absorbing_costs_a_get_for_each_log_and_a_put_if_there_is_a_foreign_comm
     assert [entry.kind for entry in lake.history(2)] == ["foreign", "foreign"]
 
 
-def test_a_feed_in_a_lake_of_many_tables_reads_only_the_tables_that_it_reports(
+def test_the_feed_of_a_lake_with_many_tables_reads_only_leaves_of_tables_that_it_reports(
     tmp_path: Path,
 ) -> None:
-    """Leaves of the tables that were written, and no others."""
+    """The feed reads only leaves of tables that were written to."""
     with lake_of(20_000, str(tmp_path / "many"), commits=1) as lake:
         names = real_tables(20_000)
         with lv.connect(lake.root) as other:

@@ -1,4 +1,4 @@
-"""Requests that do not grow with a lake's past."""
+"""Numbers of requests that do not grow with a lake's history."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cold_read(place: Place) -> Requests:
 
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R], ids=["NONE", "R"])
-def test_a_table_is_opened_by_as_many_requests_after_many_commits_by_log_entry(
+def test_opening_a_table_costs_no_more_requests_after_many_commits_by_log_entry(
     local_place: Place, features: lv.Feature
 ) -> None:
     with local_place.connect() as lake:
@@ -46,7 +46,7 @@ def test_a_table_is_opened_by_as_many_requests_after_many_commits_by_log_entry(
         few = cold_read(local_place)
         append(lake, features, 100)
     many = cold_read(local_place)
-    assert many.get <= few.get + 3  # with a checkpoint and its pointer
+    assert many.get <= few.get + 3  # a checkpoint and the pointer to it
     assert (many.put, many.list) == (few.put, few.list)
 
 
@@ -118,7 +118,9 @@ def test_the_states_of_an_iceberg_table_that_a_client_keeps_have_a_limit_in_byte
         assert lake.table("t").read(version=3).num_rows == 4
 
 
-def test_a_thread_that_is_behind_writes_only_the_newest_checkpoint(local_place: Place) -> None:
+def test_a_background_thread_that_is_late_writes_only_the_newest_checkpoint(
+    local_place: Place,
+) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow() -> Program[object]:

@@ -1,4 +1,4 @@
-"""Requests of listings: names, tables, and tables that are not in the lake yet."""
+"""Requests of listing names, tables, and tables that are not in the lake yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.traces import cost, critical_path, steps
 
 
 def filled(place: Place, count: int) -> list[str]:
-    """Tables with a few commits each."""
+    """Create tables with a few commits each."""
     names = [f"region_{number % 3}/t{number:03}" for number in range(count)]
     with place.connect() as lake:
         with lake.transaction() as txn:
@@ -28,7 +28,7 @@ def filled(place: Place, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("count", [2, 12])
-def test_names_are_one_get(local_place: Place, count: int) -> None:
+def test_listing_names_costs_one_get(local_place: Place, count: int) -> None:
     names = filled(local_place, count)
     with local_place.connect() as lake:
         assert cost(lake, lambda: list(lake)) == Requests(get=1)
@@ -39,7 +39,7 @@ def test_names_are_one_get(local_place: Place, count: int) -> None:
 
 @pytest.mark.parametrize("in_leaves", [False, True])
 @pytest.mark.parametrize("count", [2, how_many(12, whole=40)])
-def test_all_tables_are_listed_in_four_rounds(
+def test_listing_all_tables_takes_four_rounds(
     shared_place: Place, count: int, in_leaves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if in_leaves:
@@ -64,17 +64,18 @@ def test_discovering_a_new_table_reads_no_data_files_and_no_tables_of_the_lake(
         local_place.write("new", accounts(1))
     with local_place.connect() as lake:
         traced = [request for step in steps(lake, lake.discover) for request in step]
-    # HEAD, the root and the three directories in it; nothing about tables that are in the lake.
+    # HEAD, the root and its three directories; no request for tables that are in the lake.
     assert not [key for _, key in traced if key.startswith(tuple(names))]
     of_new = [verb for verb, key in traced if key.startswith("new/")]
-    assert sorted(of_new) == ["get"] * (appends + 1) + ["list"] * 2  # entries, claim; two formats
+    # The requests read log entries and a claim, and list in two formats.
+    assert sorted(of_new) == ["get"] * (appends + 1) + ["list"] * 2
     of_others = [request for request in traced if not request[1].startswith("new/")]
     assert len(of_others) == 2 + 3 * 4
     with local_place.connect() as lake:
         assert critical_path(lake, lake.discover) <= 8
 
 
-def test_many_tables_are_found_in_as_many_rounds_as_few(local_place: Place) -> None:
+def test_discovering_many_tables_takes_as_many_rounds_as_few(local_place: Place) -> None:
     def made(count: int) -> int:
         for number in range(count):
             local_place.write(f"dir_{number % 2}/new_{number}", accounts(1))

@@ -1,4 +1,4 @@
-"""Logs are listed where what was known of them may be gone, and nowhere else."""
+"""A log is listed only if entries that a client has cached may have been deleted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.places import Place, fill
 from tests.support.tables import accounts
 
 
-def test_a_table_whose_log_is_cleaned_within_the_hour_is_listed_not_guessed(
+def test_a_log_with_a_retention_of_one_hour_is_listed_at_each_read(
     tmp_path: Path,
 ) -> None:
     place = Place(str(tmp_path))

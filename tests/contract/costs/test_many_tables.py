@@ -1,4 +1,4 @@
-"""A lake of so many tables that HEAD lists leaves: its requests, its memory, and its conflicts."""
+"""Requests, memory and conflicts of a lake with so many tables that HEAD lists leaves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COUNT = 300
 
 @pytest.fixture
 def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few hundred tables are stored in leaves as a hundred thousand are."""
+    """Set low limits, so that a few hundred tables are stored in leaves."""
     monkeypatch.setattr(leaves, "INLINE_BYTES", 2000)
     monkeypatch.setattr(leaves, "LEAF_BYTES", 2000)
 
@@ -87,11 +87,11 @@ def test_a_transaction_is_opened_by_one_get_and_a_leaf_is_fetched_once(lake: lv.
             first = cost(other, lambda: txn.read(REAL[5]))
         with other.transaction() as txn:
             assert txn.read(REAL[5]).num_rows == len(txn.read(REAL[5]))
-        # Another's commit to other tables rewrites other leaves: this one is still at hand.
+        # A commit to other tables rewrites other leaves: this one is still cached.
         commit_two(lake, PAIR)
         with other.transaction() as txn:
             again = cost(other, lambda: txn.read(REAL[5]))
-        assert first == Requests(get=2, list=1)  # its leaf, its log
+        assert first == Requests(get=2, list=1)  # the table's leaf and log
         assert again == Requests(get=2)  # HEAD, and the next entry of the log
 
 
@@ -103,14 +103,14 @@ def test_the_first_commit_to_two_tables_fetches_two_leaves_in_one_round(lake: lv
 
     with lv.connect(lake.root) as other:
         appended(other)
-        commit_two(lake, PAIR)  # others' commit: both leaves are new
+        commit_two(lake, PAIR)  # a commit of another client: both leaves are new
         behind = cost(other, lambda: appended(other))
         warm = cost(other, lambda: appended(other))
     assert warm.put == behind.put == 2 * 2 + 2 + 2
     assert behind.get >= warm.get + 2
 
 
-def test_all_tables_are_listed(lake: lv.Lake) -> None:
+def test_tables_in_leaves_are_all_listed(lake: lv.Lake) -> None:
     with lv.connect(lake.root) as other:
         head = newest(other)
         txn = other.transaction(read_only=True)
@@ -122,7 +122,7 @@ def test_all_tables_are_listed(lake: lv.Lake) -> None:
         assert head.tables.refs == state.tables.refs
 
 
-def test_created_dropped_and_registered_tables_find_their_leaves(
+def test_created_dropped_and_registered_tables_are_written_to_their_leaves(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     for name in ("aaa", "sales/region_00/orders_0000995", "zzz"):
@@ -151,7 +151,7 @@ def test_created_dropped_and_registered_tables_find_their_leaves(
         assert other.table("far_008").name == "far_008"
 
 
-def test_a_lake_at_an_older_version_is_listed_from_its_leaves(lake: lv.Lake) -> None:
+def test_an_older_version_is_read_from_its_own_leaves(lake: lv.Lake) -> None:
     before = newest(lake).sequence
     commit_two(lake, PAIR)
     with lake.transaction() as txn:
@@ -162,7 +162,7 @@ def test_a_lake_at_an_older_version_is_listed_from_its_leaves(lake: lv.Lake) -> 
 
 
 def damaged(lake: lv.Lake, how: str) -> str:
-    """Damage the leaf of a table; its key."""
+    """Damage the leaf of a table, and return the leaf's key."""
     head = newest(lake)
     ref = head.tables.missing([REAL[5]])[0]
     path = Path(lake.root, ref.key)
@@ -181,7 +181,9 @@ def damaged(lake: lv.Lake, how: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["missing", "cut", "edited", "another"])
-def test_a_leaf_that_is_not_what_head_names_is_named(lake: lv.Lake, how: str) -> None:
+def test_the_error_for_a_leaf_that_does_not_match_its_hash_names_it(
+    lake: lv.Lake, how: str
+) -> None:
     key = damaged(lake, how)
     with lv.connect(lake.root) as other:
         with pytest.raises(lv.CorruptObject, match="restore it from a copy") as caught:
@@ -189,12 +191,12 @@ def test_a_leaf_that_is_not_what_head_names_is_named(lake: lv.Lake, how: str) ->
         assert caught.value.key == key
         with other.transaction() as txn, pytest.raises(lv.CorruptObject):
             txn.append(REAL[5], ROWS)
-        # The tables of other leaves are not held up.
+        # Tables of other leaves can still be written.
         commit_two(other, [REAL[0], REAL[9]])
 
 
 @pytest.mark.night
-def test_gc_keeps_what_an_older_head_names_for_max_age_and_no_longer(
+def test_gc_keeps_leaves_of_older_heads_for_max_age_seconds_and_then_deletes_them(
     lake: lv.Lake,
 ) -> None:
     clock = Later()
@@ -217,7 +219,7 @@ def test_gc_keeps_what_an_older_head_names_for_max_age_and_no_longer(
         assert len(gone) >= 6
         named = {ref.key for ref in newest(lake).tables.refs}
         assert not gone & named
-        # It moves on to the newest HEAD: nothing that it has read is another there.
+        # The transaction moves to the newest HEAD, as no table that it has read has changed.
         assert len(late.read(REAL[5])) > 0
         reader.abort()
         late.abort()
@@ -229,7 +231,7 @@ def test_gc_keeps_what_an_older_head_names_for_max_age_and_no_longer(
         assert len(left - named) <= 3, "marks, and nothing else"
 
 
-def test_a_reader_that_stays_where_it_is_bound_gets_an_error_once_its_leaf_is_deleted(
+def test_a_reader_that_can_not_move_to_a_newer_head_fails_once_its_leaf_is_deleted(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with lv.connect(lake.root) as other:
@@ -243,7 +245,7 @@ def test_a_reader_that_stays_where_it_is_bound_gets_an_error_once_its_leaf_is_de
 
 
 @pytest.mark.night
-def test_gc_of_a_dry_run_deletes_and_marks_nothing(lake: lv.Lake) -> None:
+def test_a_dry_run_of_gc_deletes_and_marks_no_leaf(lake: lv.Lake) -> None:
     before = leaf_files(lake)
     with lv.connect(lake.root, settings=lv.Settings(max_age_seconds=0)) as hasty:
         told = hasty.gc(dry_run=True)
@@ -254,7 +256,7 @@ def test_gc_of_a_dry_run_deletes_and_marks_nothing(lake: lv.Lake) -> None:
     assert leaf_files(lake) == named
 
 
-def test_a_lake_that_outgrew_head_may_be_copied_and_adopted(lake: lv.Lake, tmp_path: Path) -> None:
+def test_a_lake_with_leaves_can_be_copied_and_adopted(lake: lv.Lake, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(lake.root, copy)
     with lv.connect(str(copy)) as other:
@@ -265,7 +267,7 @@ def test_a_lake_that_outgrew_head_may_be_copied_and_adopted(lake: lv.Lake, tmp_p
         commit_two(other, PAIR)
 
 
-def test_a_leaf_holds_what_its_name_says(lake: lv.Lake) -> None:
+def test_leaves_have_format_1_and_sorted_entries(lake: lv.Lake) -> None:
     for ref in newest(lake).tables.refs:
         leaf = msgspec.json.decode(Path(lake.root, ref.key).read_bytes())
         assert leaf["format"] == 1
@@ -273,10 +275,10 @@ def test_a_leaf_holds_what_its_name_says(lake: lv.Lake) -> None:
 
 
 @pytest.mark.night
-def test_clients_that_commit_at_once_lose_no_commit_of_a_leaf(
+def test_concurrent_clients_lose_no_commit_to_tables_of_the_same_leaf(
     small_leaves: None, place: Place
 ) -> None:
-    """Two clients with two threads each, whose tables are neighbours, on each store."""
+    """Two clients with two threads each write tables of the same leaf, on each store."""
     tables = [f"t{number}" for number in range(8)]
     with place.connect() as lake:
         for table in tables:
@@ -296,12 +298,12 @@ def test_clients_that_commit_at_once_lose_no_commit_of_a_leaf(
         with lake.transaction(read_only=True) as txn:
             found = [txn.read(table).num_rows for table in tables]
         assert sum(found) == len(ROWS) * (8 + 4 * 4 * 2)
-        # The other tables are listed and are not there.
+        # The other tables are only entries in HEAD.
         wrong = {finding.table for finding in lake.doctor().findings}
         assert len(wrong) == COUNT
         assert not wrong & set(tables)
 
 
-def test_putting_many_tables_into_head_twice_gives_the_same_leaves(lake: lv.Lake) -> None:
+def test_many_tables_put_into_head_twice_are_stored_in_the_same_leaves(lake: lv.Lake) -> None:
     before = newest(lake).tables.refs
     assert list_tables(lake, COUNT).head.tables.refs == before

@@ -1,9 +1,9 @@
 """Requests of commits with Iceberg tables, alone and together with Delta tables.
 
-Warm, as in ``test_request_counts``. A Delta table costs what it does alone; an Iceberg table's
-version is a manifest, a manifest list, a metadata file and the hint, where Delta's is one
-entry, and two looks: for a compressed file at its number, and whether the table is still the
-one that is known. All of it comes after HEAD.
+Warm as in ``test_request_counts``. A Delta table costs as much as alone: one log entry. A
+version of an Iceberg table is a manifest, a manifest list, a metadata file and the hint, and two
+GETs: for a compressed file of the next number, and whether the table is still the same one. All
+these requests come after HEAD.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def lake(local_place: Place) -> Iterator[lv.Lake]:
 
 
 def warm(lake: lv.Lake, count: int, formats: tuple[str, ...] = ("delta", "iceberg")) -> list[str]:
-    """``count`` tables of each format, of one file each, whose last commit this client made."""
+    """Create ``count`` tables of each format with one file each, committed last by this client."""
     tables = [f"{kind}{number}" for number in range(count) for kind in formats]
     for table in tables:
         lake.create_table(table, accounts(2), format=table.rstrip("0123456789"))  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ def append_to(txn: lv.Transaction, tables: list[str]) -> None:
 
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R])
-def test_a_warm_append_to_an_iceberg_table_is_five_puts(
+def test_a_warm_append_to_an_iceberg_table_costs_five_puts(
     lake: lv.Lake, features: lv.Feature
 ) -> None:
     tables = warm(lake, 1, ("iceberg",))
@@ -57,14 +57,14 @@ def test_a_warm_append_to_an_iceberg_table_is_five_puts(
 
     for _ in range(2):
         requests = cost(lake, append)
-        # The file, its manifest and the list of manifests; the metadata file; the hint.
+        # The data file, manifest, manifest list, metadata file and hint.
         assert requests.put == 5
         assert requests.get <= 2, "is the next number taken by a compressed file; is it this table"
         assert requests.list == requests.head == requests.delete == 0
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_appends_to_k_of_each_are_7k_and_2_puts_and_4k_and_1_gets(
+def test_appends_to_k_tables_of_each_format_cost_7k_plus_2_puts_and_4k_plus_1_gets(
     lake: lv.Lake, count: int
 ) -> None:
     tables = warm(lake, count)
@@ -79,7 +79,9 @@ def test_appends_to_k_of_each_are_7k_and_2_puts_and_4k_and_1_gets(
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_an_update_of_k_of_each_is_8k_and_2_puts(lake: lv.Lake, count: int) -> None:
+def test_an_update_of_k_tables_of_each_format_costs_8k_plus_2_puts(
+    lake: lv.Lake, count: int
+) -> None:
     tables = warm(lake, count)
 
     def update() -> None:
@@ -88,15 +90,15 @@ def test_an_update_of_k_of_each_is_8k_and_2_puts(lake: lv.Lake, count: int) -> N
                 txn.update(table, {"balance": "balance + 1"}, where="id = 1")
 
     requests = cost(lake, update)
-    # An Iceberg table's second manifest tells of the file that went.
+    # An Iceberg table's second manifest records the removed file.
     assert requests.put == 8 * count + 2
-    # Each table probed when first used and at the commit; the manifest that named the file.
+    # A probe per table at the first use and at the commit; the manifest with the file.
     assert requests.get <= 7 * count + 1
     assert requests.list == 0
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_a_read_of_k_of_each_is_2k_and_1_gets(lake: lv.Lake, count: int) -> None:
+def test_a_read_of_k_tables_of_each_format_costs_2k_plus_1_gets(lake: lv.Lake, count: int) -> None:
     tables = warm(lake, count)
 
     def read() -> None:
@@ -108,7 +110,9 @@ def test_a_read_of_k_of_each_is_2k_and_1_gets(lake: lv.Lake, count: int) -> None
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_a_commit_over_both_is_decided_after_2k_and_2_puts(lake: lv.Lake, count: int) -> None:
+def test_a_commit_to_k_tables_of_each_format_is_decided_after_2k_plus_2_puts(
+    lake: lv.Lake, count: int
+) -> None:
     tables = warm(lake, count)
     seen: list[str] = []
     inner = inside(lake).store

@@ -1,4 +1,4 @@
-"""One cache a process: what one client has read, no other of the lake reads again."""
+"""One cache per process: clients of a lake don't read objects that another has read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.one_process
 
 @pytest.fixture(autouse=True)
 def budget(monkeypatch: pytest.MonkeyPatch) -> Budget:
-    """The process is one that has just begun."""
+    """Return an empty cache, as of a new process."""
     budget = Budget()
     monkeypatch.setattr("lakevilla.api.client.client.OF_PROCESS", budget)
     return budget
@@ -56,7 +56,7 @@ def test_pages_and_commit_objects_are_read_once_for_all_clients(place: Place) ->
         assert entry == other
 
 
-def test_a_lake_elsewhere_shares_nothing(place: Place, tmp_path: Path) -> None:
+def test_lakes_at_different_roots_share_no_cached_object(place: Place, tmp_path: Path) -> None:
     with_history(place)
     other = with_history(Place(str(tmp_path / "other")))
     fresh = lv.connect(other.root)
@@ -65,7 +65,7 @@ def test_a_lake_elsewhere_shares_nothing(place: Place, tmp_path: Path) -> None:
     assert len(mine) == len(theirs)
 
 
-def test_no_lake_shares_with_one_in_another_memory() -> None:
+def test_lakes_in_memory_share_no_cached_object() -> None:
     for number in range(3):
         lake = lv.connect("memory://")
         with small_limits(True):
@@ -87,7 +87,7 @@ def test_the_doctor_and_verify_query_the_store_whatever_is_cached(place: Place) 
             assert not lake.verify().ok
 
 
-def test_a_damaged_object_is_not_kept_in_the_cache(place: Place, budget: Budget) -> None:
+def test_a_damaged_object_is_not_cached(place: Place, budget: Budget) -> None:
     with_history(place)
     objects = Objects(place)
     key = objects.keys("_lakevilla/pages", ".json")[1]
@@ -112,8 +112,8 @@ def test_an_absent_object_is_requested_again(place: Place, budget: Budget) -> No
     assert len(reader.history()) == 21
 
 
-def test_the_budget_holds_whatever_is_read(place: Place, budget: Budget) -> None:
-    """Commit objects of 300 KB each, 40 of them, in a budget of 4 MB (memory: tests/unit/lake)."""
+def test_the_cache_stays_within_its_budget(place: Place, budget: Budget) -> None:
+    """Read 40 commit objects of 300 KB with a budget of 4 MB (memory: tests/unit/lake)."""
     limit = 4_000_000
     lake = place.connect(settings=lv.Settings(cache_bytes=limit))
     lake.create_table("t", [{"id": 0}])

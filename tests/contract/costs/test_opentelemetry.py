@@ -1,4 +1,4 @@
-"""A lake's transactions as OpenTelemetry has them: spans with the right times, and metrics."""
+"""A lake's transactions as OpenTelemetry spans with the right times, and as metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lakevilla.opentelemetry import listener
 
 
 class Telemetry:
-    """An application's own set-up, which keeps what it gets."""
+    """An application's OpenTelemetry set-up that keeps all spans and metrics."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
@@ -95,7 +95,7 @@ def test_a_transaction_is_a_span_and_its_phases_are_its_children(
     names = {span.name.removeprefix("lakevilla.") for span in phases}
     assert {"version", "metadata", "data", "validate", "decide", "publish"} <= names
     assert len(phases) == len(telemetry.spans) - 1
-    slack = 1_000_000_000  # two clocks are read one after the other, on a machine that is busy
+    slack = 1_000_000_000  # two clocks are read one after the other, perhaps on a busy machine
     assert before - slack <= whole.start_time <= whole.end_time <= after + slack
     events = [e for e in telemetry.events if e.kind == "phase"]
     for span, event in zip(phases, events, strict=True):
@@ -105,7 +105,7 @@ def test_a_transaction_is_a_span_and_its_phases_are_its_children(
         assert span.attributes.get("lakevilla.table") == event.detail["table"]
 
 
-def test_a_transaction_belongs_to_the_span_that_it_was_used_in(
+def test_the_span_of_a_transaction_is_a_child_of_the_current_span_at_its_use(
     lake: lv.Lake, telemetry: Telemetry
 ) -> None:
     tracer = telemetry.traces.get_tracer("the application")
@@ -154,24 +154,25 @@ def test_a_redo_is_an_event_of_the_span_and_counted(
     assert whole.attributes["lakevilla.redos"] == 1
 
 
-def test_metrics_count_commits_and_the_time_of_phases_is_that_of_transactions(
+def test_metrics_count_commits_and_the_times_of_transactions_and_phases(
     lake: lv.Lake, telemetry: Telemetry
 ) -> None:
     for _ in range(3):
         lake.run(lambda txn: txn.append("t", [{"a": 2}]))
     lake.read("t")
-    assert [point.value for point in telemetry.points("lakevilla.commits")] == [4]  # with its table
+    # The number includes the creation of the table.
+    assert [point.value for point in telemetry.points("lakevilla.commits")] == [4]
     assert telemetry.points("lakevilla.aborts") == []
     durations = telemetry.points("lakevilla.transaction.duration")
     by = {point.attributes["outcome"]: point for point in durations}
-    # `create_table` also looks at what it has made.
+    # `create_table` also reads the new table.
     assert (by["committed"].count, by["read"].count) == (4, 2)
     whole = sum(point.sum for point in durations)
     parts = sum(point.sum for point in telemetry.points("lakevilla.phase.duration"))
     assert 0 < parts <= whole
 
 
-def test_threads_share_a_listener(lake: lv.Lake, telemetry: Telemetry) -> None:
+def test_threads_can_share_a_listener(lake: lv.Lake, telemetry: Telemetry) -> None:
     def work() -> None:
         lake.run(lambda txn: txn.append("t", [{"a": 2}]))
 
@@ -189,7 +190,7 @@ def test_threads_share_a_listener(lake: lv.Lake, telemetry: Telemetry) -> None:
         assert {"lakevilla.decide", "lakevilla.publish"} <= {span.name for span in phases}
 
 
-def test_snapshots_that_no_caller_closes_are_released(
+def test_spans_of_snapshots_that_are_never_closed_end_when_there_are_too_many(
     lake: lv.Lake, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opentelemetry, "_MOST", 3)
@@ -198,7 +199,7 @@ def test_snapshots_that_no_caller_closes_are_released(
     assert len(telemetry.transactions()) == 2, "the oldest are ended"
 
 
-def test_without_an_application_s_set_up_it_does_nothing(tmp_path: Path) -> None:
+def test_the_listener_does_nothing_without_a_set_up_of_the_application(tmp_path: Path) -> None:
     with lv.connect(tmp_path, on_event=listener()) as lake:
         lake.create_table("t", [{"a": 1}])
         assert lake.read("t").num_rows == 1

@@ -1,4 +1,4 @@
-"""Requests for a table's own past: an old version costs no more than opening the table."""
+"""Requests for log versions of a table: an old one costs no more than opening the table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSIONS = 30
 
 @pytest.fixture(params=["delta", "iceberg"])
 def grown(request: pytest.FixtureRequest, local_place: Place) -> Place:
-    """A table of thirty versions; of a Delta table every tenth has a checkpoint."""
+    """Create a table of thirty versions; each tenth version of a Delta table has a checkpoint."""
     with local_place.connect() as lake:
         lake.create_table("a", accounts(1), format=request.param)
         for _ in range(VERSIONS - 1):
@@ -26,7 +26,9 @@ def grown(request: pytest.FixtureRequest, local_place: Place) -> Place:
 
 
 @pytest.mark.cases(1)
-def test_an_old_version_costs_no_more_than_to_open_the_table_and_read_it(grown: Place) -> None:
+def test_reading_an_old_log_version_costs_no_more_than_opening_and_reading_the_table(
+    grown: Place,
+) -> None:
     with grown.connect() as lake:
         most = cost(lake, lambda: lake.read("a"))
     with grown.connect() as lake:
@@ -39,20 +41,20 @@ def test_an_old_version_costs_no_more_than_to_open_the_table_and_read_it(grown: 
                 assert table.read(version=version).num_rows == version + 1
 
             assert cost(lake, ask).total <= most.total, version
-            assert cost(lake, ask).total == 1  # HEAD, which tells what table is meant
+            assert cost(lake, ask).total == 1  # HEAD, to find the table
         with grown.connect() as lake:
             table = lake.table("a")
             assert rounds(lake, partial(table.read, version=version)) <= most_rounds
 
 
-def test_times_and_lists_of_versions_cost_a_list_of_the_log(grown: Place) -> None:
+def test_reads_by_timestamp_and_lists_of_versions_cost_one_list_of_the_log(grown: Place) -> None:
     with grown.connect() as lake:
         table = lake.table("a")
         of_delta = table.format == "delta"
         asked = table.versions()[VERSIONS // 2]
         table.read(version=asked.version)
-        # HEAD and what came since; of a Delta table one LIST, of an Iceberg table each file
-        # whose snapshot is to be told.
+        # HEAD and newer versions; a LIST for a Delta table, and for an Iceberg table each metadata
+        # file whose snapshot is needed.
         by_time = cost(lake, lambda: table.read(timestamp=asked.timestamp))
         assert (by_time.list, by_time.get) == (int(of_delta), 2)
         listed = cost(lake, table.versions)
@@ -64,5 +66,5 @@ def test_times_and_lists_of_versions_cost_a_list_of_the_log(grown: Place) -> Non
             with pytest.raises(lv.VersionNotFound, match=f"version 0 .* to {VERSIONS - 1} "):
                 table.read(version=VERSIONS)
 
-        # Which ones are left is found by halves.
+        # The existing versions are found by bisection.
         assert cost(lake, ask).total <= 8

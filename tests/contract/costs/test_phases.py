@@ -1,7 +1,7 @@
-"""The phases of a transaction: listeners get all of its time.
+"""Phases of a transaction that are reported to listeners have all of its time.
 
-Time is virtual: requests alone take any, each as long as one of S3. So what the phases have
-together is the time of the transaction to the last digit, or a request lies outside of them.
+Time is virtual: only requests take time, each as long as one of S3. So the phases' times add up
+to the transaction's time exactly, unless a request lies outside of all phases.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FEATURES = {"NONE": lv.Feature.NONE, "R": lv.Feature.R, "R|I": I, "R|CT": CT, "R
 
 
 class VirtualClock:
-    """Moves when a request is made, and not otherwise."""
+    """A clock that only requests move."""
 
     def __init__(self) -> None:
         self._seconds = 1_000_000.0
@@ -46,7 +46,7 @@ class VirtualClock:
 
 
 class Slow(LatencyStore):
-    """Each request takes its time of ``S3`` on the clock, and none of ours."""
+    """A store whose requests take the latency of S3 on the virtual clock, and no real time."""
 
     def __init__(self, store: Store, clock: VirtualClock) -> None:
         super().__init__(store, S3)
@@ -57,7 +57,7 @@ class Slow(LatencyStore):
 
 
 class Heard:
-    """The spans that were reported, by kind and transaction."""
+    """A listener that collects the reported spans, by kind and transaction."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -69,7 +69,7 @@ class Heard:
         return [event for event in self.events if event.kind == kind]
 
     def seconds(self) -> dict[str, float]:
-        """Own seconds by phase."""
+        """Return the own seconds of each phase."""
         found: dict[str, float] = defaultdict(float)
         for event in self.of("phase"):
             found[str(event.detail["phase"])] += float(str(event.detail["own_seconds"]))
@@ -91,7 +91,7 @@ def slow(place: Place, heard: Heard) -> Iterator[lv.Lake]:
 
 @pytest.fixture
 def shared(request: pytest.FixtureRequest) -> Place:
-    """In memory: there is no file that is read past the store."""
+    """Return a place in memory, so that all reads of files go through the store."""
     return make_place("memory", request)
 
 
@@ -124,7 +124,7 @@ def appends(txn: lv.Transaction) -> None:
 
 @pytest.mark.parametrize("work", [reads, updates, appends])
 @pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES)
-def test_the_phases_of_a_transaction_of_one_query_have_all_of_its_time(
+def test_the_phases_of_a_transaction_add_up_to_its_time(
     lake: lv.Lake, heard: Heard, features: lv.Feature, work: Callable[[lv.Transaction], None]
 ) -> None:
     with lake.transaction(features) as txn:
@@ -139,7 +139,7 @@ def test_the_phases_of_a_transaction_of_one_query_have_all_of_its_time(
     if lv.Feature.CT in features:
         wanted |= {"publish"} if work is not reads else set()
     if lv.Feature.CT in features and work is updates:
-        wanted |= {"marker"}  # HEAD is asked in the same round
+        wanted |= {"marker"}  # HEAD is read in the same round
     elif work is reads or lv.Feature.I in features:
         wanted |= {"version"}
     assert wanted <= set(heard.seconds())
@@ -148,7 +148,7 @@ def test_the_phases_of_a_transaction_of_one_query_have_all_of_its_time(
 
 @pytest.mark.parametrize("work", [reads, updates, appends])
 @pytest.mark.parametrize("features", [lv.Feature.NONE, CT | I], ids=["NONE", "R|CT|I"])
-def test_so_have_those_of_a_transaction_on_an_iceberg_table(
+def test_the_phases_of_a_transaction_on_an_iceberg_table_add_up_to_its_time(
     shared: Place, heard: Heard, features: lv.Feature, work: Callable[[lv.Transaction], None]
 ) -> None:
     with slow(shared, heard) as lake:
@@ -159,7 +159,9 @@ def test_so_have_those_of_a_transaction_on_an_iceberg_table(
     assert sum(heard.seconds().values()) == pytest.approx(heard.last().detail["seconds"])
 
 
-def test_so_has_the_first_write_of_a_lake(request: pytest.FixtureRequest, heard: Heard) -> None:
+def test_the_phases_of_the_first_write_of_a_lake_add_up_to_its_time(
+    request: pytest.FixtureRequest, heard: Heard
+) -> None:
     place = Place(f"memory://first-{request.node.name}-{id(heard)}")
     with slow(place, heard) as lake:
         lake.create_table("bank", accounts(3))
@@ -169,7 +171,7 @@ def test_so_has_the_first_write_of_a_lake(request: pytest.FixtureRequest, heard:
 
 
 @pytest.mark.parametrize("features", [lv.Feature.R, I], ids=["R", "R|I"])
-def test_reads_that_are_held_to_rules_are_validated_in_time_of_their_own(
+def test_the_validation_of_reads_by_rules_is_reported_as_a_phase(
     lake: lv.Lake, heard: Heard, features: lv.Feature
 ) -> None:
     with lake.transaction(features, validation="rules") as txn:
@@ -178,7 +180,7 @@ def test_reads_that_are_held_to_rules_are_validated_in_time_of_their_own(
     assert sum(heard.seconds().values()) == pytest.approx(heard.last().detail["seconds"])
 
 
-def test_a_transaction_that_moves_to_a_newer_head_has_validated_in_that_time(
+def test_the_validation_before_a_move_to_a_newer_head_is_reported_as_a_phase(
     lake: lv.Lake, shared: Place, heard: Heard
 ) -> None:
     with lake.transaction(CT | I) as txn:
@@ -190,7 +192,7 @@ def test_a_transaction_that_moves_to_a_newer_head_has_validated_in_that_time(
     assert sum(heard.seconds().values()) == pytest.approx(heard.last().detail["seconds"])
 
 
-def test_a_cold_client_reads_metadata_and_that_is_reported_by_table(
+def test_reads_of_metadata_by_a_new_client_are_reported_by_table(
     lake: lv.Lake, shared: Place
 ) -> None:
     heard = Heard()
@@ -203,7 +205,7 @@ def test_a_cold_client_reads_metadata_and_that_is_reported_by_table(
     assert sum(heard.seconds().values()) == pytest.approx(heard.last().detail["seconds"])
 
 
-def test_rows_that_are_streamed_are_reported_when_the_stream_has_ended(
+def test_the_read_of_streamed_rows_is_reported_at_the_end_of_the_stream(
     lake: lv.Lake, heard: Heard
 ) -> None:
     rows = lake.scan("bank")
@@ -213,7 +215,7 @@ def test_rows_that_are_streamed_are_reported_when_the_stream_has_ended(
     assert (before, after) == (1, 2)
 
 
-def test_each_span_is_within_its_transaction(lake: lv.Lake, heard: Heard) -> None:
+def test_each_phase_lies_within_its_transaction(lake: lv.Lake, heard: Heard) -> None:
     with lake.transaction() as txn:
         txn.sql("SELECT * FROM bank JOIN shop USING (id)")
         updates(txn)
@@ -227,7 +229,7 @@ def test_each_span_is_within_its_transaction(lake: lv.Lake, heard: Heard) -> Non
     assert (whole["operations"], whole["features"]) == (1, "R|I")
 
 
-def test_a_lost_race_is_validated_and_redone_in_time_of_its_own(
+def test_validation_and_redo_after_a_lost_race_are_reported_as_phases(
     lake: lv.Lake, shared: Place, heard: Heard
 ) -> None:
     with shared.connect() as other, lake.transaction() as txn:
@@ -241,7 +243,7 @@ def test_a_lost_race_is_validated_and_redone_in_time_of_its_own(
     assert sum(after.values()) == pytest.approx(whole["seconds"])
 
 
-def test_the_end_is_reported_once_and_how_it_ended(
+def test_the_outcome_of_a_transaction_is_reported_once(
     lake: lv.Lake, shared: Place, heard: Heard
 ) -> None:
     with pytest.raises(ZeroDivisionError), lake.transaction() as txn:
@@ -266,7 +268,7 @@ def test_the_end_is_reported_once_and_how_it_ended(
     assert [e.txn_id for e in heard.of("transaction")][:2] == [txn.id, lost.id]
 
 
-def test_attempts_of_run_are_reported_each(lake: lv.Lake, shared: Place, heard: Heard) -> None:
+def test_each_attempt_of_run_is_reported(lake: lv.Lake, shared: Place, heard: Heard) -> None:
     attempts = []
 
     def change(txn: lv.Transaction) -> None:
@@ -281,7 +283,7 @@ def test_attempts_of_run_are_reported_each(lake: lv.Lake, shared: Place, heard: 
     assert [e.detail["outcome"] for e in heard.of("transaction")] == ["failed", "committed"]
 
 
-def test_a_transaction_waiting_in_a_queue_gets_its_wait_time_reported(
+def test_the_time_that_a_transaction_waits_in_a_queue_is_reported(
     lake: lv.Lake, shared: Place, heard: Heard
 ) -> None:
     with shared.connect() as other:
@@ -304,7 +306,7 @@ def test_a_transaction_waiting_in_a_queue_gets_its_wait_time_reported(
     assert heard.last().detail["outcome"] == "committed"
 
 
-def test_transactions_that_commit_together_each_report_their_own_phases(
+def test_each_transaction_of_a_commit_group_reports_its_own_phases(
     lake: lv.Lake, heard: Heard
 ) -> None:
     barrier = threading.Barrier(4)
@@ -326,7 +328,7 @@ def test_transactions_that_commit_together_each_report_their_own_phases(
         assert {"version", "data", "validate", "decide", "publish"} <= phases
 
 
-def test_phases_go_to_the_listener_and_not_to_the_log(
+def test_phases_are_reported_to_listeners_and_not_to_the_logger(
     lake: lv.Lake, heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("DEBUG", logger="lakevilla"):

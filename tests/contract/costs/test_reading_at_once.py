@@ -1,4 +1,4 @@
-"""Reads outside a transaction cost what the same reads of a snapshot cost."""
+"""Reads outside a transaction cost as much as the same reads of a snapshot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READS: dict[str, tuple[Callable[[lv.Lake], object], Callable[[lv.Lake], object]]
 
 @pytest.mark.parametrize("verb", READS)
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_a_warm_read_costs_no_more_than_of_a_snapshot(
+def test_a_warm_read_costs_no_more_than_a_read_of_a_snapshot(
     local_place: Place, verb: str, format: lv.api.table.FormatName
 ) -> None:
     at_once, of_snapshot = READS[verb]
@@ -42,7 +42,7 @@ def test_a_warm_read_costs_no_more_than_of_a_snapshot(
         assert expected.total == expected.get > 0
 
 
-def test_a_table_reads_itself_at_the_cost_of_the_lake(local_place: Place) -> None:
+def test_a_read_by_a_table_object_costs_as_much_as_by_the_lake(local_place: Place) -> None:
     with local_place.connect() as lake:
         lake.create_table("a", accounts(2))
         table = lake.table("a")
@@ -50,7 +50,7 @@ def test_a_table_reads_itself_at_the_cost_of_the_lake(local_place: Place) -> Non
         assert cost(lake, lambda: table.read()) == cost(lake, lambda: lake.read("a"))
 
 
-def test_views_of_duckdb_cost_requests_once(local_place: Place) -> None:
+def test_views_in_duckdb_cost_requests_only_when_they_are_attached(local_place: Place) -> None:
     with local_place.connect() as lake, duckdb.connect() as connection:
         for table in ("a", "b"):
             lake.create_table(table, accounts(2))
@@ -61,7 +61,7 @@ def test_views_of_duckdb_cost_requests_once(local_place: Place) -> None:
         assert cost(lake, connection.sql(query).fetchall) == Requests()
 
 
-def test_a_lazy_frame_costs_what_a_read_costs(local_place: Place) -> None:
+def test_a_lazy_frame_costs_as_much_as_a_read(local_place: Place) -> None:
     with local_place.connect() as lake:
         lake.create_table("a", accounts(2))
         table = lake.table("a")

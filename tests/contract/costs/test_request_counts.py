@@ -1,6 +1,6 @@
-"""Requests of each path, counted where they are sent.
+"""Requests of each kind of transaction, counted at the store.
 
-Warm, as the budgets mean it: the tables are in HEAD, have one data file each,
+Warm means: the tables are in HEAD, have one data file each,
 and this client made their last commit. Reads of data files are not counted: a
 local directory's are not requests.
 """
@@ -47,7 +47,7 @@ def lake(local_place: Place) -> Iterator[lv.Lake]:
 
 
 def warm(lake: lv.Lake, count: int, *, guarded: bool = False) -> list[str]:
-    """Tables of one file each, whose last commit this client made."""
+    """Create tables of one file each, committed last by this client."""
     tables = names(count)
     for table in tables:
         lake.create_table(table, accounts(2))
@@ -59,7 +59,7 @@ def warm(lake: lv.Lake, count: int, *, guarded: bool = False) -> list[str]:
     return tables
 
 
-def test_a_warm_append_without_features_is_two_puts(lake: lv.Lake) -> None:
+def test_a_warm_append_without_features_costs_two_puts(lake: lv.Lake) -> None:
     warm(lake, 1)
 
     def append() -> None:
@@ -70,7 +70,7 @@ def test_a_warm_append_without_features_is_two_puts(lake: lv.Lake) -> None:
     assert cost(lake, append) == Requests(put=2)
 
 
-def test_a_warm_append_with_recovery_is_two_puts(lake: lv.Lake) -> None:
+def test_a_warm_append_with_recovery_costs_two_puts(lake: lv.Lake) -> None:
     warm(lake, 1)
 
     def append() -> None:
@@ -94,12 +94,14 @@ def test_an_overwrite_that_keeps_all_files_sends_no_more_requests_than_one_that_
         first = cost(lake, overwrite(reuse_by=["id"]))
         again = cost(lake, overwrite(reuse_by=["id"]))
         assert first == plain
-        # Neither a file nor an entry: the log has nothing to tell.
+        # Neither a data file nor a log entry: nothing has changed.
         assert again == Requests(put=plain.put - 2, get=plain.get)
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_appends_to_k_tables_are_2k_and_2_puts_and_k_and_1_gets(lake: lv.Lake, count: int) -> None:
+def test_appends_to_k_tables_cost_2k_plus_2_puts_and_k_plus_1_gets(
+    lake: lv.Lake, count: int
+) -> None:
     tables = warm(lake, count)
 
     def append() -> None:
@@ -112,7 +114,7 @@ def test_appends_to_k_tables_are_2k_and_2_puts_and_k_and_1_gets(lake: lv.Lake, c
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_reading_then_writing_k_tables_is_2k_and_2_puts_and_2k_and_1_gets(
+def test_reading_then_writing_k_tables_costs_2k_plus_2_puts_and_2k_plus_1_gets(
     lake: lv.Lake, count: int
 ) -> None:
     tables = warm(lake, count)
@@ -131,7 +133,9 @@ def test_reading_then_writing_k_tables_is_2k_and_2_puts_and_2k_and_1_gets(
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_an_update_of_k_tables_is_no_dearer_than_read_then_write(lake: lv.Lake, count: int) -> None:
+def test_an_update_of_k_tables_costs_no_more_than_reading_then_writing(
+    lake: lv.Lake, count: int
+) -> None:
     tables = warm(lake, count)
 
     def update() -> None:
@@ -146,7 +150,7 @@ def test_an_update_of_k_tables_is_no_dearer_than_read_then_write(lake: lv.Lake, 
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_guarded_tables_are_not_probed(lake: lv.Lake, count: int) -> None:
+def test_guarded_tables_cost_no_probe_for_foreign_commits(lake: lv.Lake, count: int) -> None:
     tables = warm(lake, count, guarded=True)
 
     def append() -> None:
@@ -165,7 +169,9 @@ def test_guarded_tables_are_not_probed(lake: lv.Lake, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_a_transaction_is_decided_after_k_and_2_puts(lake: lv.Lake, count: int) -> None:
+def test_a_transaction_on_k_tables_is_decided_after_k_plus_2_puts(
+    lake: lv.Lake, count: int
+) -> None:
     tables = warm(lake, count)
     seen: list[str] = []
     inner = inside(lake).store
@@ -186,7 +192,7 @@ def test_a_transaction_is_decided_after_k_and_2_puts(lake: lv.Lake, count: int) 
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_a_read_only_transaction_of_guarded_tables_is_one_get(lake: lv.Lake, count: int) -> None:
+def test_a_read_only_transaction_of_guarded_tables_costs_one_get(lake: lv.Lake, count: int) -> None:
     tables = warm(lake, count, guarded=True)
 
     def read() -> None:
@@ -198,7 +204,7 @@ def test_a_read_only_transaction_of_guarded_tables_is_one_get(lake: lv.Lake, cou
 
 
 class AllAtOnce(WrappedStore):
-    """Answers no GET before as many as expected are under way: they must be one round."""
+    """A store that answers GETs only once the expected number is under way, as one round."""
 
     def __init__(self, inner: Store, expected: int) -> None:
         super().__init__(inner)
@@ -217,7 +223,9 @@ def union(tables: list[str]) -> str:
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_one_query_over_k_tables_is_1_and_k_gets_in_one_round(lake: lv.Lake, count: int) -> None:
+def test_one_query_over_k_tables_costs_k_plus_1_gets_in_one_round(
+    lake: lv.Lake, count: int
+) -> None:
     tables = warm(lake, count)
 
     def read() -> None:
@@ -233,7 +241,7 @@ def test_one_query_over_k_tables_is_1_and_k_gets_in_one_round(lake: lv.Lake, cou
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_an_uncontended_append_is_four_rounds(lake: lv.Lake, count: int) -> None:
+def test_an_uncontended_append_takes_four_rounds(lake: lv.Lake, count: int) -> None:
     tables = warm(lake, count)
 
     def append() -> None:
@@ -265,7 +273,7 @@ def test_a_lost_race_costs_one_get_and_one_put(
     assert (lost.put, lost.get) == (calm.put + 1, calm.get + 1)
 
 
-def test_a_race_lost_to_an_append_to_the_same_table_costs_no_more_before_publishing(
+def test_a_race_lost_to_an_append_to_the_same_table_costs_four_puts_and_three_gets(
     local_place: Place, lake: lv.Lake
 ) -> None:
     warm(lake, 1)
@@ -275,12 +283,12 @@ def test_a_race_lost_to_an_append_to_the_same_table_costs_no_more_before_publish
         with other.transaction() as rival:
             rival.append("t0", accounts(1))
         requests = cost(lake, txn.commit)
-    # 4 PUT as ever; the probe finds the rival's entry, so HEAD is read anew; the number after it.
+    # 4 PUTs as without a race; the probe finds the rival's entry, HEAD, the next entry.
     assert requests == Requests(put=4, get=3)
 
 
 @pytest.mark.parametrize("made_by", ["deltalake", "lakevilla"])
-def test_opening_ten_commits_cold_is_at_most_twelve_requests(
+def test_opening_a_table_with_ten_commits_cold_costs_at_most_twelve_requests(
     local_place: Place, made_by: str
 ) -> None:
     with local_place.connect() as lake:
@@ -304,7 +312,7 @@ def test_opening_ten_commits_cold_is_at_most_twelve_requests(
         assert requests.total <= 12, requests
 
 
-def test_a_table_opened_cold_is_read_warm_afterwards(local_place: Place) -> None:
+def test_a_table_opened_cold_costs_as_much_as_a_warm_one_afterwards(local_place: Place) -> None:
     for number in range(4):
         local_place.write("t0", [{"id": number}])
     with local_place.connect() as lake:
@@ -351,7 +359,7 @@ def work_on(tables: list[str], how: str) -> Callable[[lv.Transaction], None]:
 
 @pytest.mark.parametrize("count", QUEUE_WIDTHS)
 @pytest.mark.parametrize("features", QUEUED)
-def test_appends_with_none_ahead_cost_one_list_a_table_more_than_without_queues(
+def test_appends_with_no_transaction_ahead_cost_one_more_list_per_table_with_queues(
     lake: lv.Lake, features: str, count: int
 ) -> None:
     work = work_on(warm(lake, count), "append")
@@ -370,7 +378,7 @@ def test_appends_with_none_ahead_cost_one_list_a_table_more_than_without_queues(
 
 @pytest.mark.parametrize("count", QUEUE_WIDTHS)
 @pytest.mark.parametrize("features", QUEUED)
-def test_places_in_k_queues_are_2k_list_and_k_and_1_put_and_delete(
+def test_places_in_k_queues_cost_2k_lists_and_k_plus_1_puts_and_deletes(
     lake: lv.Lake, features: str, count: int
 ) -> None:
     work = work_on(warm(lake, count), "update")
@@ -379,13 +387,13 @@ def test_places_in_k_queues_are_2k_list_and_k_and_1_put_and_delete(
     with inside(lake).requests.counting() as queued:
         run_with(lake, QUEUED[features], work)()
     more = queued.minus(without)
-    # Without isolation HEAD is asked for again when a further table is first used; with it when
-    # a place was taken after it was bound.
+    # Without isolation, HEAD is read again at the first use of a further table; with it, if
+    # a place was taken after the transaction was bound.
     assert more == Requests(get=count - 1, put=count + 1, list=2 * count, delete=count + 1)
 
 
 @pytest.mark.parametrize("count", QUEUE_WIDTHS)
-def test_each_set_of_a_queue_is_one_round(lake: lv.Lake, count: int) -> None:
+def test_requests_to_several_queues_are_sent_in_one_round(lake: lv.Lake, count: int) -> None:
     tables = warm(lake, count)
 
     def work(txn: lv.Transaction) -> None:
@@ -401,7 +409,7 @@ def test_each_set_of_a_queue_is_one_round(lake: lv.Lake, count: int) -> None:
             if any(asked == verb and part in key for asked, key in step)
         ]
 
-    # Places to read in all; what is appended to the first is looked for with them.
+    # Places to read in all queues; the queue for the append is listed in the same round.
     assert rounds_with("list", "/markers") == [count, count]
     assert rounds_with("put", "/markers/") == [count]
     assert rounds_with("put", "_lakevilla/txns/") == [1]
@@ -413,7 +421,7 @@ def test_each_set_of_a_queue_is_one_round(lake: lv.Lake, count: int) -> None:
 
 @pytest.mark.parametrize("count", QUEUE_WIDTHS)
 @pytest.mark.parametrize("features", QUEUED)
-def test_reads_that_end_soon_cost_the_same_with_queues(
+def test_short_reads_cost_the_same_with_queues(
     lake: lv.Lake, features: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late_reads, "PLACE_AFTER_SECONDS", 3600.0)
@@ -425,14 +433,14 @@ def test_reads_that_end_soon_cost_the_same_with_queues(
 
     without = run_with(lake, RCTI & ~lv.Feature.CT, read)
     queued = run_with(lake, QUEUED[features], read)
-    # Without isolation HEAD is asked for again, beside the log of each further table.
+    # Without isolation, HEAD is read again together with the log of each further table.
     newest = 0 if features == "R|CT|I" else count - 1
     assert cost(lake, queued).minus(cost(lake, without)) == Requests(get=newest)
     assert len(steps(lake, queued)) == len(steps(lake, without)), "no round more"
 
 
 @pytest.mark.parametrize("count", QUEUE_WIDTHS)
-def test_reads_get_their_places_in_one_round_with_the_first_write(
+def test_reads_take_their_places_in_one_round_with_the_first_write(
     lake: lv.Lake, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late_reads, "PLACE_AFTER_SECONDS", 3600.0)
@@ -462,7 +470,7 @@ def test_a_read_only_transaction_costs_the_same_with_queues(lake: lv.Lake, featu
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_wait_is_one_conditional_get_a_check(
+def test_a_waiting_transaction_sends_one_conditional_get_per_check(
     local_place: Place, lake: lv.Lake, count: int
 ) -> None:
     work = work_on(warm(lake, count), "update")
@@ -509,7 +517,9 @@ def test_a_wait_is_one_conditional_get_a_check(
         assert sorted(trace.seen[looks[-1] + 1 :][:count]) == lists, "the last one tells the end"
 
 
-def test_an_escalation_is_one_replacement_of_head_more(local_place: Place, lake: lv.Lake) -> None:
+def test_an_escalation_costs_one_more_replacement_of_head(
+    local_place: Place, lake: lv.Lake
+) -> None:
     tables = warm(lake, 2)
     settings = lv.Settings(escalate_after=1, retry_base_seconds=0.001)
     costs = []
@@ -533,14 +543,14 @@ def test_an_escalation_is_one_replacement_of_head_more(local_place: Place, lake:
     assert len(heads) == 2, "the reservation, the commit: that the race was lost is seen before"
     placed = [key for verb, key in again if verb == "put" and "/markers/" in key]
     assert len(placed) == 1  # to read in t0
-    # What is reserved needs no look at its queue before the commit.
+    # The queue of a reserved table is not listed before the commit.
     assert len([1 for verb, key in again if verb == "list"]) == 1
     deleted = [key for verb, key in again if verb == "delete"]
     assert len([key for key in deleted if "/markers/" in key]) == 1
 
 
 @pytest.mark.parametrize("count", [*QUEUE_WIDTHS, 8, 32])
-def test_reading_then_writing_in_ones_turn_is_2k_list_and_k_and_1_put_and_delete(
+def test_take_turn_on_k_tables_costs_2k_lists_and_k_plus_1_puts_and_deletes(
     lake: lv.Lake, count: int
 ) -> None:
     tables = warm(lake, count)
@@ -555,13 +565,13 @@ def test_reading_then_writing_in_ones_turn_is_2k_list_and_k_and_1_put_and_delete
         run_with(lake, RCTI & ~lv.Feature.CT, work)()
     with inside(lake).requests.counting() as queued:
         run_with(lake, RCTI, work)()
-    # Over more than two operations HEAD is asked once more: see note 25.
+    # With more than two operations, HEAD is read once more: see note 25.
     more = Requests(get=int(count > 2), list=2 * count, put=count + 1, delete=count + 1)
     assert queued.minus(without) == more
     placing = steps(lake, run_with(lake, RCTI, lambda txn: txn.take_turn(*tables)))
     markers = [(table, f"{table}/_lakevilla/markers") for table in tables]
     lists = sorted(("list", prefix) for _, prefix in markers)
-    # One round for lists, markers, the record and HEAD; what follows gives them back.
+    # One round for lists, markers, record and HEAD; later rounds give the places back.
     assert [one for one in placing[0] if one[0] == "list"] == lists
     assert [verb for verb, _ in placing[0] if verb == "put"] == ["put"] * (count + 1)
     assert {verb for step in placing[1:] for verb, _ in step} == {"delete"}

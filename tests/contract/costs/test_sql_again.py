@@ -1,4 +1,4 @@
-"""Parts of data files that a SELECT has read are not fetched again, by it or by another one."""
+"""A SELECT does not fetch parts of data files again that it or another one has read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.tables import accounts
 from tests.support.traces import cost
 
 
-def test_a_select_of_a_snapshot_sends_no_request_when_it_comes_again(place: Place) -> None:
+def test_a_repeated_select_of_a_snapshot_sends_no_request(place: Place) -> None:
     with place.connect() as lake:
         for table in ("a", "b"):
             lake.create_table(table, accounts(3))
@@ -21,7 +21,7 @@ def test_a_select_of_a_snapshot_sends_no_request_when_it_comes_again(place: Plac
             assert cost(lake, lambda sql=sql: snapshot.sql(sql)) == Requests()
 
 
-def test_files_that_other_conditions_leave_stay_known(place: Place) -> None:
+def test_files_read_with_another_condition_stay_cached(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("t", pa.schema([("id", pa.int64()), ("s", pa.string())]))
         with lake.transaction() as txn:
@@ -35,8 +35,8 @@ def test_files_that_other_conditions_leave_stay_known(place: Place) -> None:
             assert cost(lake, lambda text=text: snapshot.sql(text)) == Requests()
 
 
-def test_a_select_after_an_append_fetches_what_was_appended(place: Place) -> None:
-    """Of a table of eight files: the ninth alone, its footer and its one column."""
+def test_a_select_after_an_append_fetches_only_the_new_file(place: Place) -> None:
+    """The table has eight files: only footer and one column of the ninth are fetched."""
     with place.connect() as lake:
         lake.create_table("a", accounts(3))
         for _ in range(8):

@@ -1,4 +1,4 @@
-"""Connections: transactions that begin by themselves, fail, end, and are shared by threads."""
+"""Connections: implicit transactions, their failure and end, and their use by threads."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_first_statement_begins_a_transaction_and_commit_ends_it(
     connection.commit()
     assert not connection.in_transaction
     assert quantity(lake) == 4
-    connection.commit()  # of nothing
+    connection.commit()  # without a transaction: does nothing
 
 
 def test_a_connection_shows_one_state_until_its_transaction_ends(
@@ -74,7 +74,7 @@ def test_a_connection_shows_one_state_until_its_transaction_ends(
     assert asked(connection, query) == [(4,)]
 
 
-def test_rollback_undoes_what_was_done_and_made(
+def test_rollback_undoes_changes_and_created_tables(
     lake: lv.Lake, connection: dbapi.Connection
 ) -> None:
     cursor = connection.cursor()
@@ -86,7 +86,7 @@ def test_rollback_undoes_what_was_done_and_made(
     connection.rollback()  # of nothing
 
 
-def test_a_block_commits_or_rolls_back_and_closes(lake: lv.Lake) -> None:
+def test_a_with_block_commits_or_rolls_back_and_closes_the_connection(lake: lv.Lake) -> None:
     with dbapi.connect(lake) as connection:
         connection.cursor().execute(TAKE)
     assert quantity(lake) == 4
@@ -115,14 +115,16 @@ def test_with_autocommit_each_statement_is_a_transaction(lake: lv.Lake) -> None:
     connection.close()
 
 
-def test_a_script_may_begin_and_commit_itself(lake: lv.Lake, connection: dbapi.Connection) -> None:
+def test_a_script_can_begin_and_commit_its_own_transaction(
+    lake: lv.Lake, connection: dbapi.Connection
+) -> None:
     connection.cursor().execute(f"BEGIN; {TAKE}; {TAKE}; COMMIT")
     assert not connection.in_transaction
     assert quantity(lake) == 3
 
 
-def test_isolation_is_that_of_the_next_transaction(lake: lv.Lake) -> None:
-    """Snapshots admit write skew, and serializable transactions do not."""
+def test_a_changed_isolation_applies_to_the_next_transaction(lake: lv.Lake) -> None:
+    """Snapshot isolation allows write skew, and serializable transactions do not."""
     for isolation, commits in (("snapshot", True), ("serializable", False)):
         connection = dbapi.connect(lake)
         connection.isolation = isolation  # type: ignore[assignment]
@@ -143,7 +145,7 @@ def test_isolation_is_that_of_the_next_transaction(lake: lv.Lake) -> None:
 # ------------------------------------------------------------------ conflicts
 
 
-def test_a_conflict_at_commit_says_that_nothing_is_there_and_to_run_it_again(
+def test_a_conflict_at_commit_raises_a_retryable_error(
     lake: lv.Lake, connection: dbapi.Connection
 ) -> None:
     assert connection.cursor().execute(TAKE).rowcount == 1
@@ -159,7 +161,7 @@ def test_a_conflict_at_commit_says_that_nothing_is_there_and_to_run_it_again(
 
 @pytest.fixture
 def failed(lake: lv.Lake, connection: dbapi.Connection) -> dbapi.Connection:
-    """A connection whose transaction has failed at its second write."""
+    """Return a connection whose transaction has failed at its second write."""
     cursor = connection.cursor()
     cursor.execute("SET durability = 'every_op'")
     cursor.execute("UPDATE stock SET qty = 7 WHERE sku = 'jam'")
@@ -171,10 +173,10 @@ def failed(lake: lv.Lake, connection: dbapi.Connection) -> dbapi.Connection:
 
 
 @pytest.mark.parametrize("statement", ["SELECT * FROM stock", TAKE, "COMMIT", "BEGIN"])
-def test_a_transaction_that_has_failed_takes_nothing_but_rollback(
+def test_a_failed_transaction_accepts_only_rollback(
     lake: lv.Lake, failed: dbapi.Connection, statement: str
 ) -> None:
-    """Else what a program does next would be committed without what it did before."""
+    """Otherwise later statements would be committed without the earlier ones."""
     with pytest.raises(dbapi.InternalError, match=r"has failed .*: call rollback\(\)"):
         failed.cursor().execute(statement)
     with pytest.raises(dbapi.InternalError, match=r"has failed .*: call rollback\(\)"):
@@ -191,7 +193,7 @@ def test_the_statement_rollback_ends_a_failed_transaction_too(failed: dbapi.Conn
     assert not failed.in_transaction
 
 
-def test_a_statement_that_is_refused_leaves_the_transaction_as_it_was(
+def test_a_refused_statement_leaves_the_transaction_unchanged(
     lake: lv.Lake, connection: dbapi.Connection
 ) -> None:
     cursor = connection.cursor().execute(TAKE)
@@ -203,10 +205,10 @@ def test_a_statement_that_is_refused_leaves_the_transaction_as_it_was(
     assert quantity(lake) == 3
 
 
-def test_a_statement_that_is_refused_fails_the_transaction_if_the_connection_says_so(
+def test_a_refused_statement_fails_the_transaction_with_fail_on_error(
     lake: lv.Lake,
 ) -> None:
-    """A tool that commits after an error commits nothing, and gets an error."""
+    """A tool that ignores the error and commits then gets another error."""
     with dbapi.connect(lake, fail_on_error=True) as connection:
         cursor = connection.cursor().execute(TAKE)
         with pytest.raises(dbapi.DataError):
@@ -241,7 +243,7 @@ def test_closing_a_connection_discards_uncommitted_work_and_refuses_further_use(
         connection.autocommit = True
 
 
-def test_a_root_is_opened_with_its_options_and_a_lake_is_left_open(quick_place: Place) -> None:
+def test_connect_opens_a_root_with_options_and_leaves_a_given_lake_open(quick_place: Place) -> None:
     options = quick_place.storage_options or None
     with dbapi.connect(quick_place.root, storage_options=options) as connection:
         connection.cursor().execute("CREATE TABLE t (id BIGINT)")
@@ -259,7 +261,7 @@ def test_a_root_is_opened_with_its_options_and_a_lake_is_left_open(quick_place: 
         dbapi.connect(quick_place.root, setings=None)
 
 
-def test_threads_share_a_connection_and_its_transaction(
+def test_threads_can_share_a_connection_and_its_transaction(
     lake: lv.Lake, connection: dbapi.Connection
 ) -> None:
     errors: list[BaseException] = []
@@ -285,10 +287,10 @@ def test_threads_share_a_connection_and_its_transaction(
     assert lake.read("stock").num_rows == 14
 
 
-def test_a_mistyped_root_is_said_of_a_table_that_is_not_there(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_table_at_a_mistyped_root_mentions_the_root(tmp_path: Path) -> None:
     with dbapi.connect(tmp_path / "typo") as connection:
         with pytest.raises(dbapi.ProgrammingError) as caught:
             asked(connection, "SELECT * FROM stock")
         assert str(caught.value) == (
             f"there is no table stock: nothing is at the root {tmp_path}/typo; check the root"
-        )  # and nothing of frames, which no statement of a connection takes
+        )  # no hint of data frames: statements of a connection don't accept them

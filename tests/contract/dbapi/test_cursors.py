@@ -1,4 +1,4 @@
-"""Cursors: what they run, what they give back, and in which shapes."""
+"""Cursors: statements, results, and the forms in which they are fetched."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cursor(connection: dbapi.Connection) -> dbapi.Cursor:
 ALL = "SELECT sku, qty FROM stock ORDER BY qty"
 
 
-def test_rows_are_fetched_one_some_and_all(cursor: dbapi.Cursor) -> None:
+def test_rows_can_be_fetched_singly_in_groups_and_all_at_once(cursor: dbapi.Cursor) -> None:
     assert cursor.execute(ALL) is cursor
     assert cursor.rowcount == 10
     assert cursor.fetchone() == ("s00", 0)
@@ -51,7 +51,7 @@ def test_rows_are_fetched_one_some_and_all(cursor: dbapi.Cursor) -> None:
     assert list(cursor.execute(ALL))[-1] == ("s09", 9)
 
 
-def test_arrow_has_the_rows_that_are_left(cursor: dbapi.Cursor) -> None:
+def test_fetching_as_arrow_returns_the_remaining_rows(cursor: dbapi.Cursor) -> None:
     cursor.execute(ALL).fetchmany(4)
     table = cursor.fetch_arrow_table()
     assert table["qty"].to_pylist() == [4, 5, 6, 7, 8, 9]
@@ -66,7 +66,7 @@ def test_arrow_has_the_rows_that_are_left(cursor: dbapi.Cursor) -> None:
         cursor.execute(ALL).fetch_record_batch(0)
 
 
-def test_rows_become_python_objects_as_they_are_fetched(
+def test_rows_are_converted_to_python_objects_only_when_fetched(
     cursor: dbapi.Cursor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows, "_PART_ROWS", 3)
@@ -82,7 +82,7 @@ def test_rows_become_python_objects_as_they_are_fetched(
     assert made == [3, 3]
 
 
-def test_rows_stay_when_the_transaction_is_over(
+def test_rows_can_be_fetched_after_the_end_of_the_transaction(
     connection: dbapi.Connection, cursor: dbapi.Cursor
 ) -> None:
     cursor.execute(ALL).fetchone()
@@ -91,7 +91,7 @@ def test_rows_stay_when_the_transaction_is_over(
     assert len(cursor.fetchall()) == 9
 
 
-def test_values_come_back_as_python_has_them(cursor: dbapi.Cursor) -> None:
+def test_values_are_fetched_as_python_objects(cursor: dbapi.Cursor) -> None:
     noon = datetime(2026, 1, 31, 12)
     values = {
         "a": None,
@@ -140,7 +140,7 @@ def test_the_description_names_columns_and_types(cursor: dbapi.Cursor) -> None:
     assert cursor.description is None
 
 
-def test_writes_count_their_rows(cursor: dbapi.Cursor) -> None:
+def test_rowcount_is_the_number_of_written_rows(cursor: dbapi.Cursor) -> None:
     assert cursor.rowcount == -1
     cursor.execute("UPDATE stock SET qty = 0 WHERE qty < :most", {"most": 3})
     assert cursor.rowcount == 3
@@ -151,10 +151,10 @@ def test_writes_count_their_rows(cursor: dbapi.Cursor) -> None:
         cursor.fetchall()
 
 
-def test_a_count_that_no_caller_reads_is_redone(
+def test_an_update_whose_rowcount_was_read_conflicts_instead_of_being_redone(
     connection: dbapi.Connection, cursor: dbapi.Cursor
 ) -> None:
-    """And one that was looked at conflicts, since a program may have decided by it."""
+    """A program may have made a decision by the row count that it read."""
     for looks in (False, True):
         cursor.execute("UPDATE stock SET qty = qty + 1 WHERE qty >= 5")
         assert len(cursor.operations) == 1
@@ -190,7 +190,7 @@ def test_a_count_that_no_caller_reads_is_redone(
         ("CREATE TABLE stock (id BIGINT)", None, dbapi.ProgrammingError, "exists"),
     ],
 )
-def test_each_mistake_has_its_error(
+def test_each_kind_of_mistake_raises_its_class_of_error(
     cursor: dbapi.Cursor, statement: Any, params: Any, kind: type[dbapi.Error], message: str
 ) -> None:
     with pytest.raises(dbapi.Error) as caught:
@@ -201,7 +201,7 @@ def test_each_mistake_has_its_error(
     assert cursor.fetchone() == (10,)
 
 
-def test_a_cursor_that_is_closed_or_has_run_nothing_says_so(connection: dbapi.Connection) -> None:
+def test_a_cursor_that_is_closed_or_has_no_result_raises(connection: dbapi.Connection) -> None:
     with connection.cursor() as cursor:
         with pytest.raises(dbapi.ProgrammingError, match="run a query by execute"):
             cursor.fetchone()
@@ -216,10 +216,12 @@ def test_a_cursor_that_is_closed_or_has_run_nothing_says_so(connection: dbapi.Co
     assert connection.cursor().connection is connection
 
 
-# ------------------------------------------------------------------------- many
+# ------------------------------------------------------------------ executemany
 
 
-def test_many_rows_are_few_files(connection: dbapi.Connection, cursor: dbapi.Cursor) -> None:
+def test_executemany_of_inserts_writes_few_files(
+    connection: dbapi.Connection, cursor: dbapi.Cursor
+) -> None:
     sets = [{"sku": f"m{n}", "qty": n if n % 2 else None} for n in range(1000)]
     cursor.executemany("INSERT INTO stock (qty, sku) VALUES (:qty + 1, upper(:sku))", sets)
     assert cursor.rowcount == 1000
@@ -228,8 +230,8 @@ def test_many_rows_are_few_files(connection: dbapi.Connection, cursor: dbapi.Cur
     assert cursor.fetchone() == (1000, 500, 250_500)
 
 
-def test_many_sets_mean_what_each_alone_means(cursor: dbapi.Cursor) -> None:
-    """Also where their values have unlike types."""
+def test_executemany_stores_the_same_values_as_single_statements(cursor: dbapi.Cursor) -> None:
+    """The values of one parameter may have different types."""
     cursor.execute("CREATE TABLE v (place BIGINT, kind STRING, given STRING)")
     text = "INSERT INTO v VALUES (:place, typeof(:given), CAST(:given AS VARCHAR))"
     given = [1, None, 2.5, "x", True, Decimal("1.50"), date(2026, 1, 31), 2**70, b"a", 7]
@@ -244,7 +246,7 @@ def test_many_sets_mean_what_each_alone_means(cursor: dbapi.Cursor) -> None:
     assert len(together) == len(given)
 
 
-def test_arrow_data_goes_in_as_it_is(cursor: dbapi.Cursor) -> None:
+def test_executemany_accepts_arrow_data(cursor: dbapi.Cursor) -> None:
     cursor.executemany(
         "INSERT INTO stock VALUES (:a, :b)", pa.table({"a": ["x", "y"], "b": [7, None]})
     )
@@ -253,7 +255,7 @@ def test_arrow_data_goes_in_as_it_is(cursor: dbapi.Cursor) -> None:
 
 
 MANY = [
-    # statement, sets, whether they are one
+    # statement, sets of parameters, whether they are performed together
     ("UPDATE stock SET qty = :q WHERE sku = :s", [("s01", 7), ("s02", None), ("no", 1)], True),
     ("UPDATE stock SET qty = qty - :q WHERE :s = stock.sku", [("s01", 7), ("s02", 8)], True),
     ("UPDATE stock SET qty = qty + :q WHERE sku = :s AND qty > 2", [("s01", 1), ("s05", 2)], False),
@@ -276,7 +278,7 @@ MANY = [
 
 
 @pytest.mark.parametrize(("text", "given", "together"), MANY)
-def test_many_changes_do_what_each_does_after_the_other(
+def test_executemany_of_changes_has_the_result_of_single_statements(
     connection: dbapi.Connection,
     cursor: dbapi.Cursor,
     text: str,
@@ -315,7 +317,7 @@ CHECKED = [
 
 
 @pytest.mark.parametrize(("text", "value"), CHECKED)
-def test_many_are_checked_as_one_is(
+def test_executemany_raises_the_errors_of_single_statements(
     connection: dbapi.Connection, cursor: dbapi.Cursor, text: str, value: object
 ) -> None:
     cursor.execute("CREATE TABLE moments (s STRING, day DATE, at TIMESTAMP)")
@@ -338,7 +340,7 @@ def test_many_are_checked_as_one_is(
     assert found == expected
 
 
-def test_many_updates_and_deletes_are_few_statements(cursor: dbapi.Cursor) -> None:
+def test_executemany_can_update_and_delete(cursor: dbapi.Cursor) -> None:
     cursor.executemany(
         "UPDATE stock SET qty = :qty WHERE sku = :sku",
         [
@@ -356,7 +358,7 @@ def test_many_updates_and_deletes_are_few_statements(cursor: dbapi.Cursor) -> No
     assert cursor.rowcount == -1
 
 
-def test_many_are_all_there_or_none_with_autocommit(connection: dbapi.Connection) -> None:
+def test_executemany_with_autocommit_is_atomic(connection: dbapi.Connection) -> None:
     connection.rollback()
     connection.autocommit = True
     cursor, text = connection.cursor(), "INSERT INTO stock VALUES (:sku, :qty)"
@@ -370,7 +372,7 @@ def test_many_are_all_there_or_none_with_autocommit(connection: dbapi.Connection
     assert connection.lake.read("stock").num_rows == 12
 
 
-def test_a_table_of_a_directory_and_one_of_a_branch_are_named_in_quotes(quick_place: Place) -> None:
+def test_tables_in_directories_and_on_branches_can_be_named_in_quotes(quick_place: Place) -> None:
     lake = quick_place.connect()
     lake.create_table("sales/orders", [{"id": 1}])
     lake.branch("etl")
@@ -382,7 +384,7 @@ def test_a_table_of_a_directory_and_one_of_a_branch_are_named_in_quotes(quick_pl
     assert isinstance(lake, lv.Lake)
 
 
-def test_a_connection_runs_a_statement_by_a_cursor_of_its_own(
+def test_execute_of_a_connection_uses_a_new_cursor(
     connection: dbapi.Connection,
 ) -> None:
     first = connection.execute(ALL)
@@ -390,7 +392,7 @@ def test_a_connection_runs_a_statement_by_a_cursor_of_its_own(
     assert (second.fetchall(), first.fetchone()) == ([(3,)], ("s00", 0))
 
 
-def test_a_cursor_is_taken_as_arrow(cursor: dbapi.Cursor) -> None:
+def test_a_cursor_can_be_passed_as_arrow_data(cursor: dbapi.Cursor) -> None:
     cursor.execute(ALL).fetchmany(8)
     assert pa.table(cursor).to_pylist() == [{"sku": "s08", "qty": 8}, {"sku": "s09", "qty": 9}]
     with pytest.raises(dbapi.ProgrammingError, match="no rows to fetch"):

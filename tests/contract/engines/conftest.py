@@ -1,4 +1,4 @@
-"""The lakes on which every engine test runs."""
+"""Fixtures: the lakes on which every engine test runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from lakevilla.settings import Settings
 from tests.support.engine_lake import Lake
 
-# Each file through memory; each by the path for large files; no local paths.
+# Files written in memory; files written as large ones are; a store without local paths.
 _WAYS = {
     "small": {},
     "large": {"settings": Settings(in_memory_file_limit_bytes=0)},

@@ -1,7 +1,7 @@
-"""SQL of users runs in one closed database a process: nothing is in reach but what it is given.
+"""Users' SQL runs in one closed database per process, which can read only the given tables.
 
-The first wall, the parser, is not asked here: whatever runs on the connection, it meets the
-second alone.
+Most tests skip the first barrier, the parser, and run SQL on the connection itself, to test
+the second barrier alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.support.inside import inside
 def shown(
     lake: Lake, sql: str, views: Mapping[str, pa.Table] | None = None
 ) -> AbstractContextManager[ClosedSession]:
-    """What a statement runs in, with the tables that it names."""
+    """Open the closed database with the tables that a statement names."""
     readers = {name: rows.to_reader() for name, rows in (views or {}).items()}
     select = select_of(sql)
     tables = {
@@ -90,7 +90,7 @@ ATTACKS = [
     "SELECT * FROM read_text('file://{outside}')",
     "SELECT * FROM read_text('/proc/self/environ')",
     "SELECT * FROM read_duckdb('{outside}')",
-    # writing, also over a data file of the lake
+    # writing, also to a data file of the lake
     "COPY (SELECT 1) TO '{out}'",
     "COPY (SELECT 1 AS c) TO '{own}' (FORMAT parquet, USE_TMP_FILE false)",
     "COPY (SELECT 1 AS c) TO 'lakevilla://{own_key}?size={own_size}' (USE_TMP_FILE false)",
@@ -121,7 +121,7 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_nothing_else_is_read_and_nothing_is_written(
+def test_sql_in_the_closed_database_can_not_read_other_data_nor_write(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: str
 ) -> None:
     monkeypatch.setenv("LAKEVILLA_SECRET", "hunter2")
@@ -140,7 +140,7 @@ def test_nothing_else_is_read_and_nothing_is_written(
         "log_key": log.relative_to(root), "inside": root / "_lakevilla" / "HEAD.json",
         "outside": tmp_path / "outside" / "secret.csv", "out": tmp_path / "out",
     }  # fmt: skip
-    answer(lake, "SELECT * FROM salaries")  # another statement has read them
+    answer(lake, "SELECT * FROM salaries")  # another statement has read the salaries
     before = contents(tmp_path)
     with shown(lake, "SELECT * FROM customers") as session:
         assert session.connection.execute("SELECT count(*) FROM customers").fetchall() == [(2,)]
@@ -173,7 +173,7 @@ def contents(directory: Path) -> dict[Path, bytes]:
         "FROM __lakevilla_stream",
     ],
 )
-def test_a_statement_sees_nothing_of_another_that_runs_meanwhile(lake: Lake, attack: str) -> None:
+def test_a_statement_sees_no_table_of_a_concurrent_statement(lake: Lake, attack: str) -> None:
     frame = pa.table({"name": ["hunter2"]})
     lake.make("pay/salaries", pa.table({"name": ["hunter2"]}))
     sql = "FROM customers, salaries, pay.salaries, guests, list.guests"
@@ -186,7 +186,7 @@ def test_a_statement_sees_nothing_of_another_that_runs_meanwhile(lake: Lake, att
         assert "hunter2" not in repr(other.connection.execute("FROM duckdb_views()").fetchall())
 
 
-def test_tables_given_to_a_statement_are_gone_after_it(lake: Lake) -> None:
+def test_tables_of_a_statement_are_removed_after_it(lake: Lake) -> None:
     with shown(lake, "FROM guests, list.guests", {
         "guests": pa.table({"n": [1]}), "list/guests": pa.table({"n": [2]})
     }) as session:  # fmt: skip
@@ -198,8 +198,8 @@ def test_tables_given_to_a_statement_are_gone_after_it(lake: Lake) -> None:
     assert connection.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]
 
 
-def test_a_name_of_with_is_no_table_of_an_earlier_statement(lake: Lake) -> None:
-    """Should the parsers differ over what a name means, there is no table to be seen by it."""
+def test_a_name_defined_by_with_does_not_mean_a_table_of_an_earlier_statement(lake: Lake) -> None:
+    """Even if the two parsers disagree on a name's meaning, it never shows another's table."""
     assert len(answer(lake, "FROM salaries")) == 1
     with shown(lake, "WITH Salaries AS (SELECT 1 AS n) SELECT * FROM salaries") as session:
         views = session.connection.execute("SELECT view_name FROM duckdb_views() WHERE temporary")
@@ -255,7 +255,7 @@ ALONE = [
 ]
 
 
-def test_only_one_select_of_tables_as_duckdb_reads_it_shares_a_database(lake: Lake) -> None:
+def test_only_a_plain_select_of_tables_shares_a_database(lake: Lake) -> None:
     references = frozenset({("t",), ("s", "u")})
     closed = lake.engine._closed
 
@@ -269,7 +269,7 @@ def test_only_one_select_of_tables_as_duckdb_reads_it_shares_a_database(lake: La
 
 
 @pytest.mark.parametrize("name", ["prod.ns.customers", "main.customers"])
-def test_a_name_that_needs_a_database_of_its_own_has_one(lake: Lake, name: str) -> None:
+def test_a_name_that_needs_a_separate_database_gets_one(lake: Lake, name: str) -> None:
     kept = lake.engine._closed._open()
     path = name.replace(".", "/")
     rows = answer(lake, f"SELECT count(*) AS n FROM {name}", **{path: lake.input("customers")})
@@ -277,7 +277,9 @@ def test_a_name_that_needs_a_database_of_its_own_has_one(lake: Lake, name: str) 
     assert kept._idle == []
 
 
-def test_a_name_is_good_while_it_is_held_and_for_one_file_alone(lake: Lake) -> None:
+def test_the_name_given_to_a_file_opens_only_that_file_and_only_while_referenced(
+    lake: Lake,
+) -> None:
     made = iter(range(10))
     files = GivenFiles(lake.engine._data, lambda: f"{next(made):032x}")
     key = str(next(Path(lake.root, "customers").glob("*.parquet")).relative_to(lake.root))
@@ -295,7 +297,7 @@ def test_a_name_is_good_while_it_is_held_and_for_one_file_alone(lake: Lake) -> N
     assert "as=" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_reported_by_its_key(lake: Lake) -> None:
+def test_a_missing_file_is_reported_by_its_key(lake: Lake) -> None:
     path = next(Path(lake.root, "customers").glob("*.parquet"))
     table = lake.input("customers")
     path.unlink()
@@ -304,9 +306,9 @@ def test_a_file_that_is_not_there_is_reported_by_its_key(lake: Lake) -> None:
     assert "as=" not in str(caught.value)
 
 
-def test_a_file_that_was_written_again_in_its_place_is_read_again(lake: Lake) -> None:
-    """No client may do that. If its log shows the change, by size or time, no cache returns the
-    older bytes.
+def test_a_file_that_was_overwritten_is_read_again(lake: Lake) -> None:
+    """No client may overwrite a file; if one does and the log has a new size or time, caches
+    don't return the old bytes.
     """
     table = lake.input("customers")
     path = next(Path(lake.root, "customers").glob("*.parquet"))
@@ -320,7 +322,7 @@ def test_a_file_that_was_written_again_in_its_place_is_read_again(lake: Lake) ->
     assert answer(lake, "SELECT max(c) AS c FROM t", t=again) == [{"c": 9}]
 
 
-def test_names_that_differ_by_case_are_not_taken_for_each_other(tmp_path: Path) -> None:
+def test_table_names_that_differ_only_by_case_are_distinguished(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     for name, n in (("Orders", 1), ("orders", 2), ("s/Orders", 3), ("S/orders", 4)):
         lake.make(name, pa.table({"n": [n]}))
@@ -331,7 +333,7 @@ def test_names_that_differ_by_case_are_not_taken_for_each_other(tmp_path: Path) 
         answer(lake, "SELECT * FROM Orders, orders")
 
 
-def test_views_are_made_again_only_where_a_table_has_changed(
+def test_views_are_recreated_only_for_changed_tables(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -354,7 +356,7 @@ def test_views_are_made_again_only_where_a_table_has_changed(
     assert sorted(made) == ["customers", "customers", "salaries"]
 
 
-def test_a_column_that_is_another_now_is_read_as_what_it_is(tmp_path: Path) -> None:
+def test_a_column_whose_type_has_changed_is_read_with_its_present_type(tmp_path: Path) -> None:
     lake = lv.connect(str(tmp_path))
     lake.create_table("a/t", {"n": [0]})
     for rows in ({"n": [1]}, {"n": ["x"]}, {"m": [1.5], "n": [2]}):
@@ -364,7 +366,7 @@ def test_a_column_that_is_another_now_is_read_as_what_it_is(tmp_path: Path) -> N
             assert pa.table(lake.sql(f"SELECT * FROM {name}")).to_pydict() == rows
 
 
-def test_statements_at_once_see_their_own_versions(tmp_path: Path) -> None:
+def test_concurrent_statements_read_their_own_versions(tmp_path: Path) -> None:
     lake = lv.connect(str(tmp_path))
     lake.create_table("s/t", {"n": [0]})
     snapshots = []
@@ -372,7 +374,7 @@ def test_statements_at_once_see_their_own_versions(tmp_path: Path) -> None:
         with lake.transaction() as txn:
             txn.overwrite("s/t", {"n": [number] * (number + 1)})
         snapshots.append(lake.snapshot())
-        assert "s/t" in snapshots[-1].versions  # it has its state from here on
+        assert "s/t" in snapshots[-1].versions  # binds the snapshot
     begin = threading.Barrier(4)
 
     def ask(number: int) -> set[tuple[int, int]]:
@@ -387,7 +389,7 @@ def test_statements_at_once_see_their_own_versions(tmp_path: Path) -> None:
         assert list(pool.map(ask, range(4))) == [{(n, n + 1)} for n in range(4)]
 
 
-def test_many_partitions_are_helped_by_tables_that_do_not_stay(
+def test_helper_tables_for_many_partitions_are_removed_after_the_statement(
     tmp_path: Path,
 ) -> None:
     lake = lv.connect(str(tmp_path))
@@ -409,7 +411,7 @@ def test_many_partitions_are_helped_by_tables_that_do_not_stay(
     assert views.fetchall() == []
 
 
-def test_a_generator_of_rows_may_ask_the_lake_that_reads_it(tmp_path: Path) -> None:
+def test_a_generator_used_as_a_view_can_query_the_same_lake(tmp_path: Path) -> None:
     lake = lv.connect(str(tmp_path))
     lake.create_table("t", {"n": [1, 2, 3]})
 
@@ -421,7 +423,7 @@ def test_a_generator_of_rows_may_ask_the_lake_that_reads_it(tmp_path: Path) -> N
     assert pa.table(found).to_pylist() == [{"n": 3 * 6 + 3 * 60}]
 
 
-def test_a_forked_child_has_a_database_of_its_own(lake: Lake) -> None:
+def test_a_forked_child_has_its_own_database(lake: Lake) -> None:
     assert answer(lake, "SELECT count(*) AS n FROM customers") == [{"n": 2}]
     parents = lake.engine._closed._kept
     read, write = os.pipe()
@@ -439,7 +441,9 @@ def test_a_forked_child_has_a_database_of_its_own(lake: Lake) -> None:
     assert lake.engine._closed._kept is parents
 
 
-def test_a_closed_lake_keeps_nothing_and_can_still_be_asked(tmp_path: Path) -> None:
+def test_a_closed_lake_frees_its_database_and_its_snapshots_can_still_be_queried(
+    tmp_path: Path,
+) -> None:
     lake = lv.connect(str(tmp_path))
     lake.create_table("t", {"n": [1]})
     engine = inside(lake).client._embedded
@@ -452,7 +456,7 @@ def test_a_closed_lake_keeps_nothing_and_can_still_be_asked(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("error", [duckdb.FatalException, duckdb.InternalException])
-def test_a_database_that_fails_for_good_is_replaced(
+def test_a_database_with_a_fatal_error_is_replaced(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     answer(lake, "FROM customers")
@@ -482,7 +486,7 @@ def test_a_database_that_has_opened_many_files_is_replaced(
     assert kept[0] is not kept[4]
 
 
-def test_ctrl_c_ends_a_statement_and_not_those_after_it(lake: Lake) -> None:
+def test_ctrl_c_ends_only_the_running_statement(lake: Lake) -> None:
     answer(lake, "FROM customers")
     kept = lake.engine._closed._kept
     signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -500,7 +504,7 @@ def test_ctrl_c_ends_a_statement_and_not_those_after_it(lake: Lake) -> None:
     assert lake.engine._closed._kept is kept
 
 
-def test_a_statement_beyond_the_limit_of_memory_ends_alone(tmp_path: Path) -> None:
+def test_a_statement_that_exceeds_the_memory_limit_fails_alone(tmp_path: Path) -> None:
     lake = lv.connect(str(tmp_path), settings=lv.Settings(memory_limit_bytes=80 * 2**20))
     lake.create_table("t", {"n": list(range(1000))})
     with pytest.raises(InvalidOperation, match="memory_limit_bytes"):
@@ -508,14 +512,14 @@ def test_a_statement_beyond_the_limit_of_memory_ends_alone(tmp_path: Path) -> No
     assert pa.table(lake.sql("SELECT count(*) AS n FROM t")).to_pydict() == {"n": [1000]}
 
 
-def test_the_time_of_a_statement_is_its_own(tmp_path: Path) -> None:
+def test_now_differs_between_two_statements(tmp_path: Path) -> None:
     lake = lv.connect(str(tmp_path))
     first, second = (pa.table(lake.sql("SELECT now() AS t"))["t"][0].as_py() for _ in range(2))
     assert second - first < datetime.timedelta(minutes=5)
     assert second > first
 
 
-def test_a_statement_that_needs_more_memory_spills(tmp_path: Path) -> None:
+def test_a_statement_that_needs_more_memory_spills_to_disk(tmp_path: Path) -> None:
     lake = lv.connect(str(tmp_path), settings=lv.Settings(memory_limit_bytes=64 * 2**20))
     lake.create_table("t", {"n": list(range(1600))})
     found = lake.sql("""

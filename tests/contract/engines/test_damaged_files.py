@@ -1,7 +1,7 @@
-"""Bits that flip in data files, and files that are cut (hazard 41), of both writers.
+"""Flipped bits in data files, and truncated files (hazard 41), of two writers.
 
-What comes of it is rows, or ``CorruptObject`` with the file's key: never another error, and
-never one that blames the statement. Rows may be wrong only where no checksum is looked at.
+The result is rows, or ``CorruptObject`` with the file's key: never another error, and
+never one that blames the statement. Rows may be wrong only where no checksum is checked.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def rows(count: int, first: int = 0) -> pa.Table:
 
 
 def filled(place: Place, writer: str) -> pa.Table:
-    """A table of two files, by pyarrow's writer or by DuckDB's COPY."""
+    """Create a table of two files, written by pyarrow or by DuckDB's COPY."""
     settings = lv.Settings(in_memory_file_limit_bytes=1) if writer == "DuckDB" else lv.Settings()
     with place.connect(settings=settings) as lake:
         lake.create_table("t", rows(1500))
@@ -81,7 +81,7 @@ VERBS: dict[str, Verb] = {
 
 @contextmanager
 def damaged(path: Path, draw: random.Random) -> Iterator[str]:
-    """One bit flipped, or (one time in five) the file cut; whole again after the block."""
+    """Flip one bit or (one time in five) truncate the file; restore it after the block."""
     body = path.read_bytes()
     bad = bytearray(body)
     cut = draw.random() < 0.2
@@ -98,7 +98,7 @@ def damaged(path: Path, draw: random.Random) -> Iterator[str]:
 
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("writer", ["parquet-cpp-arrow", "DuckDB"])
-def test_a_damaged_file_is_named_or_its_rows_are_read(
+def test_a_damaged_file_is_reported_or_its_rows_are_read(
     request: pytest.FixtureRequest, writer: str
 ) -> None:
     place = make_place("local", request)
@@ -117,7 +117,7 @@ def test_a_damaged_file_is_named_or_its_rows_are_read(
                 blamed = path.name in str(error.key) and error.table == "t"
                 ended["named" if blamed else f"unnamed: {where}: {error}"] += 1
             except lv.UnsupportedTableFeature:
-                ended["named"] += 1  # a bit of the codec's number has flipped
+                ended["named"] += 1  # the flipped bit is in the codec's number
             except BaseException as error:
                 raise AssertionError(where) from error
             else:
@@ -127,22 +127,23 @@ def test_a_damaged_file_is_named_or_its_rows_are_read(
     assert VERBS["read"](place.connect()) == good
 
 
-def test_page_checksums_of_pyarrow_find_a_flipped_bit_within_a_page(
+def test_page_checksums_of_pyarrow_detect_a_flipped_bit_within_a_page(
     request: pytest.FixtureRequest,
 ) -> None:
     place = make_place("local", request)
     filled(place, "parquet-cpp-arrow")
     path = live_files(place)[0]
     body = path.read_bytes()
-    column = pq.read_metadata(path).row_group(0).column(2)  # doubles: every bit pattern is one
-    # Half-way through what the column's pages take: within one of them, not in a header.
+    # The column holds doubles: every bit pattern is a valid value.
+    column = pq.read_metadata(path).row_group(0).column(2)
+    # The middle of the column's pages: within a page, not in a header.
     place_of_it = column.data_page_offset + column.total_compressed_size // 2
     path.write_bytes(body[:place_of_it] + bytes([body[place_of_it] ^ 1]) + body[place_of_it + 1 :])
     with pytest.raises(OSError, match=r"CRC|checksum|orrupt"):
         pq.read_table(path, page_checksum_verification=True)
 
 
-def test_a_mistake_in_a_statement_is_still_the_statements(request: pytest.FixtureRequest) -> None:
+def test_an_error_in_a_statement_is_not_blamed_on_a_file(request: pytest.FixtureRequest) -> None:
     place = make_place("local", request)
     filled(place, "DuckDB")
     with place.connect() as lake:
@@ -151,7 +152,7 @@ def test_a_mistake_in_a_statement_is_still_the_statements(request: pytest.Fixtur
                 lake.snapshot().read("t", where=where)
 
 
-def test_spark_jobs_name_a_damaged_file(
+def test_spark_jobs_report_a_damaged_file(
     request: pytest.FixtureRequest, spark: SparkSession
 ) -> None:
     place = make_place("local", request)

@@ -1,4 +1,4 @@
-"""A data file that is missing or can't be decoded is named in the error; no other file is."""
+"""The error for a missing or undecodable data file names that file, and no other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SECOND = pa.table({**FIRST.to_pydict(), "id": [2], "st": [{"a": 1, "b": "x"}]})
 
 
 def evolved(root: Path, format: Literal["delta", "iceberg"]) -> list[Path]:
-    """Data files of a table whose nested columns have other fields by now, or other names."""
+    """Create a table whose nested columns have changed since; return its data files."""
     if format == "delta":
         for rows in (FIRST, SECOND):
             write_deltalake(str(root / "t"), rows, mode="append", schema_mode="merge")
@@ -53,7 +53,7 @@ def evolved(root: Path, format: Literal["delta", "iceberg"]) -> list[Path]:
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_a_file_that_is_gone_is_a_store_error_that_names_it(tmp_path: Path, format: Any) -> None:
+def test_the_store_error_for_a_missing_file_names_it(tmp_path: Path, format: Any) -> None:
     for file in evolved(tmp_path, format):
         away = file.rename(file.with_suffix(".away"))
         for name, act in OPERATIONS.items():
@@ -65,15 +65,15 @@ def test_a_file_that_is_gone_is_a_store_error_that_names_it(tmp_path: Path, form
         assert len(lake.snapshot().read("t")) == 2
 
 
-#: In a footer: an integer field after another, its codec LZ4_RAW, then a 64-bit field.
+#: The bytes of codec LZ4_RAW in a footer, between two other fields.
 LZ4_RAW, LZ4, LZO = b"\x15\x0e\x16", b"\x15\x0a\x16", b"\x15\x06\x16"
 
 
 @pytest.mark.parametrize(("codec", "name"), [(LZ4, "LZ4"), (LZO, "LZO")])
-def test_a_codec_that_is_not_read_is_refused_by_file_and_name(
+def test_the_error_for_an_unsupported_codec_names_file_and_codec(
     tmp_path: Path, codec: bytes, name: str
 ) -> None:
-    """As Hadoop's writers leave them: the rows are the users' own, and nothing is wrong."""
+    """Hadoop's writers use such codecs; the files are not damaged."""
     write_deltalake(str(tmp_path / "t"), FIRST)
     (file,) = (tmp_path / "t").rglob("*.parquet")
     (entry,) = (tmp_path / "t" / "_delta_log").glob("*.json")
@@ -84,7 +84,7 @@ def test_a_codec_that_is_not_read_is_refused_by_file_and_name(
     file.write_bytes(bytes_.replace(LZ4_RAW, codec))
     size = f'"size":{file.stat().st_size}'
     entry.write_text(entry.read_text().replace(f'"size":{before}', size))
-    if name == "LZ4" and not is_duckdb_1():  # DuckDB 2 reads it
+    if name == "LZ4" and not is_duckdb_1():  # DuckDB 2 reads this codec
         with lv.connect(str(tmp_path)) as lake:
             assert lake.snapshot().read("t").to_pylist() == FIRST.to_pylist()
         return
@@ -98,7 +98,7 @@ def test_a_codec_that_is_not_read_is_refused_by_file_and_name(
 
 
 def as_others_write(root: Path, rows: pa.Table, plain: pa.Table, **how: Any) -> Path:
-    """Append to table ``t`` a file of ``rows``, which the table takes for ``plain``."""
+    """Append a file of ``rows`` to table ``t``; the log describes it as a file of ``plain``."""
     before = set((root / "t").rglob("*.parquet"))
     write_deltalake(str(root / "t"), plain, mode="append")
     (file,) = set((root / "t").rglob("*.parquet")) - before
@@ -110,8 +110,8 @@ def as_others_write(root: Path, rows: pa.Table, plain: pa.Table, **how: Any) -> 
     return file
 
 
-#: Types whose values pyarrow's writer splits into streams, and DuckDB 1 does not read so; DuckDB 2
-#: lacks the last alone.
+#: Types that pyarrow can write with BYTE_STREAM_SPLIT. DuckDB 1 reads none of them so; DuckDB 2
+#: reads all except the last.
 SPLIT = {
     "int": pa.array([1, 2], pa.int32()),
     "long": pa.array([1, 2], pa.int64()),
@@ -123,7 +123,7 @@ SPLIT = {
 
 
 @pytest.mark.parametrize("kind", SPLIT)
-def test_an_encoding_that_is_not_read_is_refused_by_file_column_and_name(
+def test_the_error_for_an_unsupported_encoding_names_file_column_and_encoding(
     tmp_path: Path, kind: str
 ) -> None:
     rows = pa.table({"k": SPLIT[kind], "f": [1.0, 2.0]})
@@ -164,7 +164,9 @@ READ = [
 
 
 @pytest.mark.parametrize(("encoding", "values"), READ)
-def test_every_other_encoding_is_read(tmp_path: Path, encoding: str, values: pa.Array) -> None:
+def test_files_in_every_other_encoding_are_read(
+    tmp_path: Path, encoding: str, values: pa.Array
+) -> None:
     rows = pa.table({"k": values})
     file = as_others_write(tmp_path, rows, rows, column_encoding={"k": encoding})
     assert encoding in pq.read_metadata(file).row_group(0).column(0).encodings
@@ -173,7 +175,7 @@ def test_every_other_encoding_is_read(tmp_path: Path, encoding: str, values: pa.
 
 
 def beyond_pyarrow(root: Path) -> Path:
-    """A sound file that pyarrow's reader has not learnt to read, and DuckDB reads."""
+    """Add an undamaged file that DuckDB can read and pyarrow can't."""
     plain = pa.table({"k": ["a", "b", "a"]})
     rows = pa.table({"k": plain["k"].combine_chunks().dictionary_encode()})
     file = as_others_write(root, rows, plain, column_encoding={"k": "DELTA_BYTE_ARRAY"})
@@ -182,7 +184,9 @@ def beyond_pyarrow(root: Path) -> Path:
     return file
 
 
-def test_a_mistake_is_no_files_fault_where_pyarrow_lacks_a_decoder(tmp_path: Path) -> None:
+def test_an_error_in_a_statement_is_not_blamed_on_a_file_that_pyarrow_cannot_decode(
+    tmp_path: Path,
+) -> None:
     beyond_pyarrow(tmp_path)
     with lv.connect(str(tmp_path)) as lake:
         assert lake.snapshot().read("t", where="k = 'a'").num_rows == 2
@@ -190,7 +194,9 @@ def test_a_mistake_is_no_files_fault_where_pyarrow_lacks_a_decoder(tmp_path: Pat
             lake.run(lambda txn: txn.update("t", {"k": "cast(cast(k as int) as string)"}, "true"))
 
 
-def test_the_damaged_file_is_named_and_not_one_that_pyarrow_cannot_read(tmp_path: Path) -> None:
+def test_the_error_names_the_damaged_file_and_not_one_that_pyarrow_cannot_decode(
+    tmp_path: Path,
+) -> None:
     sound = beyond_pyarrow(tmp_path)
     many = pa.table({"k": ["x"] * 100})
     bad = as_others_write(tmp_path, many, many, compression="snappy")
@@ -209,7 +215,7 @@ def test_the_damaged_file_is_named_and_not_one_that_pyarrow_cannot_read(tmp_path
 
 
 def beyond_pyarrow_s_footers(root: Path) -> Path:
-    """A sound file with a map annotated as Hive does, of which pyarrow does not read the footer."""
+    """Add an undamaged file with Hive's annotation of maps, whose footer pyarrow can't read."""
     rows = pa.table({"k": ["abc"], "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32()))})
     with lv.connect(str(root)) as lake:
         lake.create_table("t", rows, format="iceberg")
@@ -218,9 +224,9 @@ def beyond_pyarrow_s_footers(root: Path) -> Path:
     start = len(held) - 8 - int.from_bytes(held[-8:-4], "little")
     footer, name = held[start:-8], b"key_value\x15\x04"  # with two children
     end = footer.index(name) + len(name)
-    there = 2 if footer[end : end + 2] == b"\x15\x02" else 0  # its converted type, a map
+    there = 2 if footer[end : end + 2] == b"\x15\x02" else 0  # bytes of a converted type
     odd = footer[:end] + b"\x15\x04\x4c\xbc\x00\x00" + footer[end + there :]
-    # The file keeps its size: the name of the writer gives what the annotation takes.
+    # The file keeps its size: the writer's name is shortened by the annotation's bytes.
     by = re.search(rb"(.)(DuckDB version [^\x19]*|parquet-cpp-arrow version [0-9.]+)", odd, re.S)
     assert by is not None
     more = len(odd) - len(footer)
@@ -231,7 +237,9 @@ def beyond_pyarrow_s_footers(root: Path) -> Path:
     return file
 
 
-def test_a_mistake_is_no_files_fault_where_pyarrow_refuses_the_footer(tmp_path: Path) -> None:
+def test_an_error_in_a_statement_is_not_blamed_on_a_file_whose_footer_pyarrow_refuses(
+    tmp_path: Path,
+) -> None:
     beyond_pyarrow_s_footers(tmp_path)
     with lv.connect(str(tmp_path)) as lake:
         assert lake.snapshot().read("t").to_pylist() == [{"k": "abc", "m": [("k", 1)]}]
@@ -239,7 +247,7 @@ def test_a_mistake_is_no_files_fault_where_pyarrow_refuses_the_footer(tmp_path: 
             lake.snapshot().read("t", where="cast(k as int) = 1")
 
 
-def test_a_file_with_such_a_footer_is_named_when_its_data_is_damaged(tmp_path: Path) -> None:
+def test_a_damaged_file_whose_footer_pyarrow_refuses_is_reported(tmp_path: Path) -> None:
     file = beyond_pyarrow_s_footers(tmp_path)
     body = bytearray(file.read_bytes())
     body[4:40] = b"\xff" * 36

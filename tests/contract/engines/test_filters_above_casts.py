@@ -1,7 +1,7 @@
-"""A filter never reaches a file whose values it would not be compared with.
+"""A filter is never pushed into a file below the cast of its column.
 
 Hazard 33: a reader that casts a file's column narrows the filter's constant to the file's
-type. Hazard 34: statistics of a file say nothing of NaN.
+type. Hazard 34: statistics of a file leave NaN out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 NAN = math.nan
 
-#: What an old file holds, the type that the table has now, constants between its values.
+#: An old file's values, the table's present type, and constants between the values.
 WIDENED: dict[str, tuple[pa.Array, pa.DataType, list[str]]] = {
     "int to double": (
         pa.array([-2, 1, 2, None], pa.int32()),
@@ -73,12 +73,12 @@ COMPARED = ("<", "<=", "=", ">=", ">", "<>", "<=>")
 
 @pytest.fixture(params=["local", "remote"])
 def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
-    """By its path a file is read otherwise than through the store."""
+    """Return a lake whose engine reads files by local paths, or through the store."""
     return Lake(str(tmp_path), remote=request.param == "remote")
 
 
 def asked(column: str, constants: list[str]) -> list[str]:
-    """Predicates of every kind that an engine may push into a file."""
+    """Return predicates of every kind that an engine may push into a file."""
     found = [f"{column} {operator} {c}" for c in constants for operator in COMPARED]
     found += [f"not {column} {operator} {c}" for c in constants[:2] for operator in ("<", "=")]
     pair = f"{constants[0]}, {constants[1]}"
@@ -97,7 +97,7 @@ def asked(column: str, constants: list[str]) -> list[str]:
 
 
 def checked(lake: Lake, table: TableInput, wheres: list[str]) -> None:
-    """``scan`` and a user's SELECT find the rows for which a predicate is true, one by one."""
+    """Assert that ``scan`` and SELECT find exactly the rows for which each predicate is true."""
     schema, wheres = table.layout.schema, wheres[:: how_many(3, whole=1)]
     every = rows(lake, table, None)
     bound = {text: bind(parse_predicate(text), schema) for text in wheres}
@@ -128,7 +128,7 @@ def rows(lake: Lake, table: TableInput, where: Any) -> list[dict[str, Any]]:
 
 
 def two_files(lake: Lake, old: pa.Array, wide: pa.DataType) -> TableInput:
-    """A table with a file from before a column was widened, and one from after."""
+    """Return a table with a file from before a column was widened, and one from after."""
     numbers = pa.array(range(len(old)), pa.int64())
     lake.make("t", pa.table({"number": numbers, "x": old}))
     table = lake.input("t")
@@ -145,14 +145,16 @@ def two_files(lake: Lake, old: pa.Array, wide: pa.DataType) -> TableInput:
 
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("case", WIDENED)
-def test_a_widened_column_meets_filters_above_the_cast(lake: Lake, case: str) -> None:
+def test_filters_on_a_widened_column_are_applied_after_the_cast(lake: Lake, case: str) -> None:
     """Hazard 33: a reader narrows the constant to the file's old type."""
     old, wide, constants = WIDENED[case]
     checked(lake, two_files(lake, old, wide), asked("x", constants))
 
 
 @pytest.mark.parametrize("case", ["int to double", "date to timestamp_ntz"])
-def test_a_delete_takes_the_rows_of_an_old_file_that_match(lake: Lake, case: str) -> None:
+def test_a_delete_by_a_widened_column_deletes_matching_rows_of_an_old_file(
+    lake: Lake, case: str
+) -> None:
     old, wide, constants = WIDENED[case]
     table = two_files(lake, old, wide)
     where = bind(parse_predicate(f"x <= {constants[0]}"), table.layout.schema)
@@ -163,7 +165,7 @@ def test_a_delete_takes_the_rows_of_an_old_file_that_match(lake: Lake, case: str
 
 
 def rewritten(lake: Lake, table: TableInput, how: Callable[[str], None]) -> TableInput:
-    """The table after another writer has written its one file over."""
+    """Return the table after ``how`` has overwritten its one file as another writer."""
     (file,) = (file for file in lake.files() if file.endswith(".parquet"))
     how(file)
     place = table.files.schema.get_field_index("size")
@@ -173,7 +175,9 @@ def rewritten(lake: Lake, table: TableInput, how: Callable[[str], None]) -> Tabl
 
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
-def test_nan_is_above_every_number_whatever_statistics_say(lake: Lake, kind: pa.DataType) -> None:
+def test_nan_is_greater_than_every_number_whatever_the_statistics(
+    lake: Lake, kind: pa.DataType
+) -> None:
     """Hazard 34: statistics in a file leave NaN out."""
     values = [1.0, NAN, -0.0, math.inf, None, 1.0]
     data = pa.table(
@@ -199,7 +203,7 @@ def test_nan_is_above_every_number_whatever_statistics_say(lake: Lake, kind: pa.
     assert all(math.isnan(value) for value in lake.runner.run(answer).to_pylist()[0].values())
 
 
-def test_a_timestamp_that_is_shown_without_its_nanoseconds_is_found(lake: Lake) -> None:
+def test_a_timestamp_stored_with_nanoseconds_is_found_by_its_microseconds(lake: Lake) -> None:
     number = pa.array(range(5), pa.int64())
     instants = pa.array([1500, 1000, 2000, -1500, None], pa.int64()).cast(pa.timestamp("ns"))
     lake.make("t", pa.table({"number": number, "x": instants.cast(pa.timestamp("us"), safe=False)}))
@@ -221,8 +225,8 @@ def test_tasks_of_a_spark_job_find_the_same_rows(spark: SparkSession, tmp_path: 
     assert rewrite.rows_deleted == 3
 
 
-def test_our_files_have_no_statistics_of_columns_with_nan(tmp_path: Path) -> None:
-    """Other readers, Spark's among them, take their statistics for all that is there."""
+def test_files_of_lakevilla_have_no_statistics_of_columns_with_nan(tmp_path: Path) -> None:
+    """Other readers, such as Spark, assume that statistics include all values."""
     lake = Lake(str(tmp_path))
     data = pa.table(
         {
@@ -242,8 +246,10 @@ def test_our_files_have_no_statistics_of_columns_with_nan(tmp_path: Path) -> Non
 
 
 @pytest.mark.cases(1)
-def test_fields_and_columns_that_old_files_lack_or_hold_narrower(lake: Lake) -> None:
-    """Within structs too; a column that a file lacks has its default there, or NULL."""
+def test_filters_on_fields_and_columns_that_old_files_lack_or_have_narrower_are_right(
+    lake: Lake,
+) -> None:
+    """Fields of structs too; a column that a file lacks has its default value or NULL there."""
     old = pa.table(
         {
             "number": pa.array([0, 1, 2, 3], pa.int64()),
@@ -277,7 +283,7 @@ def test_fields_and_columns_that_old_files_lack_or_hold_narrower(lake: Lake) -> 
     checked(lake, TableInput(layout, table.files), wheres)
 
 
-def test_more_partitions_than_branches_are_filtered_alike(lake: Lake) -> None:
+def test_filters_on_a_table_with_many_partitions_are_right(lake: Lake) -> None:
     count = 70
     data = pa.table(
         {
@@ -302,7 +308,7 @@ def test_more_partitions_than_branches_are_filtered_alike(lake: Lake) -> None:
     checked(lake, TableInput(layout, table.files), wheres)
 
 
-def test_text_that_a_file_does_not_mark_as_text_is_text(lake: Lake) -> None:
+def test_a_text_column_that_a_file_does_not_mark_as_text_is_read_as_text(lake: Lake) -> None:
     texts = ["é", "A", "\\x41", None]
     number = pa.array(range(4), pa.int64())
     lake.make("t", pa.table({"number": number, "x": texts}))

@@ -1,4 +1,4 @@
-"""Functions in assignments and predicates, on every engine and each way of reading files."""
+"""Functions in assignments and predicates, on every engine and every way of reading files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def column(lake: Lake, name: str) -> list[Any]:
     return [row[name] for row in sorted(lake.rows("ours"), key=lambda row: row["id"])]
 
 
-def test_assignments_compute_by_functions(lake: Lake) -> None:
+def test_assignments_can_use_functions(lake: Lake) -> None:
     lake.make("ours", ROWS)
     lake.update(
         "ours",
@@ -53,7 +53,7 @@ def test_assignments_compute_by_functions(lake: Lake) -> None:
     assert (root != root, three, none) == (True, 3.0, None)
 
 
-def test_predicates_find_rows_by_functions(lake: Lake) -> None:
+def test_predicates_can_use_functions(lake: Lake) -> None:
     lake.make("ours", ROWS)
     for where, ids in {
         "regexp_like(code, '[0-9]{2}') and by['k'] = 1 and left(code, 1) = 'a' and isnan(sqrt(v)) "

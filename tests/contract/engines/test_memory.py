@@ -17,7 +17,7 @@ from lakevilla.settings import Settings
 
 ROWS = 2_500_000
 FILE_ROWS = 500_000
-# What the statement takes beyond the process with its libraries. Measured so because a process
+# The memory of the statement beyond that of the process with its libraries, since a process
 # that is spawned after a Spark session also indexes the session's jars, which are on `sys.path`.
 # DuckDB 2 takes a quarter more for a merge.
 LIMIT_BYTES = (150 if is_duckdb_1() else 220) << 20
@@ -54,7 +54,7 @@ def rewrite(sender: Any, root: str, statement: str) -> None:
 
     from tests.support.engine_lake import Lake
 
-    pa.array([0])  # as does pyarrow pandas with the first value, where that is installed
+    pa.array([0])  # as pyarrow imports pandas, if installed, with the first value
     before = peak_bytes()
     lake = Lake(root, settings=Settings(memory_limit_bytes=256 << 20))
     if statement == "update":

@@ -1,4 +1,4 @@
-"""MERGE does what deltalake does, and refuses what has no single answer."""
+"""MERGE has deltalake's result, and refuses ambiguous matches."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def make(lake: Lake, name: str) -> None:
 
 
 @pytest.mark.parametrize("case", MERGES)
-def test_merge_makes_what_deltalake_makes(lake: Lake, case: str) -> None:
+def test_merge_has_the_result_of_deltalake(lake: Lake, case: str) -> None:
     make(lake, "ours")
     make(lake, "theirs")
     on = "source.k = target.k"
@@ -123,7 +123,7 @@ def test_two_source_rows_for_one_target_row_are_refused(lake: Lake) -> None:
     assert lake.files() == files
 
 
-def test_a_second_source_row_that_no_clause_takes_is_no_ambiguity(lake: Lake) -> None:
+def test_a_second_source_row_to_which_no_clause_applies_is_allowed(lake: Lake) -> None:
     make(lake, "t")
     twice = pa.table({"k": [2, 2], "v": ["x", "y"]})
     result = lake.merge(
@@ -133,7 +133,7 @@ def test_a_second_source_row_that_no_clause_takes_is_no_ambiguity(lake: Lake) ->
     assert {"k": 2, "v": "y", "n": 20} in lake.rows("t")
 
 
-def test_duplicate_rows_that_match_nothing_are_inserted_each(lake: Lake) -> None:
+def test_duplicate_source_rows_without_a_match_are_all_inserted(lake: Lake) -> None:
     make(lake, "t")
     twice = pa.table({"k": [9, 9], "v": ["x", "x"]})
     result = lake.merge(
@@ -143,7 +143,7 @@ def test_duplicate_rows_that_match_nothing_are_inserted_each(lake: Lake) -> None
     assert result.removed == ()
 
 
-def test_files_without_an_action_are_left_alone(lake: Lake) -> None:
+def test_merge_keeps_files_in_which_no_row_changes(lake: Lake) -> None:
     make(lake, "t")
     before = set(lake.input("t").files.column("path").to_pylist())
     lake.merge(
@@ -164,7 +164,7 @@ def test_a_merge_that_does_nothing_writes_nothing(lake: Lake) -> None:
     assert (result.written, result.removed) == ((), ())
 
 
-def test_merge_into_partitions_and_moves_between_them(lake: Lake) -> None:
+def test_merge_can_move_rows_between_partitions(lake: Lake) -> None:
     lake.make("t", pa.table({"k": [1, 2], "p": ["x", "y"]}), partition_by=["p"])
     source = pa.table({"k": [1, 3], "p": ["y", "w"]})
     lake.merge(
@@ -179,7 +179,7 @@ def test_merge_into_partitions_and_moves_between_them(lake: Lake) -> None:
     )
 
 
-def test_constraints_hold_for_merged_rows(lake: Lake) -> None:
+def test_merge_checks_constraints(lake: Lake) -> None:
     lake.make("t", pa.table({"k": [1], "v": [1]}))
     DeltaTable(f"{lake.root}/t").alter.add_constraint({"small": "v < 10"})
     files = lake.files()
@@ -219,7 +219,7 @@ def test_change_files_of_a_merge_have_the_rows_that_changed(lake: Lake) -> None:
     ]
 
 
-def test_an_error_of_the_source_is_raised_as_it_is(lake: Lake) -> None:
+def test_an_error_of_the_source_is_raised_unchanged(lake: Lake) -> None:
     make(lake, "t")
     table = lake.input("t")
 
@@ -237,7 +237,7 @@ def test_an_error_of_the_source_is_raised_as_it_is(lake: Lake) -> None:
         lake.runner.run(lake.engine.merge(table, reader, spec, lake.name))
 
 
-#: Values of which a cast, a statistic or another name could make something else.
+#: Values that a cast, statistics or a renamed column could change.
 DELICATE: dict[str, pa.Array] = {
     "d": pa.array([math.nan, -0.0, 0.1, None, 5e-324]),
     "f": pa.array([math.nan, -0.0, 0.1, None, 1e-45], pa.float32()),
@@ -259,7 +259,7 @@ DELICATE: dict[str, pa.Array] = {
 
 
 def bits(value: Any) -> Any:
-    """A value that equals another only if their bits do."""
+    """Return a value that equals another only if the bits are equal."""
     if isinstance(value, float):
         return "nan" if math.isnan(value) else struct.pack("d", value)
     if isinstance(value, dict):
@@ -267,8 +267,8 @@ def bits(value: Any) -> Any:
     return [bits(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def test_rows_that_a_merge_copies_keep_their_very_values(lake: Lake) -> None:
-    """By whatever way the files are read: no cast, statistic or name makes another value."""
+def test_rows_that_a_merge_copies_keep_their_exact_values(lake: Lake) -> None:
+    """No way of reading the files changes a value by a cast, by statistics or by a name."""
     rows = pa.table({"k": pa.array(range(5), pa.int64()), **DELICATE, "n": range(5)})
     lake.make("t", rows)
     lake.append("t", rows.set_column(0, "k", pa.array(range(5, 10), pa.int64())))
@@ -287,7 +287,7 @@ def test_rows_that_a_merge_copies_keep_their_very_values(lake: Lake) -> None:
     assert bits(after) == bits(before)
 
 
-#: The type that the table has, and what an older file may hold in its place.
+#: The table's type, and the type and values that an older file may have instead.
 NARROWER = {
     "bigint": (pa.int64(), pa.array([-1, 2**31 - 1, None], pa.int32())),
     "double": (pa.float64(), pa.array([math.nan, -0.0, 0.1], pa.float32())),
@@ -297,10 +297,10 @@ NARROWER = {
 
 
 @pytest.mark.parametrize("case", NARROWER)
-def test_a_merge_writes_the_tables_types_whatever_an_older_file_holds(
+def test_a_merge_writes_the_tables_types_though_an_older_file_has_others(
     tmp_path: Path, case: str
 ) -> None:
-    """Files that hold other types are read by the table's schema, also for columns left alone."""
+    """Files with other types are read by the table's schema, also for unchanged columns."""
     wide, narrow = NARROWER[case]
     lake = Lake(str(tmp_path), settings=Settings(in_memory_file_limit_bytes=0))
     numbers = pa.array(range(3), pa.int64())

@@ -40,7 +40,7 @@ def test_threads_share_an_engine(tmp_path: Path) -> None:
         assert list(pool.map(work, range(8))) == [625] * 8
 
 
-def test_two_scans_are_read_in_turns(tmp_path: Path) -> None:
+def test_two_scans_can_be_read_alternately(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     lake.make("t", pa.table({"k": list(range(300_000))}))
     table = lake.input("t")
@@ -53,7 +53,7 @@ def test_two_scans_are_read_in_turns(tmp_path: Path) -> None:
     assert seen == [300_000, 300_000]
 
 
-def test_a_forked_child_works_and_ends(tmp_path: Path) -> None:
+def test_a_forked_child_can_read_and_ends(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     lake.make("t", pa.table({"k": [1, 2, 3]}))
     assert lake.scan("t").num_rows == 3
@@ -74,9 +74,9 @@ def test_a_forked_child_works_and_ends(tmp_path: Path) -> None:
     assert lake.scan("t").num_rows == 3
 
 
-def test_a_forked_child_may_collect_engines_that_its_parent_had_left(tmp_path: Path) -> None:
-    gc.collect()  # what tests before have left, such as connections of their own, is not meant
-    gc.disable()  # what the parent leaves is still there at the fork
+def test_a_forked_child_can_collect_engines_that_its_parent_no_longer_uses(tmp_path: Path) -> None:
+    gc.collect()  # frees objects of earlier tests, such as connections
+    gc.disable()  # the parent's unused engines still exist at the fork
     try:
         for number in range(2):
             lake = Lake(str(tmp_path / str(number)))
@@ -89,7 +89,7 @@ def test_a_forked_child_may_collect_engines_that_its_parent_had_left(tmp_path: P
             del lake, select
         child = os.fork()
         if child == 0:
-            signal.alarm(30)  # to close what threads of the parent work for would take for ever
+            signal.alarm(30)  # closing an engine would wait for ever for threads of the parent
             gc.collect()
             os._exit(0)
     finally:
@@ -123,7 +123,7 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent(tmp_path: Path) -> Non
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_the_temporary_directory_goes_with_the_engine(tmp_path: Path) -> None:
+def test_the_temporary_directory_is_deleted_with_the_engine(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     directory = lake.engine._database.directory
     assert os.path.isdir(directory)

@@ -1,4 +1,4 @@
-"""A user's SELECT sees the tables and views it is given, and nothing else whatever it tries."""
+"""A user's SELECT can read only the tables and views that it is given."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def query(
     views: Mapping[str, pa.Table] | None = None,
     params: Mapping[str, object] | None = None,
 ) -> list[dict[str, Any]]:
-    """``tables`` maps names as ``Select.tables`` gives them to tables of the lake."""
+    """Run a query; ``tables`` maps names as in ``Select.tables`` to tables of the lake."""
     inputs = {name: lake.input(table) for name, table in (tables or {}).items()}
     readers = {name: rows.to_reader() for name, rows in (views or {}).items()}
     return lake.runner.run(lake.engine.query(sql, inputs, readers, params or {})).to_pylist()
@@ -46,7 +46,7 @@ def query(
 def shown(
     lake: Lake, sql: str, deleted: Deleted | None = None
 ) -> AbstractContextManager[ClosedSession]:
-    """What a statement runs in, with the tables that it names, all but what is ``deleted``."""
+    """Open the closed database with the tables that a statement names, without ``deleted`` rows."""
     references = select_of(sql).references
     tables = {
         "/".join(parts): lake.runner.run(lake.engine._given.files(lake.input("/".join(parts))))
@@ -73,10 +73,10 @@ def sales(lake: Lake) -> Lake:
     ("sql", "limit"),
     [("SELECT count(*) FROM t", 1), ("SELECT sum(k) FROM t", 2), ("SELECT max(d) FROM t", 2)],
 )
-def test_footers_are_fetched_once_though_they_are_asked_before_the_query(
+def test_footers_are_fetched_only_once_for_planning_and_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, limit: int
 ) -> None:
-    """For each file one request, and one for the columns that are read."""
+    """Each file costs one request for its footer, and one for the columns that are read."""
     lake = Lake(str(tmp_path), remote=True)
     wide = {"noise": [secrets.token_hex(64) for _ in range(1000)]}
     for number in range(5):
@@ -106,10 +106,10 @@ def test_footers_are_fetched_once_though_they_are_asked_before_the_query(
     ],
     ids=["numbers", "decimals", "decimals within"],
 )
-def test_the_planner_knows_what_values_the_files_have(
+def test_the_planner_knows_minimum_and_maximum_of_the_files_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: pa.Array
 ) -> None:
-    """No row has such a key, so nothing is planned to be read."""
+    """No row can have the key, so the plan reads no file."""
     lake = Lake(str(tmp_path))
     lake.make("t", pa.table({"k": [1, 2], "beside": beside}))
     plans: list[str] = []
@@ -123,16 +123,16 @@ def test_the_planner_knows_what_values_the_files_have(
 
     monkeypatch.setattr(ClosedSession, "run", explained)
     assert query(lake, "SELECT count(*)::INT AS n FROM t", {"t": "t"}) == [{"n": 2}]
-    # DuckDB 2 spells the operators of a plan in words.
+    # DuckDB 2 writes the operators of a plan as separate words.
     assert "EMPTY_RESULT" in plans[0].upper().replace(" ", "_"), plans[0]
 
 
 @pytest.mark.parametrize("remote", [False, True])
 @pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(7, 2), pa.binary()])
-def test_a_join_is_planned_by_how_many_rows_its_tables_have(
+def test_a_join_is_planned_by_the_number_of_rows_of_its_tables(
     tmp_path: Path, kind: pa.DataType, remote: bool
 ) -> None:
-    """Else each file has a thousand of them to DuckDB, and a join of many tables never ends."""
+    """Otherwise DuckDB assumes 1000 rows per file, and a join of many tables may never end."""
     lake = Lake(str(tmp_path), remote=remote)
     paid = pa.array([None] * 7000, kind)
     lake.make("many", pa.table({"k": range(7000), "paid": paid}))
@@ -145,7 +145,7 @@ def test_a_join_is_planned_by_how_many_rows_its_tables_have(
 
 
 def with_vectors(table: TableInput, *vectors: dict[str, Any] | None) -> TableInput:
-    """The table with these deletion vectors of its files."""
+    """Return the table with these deletion vectors of its files."""
     place = table.files.schema.get_field_index("deletion_vector")
     held = pa.array(vectors, table.files.schema.field(place).type)
     return replace(table, files=table.files.set_column(place, "deletion_vector", held))
@@ -173,10 +173,10 @@ DELETED_ROWS = pa.array([3, 4, 7], pa.int64())
     ],
     ids=["positions", "values"],
 )
-def test_deleted_rows_are_hashed_and_not_the_rows_that_are_left(
+def test_deleted_rows_are_removed_by_an_anti_join_that_hashes_the_deleted_rows(
     tmp_path: Path, deleted: Deleted, remote: bool, sql: str, has_statistics: bool
 ) -> None:
-    """A hash table of the file's rows takes many times as long as reading them."""
+    """Hashing the remaining rows instead takes many times as long as reading them."""
     lake = Lake(str(tmp_path), remote=remote)
     lake.make("t", pa.table({"k": range(7000), "v": [1.5] * 7000}))
     if not has_statistics:
@@ -187,7 +187,9 @@ def test_deleted_rows_are_hashed_and_not_the_rows_that_are_left(
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_a_few_deleted_rows_are_compared_and_not_looked_up(tmp_path: Path, remote: bool) -> None:
+def test_a_few_deleted_rows_are_removed_by_comparison_and_not_by_a_join(
+    tmp_path: Path, remote: bool
+) -> None:
     lake = Lake(str(tmp_path), remote=remote)
     for first in (0, 1000):
         rows = pa.table({"k": range(first, first + 1000), "v": [1.5] * 1000})
@@ -201,7 +203,7 @@ def test_a_few_deleted_rows_are_compared_and_not_looked_up(tmp_path: Path, remot
 
 
 def without_statistics(lake: Lake, name: str) -> None:
-    """As clients write a table that are spared them."""
+    """Remove the statistics from the log, as of a client that writes none."""
     (entry,) = Path(lake.root, name, "_delta_log").glob("*.json")
     actions = [json.loads(line) for line in entry.read_text().splitlines()]
     for action in actions:
@@ -232,7 +234,9 @@ def test_a_file_with_deleted_rows_is_fetched_once(
         assert bool(asked) == fetches
 
 
-def test_deletions_are_kept_for_the_same_vector_and_read_again_for_another(tmp_path: Path) -> None:
+def test_a_deletion_vector_is_decoded_once_and_not_applied_to_a_file_without_it(
+    tmp_path: Path,
+) -> None:
     lake = Lake(str(tmp_path), remote=True)
     lake.make("t", pa.table({"k": range(1000)}))
 
@@ -248,7 +252,7 @@ def test_deletions_are_kept_for_the_same_vector_and_read_again_for_another(tmp_p
     assert given(None).deleted == Deleted()
 
 
-def test_deletes_that_would_fill_the_memory_are_not_held(
+def test_deletions_that_would_fill_the_memory_are_not_cached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(str(tmp_path), remote=True)
@@ -259,7 +263,7 @@ def test_deletes_that_would_fill_the_memory_are_not_held(
     first = lake.runner.run(lake.engine._given.files(table))
     again = lake.runner.run(lake.engine._given.files(table))
     assert again is not first
-    assert again.paths == first.paths  # under the names by which its bytes are held
+    assert again.paths == first.paths  # the same names, so that cached bytes are found
 
 
 ORDERS = {"sales/orders": "sales/orders", "customers": "customers"}
@@ -268,11 +272,11 @@ ORDERS = {"sales/orders": "sales/orders", "customers": "customers"}
 @pytest.mark.parametrize(
     "name", ['"sales/orders"', "sales.orders", '"sales"."orders"', "sales.orders AS o"]
 )
-def test_tables_are_named_as_paths_or_with_dots(sales: Lake, name: str) -> None:
+def test_tables_can_be_named_by_paths_or_with_dots(sales: Lake, name: str) -> None:
     assert query(sales, f"SELECT sum(id)::INT AS s FROM {name}", ORDERS) == [{"s": 6}]
 
 
-def test_three_part_names(sales: Lake) -> None:
+def test_tables_can_have_names_of_three_parts(sales: Lake) -> None:
     found = query(
         sales,
         "SELECT t.name FROM prod.ns.customers AS t WHERE c = 1",
@@ -281,7 +285,7 @@ def test_three_part_names(sales: Lake) -> None:
     assert found == [{"name": "Ann"}]
 
 
-def test_names_of_two_and_of_three_parts_begin_alike(sales: Lake) -> None:
+def test_names_of_two_and_of_three_parts_can_begin_with_the_same_part(sales: Lake) -> None:
     found = query(
         sales,
         "SELECT name, o.id FROM prod.orders AS o JOIN Prod.ns.customers USING (c) ORDER BY id",
@@ -290,7 +294,7 @@ def test_names_of_two_and_of_three_parts_begin_alike(sales: Lake) -> None:
     assert found[0]["name"] == "Ann"
 
 
-def test_joins_ctes_windows_and_views(sales: Lake) -> None:
+def test_queries_can_have_joins_ctes_windows_and_views(sales: Lake) -> None:
     sql = """
         WITH customers AS (SELECT * FROM customers WHERE c < 3),
              totals AS (SELECT c, count(*) AS n FROM sales.orders GROUP BY ALL)
@@ -325,7 +329,7 @@ def test_parameters_of_every_kind_are_passed_by_name(sales: Lake) -> None:
         query(sales, "SELECT id FROM sales.orders WHERE id > :low", ORDERS)
 
 
-def test_an_unknown_table_is_named(sales: Lake) -> None:
+def test_the_error_for_an_unknown_table_names_it(sales: Lake) -> None:
     with pytest.raises(InvalidOperation, match="elsewhere"):
         query(sales, "SELECT * FROM elsewhere", ORDERS)
 
@@ -334,7 +338,7 @@ def test_an_unknown_table_is_named(sales: Lake) -> None:
     "sql",
     ["SELECT missing FROM customers", "SELECT 'x'::INT", "SELECT FROM WHERE", "SELECT (((", "'"],
 )
-def test_mistakes_are_invalid_operations(sales: Lake, sql: str) -> None:
+def test_invalid_queries_raise_invalid_operation(sales: Lake, sql: str) -> None:
     with pytest.raises(InvalidOperation) as caught:
         query(sales, sql, ORDERS if "customers" in sql else {})
     assert caught.value.__cause__ is None
@@ -401,7 +405,9 @@ def prey(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_nothing_outside_is_reached(sales: Lake, prey: dict[str, str], attack: str) -> None:
+def test_queries_can_not_read_or_write_outside_the_given_tables(
+    sales: Lake, prey: dict[str, str], attack: str
+) -> None:
     python_variable = pa.table({"password": ["hunter2"]})  # noqa: F841 (bait for replacement scans)
     sql = attack.format(**prey)
     with pytest.raises(LakeVillaError):
@@ -410,10 +416,10 @@ def test_nothing_outside_is_reached(sales: Lake, prey: dict[str, str], attack: s
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_the_database_holds_even_if_the_statement_was_not_checked(
+def test_sql_that_skips_the_parser_can_not_read_or_write_files_either(
     tmp_path: Path, prey: dict[str, str], attack: str
 ) -> None:
-    """The second wall alone: whatever SQL runs, no file is read or written."""
+    """Only the second barrier is tested: whatever SQL runs, no file is read or written."""
     lake = Lake(str(tmp_path / "lake"))
     lake.make("customers", pa.table({"c": [1]}))
     python_variable = pa.table({"password": ["hunter2"]})  # noqa: F841 (bait for replacement scans)
@@ -426,17 +432,17 @@ def test_the_database_holds_even_if_the_statement_was_not_checked(
     assert not os.path.exists(prey["out"])
 
 
-def test_the_files_of_one_table_are_no_way_to_another(sales: Lake) -> None:
+def test_a_query_can_not_read_a_data_file_by_its_path(sales: Lake) -> None:
     path = next(Path(sales.root, "customers").glob("*.parquet"))
     with pytest.raises(InvalidOperation):
         query(sales, f"SELECT * FROM read_parquet('{path}')", ORDERS)
 
 
-def test_columns_of_the_engine_are_not_shown(sales: Lake) -> None:
+def test_columns_that_the_engine_adds_are_not_shown(sales: Lake) -> None:
     assert list(query(sales, "SELECT * FROM customers LIMIT 1", ORDERS)[0]) == ["c", "name"]
 
 
-def test_a_database_is_closed_to_settings(tmp_path: Path) -> None:
+def test_settings_of_the_closed_database_are_locked(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     with shown(lake, "SELECT 1") as session, pytest.raises(duckdb.Error, match="locked"):
         session.connection.execute("SET threads = 1")

@@ -1,4 +1,4 @@
-"""UPDATE and DELETE do what deltalake does, row for row."""
+"""UPDATE and DELETE have the result of deltalake, row for row."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ PREDICATES = [
 
 
 def split_into_files(lake: Lake, name: str, **options: Any) -> None:
-    """Three files, so that some are hit in part, some whole and some not at all."""
+    """Create three files, of which statements match some partly, some wholly and some not."""
     lake.make(name, ROWS.slice(0, 2), **options)
     for start in (2, 4):
         lake.make(name, ROWS.slice(start, 2), mode="append")
 
 
 @pytest.mark.parametrize("where", PREDICATES)
-def test_delete_leaves_what_deltalake_leaves(lake: Lake, where: str) -> None:
+def test_delete_has_the_result_of_deltalake(lake: Lake, where: str) -> None:
     split_into_files(lake, "ours")
     split_into_files(lake, "theirs")
     metrics = DeltaTable(f"{lake.root}/theirs").delete(where)
@@ -55,7 +55,7 @@ def test_delete_leaves_what_deltalake_leaves(lake: Lake, where: str) -> None:
 
 
 @pytest.mark.parametrize("where", PREDICATES)
-def test_update_makes_what_deltalake_makes(lake: Lake, where: str) -> None:
+def test_update_has_the_result_of_deltalake(lake: Lake, where: str) -> None:
     split_into_files(lake, "ours")
     split_into_files(lake, "theirs")
     changes = {"qty": "qty + 1", "name": "coalesce(name, 'none')"}
@@ -81,20 +81,20 @@ def test_a_statement_that_matches_nothing_rewrites_nothing(lake: Lake) -> None:
         assert (result.written, result.removed, result.rows_matched) == ((), (), 0)
 
 
-def test_a_file_whose_rows_all_go_is_removed_without_a_new_one(lake: Lake) -> None:
+def test_a_file_whose_rows_are_all_deleted_is_removed_without_a_new_one(lake: Lake) -> None:
     split_into_files(lake, "t")
     result = lake.delete("t", "id = 4 OR id IS NULL")
-    # The last file goes whole, the second one keeps a row.
+    # All rows of the last file are deleted; the second one keeps a row.
     assert (len(result.removed), len(result.written)) == (2, 1)
 
 
-def test_assignments_see_the_old_row(lake: Lake) -> None:
+def test_assignments_read_the_old_row(lake: Lake) -> None:
     lake.make("t", pa.table({"a": [1], "b": [2]}))
     lake.update("t", {"a": "b", "b": "a"}, "true")
     assert lake.rows("t") == [{"a": 2, "b": 1}]
 
 
-def test_update_may_move_rows_between_partitions(lake: Lake) -> None:
+def test_update_can_move_rows_between_partitions(lake: Lake) -> None:
     rows = pa.table({"k": [1, 2, 3], "p": ["x", "y", "x"]})
     lake.make("t", rows, partition_by=["p"])
     result = lake.update("t", {"p": "'z/ü'"}, "k > 1")
@@ -120,7 +120,7 @@ def test_overflow_of_an_assignment_raises_and_leaves_no_file(lake: Lake) -> None
     assert lake.files() == files
 
 
-def test_the_first_error_of_a_later_file_takes_back_the_files_before(lake: Lake) -> None:
+def test_an_error_in_a_later_file_deletes_the_new_files_written_before(lake: Lake) -> None:
     lake.make("t", pa.table({"a": [1, 2]}))
     lake.make("t", pa.table({"a": [0, 5]}), mode="append")
     files = lake.files()
@@ -129,18 +129,18 @@ def test_the_first_error_of_a_later_file_takes_back_the_files_before(lake: Lake)
     assert lake.files() == files
 
 
-def test_constraints_hold_for_changed_rows(lake: Lake) -> None:
+def test_update_checks_constraints(lake: Lake) -> None:
     lake.make("t", pa.table({"id": [1, 2], "qty": [1, 2]}))
     DeltaTable(f"{lake.root}/t").alter.add_constraint({"positive": "qty > 0"})
     with pytest.raises(InvalidOperation, match=r"positive.*qty"):
         lake.update("t", {"qty": "qty - 1"}, "id = 1")
-    # NULL is not true: refused, as Delta's own writers do.
+    # NULL is not true, so the row is refused, as by Delta's own writers.
     with pytest.raises(InvalidOperation, match="positive"):
         lake.update("t", {"qty": "NULL"}, "id = 2")
     assert lake.update("t", {"qty": "qty + 1"}, "true").rows_updated == 2
 
 
-def test_change_files_have_the_rows_that_changed(lake: Lake) -> None:
+def test_change_files_have_the_changed_rows(lake: Lake) -> None:
     configuration = {"delta.enableChangeDataFeed": "true"}
     rows = pa.table({"id": [1, 2, 3], "qty": [1, 2, 3], "p": ["x", "x", "y"]})
     lake.make("t", rows, partition_by=["p"], configuration=configuration)
@@ -155,7 +155,7 @@ def test_change_files_have_the_rows_that_changed(lake: Lake) -> None:
     ]
 
 
-def test_statistics_of_rewritten_files_are_those_of_their_rows(lake: Lake) -> None:
+def test_rewritten_files_have_the_statistics_of_their_rows(lake: Lake) -> None:
     split_into_files(lake, "t")
     result = lake.update("t", {"qty": "qty * 2"}, "id = 3")
     stats = json.loads(result.written[0].file.stats or "")

@@ -14,7 +14,7 @@ from tests.support.engine_lake import Lake, ordered
 
 
 @pytest.mark.parametrize("limit_bytes", [8 << 20, 0])
-def test_verbs_on_s3(s3_server: S3Server, limit_bytes: int) -> None:
+def test_the_verbs_work_on_s3(s3_server: S3Server, limit_bytes: int) -> None:
     lake = Lake(
         f"s3://{s3_server.bucket}/{secrets.token_hex(4)}",
         {**s3_server.storage_options, "aws_conditional_put": "etag"},

@@ -1,6 +1,6 @@
-"""Text in files that call it bytes, and bytes in files that call them text, are what they are.
+"""Text columns stored as bytes, and columns of bytes stored as text, keep their values.
 
-DuckDB casts the one to the other by spelling bytes out (``\\xC3``) or reading such a spelling.
+DuckDB's cast between the types escapes bytes (``\\xC3``), or reads such escapes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def delta_kinds(name: str) -> list[dict[str, Any]]:
 
 
 def checked(lake: lv.Lake, name: str, values: list[Any], others: Any) -> None:
-    """``values`` in rows of ids 0 to 3, read in all ways, and kept by an update of one row."""
+    """Assert that all reads return ``values`` for ids 0 to 3, also after an update of one row."""
     everything = [
         (values[i], {"a": values[i]}, [values[i]], [(1, values[i])], RAW[i]) for i in range(4)
     ]
@@ -91,7 +91,7 @@ def test_a_delta_file_with_text_for_bytes_or_bytes_for_text_is_read(
 
 
 def of_the_other_kind(kind: pa.DataType) -> pa.DataType:
-    """The type with bytes for text, and text for bytes, within it too."""
+    """Return the type with text and bytes swapped, also in nested types."""
     if pa.types.is_struct(kind):
         return pa.struct([one.with_type(of_the_other_kind(one.type)) for one in kind])
     if pa.types.is_map(kind):
@@ -105,7 +105,7 @@ def of_the_other_kind(kind: pa.DataType) -> pa.DataType:
 
 @pytest.mark.parametrize("mode", ["id", "name"])
 @pytest.mark.parametrize("wanted", ["string", "binary"])
-def test_a_delta_file_of_the_other_kind_under_mapped_columns(
+def test_a_delta_file_with_text_and_bytes_swapped_is_read_with_mapped_columns(
     tmp_path: Path, wanted: str, mode: str
 ) -> None:
     values, kind = (TEXTS, pa.string()) if wanted == "string" else (BYTES, pa.binary())
@@ -115,9 +115,9 @@ def test_a_delta_file_of_the_other_kind_under_mapped_columns(
     (file,) = (tmp_path / "t").rglob("*.parquet")
     made = pq.read_table(file)
     fields = [one.with_type(of_the_other_kind(one.type)) for one in made.schema]
-    fields[-1] = made.schema.field(len(fields) - 1)  # raw stays
+    fields[-1] = made.schema.field(len(fields) - 1)  # column raw keeps its type
     other = made.cast(pa.schema(fields))
-    if mode == "id":  # the file's own names don't count
+    if mode == "id":  # columns are found by ids, so the file's names don't matter
         fields = [one.with_name(f"own{place}") for place, one in enumerate(fields)]
         other = pa.Table.from_arrays(other.columns, schema=pa.schema(fields))
     old = file.stat().st_size
@@ -130,7 +130,7 @@ def test_a_delta_file_of_the_other_kind_under_mapped_columns(
         checked(lake, "t", values, lambda: lake.snapshot().read("t"))
 
 
-def test_delta_files_of_both_kinds_in_many_partitions(tmp_path: Path) -> None:
+def test_delta_files_with_text_and_with_bytes_are_read_in_many_partitions(tmp_path: Path) -> None:
     tables = Tables(tmp_path)
     kinds = [field("part", "integer"), field("v", "string"), field("raw", "binary")]
     adds = []
@@ -149,7 +149,9 @@ def test_delta_files_of_both_kinds_in_many_partitions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["string", "binary"])
-def test_an_iceberg_column_that_became_the_other_kind(tmp_path: Path, wanted: str) -> None:
+def test_an_iceberg_column_changed_between_text_and_bytes_is_read(
+    tmp_path: Path, wanted: str
+) -> None:
     held, values = (BYTES, TEXTS) if wanted == "string" else (TEXTS, BYTES)
     rows = columns(held, pa.binary() if wanted == "string" else pa.string())
     catalog = ObjectStoreCatalog("c", warehouse=str(tmp_path))

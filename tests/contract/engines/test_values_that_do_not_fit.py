@@ -1,4 +1,4 @@
-"""Files of others whose values their columns can't hold are refused by file and column."""
+"""Foreign files with values that don't fit their column are refused; the error names both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.engine_lake import Lake
 
 
 def delta_table(root: Path, kinds: Sequence[dict[str, Any]], *parts: pa.Table) -> None:
-    """A table ``t`` of files by other clients: ``f0.parquet`` and so on."""
+    """Create a table ``t`` of foreign files: ``f0.parquet`` and so on."""
     tables = Tables(root)
     tables.log().mkdir(parents=True)
     adds = []
@@ -32,7 +32,7 @@ def delta_table(root: Path, kinds: Sequence[dict[str, Any]], *parts: pa.Table) -
 
 
 def refused(lake: lv.Lake, *words: str) -> None:
-    """Every way of reading the table ``t`` says ``words``, and what reads ``id`` alone works."""
+    """Assert that every read of table ``t`` raises an error with all ``words``."""
     for read in (
         lambda: lake.snapshot().read("t"),
         lambda: lake.snapshot().sql("select * from t"),
@@ -64,7 +64,9 @@ TOO_LARGE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", TOO_LARGE)
-def test_a_number_that_its_column_can_not_hold(tmp_path: Path, case: str) -> None:
+def test_a_file_with_a_number_too_large_for_its_column_is_refused(
+    tmp_path: Path, case: str
+) -> None:
     kind, values, shown = TOO_LARGE[case]
     sound = pa.table({"id": [1]})
     delta_table(
@@ -89,7 +91,9 @@ HELD = {pa.decimal256(40, 2): "decimal(40,2)", pa.decimal128(20, 2): "decimal(20
 
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("case", ROUNDED)
-def test_a_number_that_would_be_rounded(tmp_path: Path, case: str, nested: bool) -> None:
+def test_a_file_with_a_number_that_would_be_rounded_is_refused(
+    tmp_path: Path, case: str, nested: bool
+) -> None:
     wanted, held, value = ROUNDED[case]
     fields = [
         field("id"),
@@ -104,7 +108,7 @@ def test_a_number_that_would_be_rounded(tmp_path: Path, case: str, nested: bool)
         refused(lake, *words)
 
 
-def test_an_iceberg_file_of_more_digits_than_a_decimal_has(tmp_path: Path) -> None:
+def test_an_iceberg_file_with_decimals_of_more_digits_than_38_is_refused(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.decimal128(38, 2))])
     table = ObjectStoreCatalog("c", warehouse=str(tmp_path)).create_table("t", schema)
     table.append(pa.table({"id": [1], "v": pa.array([MANY_DIGITS], pa.decimal128(38, 2))}))
@@ -116,7 +120,7 @@ def test_an_iceberg_file_of_more_digits_than_a_decimal_has(tmp_path: Path) -> No
         refused(lake, "column v of table t", file.name, "decimal(40,2)")
 
 
-def test_decimals_of_fewer_digits_and_whole_numbers_are_read(tmp_path: Path) -> None:
+def test_files_with_decimals_of_fewer_digits_or_whole_numbers_are_read(tmp_path: Path) -> None:
     rows = [
         pa.table({"id": [0], "v": pa.array([Decimal("1.5")], pa.decimal128(3, 1))}),
         pa.table({"id": [1], "v": pa.array([7], pa.int32())}),
@@ -152,7 +156,7 @@ def test_checking_the_decimals_of_a_file_costs_no_read(
 
 @pytest.mark.parametrize("beside_bytes", [False, True])
 @pytest.mark.parametrize("kind", ["plain", "struct", "list", "map"])
-def test_bytes_within_a_column_that_are_no_text(
+def test_a_file_with_nested_bytes_that_are_no_text_is_refused(
     tmp_path: Path, kind: str, beside_bytes: bool
 ) -> None:
     bad = b"\xff"
@@ -174,7 +178,9 @@ def test_bytes_within_a_column_that_are_no_text(
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_bytes_that_are_no_text_in_a_renamed_iceberg_column(tmp_path: Path, nested: bool) -> None:
+def test_bytes_that_are_no_text_in_a_renamed_iceberg_column_are_refused(
+    tmp_path: Path, nested: bool
+) -> None:
     values = pa.array([{"a": b"\xff"}]) if nested else pa.array([b"\xff"])
     rows = pa.table({"id": [1], "old": values})
     table = ObjectStoreCatalog("c", warehouse=str(tmp_path)).create_table("t", rows.schema)

@@ -1,4 +1,4 @@
-"""Rows written are rows read, of every type, by deltalake and by the engine."""
+"""Rows of every type are read as they were written, by the engine and by deltalake."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ EVERY_TYPE = pa.table(
 )
 
 
-def test_every_type_comes_back_from_the_engine_and_from_deltalake(lake: Lake) -> None:
+def test_values_of_every_type_are_read_unchanged_by_the_engine_and_deltalake(lake: Lake) -> None:
     lake.make("t", EVERY_TYPE.slice(0, 0))
     lake.append("t", EVERY_TYPE)
     expected = ordered(EVERY_TYPE.to_pylist())
@@ -72,7 +72,7 @@ def test_every_type_comes_back_from_the_engine_and_from_deltalake(lake: Lake) ->
     assert ordered(found.to_pylist()) == expected
 
 
-def test_every_type_survives_a_rewrite(lake: Lake) -> None:
+def test_values_of_every_type_are_unchanged_by_a_rewrite(lake: Lake) -> None:
     lake.make("t", EVERY_TYPE)
     assert lake.update("t", {"short": "7"}, "short < 0").rows_updated == 1
     expected = EVERY_TYPE.to_pylist()
@@ -111,7 +111,7 @@ def test_floats_that_readers_order_differently_get_no_misleading_bounds(lake: La
         }
     )
     for name in ("nan", "inf"):
-        # Readers take a bound that is missing among others for NULL, so there is none at all.
+        # Readers take a missing bound next to others for NULL, so no column has bounds.
         some = rows.select([name, "zero"])
         lake.make(name, some.slice(0, 0))
         (written,) = lake.append(name, some)
@@ -126,7 +126,7 @@ def test_floats_that_readers_order_differently_get_no_misleading_bounds(lake: La
     assert stats["nullCount"]["nulls"] == 2
 
 
-def test_long_strings_are_cut_and_the_maximum_stays_above_them(lake: Lake) -> None:
+def test_bounds_of_long_strings_are_truncated_and_the_maximum_is_rounded_up(lake: Lake) -> None:
     long = "z" * 31 + "é" + "tail"
     lake.make("t", pa.table({"s": [long]}).slice(0, 0))
     (written,) = lake.append("t", pa.table({"s": [long]}))
@@ -154,29 +154,29 @@ PARTITIONED = pa.table(
 )
 
 
-def test_partition_values_of_every_type_come_back(lake: Lake) -> None:
+def test_partition_values_of_every_type_are_read_unchanged(lake: Lake) -> None:
     by = PARTITIONED.column_names[1:]
     lake.make("t", PARTITIONED.slice(0, 0), partition_by=by)
     rows = PARTITIONED.set_column(1, "s", pa.array(["a b/=%é:'", " ", None, "{[*?#"]))
     lake.append("t", rows)
     expected = rows.to_pylist()
     assert ordered(lake.scan("t").to_pylist()) == ordered(expected)
-    # deltalake reads the same, but for bytes, which it takes for their text.
+    # deltalake reads the same, except that it reads bytes as their text.
     for row in [*expected, *(theirs := lake.rows("t"))]:
         del row["y"]
     assert ordered(theirs) == ordered(expected)
 
 
-def test_partitions_that_deltalake_wrote_come_back(lake: Lake) -> None:
+def test_partition_values_that_deltalake_wrote_are_read_unchanged(lake: Lake) -> None:
     by = PARTITIONED.column_names[1:]
     lake.make("t", PARTITIONED, partition_by=by)
     expected = PARTITIONED.to_pylist()
-    expected[1]["s"] = None  # Delta knows no empty partition value
+    expected[1]["s"] = None  # Delta reads an empty partition value as NULL
     assert ordered(lake.scan("t").to_pylist()) == ordered(expected)
     assert lake.delete("t", "v = 3").rows_deleted == 1
 
 
-def test_more_partitions_than_branches(lake: Lake) -> None:
+def test_a_table_with_150_partitions_can_be_filtered_and_changed(lake: Lake) -> None:
     rows = pa.table({"k": range(150), "p": [str(i) for i in range(150)], "q": [1] * 150})
     lake.make("t", rows, partition_by=["p", "q"])
     found = lake.scan("t", ["p", "k"], "p IN ('7', '149') OR k = 3")
@@ -195,14 +195,14 @@ def test_projection_keeps_its_order_and_unknown_columns_are_refused(lake: Lake) 
         lake.scan("t", ["z"])
 
 
-def test_columns_named_like_those_of_duckdb(lake: Lake) -> None:
+def test_columns_named_like_internal_ones_of_duckdb_can_be_read(lake: Lake) -> None:
     rows = pa.table({"filename": ["f"], "file_index": [9], "file_row_number": [8], "rowid": [7]})
     lake.make("t", rows)
     assert lake.scan("t").to_pylist() == rows.to_pylist()
     assert lake.delete("t", "file_index = 9").rows_deleted == 1
 
 
-def test_no_files_no_rows(lake: Lake) -> None:
+def test_a_table_without_files_has_no_rows(lake: Lake) -> None:
     lake.make("t", EVERY_TYPE.slice(0, 0))
     assert lake.scan("t").num_rows == 0
     assert lake.append("t", EVERY_TYPE.slice(0, 0)) == ()
@@ -228,7 +228,7 @@ def test_columns_added_later_are_null_in_old_files(lake: Lake) -> None:
     assert ordered(lake.rows("t")) == ordered(expected)
 
 
-def test_widened_columns_are_cast(lake: Lake) -> None:
+def test_values_of_widened_columns_are_cast_to_the_present_type(lake: Lake) -> None:
     lake.make("t", pa.table({"i": pa.array([1], pa.int32()), "f": pa.array([0.5], pa.float32())}))
     table = lake.input("t")
     wide = pa.schema([("i", pa.int64()), ("f", pa.float64())])
@@ -244,7 +244,7 @@ def replaced(layout: Layout, **changes: Any) -> Layout:
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_column_mapping_in_both_modes(lake: Lake, mode: str) -> None:
+def test_column_mapping_works_in_both_modes(lake: Lake, mode: str) -> None:
     schema = pa.schema(
         [
             ("a", pa.int64()),
@@ -293,7 +293,7 @@ def create_table(
     lake.runner.run(put(ready.key, ready.body, ready.condition))
 
 
-def test_deletion_vectors_are_applied_and_end_with_a_rewrite(lake: Lake) -> None:
+def test_deletion_vectors_are_applied_to_reads_and_rewrites(lake: Lake) -> None:
     lake.make("t", pa.table({"k": list(range(10))}))
     lake.make("t", pa.table({"k": list(range(10, 20))}), mode="append")
     table = lake.input("t")
@@ -334,7 +334,7 @@ def test_null_in_a_not_null_column_is_refused_before_a_file_is_stored(lake: Lake
     assert lake.files() == files
 
 
-def test_nested_not_null_is_checked_where_the_parent_is_there(lake: Lake) -> None:
+def test_a_nested_not_null_field_is_checked_only_if_its_parent_is_not_null(lake: Lake) -> None:
     inner = pa.struct([pa.field("x", pa.int64(), nullable=False)])
     strict = pa.schema([("s", inner), ("l", pa.list_(pa.field("element", inner)))])
     loose = pa.struct([("x", pa.int64())])
@@ -398,7 +398,7 @@ def test_files_are_cut_at_the_target_size(tmp_path: Any) -> None:
     assert len(lake.rows("t")) == rows.num_rows
 
 
-def test_many_partitions_of_a_large_input_one_file_each(tmp_path: Any) -> None:
+def test_a_large_input_writes_one_file_for_each_of_many_partitions(tmp_path: Any) -> None:
     lake = Lake(str(tmp_path), settings=Settings(in_memory_file_limit_bytes=1 << 12))
     numbers = np.random.default_rng(2).integers(0, 50, 50_000)
     rows = pa.table({"p": numbers, "v": np.arange(50_000)})
@@ -409,7 +409,7 @@ def test_many_partitions_of_a_large_input_one_file_each(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("codec", ["snappy", "zstd", "gzip", "none", "lz4", "brotli"])
-def test_codecs(lake: Lake, codec: str) -> None:
+def test_files_are_written_by_each_codec(lake: Lake, codec: str) -> None:
     layout = plain_layout("t", pa.schema([("a", pa.int64())]), compression=codec)
     (written,) = write(lake, layout, pa.table({"a": [1]}))
     body = written.body or Path(lake.root, "t", written.file.path).read_bytes()
@@ -418,7 +418,7 @@ def test_codecs(lake: Lake, codec: str) -> None:
     assert column.compression == expected
 
 
-def test_a_damaged_file_is_named_as_corrupt(lake: Lake) -> None:
+def test_a_damaged_file_raises_an_error_that_names_it(lake: Lake) -> None:
     lake.make("t", pa.table({"a": [1]}))
     (path,) = lake.input("t").files.column("path").to_pylist()
     size = lake.input("t").files.column("size")[0].as_py()
@@ -428,7 +428,7 @@ def test_a_damaged_file_is_named_as_corrupt(lake: Lake) -> None:
         lake.scan("t")
 
 
-def test_a_missing_file_is_no_traceback_of_duckdb(lake: Lake) -> None:
+def test_a_missing_file_raises_an_error_of_lakevilla(lake: Lake) -> None:
     import os
 
     from lakevilla.errors import LakeVillaError
@@ -455,7 +455,7 @@ def test_equal_multisets_have_equal_digests_and_others_do_not(lake: Lake) -> Non
     assert digest(a, a) != digest(a)
     assert digest(a, a, a) != digest(a)
     assert digest(a, where="a = 'x'") == digest(a.slice(2))
-    # Values that run together, NULL and its name, a NULL and an empty text.
+    # Values whose texts join to the same text, NULL and 'NULL', NULL and the empty text.
     left = pa.table({"a": ["12", "NULL", ""], "b": ["3", "x", "y"]})
     right = pa.table({"a": ["1", None, None], "b": ["23", "x", "y"]})
     digests = {digest(t.slice(i, 1)) for t in (left, right) for i in range(3)}

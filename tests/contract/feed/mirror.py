@@ -1,4 +1,4 @@
-"""A copy of a lake that is kept by its feed alone, and what it must be equal to."""
+"""A mirror of a lake, updated from its change feed alone, and a check that both are equal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import lakevilla as lv
 
-#: A row without its nulls: a column that was added since makes it no other.
+#: A row without its nulls: it stays equal to itself when a column is added later.
 Row = frozenset[tuple[str, Any]]
 BESIDE = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -25,14 +25,14 @@ def rows_of(table: pa.Table) -> Counter[Row]:
 
 
 def state_at(lake: lv.Lake, version: int | None = None) -> dict[str, Counter[Row]]:
-    """All tables of the lake at a version, by location."""
+    """Return the rows of all tables of the lake at a version, by location."""
     with lake.snapshot(version) as state:
         return {one.uri: rows_of(state.read(name)) for name, one in state.versions.items()}
 
 
 @dataclass
 class Mirror:
-    """Applies versions as the documentation says."""
+    """Applies versions of the feed to a copy, as the documentation tells consumers to."""
 
     version: int = 0
     tables: dict[str, Counter[Row]] = field(default_factory=dict)
@@ -73,5 +73,5 @@ class Mirror:
 
 
 def check(lake: lv.Lake, mirror: Mirror) -> None:
-    """The copy equals the lake at the version that was reported last."""
+    """Assert that the mirror equals the lake at the last version that the feed reported."""
     assert mirror.tables == state_at(lake, mirror.version), mirror.version

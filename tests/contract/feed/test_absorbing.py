@@ -1,4 +1,4 @@
-"""``lake.absorb``: what other clients have committed gets its place in the lake's order."""
+"""``lake.absorb``: commits of other clients get global versions in the lake's order."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_absorbed_commits_count_in_the_catalog_and_appear_in_the_feed(lake: lv.L
     assert lake.absorb() == []
 
 
-def test_only_the_tables_that_are_named(lake: lv.Lake) -> None:
+def test_absorb_takes_in_commits_of_the_named_tables_only(lake: lv.Lake) -> None:
     append(lake, "stock")
     append(lake, "sales/orders")
     assert lake.absorb(["sales/*"]) == ["sales/orders"]
     assert rows(lake)["stock"] == 1
-    lake.rename_table("stock", "shelf")  # takes it in itself
+    lake.rename_table("stock", "shelf")  # the rename absorbs the foreign commit itself
     append(lake, "shelf")
     assert lake.absorb(["shelf"]) == ["shelf"]
 
@@ -60,12 +60,12 @@ def test_only_the_tables_that_are_named(lake: lv.Lake) -> None:
 def test_absorbing_costs_a_check_of_each_log_and_one_replacement_of_head(lake: lv.Lake) -> None:
     lake.absorb()
     idle = cost(lake, lambda: lake.absorb())
-    assert (idle.get, idle.put, idle.list) == (2 + 3, 0, 0)  # HEAD for the names, and again
+    assert (idle.get, idle.put, idle.list) == (2 + 3, 0, 0)  # HEAD twice: once for names
     append(lake, "stock")
     assert cost(lake, lambda: lake.absorb()).put == 1
 
 
-def test_wrong_names_and_places_are_refused(lake: lv.Lake) -> None:
+def test_absorb_refuses_unknown_table_names_and_branches(lake: lv.Lake) -> None:
     with pytest.raises(lv.TableNotFound, match="'stocks'"):
         lake.absorb(["stocks"])
     with pytest.raises(lv.InvalidOperation, match=r"no table name of the lake matches 'shop/\*'"):
@@ -80,7 +80,7 @@ def test_absorb_finds_nothing_in_a_lake_without_tables(tmp_path: Path) -> None:
         assert lake.absorb() == []
 
 
-def test_the_command(lake: lv.Lake) -> None:
+def test_the_absorb_command_absorbs_commits_of_other_clients(lake: lv.Lake) -> None:
     append(lake, "stock")
     assert "added: stock" in CliRunner().invoke(app, ["absorb", lake.root]).stdout
     assert "nothing to add" in CliRunner().invoke(app, ["absorb", lake.root, "stock"]).stdout

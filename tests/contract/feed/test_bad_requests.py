@@ -1,4 +1,4 @@
-"""Requests that the feed refuses, with their errors."""
+"""Arguments that the change feed refuses, and the errors that it raises."""
 
 from __future__ import annotations
 
@@ -35,25 +35,29 @@ def ask(request: pytest.FixtureRequest, lake: lv.Lake) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     "given", ["orders", pa.table({"id": [1]}), [{"id": 1}], {"id": [1]}], ids=type
 )
-def test_a_table_or_rows_are_sent_to_the_verb_of_one_table(
+def test_the_feed_given_a_table_or_rows_names_txn_changes_in_its_error(
     ask: Callable[..., Any], given: Any
 ) -> None:
     with pytest.raises(lv.InvalidOperation, match=r"txn\.changes\('(orders|NAME)', since\)"):
         ask(given)
 
 
-def test_a_table_of_the_lake_is_sent_there_by_its_name(lake: lv.Lake) -> None:
+def test_the_feed_given_a_table_object_names_txn_changes_with_the_tables_name(
+    lake: lv.Lake,
+) -> None:
     with pytest.raises(lv.InvalidOperation, match=r"txn\.changes\('orders', since\)"):
         lake.changes(lake.table("orders"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", [-1, 1.5, True, None, 2**70])
-def test_a_version_is_a_whole_number(ask: Callable[..., Any], given: Any) -> None:
+def test_a_version_that_is_no_whole_number_is_refused_by_the_feed(
+    ask: Callable[..., Any], given: Any
+) -> None:
     with pytest.raises(lv.InvalidOperation, match="must be a whole number"):
         ask(given)
 
 
-def test_versions_and_times_to_come_are_refused(ask: Callable[..., Any]) -> None:
+def test_future_versions_and_times_are_refused_by_the_feed(ask: Callable[..., Any]) -> None:
     with pytest.raises(lv.VersionNotFound, match="global version 3, and the lake's newest is 2"):
         ask(3)
     with pytest.raises(lv.InvalidOperation, match="is in the future"):
@@ -64,7 +68,7 @@ def test_versions_and_times_to_come_are_refused(ask: Callable[..., Any]) -> None
         ask(datetime(2000, 1, 1, tzinfo=UTC))
 
 
-def test_a_range_begins_before_it_ends(lake: lv.Lake) -> None:
+def test_a_range_that_ends_before_it_begins_is_refused_by_the_feed(lake: lv.Lake) -> None:
     with pytest.raises(lv.InvalidOperation, match="since is global version 2, and until the older"):
         lake.changes(2, 1)
     with pytest.raises(lv.VersionNotFound, match="until is global version 9"):
@@ -73,7 +77,7 @@ def test_a_range_begins_before_it_ends(lake: lv.Lake) -> None:
         lake.changes(0, datetime.now())
 
 
-def test_tables_and_columns_that_are_none_are_refused_before_anything_is_read(
+def test_invalid_tables_and_columns_are_refused_when_the_feed_is_requested(
     ask: Callable[..., Any], lake: lv.Lake
 ) -> None:
     with pytest.raises(lv.TableNotFound, match="no table 'order'"):
@@ -89,7 +93,7 @@ def test_tables_and_columns_that_are_none_are_refused_before_anything_is_read(
         lake.changes(0, tables=["x*"])
 
 
-def test_a_column_that_a_version_lacks_is_named_when_its_rows_are_read(lake: lv.Lake) -> None:
+def test_reading_a_versions_rows_names_the_requested_column_that_it_lacks(lake: lv.Lake) -> None:
     first, _ = lake.changes(0, columns=["nothing"])
     with pytest.raises(lv.InvalidOperation, match="nothing"):
         first.tables["orders"]
@@ -97,14 +101,16 @@ def test_a_column_that_a_version_lacks_is_named_when_its_rows_are_read(lake: lv.
         first.tables["stock"]
 
 
-def test_a_table_with_a_column_of_the_feeds_is_refused_by_name(lake: lv.Lake) -> None:
+def test_a_table_that_has_a_column_named_like_a_feed_column_is_refused_with_its_name(
+    lake: lv.Lake,
+) -> None:
     lake.create_table("odd", {"_commit_version": [1]})
     *_, last = lake.changes(0)
     with pytest.raises(lv.InvalidOperation, match="_commit_version"):
         last.tables["odd"]
 
 
-def test_the_lake_of_a_tag_has_no_feed(lake: lv.Lake) -> None:
+def test_changes_and_follow_are_refused_on_a_tag(lake: lv.Lake) -> None:
     lake.tag("closing")
     then = lake.on("closing")
     for verb in (then.changes, then.follow):
@@ -113,7 +119,7 @@ def test_the_lake_of_a_tag_has_no_feed(lake: lv.Lake) -> None:
     assert [v.version for v in then.on("main").changes(0)] == [1, 2]
 
 
-def test_times_to_wait_and_what_stops_it(lake: lv.Lake) -> None:
+def test_follow_refuses_invalid_intervals_and_stop_events(lake: lv.Lake) -> None:
     for wrong in (0, -1, True, "1", None, float("nan"), float("inf")):
         with pytest.raises(lv.InvalidOperation, match="poll_seconds must be a number"):
             lake.follow(0, poll_seconds=wrong)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""Batches of a stream of changes: together all that changed, each the same rows for ever.
+"""Batches of a Spark stream of changes hold all changes together; each one is repeatable.
 
-What Spark would call in its planner and its workers is called here, without Spark.
+The tests call what Spark calls in its planner and its workers, without Spark.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def stream(lake: lv.Lake, **options: object) -> bytes:
 
 
 def read(state: bytes, start: Offsets, end: Offsets) -> list[list[Any]]:
-    """The rows of each task."""
+    """Return the rows of each task of a batch."""
     found = []
     for task in work.ranges(state, start, end):
         batches = list(work.rows("changes", state, task))
@@ -69,7 +69,7 @@ def read(state: bytes, start: Offsets, end: Offsets) -> list[list[Any]]:
 
 
 def place(offset: Offsets) -> Offsets:
-    """An offset without the history that it counts in."""
+    """Return an offset without the fields that identify the lake's history."""
     return {name: value for name, value in offset.items() if isinstance(value, int)}
 
 
@@ -98,7 +98,9 @@ def expected(lake: lv.Lake, since: int = 0) -> Counter[str]:
         {},
     ],
 )
-def test_limited_batches_are_together_all_changes(lake: lv.Lake, limits: dict[str, Any]) -> None:
+def test_batches_with_a_size_limit_hold_all_changes_together(
+    lake: lv.Lake, limits: dict[str, Any]
+) -> None:
     state = stream(lake, **limits)
     at = work.first_offset(state)
     found: Counter[str] = Counter()
@@ -110,7 +112,7 @@ def test_limited_batches_are_together_all_changes(lake: lv.Lake, limits: dict[st
     assert place(at) == {"version": lake.snapshot().version}
     assert found == expected(lake)
     assert len(batches) > 4 if limits else len(batches) == 1
-    # A restart reads them again, in another process, after more has happened.
+    # A restarted stream reads the batches again, in another process, after further commits.
     lake.run(lambda txn: txn.update("t", {"id": "id + 5000"}, where="true"))
     lake.table("t").optimize()
     again = stream(lake, **limits)
@@ -118,20 +120,20 @@ def test_limited_batches_are_together_all_changes(lake: lv.Lake, limits: dict[st
         assert bag(read(again, begin, end)) == held
 
 
-def test_a_batch_of_a_few_files_ends_within_a_commit(lake: lv.Lake) -> None:
+def test_a_batch_limited_to_a_few_files_ends_within_a_commit(lake: lv.Lake) -> None:
     state = stream(lake, maxFilesPerTrigger=3)
     first = work.next_offset(state, work.first_offset(state))
     assert place(first) == {"version": 0, "within": 1, "parts": 3}
     assert Offset.of(work.next_offset(state, first)).version >= 1
-    # Without limits, as Spark asks for all that is there, it goes on from there.
+    # Without limits (Spark wants all available changes), the stream goes on from there.
     everything = work.next_offset(state, first, limited=False)
     assert place(everything) == {"version": lake.snapshot().version}
     begin = work.first_offset(state)
     assert bag(read(state, begin, first)) + bag(read(state, first, everything)) == expected(lake)
 
 
-def test_nothing_beyond_the_version_of_the_beginning_is_planned(lake: lv.Lake) -> None:
-    """As Spark asks with Trigger.AvailableNow."""
+def test_a_stream_with_an_end_version_plans_no_batch_beyond_it(lake: lv.Lake) -> None:
+    """Spark fixes the end at the start of a query with ``Trigger.AvailableNow``."""
     state = stream(lake, maxFilesPerTrigger=2)
     until = work.newest_version(state)
     lake.run(lambda txn: txn.append("t", rows(500, 1)))
@@ -141,7 +143,7 @@ def test_nothing_beyond_the_version_of_the_beginning_is_planned(lake: lv.Lake) -
     assert place(at) == {"version": until}
 
 
-def test_a_batch_is_several_tasks_of_about_equal_bytes(
+def test_a_batch_is_split_into_several_tasks_of_about_equal_bytes(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bins, "_LEAST_BYTES", 1)
@@ -151,7 +153,7 @@ def test_a_batch_is_several_tasks_of_about_equal_bytes(
     assert bag(found) == expected(lake) - expected(lake, 3)
 
 
-def test_a_column_that_came_later_is_null_in_parts_of_before(lake: lv.Lake) -> None:
+def test_a_column_added_later_is_null_in_rows_of_earlier_commits(lake: lv.Lake) -> None:
     before = stream(lake, maxFilesPerTrigger=3)
     first = work.next_offset(before, work.first_offset(before))
     lake.run(lambda txn: txn.alter("t", add_columns={"more": "long"}))
@@ -160,10 +162,10 @@ def test_a_column_that_came_later_is_null_in_parts_of_before(lake: lv.Lake) -> N
 
 
 @pytest.mark.parametrize("start", [{"version": 90}, {"version": 4, "within": 90, "parts": 1}])
-def test_a_lake_that_is_younger_than_the_checkpoint_is_refused(
+def test_a_lake_whose_newest_version_is_below_the_streams_offset_is_refused(
     lake: lv.Lake, start: Offsets
 ) -> None:
-    """Neither is it waited for."""
+    """The stream doesn't wait until the lake reaches the version of its offset."""
     state = stream(lake)
     with pytest.raises(lv.VersionNotFound, match="it is another lake, or an older copy"):
         work.next_offset(state, start)
@@ -172,15 +174,19 @@ def test_a_lake_that_is_younger_than_the_checkpoint_is_refused(
 
 
 @pytest.mark.parametrize("first", [1, 99])
-def test_a_version_that_the_lake_does_not_have_yet_is_refused(lake: lv.Lake, first: int) -> None:
-    """Also where the range begins beyond the lake's newest version."""
+def test_a_starting_version_that_the_lake_does_not_have_yet_is_refused(
+    lake: lv.Lake, first: int
+) -> None:
+    """The error is raised also if the range begins beyond the lake's newest version."""
     newest = lake.history()[0].version
     options = {"lake": lake.root, "what": "versions", "startingVersion": str(first)}
     with pytest.raises(lv.VersionNotFound, match=f"no global version 50; its newest is {newest}"):
         work.bound(pickle.dumps({}), options | {"version": "50"})
 
 
-def test_versions_of_a_younger_lake_are_refused(lake: lv.Lake) -> None:
+def test_a_versions_stream_of_a_lake_whose_newest_version_is_below_its_offset_is_refused(
+    lake: lv.Lake,
+) -> None:
     options = {"lake": lake.root, "what": "versions", "startingVersion": "1"}
     bound = work.bound(pickle.dumps({}), options)
     state = work.stream(pickle.dumps({}), options, work.schema(bound))
@@ -193,22 +199,26 @@ def test_versions_of_a_younger_lake_are_refused(lake: lv.Lake) -> None:
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", ""])
 @pytest.mark.parametrize("option", ["maxFilesPerTrigger", "maxBytesPerTrigger"])
-def test_a_limit_that_is_none_is_refused(lake: lv.Lake, option: str, value: str) -> None:
+def test_a_stream_limit_that_is_no_whole_number_is_refused(
+    lake: lv.Lake, option: str, value: str
+) -> None:
     with pytest.raises(lv.InvalidOperation, match=f"option {option} must be a whole number"):
         stream(lake, **{option: value})
 
 
-def test_the_schema_of_spark_is_that_of_the_changes(lake: lv.Lake) -> None:
+def test_the_schema_given_to_spark_equals_that_of_the_changes(lake: lv.Lake) -> None:
     state = stream(lake)
     names = spark_schema(lake.table("t").schema).names
     changes: Any = pickle.loads(state)
     assert changes.schema.names[: len(names)] == names
 
 
-def test_a_stream_that_begins_with_a_reconcile_has_its_rows(
+def test_a_stream_that_starts_at_a_reconcile_commit_reports_its_rows(
     request: pytest.FixtureRequest,
 ) -> None:
-    """It was left out: the version before it has no state, and stood for that after it."""
+    """The version before a reconcile commit has no state of its own; once, the stream took it for
+    the reconcile commit itself and left out its rows.
+    """
     place, source = make_place("local", request), random.Random(3)
     start(place)
     decide(place, ["update"], source)
@@ -237,10 +247,10 @@ FOREIGN = ("optimize", "update", "append", "delete")
 
 @pytest.mark.parametrize("files", [1, 2, 5])
 @pytest.mark.parametrize("seed", range(4))
-def test_batches_over_reconciles_lead_to_the_newest_state(
+def test_batches_over_reconcile_commits_add_up_to_the_newest_state(
     request: pytest.FixtureRequest, seed: int, files: int
 ) -> None:
-    """Others commit between a decision and its publishing, and the stream is anywhere."""
+    """Other clients commit between decision and publishing, wherever the stream has got to."""
     place, source = make_place("local", request), random.Random(seed)
     start(place)
     state: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The feed beside eight writers: in order, each once, never a transaction in part."""
+"""The feed beside eight writers: each version comes once, in order, as a whole transaction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lake(shared_place: Place) -> Iterator[lv.Lake]:
 
 
 def write(lake: lv.Lake, writer: int) -> None:
-    """Transactions over two or three tables, each with one number in all of them."""
+    """Commit transactions over two or three tables; each writes its own number to all of them."""
     source = random.Random(writer)
     for commit in range(COMMITS):
         number = writer * 100 + commit
@@ -39,7 +39,7 @@ def write(lake: lv.Lake, writer: int) -> None:
 
 
 def in_full(version: lv.Version) -> None:
-    """A version's rows are those of the transactions that its metadata names, in each table."""
+    """Assert that a version has, in each table, all rows of the transactions in its metadata."""
     numbers = [set(rows["id"].to_pylist()) for rows in version.tables.values()]
     if version.kind == "transaction" and version.metadata:
         assert len(numbers) >= 2
@@ -51,7 +51,7 @@ def in_full(version: lv.Version) -> None:
 def test_a_follower_concurrently_with_eight_writers_that_starts_again_and_again(
     lake: lv.Lake, shared_place: Place
 ) -> None:
-    """Four writers share a client, and four have one each."""
+    """Four writers share a client; four have a client each."""
     others = [shared_place.connect() for _ in range(WRITERS // 2)]
     clients = [lake] * (WRITERS // 2) + others
     writers = [
@@ -62,7 +62,7 @@ def test_a_follower_concurrently_with_eight_writers_that_starts_again_and_again(
 
     def follow() -> None:
         while not stop.is_set():
-            with shared_place.connect() as follower:  # knows nothing but its number
+            with shared_place.connect() as follower:  # knows only the version number
                 feed = follower.follow(mirror.version, poll_seconds=0.01, stop=stop)
                 for version in islice(feed, source.randint(1, 9)):
                     in_full(version)

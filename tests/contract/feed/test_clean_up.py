@@ -1,4 +1,4 @@
-"""The feed after vacuum and gc: the right rows, or an error that says where to go on."""
+"""The feed after vacuum and gc gives the right rows, or an error with a version to resume from."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def lake(shared_place: Place) -> Iterator[lv.Lake]:
 
 
 def vacuum(place: Place, lake: lv.Lake, table: str) -> None:
-    """All that the newest state does not need is deleted."""
+    """Delete all data files that the newest state doesn't need."""
     then = time.time() - 30 * 24 * 3600
     for path in (Path(place.root) / table).rglob("*.parquet"):
         os.utime(path, (then, then))
     lake.table(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
 
 
-def test_files_that_were_vacuumed_are_an_error_of_their_table_and_version_alone(
+def test_vacuumed_files_raise_an_error_for_their_own_table_and_version_only(
     lake: lv.Lake, shared_place: Place
 ) -> None:
     def both(txn: lv.Transaction) -> None:
@@ -53,12 +53,12 @@ def test_files_that_were_vacuumed_are_an_error_of_their_table_and_version_alone(
                 lv.VersionNotFound, match=f"by global version {version.version} are"
             ):
                 version.tables["a"]
-        # The other table of the very version, and what came later, are there.
+        # The version's other table, and later versions, can be read.
         assert versions[2].tables["b"]["id"].to_pylist() == [1]
         assert Mirror(3, state_at(other, 3)).apply_all(other.changes(3)).tables == expected
 
 
-def test_history_that_was_deleted_is_an_error_that_names_the_first_version(
+def test_a_feed_over_deleted_history_raises_an_error_that_names_the_first_version(
     lake: lv.Lake, shared_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head, "PAGE_LENGTH", 4)
@@ -78,15 +78,15 @@ def test_history_that_was_deleted_is_an_error_that_names_the_first_version(
         first = lake.history(1)[0].version
         clock.ahead_seconds = 3600
         append(12)
-        lake.gc()  # takes what is published out of HEAD's pending
-        lake.gc()  # and then its history may go
+        lake.gc()  # gc removes published commits from HEAD's pending list
+        lake.gc()  # the next gc may then delete their history
         for client in (lake, slow):
             for ask in (client.changes, client.follow):
                 with pytest.raises(lv.VersionNotFound, match=f"kept since version {first};"):
                     ask(first - 1)
             assert [v.version for v in client.changes(first)] == list(range(13, 25))
         assert (first, lake.history(1)[0].version) == (12, 24)
-        # The one that was asleep knows of them, and is told what is there, or that it is not.
+        # The idle client holds these versions: it gets either their rows or an error.
         try:
             for version in feed:
                 mirror.apply(version)

@@ -1,4 +1,4 @@
-"""``lake.follow``: goes on for ever, and from where it has ended."""
+"""``lake.follow``: yields versions without end, and resumes where an earlier call stopped."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_following_stops_at_once_when_its_stop_event_is_set(lake: lv.Lake) -> No
         seen.append(version.version)
         stop.set()
     assert seen == [1]
-    # While it waits for a version, too.
+    # The stop event also ends the wait for a version.
     stop.clear()
     threading.Timer(0.1, stop.set).start()
     began = time.monotonic()
@@ -82,7 +82,7 @@ def test_following_stops_at_once_when_its_stop_event_is_set(lake: lv.Lake) -> No
     assert time.monotonic() - began < 60
 
 
-def test_chosen_tables_are_followed_with_tables_that_come_later(lake: lv.Lake) -> None:
+def test_following_by_a_name_pattern_includes_tables_added_later(lake: lv.Lake) -> None:
     lake.create_table("a", [{"id": 0}])
     feed = lake.follow(0, tables=["s/*"], poll_seconds=0.01)
     lake.create_table("s/b", [{"id": 0}])
@@ -96,7 +96,7 @@ def test_chosen_tables_are_followed_with_tables_that_come_later(lake: lv.Lake) -
     assert [(v.version, list(v.tables)) for v in found] == [(5, ["s/a"]), (6, ["s/a"])]
 
 
-def test_a_followed_table_is_the_same_under_another_name(lake: lv.Lake) -> None:
+def test_following_a_table_goes_on_when_the_table_is_renamed(lake: lv.Lake) -> None:
     lake.create_table("a", [{"id": 0}])
     feed = lake.follow(0, tables=["a"], poll_seconds=0.01)
     assert next(feed).version == 1
@@ -105,7 +105,7 @@ def test_a_followed_table_is_the_same_under_another_name(lake: lv.Lake) -> None:
     assert [(v.version, list(v.tables)) for v in until(feed, 3)] == [(2, ["b"]), (3, ["b"])]
 
 
-def test_the_follower_absorbs_commits_of_other_clients_itself(
+def test_following_absorbs_commits_of_other_clients_to_the_followed_tables(
     lake: lv.Lake, shared_place: Place
 ) -> None:
     lake.create_table("a", [{"id": 0}])
@@ -117,16 +117,16 @@ def test_the_follower_absorbs_commits_of_other_clients_itself(
     assert (first.kind, first.tables["a"]["id"].to_pylist()) == ("foreign", [7])
     shared_place.write("a", [{"id": 9}])
     assert next(feed).tables["a"]["id"].to_pylist() == [9]
-    # What is not followed is left for the next transaction.
+    # Foreign commits to tables that aren't followed are left to the next transaction.
     assert [entry.tables for entry in lake.history(2)] == [("a",), ("a",)]
     check(lake, Mirror().apply_all(lake.changes(0)))
 
 
-def test_absorbing_leaves_what_makes_a_decided_commit_unfit_to_its_replay(
+def test_a_follower_leaves_a_foreign_commit_that_makes_a_decided_commit_unfit_to_its_replay(
     local_place: Place,
 ) -> None:
-    """Nothing is lost or reported twice: the follower absorbs foreign commits while it publishes
-    the others.
+    """The feed loses nothing and reports nothing twice, though the follower absorbs foreign
+    commits while another client publishes.
     """
     with local_place.connect() as lake, local_place.connect() as other:
         lake.create_table("bank", [{"id": 0, "balance": 1}])
@@ -147,7 +147,9 @@ def test_absorbing_leaves_what_makes_a_decided_commit_unfit_to_its_replay(
         assert lake.history(1)[0].kind == "reconcile"
 
 
-def test_a_lost_race_of_absorbing_is_tried_again(lake: lv.Lake, shared_place: Place) -> None:
+def test_a_follower_whose_write_of_head_is_overtaken_absorbs_again(
+    lake: lv.Lake, shared_place: Place
+) -> None:
     lake.create_table("a", [{"id": 0}])
     lake.create_table("b", [{"id": 0}])
     shared_place.write("a", [{"id": 7}])
@@ -161,7 +163,7 @@ def test_a_lost_race_of_absorbing_is_tried_again(lake: lv.Lake, shared_place: Pl
     ]
 
 
-def test_guarded_tables_and_tables_that_cannot_be_read_do_not_stop_it(
+def test_following_is_not_stopped_by_guarded_tables_or_unreadable_logs(
     local_place: Place,
 ) -> None:
     with local_place.connect() as lake:
@@ -178,7 +180,7 @@ def test_guarded_tables_and_tables_that_cannot_be_read_do_not_stop_it(
             assert next(feed).tables["a"]["id"].to_pylist() == [7]
 
 
-def test_eight_followers_of_one_lake_agree(lake: lv.Lake) -> None:
+def test_eight_followers_of_one_lake_report_the_same_versions(lake: lv.Lake) -> None:
     lake.create_table("a", [{"id": 0}])
     seen: dict[int, list[int]] = {number: [] for number in range(8)}
 

@@ -1,6 +1,6 @@
-"""Streams of a lake whose numbers come again: a checkpoint says of which history its number is.
+"""Streams of a lake whose version numbers are used again: offsets identify the history, too.
 
-What Spark would call is called here, each time as a driver does that was just started.
+The tests call what Spark calls, each time as a driver that has just started.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Offsets = dict[str, int | str]
 
 
 class Stream:
-    """A stream of a table's changes, or of the lake's versions."""
+    """A stream either of a table's changes or of the lake's versions."""
 
     def __init__(self, root: Path, what: str, ref: str | None = None) -> None:
         self.options = {"lake": str(root), "startingVersion": "1"}
@@ -57,15 +57,17 @@ def append(root: Path, *ids: int, ref: str = "main") -> None:
 
 
 def check_refused(stream: Stream, start: Offsets, at: Offsets, match: str) -> None:
-    """Neither the next batch is planned, nor the last one repeated."""
+    """Assert that the stream neither plans its next batch nor repeats its last one."""
     with pytest.raises(lv.VersionNotFound, match=match):
         stream.batch(at)
     with pytest.raises(lv.VersionNotFound, match=match):
         stream.batch(start, at)
 
 
-def test_a_lake_that_was_set_back_and_grew_is_refused(root: Path, what: str) -> None:
-    """A restored backup has the same id, and from some number on other commits."""
+def test_a_stream_of_a_lake_restored_from_a_backup_and_written_since_is_refused(
+    root: Path, what: str
+) -> None:
+    """A restored backup has the lake's id, but other commits from some version number on."""
     stream = Stream(root, what)
     backup = shutil.copytree(root, root.with_name("backup"))
     start, _ = stream.batch()
@@ -76,10 +78,10 @@ def test_a_lake_that_was_set_back_and_grew_is_refused(root: Path, what: str) -> 
     backup.rename(root)
     append(root, 12, 13, 14)
     check_refused(stream, start, at, r"and that version is commit .* was set back to an older")
-    assert stream.batch(start)[1] == 3  # what was read before the backup holds
+    assert stream.batch(start)[1] == 3  # offsets from before the backup stay valid
 
 
-def test_another_lake_at_the_same_root_is_refused(root: Path, what: str) -> None:
+def test_a_stream_whose_root_holds_another_lake_now_is_refused(root: Path, what: str) -> None:
     stream = Stream(root, what)
     start, _ = stream.batch()
     append(root, 2)
@@ -92,7 +94,7 @@ def test_another_lake_at_the_same_root_is_refused(root: Path, what: str) -> None
 
 
 @pytest.mark.parametrize("how", ["made again", "rebased"])
-def test_a_stream_of_a_branch_that_was_made_again_or_rebased_is_refused(
+def test_a_stream_of_a_branch_that_was_recreated_or_rebased_is_refused(
     root: Path, what: str, how: str
 ) -> None:
     with lv.connect(root) as lake:
@@ -112,7 +114,7 @@ def test_a_stream_of_a_branch_that_was_made_again_or_rebased_is_refused(
     check_refused(stream, start, at, "created or rebased")
 
 
-def test_a_stream_goes_on_at_an_adopted_copy(root: Path, what: str) -> None:
+def test_a_stream_goes_on_at_an_adopted_copy_of_its_lake(root: Path, what: str) -> None:
     append(root, 2)
     at, _ = Stream(root, what).batch()
     copy = shutil.copytree(root, root.with_name("copy"))

@@ -1,7 +1,7 @@
 """The feed where another client commits between a decision and its publishing.
 
-What is decided is replayed; who has not seen it yet is told of the replay alone, and who has seen
-it is told the difference.
+The decided commit is replayed. A consumer that hasn't read it yet gets the replay alone; one that
+has read it gets the difference between both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def newest(lake: lv.Lake) -> int:
 
 
 def their_update(place: Place, row: int) -> None:
-    """Another client changes a row, by which a decided rewrite of its file fits no more."""
+    """Change a row as another client, so that a decided rewrite of its file no longer fits."""
     if place.format == "delta":
         place.delta("bank").update({"balance": "balance + 1"}, predicate=f"id = {row}")
         return
@@ -47,7 +47,7 @@ def their_update(place: Place, row: int) -> None:
 def overtaken(
     lake: lv.Lake, place: Place, meanwhile: Callable[[], object] = lambda: None
 ) -> tuple[int, int]:
-    """A transaction of two tables is replayed in one; its version, and that of the replay.
+    """Have a transaction over two tables replayed in one; return its version and the replay's.
 
     ``meanwhile`` runs between its decision and the other client's commit.
     """
@@ -67,19 +67,21 @@ def overtaken(
     return start + 1, history[0].version
 
 
-def test_a_reconcile_comes_in_one_with_what_it_replaced(lake: lv.Lake, shared_place: Place) -> None:
+def test_a_reconcile_commit_and_the_commit_that_it_replaced_are_one_version_of_the_feed(
+    lake: lv.Lake, shared_place: Place
+) -> None:
     decided, replayed = overtaken(lake, shared_place)
     [version] = lake.changes(decided - 1)
     assert (version.version, version.since, version.kind) == (replayed, decided - 1, "reconcile")
     assert list(version.tables) == ["bank", "log"]
     changed = {(row["_change_type"], row["balance"]) for row in version.tables["bank"].to_pylist()}
-    assert changed == {("delete", 100), ("insert", 202)}  # and none of 200
+    assert changed == {("delete", 100), ("insert", 202)}  # the replaced 200 is not told
     assert version.tables["log"]["id"].to_pylist() == [1]
     assert lake.snapshot(version=decided).read("bank", where="balance = 200").num_rows == 1
     check(lake, Mirror().apply_all(lake.changes(0)))
 
 
-def test_a_reader_that_saw_a_replaced_commit_gets_the_difference(
+def test_a_consumer_that_read_a_replaced_commit_gets_the_difference_to_its_replay(
     lake: lv.Lake, shared_place: Place
 ) -> None:
     with shared_place.connect() as other:
@@ -101,10 +103,10 @@ def test_a_reader_that_saw_a_replaced_commit_gets_the_difference(
         check(lake, mirror)
 
 
-def test_commits_between_the_replaced_one_and_its_replay_come_with_them(
+def test_commits_between_a_replaced_commit_and_its_replay_are_in_the_same_feed_version(
     lake: lv.Lake, shared_place: Place
 ) -> None:
-    """Else a consumer would have them before what came first."""
+    """Otherwise a consumer would get them before the decided commit that precedes them."""
     with shared_place.connect() as other:
 
         def between() -> None:
@@ -116,13 +118,15 @@ def test_commits_between_the_replaced_one_and_its_replay_come_with_them(
         [version] = lake.changes(decided - 1)
         assert (version.version, version.entered) == (replayed, ("new",))
         assert sorted(version.tables["log"]["id"].to_pylist()) == [1, 2]
-        # Whoever comes back after the next one has seen the state in which it is not replayed.
+        # A consumer that resumes at a version in between has read the state before the replay.
         for since in (decided, decided + 1, decided + 2):
             mirror = Mirror(since, state_at(lake, since)).apply_all(lake.changes(since))
             check(lake, mirror)
 
 
-def test_a_number_within_the_pair_is_refused(lake: lv.Lake, shared_place: Place) -> None:
+def test_a_version_between_a_replaced_commit_and_its_replay_is_refused_by_the_feed(
+    lake: lv.Lake, shared_place: Place
+) -> None:
     decided, replayed = overtaken(lake, shared_place)
     for ask in (
         lambda: lake.changes(replayed - 1),
@@ -135,10 +139,10 @@ def test_a_number_within_the_pair_is_refused(lake: lv.Lake, shared_place: Place)
     assert list(lake.changes(replayed)) == []
 
 
-def test_a_time_within_the_pair_stands_for_the_whole_of_it(
+def test_a_time_between_a_replaced_commit_and_its_replay_stands_for_the_replay(
     lake: lv.Lake, shared_place: Place
 ) -> None:
-    """As ``snapshot(timestamp=...)`` shows it."""
+    """``snapshot(timestamp=...)`` shows the replay's version for such a time, too."""
     decided, replayed = overtaken(lake, shared_place)
     made = {entry.version: entry.timestamp for entry in lake.history()}
     within = made[replayed - 1]
@@ -147,7 +151,9 @@ def test_a_time_within_the_pair_stands_for_the_whole_of_it(
     assert list(lake.changes(within)) == []
 
 
-def test_net_over_a_reconcile_and_within_it(lake: lv.Lake, shared_place: Place) -> None:
+def test_net_changes_over_a_reconcile_commit_and_within_it_are_right(
+    lake: lv.Lake, shared_place: Place
+) -> None:
     decided, replayed = overtaken(lake, shared_place)
     ranges = [(0, replayed), (decided - 1, decided), (decided, replayed), (decided - 1, replayed)]
     for since, until in ranges:
@@ -157,16 +163,16 @@ def test_net_over_a_reconcile_and_within_it(lake: lv.Lake, shared_place: Place) 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_feed_cut_at_any_versions_has_the_same_changes(
+def test_a_follower_that_stops_and_resumes_anywhere_gets_the_same_changes(
     lake: lv.Lake, shared_place: Place, seed: int
 ) -> None:
-    """A follower that stops and goes on wherever it likes, also in the middle of a replay."""
+    """The follower also stops between a decided commit and its replay."""
     source = random.Random(seed)
     with shared_place.connect() as other:
         mirrors: list[Mirror] = []
 
         def look() -> None:
-            """A follower that begins in the midst of it, and stops there."""
+            """Start a follower between decision and replay, and stop it there."""
             if source.random() < 0.5:
                 other.run(lambda txn: txn.append("log", [{"id": 9}]))
             mirrors.append(Mirror().apply_all(other.changes(0)))

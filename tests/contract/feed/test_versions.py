@@ -1,4 +1,4 @@
-"""``lake.changes``: versions in order, each once, all tables of one together."""
+"""``lake.changes``: each version once and in order, with all of its tables together."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def both(txn: lv.Transaction) -> None:
     txn.update("s/b", {"n": "n + 1"}, where="id = 1")
 
 
-def test_a_version_has_all_tables_of_its_transaction_and_what_was_said_of_it(
+def test_a_version_of_the_feed_has_all_tables_and_the_metadata_of_its_transaction(
     lake: lv.Lake,
 ) -> None:
     shop(lake)
@@ -79,7 +79,9 @@ def test_a_version_has_all_tables_of_its_transaction_and_what_was_said_of_it(
     assert (third.merged, repr(third.tables)) == (None, "<changes of a, s/b>")
 
 
-def test_showing_a_version_reads_no_rows_and_another_process_gets_all(lake: lv.Lake) -> None:
+def test_a_version_is_displayed_without_reading_rows_and_pickled_with_all_rows(
+    lake: lv.Lake,
+) -> None:
     shop(lake)
     lake.run(both)
     *_, last = lake.changes(0)
@@ -92,7 +94,7 @@ def test_showing_a_version_reads_no_rows_and_another_process_gets_all(lake: lv.L
     assert (again, dict(again.tables)) == (last, dict(last.tables))
 
 
-def test_the_range_ends_at_the_version_at_which_it_was_requested(lake: lv.Lake) -> None:
+def test_changes_without_an_end_stop_at_the_version_of_the_request(lake: lv.Lake) -> None:
     shop(lake)
     versions = lake.changes(0)
     lake.run(both)
@@ -102,7 +104,7 @@ def test_the_range_ends_at_the_version_at_which_it_was_requested(lake: lv.Lake) 
     assert list(lake.changes(3)) == list(lake.changes(0, 0)) == []
 
 
-def test_times_stand_for_the_newest_version_that_is_not_later(lake: lv.Lake) -> None:
+def test_a_time_in_a_range_stands_for_the_newest_version_that_is_not_later(lake: lv.Lake) -> None:
     shop(lake)
     lake.run(both)
     made = {entry.version: entry.timestamp for entry in lake.history()}
@@ -112,7 +114,7 @@ def test_times_stand_for_the_newest_version_that_is_not_later(lake: lv.Lake) -> 
     assert list(lake.changes(datetime.now(UTC) - timedelta(milliseconds=1))) == []
 
 
-def test_some_tables_and_some_columns(lake: lv.Lake) -> None:
+def test_the_feed_can_be_limited_to_some_tables_and_columns(lake: lv.Lake) -> None:
     shop(lake)
     lake.create_table("s/c", [{"id": 9, "n": 9}])
     lake.run(both)
@@ -127,7 +129,7 @@ def test_some_tables_and_some_columns(lake: lv.Lake) -> None:
     assert [rows.schema.names[0] for rows in last.tables.values()] == ["n", "id"]
 
 
-def test_columns_are_those_of_each_version(lake: lv.Lake) -> None:
+def test_the_columns_of_each_version_in_the_feed_are_those_at_that_version(lake: lv.Lake) -> None:
     shop(lake)
     lake.run(lambda txn: txn.alter("a", add_columns={"w": "string"}))
     lake.run(lambda txn: txn.append("a", [{"id": 2, "n": 0, "w": "x"}]))
@@ -138,13 +140,15 @@ def test_columns_are_those_of_each_version(lake: lv.Lake) -> None:
         ["id", "n", "w"],
     )
     assert appended.tables["a"]["w"].to_pylist() == ["x"]
-    # In whatever order they are looked at.
+    # The columns don't depend on the order in which the versions are read.
     versions = list(lake.changes(0))
     assert versions[3].tables["a"].schema.names[:3] == ["id", "n", "w"]
     assert versions[0].tables["a"].schema.names[:3] == ["id", "n", "_change_type"]
 
 
-def test_tables_come_go_and_come_back(lake: lv.Lake, shared_place: Place) -> None:
+def test_the_feed_reports_tables_that_enter_leave_and_return(
+    lake: lv.Lake, shared_place: Place
+) -> None:
     shop(lake)
     uri = lake.table("a").uri
     lake.unregister("a")
@@ -163,7 +167,7 @@ def test_tables_come_go_and_come_back(lake: lv.Lake, shared_place: Place) -> Non
     check(lake, mirror)
 
 
-def test_a_table_that_was_dropped_and_made_again_is_another_one(lake: lv.Lake) -> None:
+def test_a_table_dropped_and_recreated_is_a_new_table_in_the_feed(lake: lv.Lake) -> None:
     shop(lake)
     lake.drop_table("a", delete_data=True)
     lake.create_table("a", [{"id": 5, "other": "x"}])
@@ -177,12 +181,12 @@ def test_a_table_that_was_dropped_and_made_again_is_another_one(lake: lv.Lake) -
 
 
 def state_of_shop(lake: lv.Lake) -> Any:
-    """The tables of ``shop``, of which one was deleted since."""
+    """Return the state of the tables of ``shop``, one of which has been deleted since."""
     rows = frozenset({("id", "1"), ("n", "0")})
     return {f"{lake.root}/{name}": Counter([rows]) for name in ("a", "s/b")}
 
 
-def test_a_renamed_table_has_its_new_name_and_its_old_place(lake: lv.Lake) -> None:
+def test_a_renamed_table_has_its_new_name_and_old_location_in_the_feed(lake: lv.Lake) -> None:
     shop(lake)
     uri = lake.table("a").uri
     lake.rename_table("a", "orders")
@@ -199,7 +203,9 @@ def test_a_renamed_table_has_its_new_name_and_its_old_place(lake: lv.Lake) -> No
     check(lake, Mirror().apply_all(versions))
 
 
-def test_a_registered_table_comes_with_all_its_rows(lake: lv.Lake, shared_place: Place) -> None:
+def test_a_registered_table_enters_the_feed_with_all_its_rows(
+    lake: lv.Lake, shared_place: Place
+) -> None:
     shared_place.write("old", [{"id": 1}, {"id": 2}])
     shop(lake)
     lake.register("old")
@@ -218,7 +224,7 @@ def test_a_registered_table_comes_with_all_its_rows(lake: lv.Lake, shared_place:
     )
 
 
-def test_other_clients_commits_come_with_the_version_that_took_them_in(
+def test_commits_of_other_clients_appear_in_the_version_that_absorbed_them(
     lake: lv.Lake, shared_place: Place
 ) -> None:
     shop(lake)
@@ -234,7 +240,7 @@ def test_other_clients_commits_come_with_the_version_that_took_them_in(
     assert rows_in(own)["a"] == [("insert", 2)]
 
 
-def test_net_is_one_difference(lake: lv.Lake) -> None:
+def test_net_changes_are_one_difference_between_two_states(lake: lv.Lake) -> None:
     shop(lake)
     for number in range(2, 6):
         lake.run(lambda txn, n: txn.append("a", [{"id": n, "n": 0}]), number)
@@ -247,7 +253,9 @@ def test_net_is_one_difference(lake: lv.Lake) -> None:
     check(lake, Mirror(2, state_at(lake, 2)).apply_all([whole]))
 
 
-def test_a_change_data_feed_has_updates_and_a_net_difference_has_none(local_place: Place) -> None:
+def test_updates_are_in_a_tables_change_data_feed_but_not_in_net_changes(
+    local_place: Place,
+) -> None:
     with local_place.connect() as lake:
         lake.create_table("a", [{"id": 1, "n": 0}, {"id": 2, "n": 0}], properties=FEED)
         lake.run(lambda txn: txn.update("a", {"n": "1"}, where="id = 1"))
@@ -258,10 +266,10 @@ def test_a_change_data_feed_has_updates_and_a_net_difference_has_none(local_plac
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_feed_laid_over_any_version_is_any_later_one(
+def test_the_feed_applied_to_any_version_gives_any_later_version(
     lake: lv.Lake, shared_place: Place, seed: int
 ) -> None:
-    """Whatever was done in between, and by whom; step by step, by leaps, and by differences."""
+    """Commits of any kind and client lie between; the feed is read commit by commit and as net."""
     source = random.Random(seed)
     shop(lake)
     for number in range(how_many(7, whole=12)):
@@ -296,7 +304,7 @@ def test_the_feed_laid_over_any_version_is_any_later_one(
             assert mirror.tables == states[until], (since, until, net)
 
 
-def test_a_lake_that_is_not_there_yet_has_no_versions(shared_place: Place) -> None:
+def test_a_lake_that_does_not_exist_yet_has_no_versions_in_its_feed(shared_place: Place) -> None:
     with shared_place.connect() as lake:
         assert list(lake.changes(0)) == []
         with pytest.raises(lv.VersionNotFound, match="newest is 0"):
@@ -319,8 +327,8 @@ def test_a_copied_lake_reports_changes_since_its_adoption(
         assert rows_in(version)["a"] == [("insert", 2)]
 
 
-def test_many_versions_go_over_pages(lake: lv.Lake, page_length: int) -> None:
-    """HEAD keeps less than two pages of the newest; what is older is read from pages."""
+def test_a_feed_of_many_versions_reads_them_from_pages(lake: lv.Lake, page_length: int) -> None:
+    """HEAD keeps only the newest versions, less than two pages; pages hold the older ones."""
     count = 2 * page_length + 12
     lake.create_table("a", [{"id": 0}])
     for number in range(1, count):
@@ -332,7 +340,7 @@ def test_many_versions_go_over_pages(lake: lv.Lake, page_length: int) -> None:
     assert json.dumps(versions[middle].metadata) == "{}"
 
 
-def test_a_merge_a_revert_and_a_rollback_are_one_version_each(lake: lv.Lake) -> None:
+def test_a_merge_a_revert_and_a_rollback_are_one_version_of_the_feed_each(lake: lv.Lake) -> None:
     shop(lake)
     lake.branch("etl")
     lake.on("etl").run(both)

@@ -1,4 +1,4 @@
-"""Another client appends before a commit that defines the table otherwise is published."""
+"""Another client appends before a decided commit that redefines the table is published."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def is_version(key: str) -> bool:
 
 
 def decided(place: Place, change: Callable[[lv.Lake], object]) -> None:
-    """By a client that goes away before it publishes."""
+    """Decide a change as a client that goes away before it publishes."""
     with place.connect() as lake:
         inside(lake).store = Closed(inside(lake).store, is_version)
         change(lake)
@@ -60,7 +60,7 @@ def decided(place: Place, change: Callable[[lv.Lake], object]) -> None:
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("how", CHANGES)
-def test_rows_of_the_old_definition_are_replaced_and_never_read_as_others(
+def test_foreign_rows_of_a_redefined_table_are_not_read_under_its_new_definition(
     place: Place, how: str, format: str
 ) -> None:
     change, after = CHANGES[how]
@@ -74,7 +74,7 @@ def test_rows_of_the_old_definition_are_replaced_and_never_read_as_others(
         assert {finding.kind for finding in lake.doctor().findings} == {"reconciled"}
 
 
-def test_a_row_that_breaks_a_constraint_which_is_decided_makes_that_void(place: Place) -> None:
+def test_a_foreign_row_that_breaks_a_decided_constraint_voids_the_constraint(place: Place) -> None:
     with place.connect() as lake, place.connect() as foreign:
         lake.create_table("t", rows(1, 2))
         foreign.run(lambda txn: txn.append("t", rows(3)), features=lv.Feature.NONE)
@@ -88,7 +88,7 @@ def test_a_row_that_breaks_a_constraint_which_is_decided_makes_that_void(place: 
         lake.run(lambda txn: txn.append("t", rows(78)))
 
 
-def test_added_and_renamed_columns_keep_the_rows_of_other_clients(place: Place) -> None:
+def test_decided_column_additions_and_renames_keep_foreign_rows(place: Place) -> None:
     with place.connect() as lake, place.connect() as foreign:
         lake.create_table("t", rows(1), properties={"delta.columnMapping.mode": "name"})
         foreign.run(lambda txn: txn.append("t", rows(3)), features=lv.Feature.NONE)
@@ -105,7 +105,7 @@ def test_added_and_renamed_columns_keep_the_rows_of_other_clients(place: Place) 
 
 
 def clustered_by(root: str, *columns: str) -> None:
-    """Write the log entry of Spark's ALTER TABLE ... CLUSTER BY; by no column: BY NONE."""
+    """Write the log entry of Spark's ALTER TABLE ... CLUSTER BY; without columns, of BY NONE."""
     fields = json.loads(DeltaTable(f"{root}/t").schema().to_json())["fields"]
     stored = [
         [field["metadata"]["delta.columnMapping.physicalName"]]
@@ -129,7 +129,7 @@ def clustered_by(root: str, *columns: str) -> None:
 CLUSTERS = {"delta.columnMapping.mode": "name", "delta.feature.clustering": "supported"}
 
 
-def test_a_column_that_clusters_the_table_meanwhile_is_not_dropped(place: Place) -> None:
+def test_a_column_by_which_another_client_clusters_the_table_is_not_dropped(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("t", rows(1), properties=CLUSTERS)
         with pytest.raises(lv.ConflictError, match="clustered by 'n'"), lake.transaction() as txn:
@@ -138,7 +138,7 @@ def test_a_column_that_clusters_the_table_meanwhile_is_not_dropped(place: Place)
         assert lake.read("t").to_pylist() == rows(1).to_pylist()
 
 
-def test_a_column_whose_drop_is_decided_and_that_clusters_the_table_meanwhile_stays(
+def test_a_decided_drop_of_a_column_is_void_if_another_client_clusters_the_table_by_it(
     place: Place,
 ) -> None:
     with place.connect() as lake:
@@ -159,7 +159,7 @@ REFUSED_BEFORE: dict[str, Callable[[lv.Transaction], object]] = {
 
 
 def ruled(lake: lv.Lake, root: str, verb: str) -> None:
-    """Make a table by whose rules a verb is refused, and have another client take them away."""
+    """Make a table with a rule that refuses a verb, and have another client remove the rule."""
     if verb == "alter":
         lake.create_table("t", rows(1), properties=CLUSTERS)
         clustered_by(root, "n")
@@ -174,7 +174,7 @@ def ruled(lake: lv.Lake, root: str, verb: str) -> None:
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R | lv.Feature.I])
 @pytest.mark.parametrize("verb", REFUSED_BEFORE)
-def test_a_verb_is_not_refused_by_a_rule_that_another_client_has_taken_away(
+def test_a_verb_is_not_refused_by_a_rule_that_another_client_has_removed(
     place: Place, verb: str, features: lv.Feature
 ) -> None:
     with place.connect() as lake:
@@ -185,7 +185,7 @@ def test_a_verb_is_not_refused_by_a_rule_that_another_client_has_taken_away(
         assert (-1 in now["id"].to_pylist()) == (verb != "alter")
 
 
-def test_a_verb_without_a_rerun_that_was_refused_by_an_old_rule_is_in_conflict(
+def test_a_verb_outside_run_that_a_removed_rule_refuses_conflicts(
     place: Place,
 ) -> None:
     with place.connect() as lake:

@@ -36,7 +36,7 @@ def balances(rows: list[dict[str, int]]) -> dict[int, int]:
 
 
 def everywhere(place: Place, table: str = "bank") -> dict[int, int]:
-    """Return the rows that a new client and one without LakeVilla read: the same."""
+    """Return the rows that a new client reads; a client without LakeVilla must read the same."""
     with place.connect() as lake:
         ours = balances(lake.snapshot().read(table).to_pylist())
     assert ours == balances(place.seen(table))
@@ -46,7 +46,7 @@ def everywhere(place: Place, table: str = "bank") -> dict[int, int]:
 def slip_in(
     lake: lv.Lake, foreign: Callable[[], object], work: Callable[[lv.Transaction], object]
 ) -> lv.Transaction:
-    """Run ``work`` in a transaction; ``foreign`` happens when it is decided, not yet published."""
+    """Run ``work`` in a transaction, and ``foreign`` between its decision and its publishing."""
     txn = lake.transaction()
     work(txn)
     with interrupted(lake, is_entry("bank"), foreign):
@@ -54,7 +54,7 @@ def slip_in(
     return txn
 
 
-def test_a_foreign_append_that_slips_in_is_no_conflict(place: Place) -> None:
+def test_a_foreign_append_between_decision_and_publishing_is_no_conflict(place: Place) -> None:
     with place.connect() as lake:
         txn = slip_in(
             lake,
@@ -117,7 +117,7 @@ def test_a_foreign_update_of_the_very_row_is_replayed_on_its_new_value(place: Pl
     assert everywhere(place)[1] == 12
 
 
-def test_a_foreign_update_of_rows_that_were_read_is_named(place: Place) -> None:
+def test_a_foreign_update_of_rows_that_the_transaction_read_is_reported(place: Place) -> None:
     def work(txn: lv.Transaction) -> None:
         (row,) = txn.read("bank", where="id = 1").to_pylist()
         txn.update("bank", {"balance": row["balance"] + 5}, where="id = 1")
@@ -131,10 +131,10 @@ def test_a_foreign_update_of_rows_that_were_read_is_named(place: Place) -> None:
     assert everywhere(place)[1] == 105
 
 
-def test_rows_that_were_read_are_named_though_they_changed_after_a_first_replay(
+def test_a_foreign_update_of_read_rows_after_a_first_replay_is_reported(
     place: Place,
 ) -> None:
-    """Another row of the file changes, and when that is replayed, the one that was read."""
+    """deltalake changes another row of the file first; during the replay, the row that was read."""
 
     rows = [2, 1]
 
@@ -160,7 +160,7 @@ def test_rows_that_were_read_are_named_though_they_changed_after_a_first_replay(
     assert everywhere(place) == {0: 100, 1: 105, 2: 7, 3: 100}
 
 
-def test_a_foreign_optimize_is_reconciled_quietly(place: Place) -> None:
+def test_a_foreign_optimize_is_reconciled_without_an_error(place: Place) -> None:
     place.write("bank", [{"id": 8, "balance": 8}])
     events: list[lv.Event] = []
     with place.connect(on_event=events.append) as lake:
@@ -195,12 +195,12 @@ def test_a_reader_between_the_foreign_update_and_its_reconciling_sees_one_state(
 
     with place.connect() as lake, pytest.raises(lv.ForeignConflict):
         slip_in(lake, foreign, lambda txn: add(txn, 1, 5))
-    # Decided before the foreign update: a reader of the lake sees ours, and theirs once reconciled.
+    # A lake's reader sees the decided update now, and the foreign one once it is reconciled.
     assert seen == [{0: 100, 1: 105, 2: 100, 3: 100}]
     assert everywhere(place) == {0: 100, 1: 105, 2: 100, 3: 50}
 
 
-def test_commits_pending_behind_one_that_is_reconciled_are_replayed_too(place: Place) -> None:
+def test_commits_pending_behind_a_reconciled_commit_are_replayed_too(place: Place) -> None:
     with place.connect() as lake, place.connect() as second:
         first = lake.transaction(wait="decided")
         add(first, 1, 5)
@@ -222,7 +222,7 @@ def test_commits_pending_behind_one_that_is_reconciled_are_replayed_too(place: P
     assert everywhere(place) == {0: 100, 1: 125, 2: 100, 3: 50, 8: 8}
 
 
-def test_a_decided_commit_whose_owner_could_not_publish_is_published_by_the_next(
+def test_a_decided_commit_whose_owner_could_not_publish_is_published_by_the_next_client(
     place: Place,
 ) -> None:
     decide_and_leave(place)
@@ -234,7 +234,7 @@ def test_a_decided_commit_whose_owner_could_not_publish_is_published_by_the_next
     assert everywhere(place) == {0: 100, 1: 105, 2: 100, 3: 100}
 
 
-def test_a_table_deleted_under_a_decided_commit_voids_it_there_and_the_lake_goes_on(
+def test_a_decided_commit_is_void_in_a_deleted_table_and_the_lake_goes_on(
     place: Place,
 ) -> None:
     txn_id = decide_and_leave(place)
@@ -249,7 +249,9 @@ def test_a_table_deleted_under_a_decided_commit_voids_it_there_and_the_lake_goes
     assert sorted(everywhere(place, "other")) == [0, 8, 9]
 
 
-def test_a_table_made_again_under_a_decided_commit_is_not_touched_by_it(place: Place) -> None:
+def test_a_decided_commit_does_not_touch_a_table_that_another_client_recreated(
+    place: Place,
+) -> None:
     decide_and_leave(place)
     shutil.rmtree(place.uri("bank"))
     for number in range(4):
@@ -263,7 +265,7 @@ def test_a_table_made_again_under_a_decided_commit_is_not_touched_by_it(place: P
     assert sorted(everywhere(place, "other")) == [0, 8, 9]
 
 
-def test_a_table_made_again_while_its_owner_publishes_is_not_touched_by_the_commit(
+def test_a_commit_does_not_touch_a_table_recreated_while_its_owner_publishes(
     place: Place,
 ) -> None:
     def foreign() -> None:
@@ -277,7 +279,7 @@ def test_a_table_made_again_while_its_owner_publishes_is_not_touched_by_the_comm
     assert balances(place.seen("bank")) == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
-def test_a_client_that_knew_the_old_table_does_not_mix_it_with_one_made_again(
+def test_a_client_that_knew_the_old_table_does_not_mix_it_with_the_recreated_one(
     local_place: Place,
 ) -> None:
     local_place.write("t", [{"id": 1, "balance": 1}])
@@ -291,7 +293,7 @@ def test_a_client_that_knew_the_old_table_does_not_mix_it_with_one_made_again(
             assert values(txn.read("t")) == [10, 11, 12]
 
 
-def test_a_column_dropped_under_a_decided_commit_voids_it_when_another_publishes(
+def test_a_decided_commit_to_a_column_that_another_client_dropped_is_voided_by_recovery(
     place: Place,
 ) -> None:
     decide_and_leave(place)
@@ -304,7 +306,7 @@ def test_a_column_dropped_under_a_decided_commit_voids_it_when_another_publishes
     assert sorted(everywhere(place, "other")) == [0, 8]
 
 
-def test_recover_reports_what_it_makes_void(place: Place) -> None:
+def test_recover_reports_the_commits_that_it_makes_void(place: Place) -> None:
     txn_id = decide_and_leave(place)
     rewrite_without(place, "balance")
     shown = CliRunner().invoke(app, ["recover", place.root, "--json"])
@@ -313,19 +315,21 @@ def test_recover_reports_what_it_makes_void(place: Place) -> None:
     assert (void["severity"], void["table"], void["txn_id"]) == ("error", "bank", txn_id)
     assert "column balance" in void["message"]
     assert "update" in void["message"]
-    # Told once: nothing is left to be done about it.
+    # recover reports a void commit once: nothing is left to be done about it.
     assert CliRunner().invoke(app, ["recover", place.root]).exit_code == 0
     assert sorted(everywhere(place, "other")) == [0, 8]
 
 
-def test_a_decided_append_whose_file_is_gone_is_void_and_named_with_its_rows(place: Place) -> None:
+def test_a_decided_append_whose_file_is_gone_is_void_and_reported_with_its_row_count(
+    place: Place,
+) -> None:
     with place.connect() as lake:
         inside(lake).store = Closed(inside(lake).store, is_entry("bank"))
         with lake.transaction() as txn:
             txn.append("bank", [{"id": 9, "balance": 9}])
     (file,) = Path(place.uri("bank")).glob(f"lv-h-{txn.id}-*.parquet")
     file.unlink()
-    # After an hour clean-up is thought of; here it is at once.
+    # A client considers a clean-up of its files after an hour; here at once.
     with place.connect(settings=lv.Settings(checked_tip_seconds=0.001)) as lake:
         report = lake.recover()
         (void,) = [finding for finding in report.findings if finding.kind == "voided"]
@@ -355,10 +359,10 @@ def test_a_decided_update_of_a_file_that_is_gone_is_void_and_the_queue_goes_on(
     assert everywhere(place) == {0: 100, 1: 100, 2: 100, 3: 50, 9: 9}
 
 
-def test_rows_written_before_a_constraint_are_void_under_it_though_they_fit_the_rest(
+def test_decided_rows_that_break_a_constraint_added_since_are_void(
     place: Place,
 ) -> None:
-    """What they were written for is asked, and that is not what the table's log says now."""
+    """The rows fit the rules under which they were written, but not those in the log now."""
     with place.connect() as lake:
         inside(lake).store = Closed(inside(lake).store, is_entry("bank"))
         with lake.transaction() as txn:
@@ -376,7 +380,7 @@ def rewrite_without(place: Place, column: str) -> None:
     place.write("bank", rows, mode="overwrite", schema_mode="overwrite")
 
 
-def test_a_column_dropped_by_another_client_voids_updates_of_it_and_the_queue_goes_on(
+def test_decided_updates_of_a_column_that_another_client_dropped_are_void_and_the_queue_goes_on(
     place: Place,
 ) -> None:
     with place.connect() as lake:
@@ -388,7 +392,7 @@ def test_a_column_dropped_by_another_client_voids_updates_of_it_and_the_queue_go
     assert place.seen("bank") == [{"id": n} for n in (0, 1, 2, 3, 9)]
 
 
-def test_counts_read_that_the_replay_changes_are_reported(place: Place) -> None:
+def test_a_row_count_that_the_caller_read_and_a_replay_changes_is_reported(place: Place) -> None:
     def work(txn: lv.Transaction) -> None:
         assert txn.update("bank", {"balance": "0"}, where="balance = 100").rows_updated == 4
 
@@ -401,7 +405,7 @@ def test_counts_read_that_the_replay_changes_are_reported(place: Place) -> None:
     assert everywhere(place) == {0: 0, 1: 0, 2: 0, 3: 50}
 
 
-def test_a_foreign_update_before_the_decision_is_a_conflict_and_nothing_is_reported(
+def test_a_foreign_update_of_read_rows_before_the_decision_is_a_conflict(
     place: Place,
 ) -> None:
     with place.connect() as lake:
@@ -414,7 +418,7 @@ def test_a_foreign_update_before_the_decision_is_a_conflict_and_nothing_is_repor
     assert everywhere(place)[1] == 7
 
 
-def test_a_foreign_commit_while_the_data_is_uploaded_is_seen_by_the_validation(
+def test_a_foreign_commit_after_a_verb_has_run_is_seen_by_validation(
     place: Place,
 ) -> None:
     events: list[lv.Event] = []
@@ -428,7 +432,7 @@ def test_a_foreign_commit_while_the_data_is_uploaded_is_seen_by_the_validation(
     assert "reconcile" not in kinds(events)
 
 
-def test_two_tables_are_published_though_one_was_interfered_with(place: Place) -> None:
+def test_both_tables_are_published_though_a_foreign_commit_hit_one_of_them(place: Place) -> None:
     def work(txn: lv.Transaction) -> None:
         add(txn, 1, -5)
         txn.update("other", {"balance": "balance + 5"}, where="id = 0")
@@ -459,8 +463,8 @@ def test_run_does_not_repeat_a_transaction_that_had_a_foreign_conflict(place: Pl
     assert everywhere(place) == {0: 100, 1: 105, 2: 100}
 
 
-def test_a_read_fails_because_the_schema_was_changed(place: Place) -> None:
-    """And not that rows were, which nobody would find."""
+def test_a_conflict_error_says_whether_schema_properties_or_rows_changed(place: Place) -> None:
+    """After a change of the schema it doesn't say that rows changed: the user would find none."""
     with place.connect() as lake:
         for change, told in (
             (

@@ -1,8 +1,8 @@
-"""Commits of other clients in every position of a transaction's life: none is lost, none doubled.
+"""Commits of other clients at every moment of a transaction: none is lost, none is applied twice.
 
-The transaction always adds 5 to the balance of row 1 and a row to a second table. Where the
-other client comes first in the table's log, it works on what that one left; where it comes
-after, the other client did. Nothing else may be seen by anyone.
+The transaction always adds 5 to the balance of row 1 and a row to a second table. If the other
+client's commit is earlier in the table's log, the transaction works on its rows; if it is later,
+the other client worked on the transaction's rows. No client may see anything else.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def with_five(rows: Rows) -> Rows:
 
 
 def whole(place: Place, expected: Rows) -> None:
-    """What a new client sees now, and everybody after recovery, which finds nothing wrong."""
+    """Assert the rows that new clients and other readers see, and that recovery and doctor find
+    no error.
+    """
     with place.connect() as lake:
         found = lake.snapshot().read(TABLE).to_pylist()
         assert {row["id"]: row["balance"] for row in found} == expected
@@ -76,7 +78,7 @@ def whole(place: Place, expected: Rows) -> None:
 
 
 def before_it_is_bound(place: Place, lake: lv.Lake, foreign: Callable[[], object]) -> None:
-    lake.snapshot().read(TABLE)  # the client is warm: it knows the log up to here
+    lake.snapshot().read(TABLE)  # the client has cached the log up to here
     foreign()
     with lake.transaction() as txn:
         add_five(txn)
@@ -115,7 +117,7 @@ BEFORE = (
 
 @pytest.mark.parametrize("position", BEFORE, ids=lambda position: position.__name__)
 @every_change
-def test_a_foreign_commit_before_the_decision_comes_first_and_nothing_is_reported(
+def test_a_foreign_commit_before_the_decision_comes_first_and_raises_no_error(
     place: Place, change: Change, position: Callable[..., None]
 ) -> None:
     events: list[lv.Event] = []
@@ -123,7 +125,7 @@ def test_a_foreign_commit_before_the_decision_comes_first_and_nothing_is_reporte
         try:
             position(place, lake, lambda: change.make(place))
         except lv.ForeignConflict:
-            # Stored beside the probe, it may have come a moment after it: then it is reconciled.
+            # The foreign commit may come after the client looked for it: then it is reconciled.
             assert position is while_its_files_are_stored
     if position is not while_its_files_are_stored:
         assert "reconcile" not in kinds(events)
@@ -131,7 +133,7 @@ def test_a_foreign_commit_before_the_decision_comes_first_and_nothing_is_reporte
 
 
 @every_change
-def test_a_row_that_was_read_and_changed_before_the_decision_is_a_conflict(
+def test_a_foreign_change_of_a_read_row_before_the_decision_is_a_conflict(
     place: Place, change: Change
 ) -> None:
     runs: list[int] = []
@@ -188,7 +190,7 @@ def test_a_foreign_commit_after_the_validation_is_reconciled_and_reported(
         except lv.ForeignConflict as error:
             told = error
     assert ("reconcile" in kinds(events)) == change.removes
-    # Rows that were only moved concern nobody.
+    # Rows that were only moved to other files are not reported.
     assert (told is not None) == (change.removes and change is not OPTIMIZE)
     if told is not None:
         assert told.table == TABLE
@@ -200,10 +202,10 @@ def test_a_foreign_commit_after_the_validation_is_reconciled_and_reported(
 
 
 @every_change
-def test_a_reader_sees_one_and_the_same_state_until_it_is_reconciled(
+def test_readers_see_the_same_state_until_a_decided_commit_is_reconciled(
     place: Place, change: Change
 ) -> None:
-    """Decided first: what HEAD says stands for everyone until a writer reconciles it."""
+    """The commit was decided first: readers use HEAD's state until a writer reconciles it."""
     decided_and_left(place, add_five)
     change.make(place)
     seen = []
@@ -225,7 +227,7 @@ def test_a_reader_sees_one_and_the_same_state_until_it_is_reconciled(
 
 
 def decided_and_left(place: Place, work: Callable[[lv.Transaction], object]) -> None:
-    """A commit that its owner could not publish in ``bank``."""
+    """Decide a commit that its owner can't publish in ``bank``."""
     with place.connect() as lake:
         inside(lake).store = Closed(inside(lake).store, is_entry(TABLE))
         txn = lake.transaction()
@@ -233,17 +235,17 @@ def decided_and_left(place: Place, work: Callable[[lv.Transaction], object]) -> 
         try:
             txn.commit()
         except lv.ForeignConflict:
-            return  # replayed, nothing was left of it to publish
+            return  # replayed; the commit had no change left to publish
         assert txn.result is not None
         assert txn.result.versions is not None
         assert txn.result.versions[TABLE] is None
 
 
 @every_change
-def test_a_foreign_commit_between_two_pending_ones_comes_before_both(
+def test_a_foreign_commit_between_two_pending_commits_comes_before_both(
     place: Place, change: Change
 ) -> None:
-    """What is decided and not published gives way to what is in the log already."""
+    """A decided, unpublished commit gives way to an entry that is in the log already."""
     decided_and_left(place, add_five)
     change.make(place)
     with place.connect() as lake:
@@ -258,7 +260,7 @@ def test_a_foreign_commit_between_two_pending_ones_comes_before_both(
 
 
 @every_change
-def test_two_pending_ones_around_a_foreign_commit_are_published_by_a_third_client(
+def test_two_pending_commits_around_a_foreign_commit_are_published_by_a_third_client(
     place: Place, change: Change
 ) -> None:
     decided_and_left(place, add_five)
@@ -280,7 +282,7 @@ def test_two_pending_ones_around_a_foreign_commit_are_published_by_a_third_clien
 
 
 @every_change
-def test_a_foreign_commit_after_publishing_is_seen_by_the_next_and_has_one_place(
+def test_a_foreign_commit_after_publishing_is_seen_by_the_next_transaction(
     place: Place, change: Change
 ) -> None:
     with place.connect() as lake:
@@ -334,7 +336,7 @@ def test_several_foreign_commits_in_a_row_are_all_kept(
 
 
 @every_change
-def test_a_foreign_commit_on_one_of_two_tables_does_not_tear_them(
+def test_a_foreign_commit_on_one_of_two_tables_keeps_both_in_one_state(
     place: Place, change: Change
 ) -> None:
     """A reader that saw the table with the foreign commit reads the other table in the same
@@ -352,7 +354,9 @@ def test_a_foreign_commit_on_one_of_two_tables_does_not_tear_them(
     whole(place, with_five(change.model(START)))
 
 
-def test_a_guarded_table_has_no_such_window(place: Place) -> None:
+def test_a_guarded_table_refuses_foreign_writers_before_a_decided_commit_is_published(
+    place: Place,
+) -> None:
     """Every foreign writer is refused at every position, so nothing is ever reconciled."""
     refused = []
     events: list[lv.Event] = []

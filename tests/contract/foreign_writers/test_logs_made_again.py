@@ -1,4 +1,4 @@
-"""Another client deletes a table's directory and makes a table in its place, under an open lake."""
+"""Another client deletes a table's directory and creates a new table there, under an open lake."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ids(table: Path) -> list[int]:
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("entries", [1, OLD, OLD + 1, OLD + 2])
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R], ids=["log entry", "HEAD"])
-def test_an_append_leaves_no_gap_in_a_log_that_other_clients_made_again(
+def test_an_append_leaves_no_gap_in_a_log_that_another_client_recreated(
     tmp_path: Path, entries: int, features: lv.Feature
 ) -> None:
     table = tmp_path / "t"
@@ -51,7 +51,7 @@ def test_an_append_leaves_no_gap_in_a_log_that_other_clients_made_again(
 
 
 @pytest.mark.parametrize("entries", [1, OLD + 1])
-def test_a_table_of_the_lake_that_other_clients_made_again_is_refused_until_it_is_registered(
+def test_a_lakes_table_that_another_client_recreated_is_refused_until_it_is_registered(
     tmp_path: Path, entries: int
 ) -> None:
     table = tmp_path / "t"
@@ -71,7 +71,7 @@ def test_a_table_of_the_lake_that_other_clients_made_again_is_refused_until_it_i
         assert ids(table) == [*range(entries), 9]
 
 
-def test_a_read_that_meets_missing_files_of_a_log_made_again_sees_the_new_one_next(
+def test_a_read_of_missing_files_of_a_recreated_table_conflicts_and_the_next_reads_the_new_one(
     tmp_path: Path,
 ) -> None:
     table = tmp_path / "t"
@@ -85,7 +85,9 @@ def test_a_read_that_meets_missing_files_of_a_log_made_again_sees_the_new_one_ne
 
 
 @pytest.mark.timeout(60)
-def test_a_pipe_in_the_place_of_the_newest_entry_lets_no_append_wait(tmp_path: Path) -> None:
+def test_an_append_does_not_wait_for_a_named_pipe_in_place_of_the_newest_log_entry(
+    tmp_path: Path,
+) -> None:
     table = tmp_path / "t"
     make(table, "old", OLD)
     with lv.connect(str(tmp_path)) as lake:

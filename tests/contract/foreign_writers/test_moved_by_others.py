@@ -1,4 +1,4 @@
-"""Rows that another client calls moved, and that have changed for a transaction that read them."""
+"""Rows that a foreign commit marks as only moved, but that changed since a transaction's read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def place(local_place: Place) -> Place:
 
 
 def decide(place: Place, where: str) -> None:
-    """Delete rows by a commit that is decided and not published."""
+    """Delete rows by a commit that is decided, but not published."""
     with place.connect() as lake:
         inside(lake).store = Closed(inside(lake).store, is_entry("t"))
         with lake.transaction() as txn:
@@ -37,8 +37,9 @@ def decide(place: Place, where: str) -> None:
 
 
 def add_anew(place: Place) -> None:
-    """An entry that adds the files in part a once more, as a client does that has new statistics
-    of them: the rows are the same, and ``dataChange`` says so."""
+    """Write a log entry that adds the files of part a once more, as a client does to store new
+    statistics: the rows are the same, and ``dataChange`` is false.
+    """
     log = Path(place.uri("t")) / "_delta_log"
     entries = sorted(log.glob("*.json"))
     live: dict[str, dict[str, object]] = {}
@@ -56,7 +57,7 @@ def add_anew(place: Place) -> None:
     (log / f"{len(entries):020}.json").write_text(text)
 
 
-def test_rows_that_come_back_with_a_voided_commit_conflict_with_a_read_that_missed_them(
+def test_rows_restored_by_a_voided_deletion_conflict_with_a_read_that_missed_them(
     place: Place,
 ) -> None:
     decide(place, "12 / share = 12")
@@ -74,7 +75,7 @@ def test_rows_that_come_back_with_a_voided_commit_conflict_with_a_read_that_miss
             txn.commit()
 
 
-def test_rows_appended_and_then_named_again_conflict_with_a_read_that_missed_them(
+def test_rows_appended_and_then_marked_as_moved_conflict_with_a_read_that_missed_them(
     place: Place,
 ) -> None:
     with place.connect() as lake:
@@ -87,7 +88,7 @@ def test_rows_appended_and_then_named_again_conflict_with_a_read_that_missed_the
             txn.commit()
 
 
-def test_files_that_are_only_named_again_or_moved_conflict_with_no_read(place: Place) -> None:
+def test_files_that_are_only_added_again_or_compacted_conflict_with_no_read(place: Place) -> None:
     with place.connect() as lake:
         txn = lake.transaction()
         assert values(txn.read("t", where="part = 'a'")) == [1, 2]

@@ -1,4 +1,4 @@
-"""Tables of old versions of Delta's protocol, as other clients read them after a change."""
+"""Tables with old versions of Delta's protocol, as other clients read them after a change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import lakevilla as lv
 
 
 def rewritten(root: Path, **protocol: int) -> None:
-    """Give a new table an older protocol, as a client of then has written it."""
+    """Give a new table an older protocol, as older clients wrote it."""
     entry = root / "_delta_log/00000000000000000000.json"
     actions: list[dict[str, Any]] = list(map(json.loads, entry.read_text().splitlines()))
     for action in actions:
@@ -27,7 +27,7 @@ def rewritten(root: Path, **protocol: int) -> None:
 @pytest.mark.parametrize("writer", [2, 4, 5, 6])
 @pytest.mark.parametrize("reader", [1, 2])
 @pytest.mark.cases(8)
-def test_a_table_that_gets_a_feature_for_writers_is_read_by_deltalake(
+def test_a_guarded_table_of_an_old_protocol_can_be_read_by_deltalake(
     tmp_path: Path, reader: int, writer: int
 ) -> None:
     write_deltalake(str(tmp_path / "t"), pa.table({"id": [1, 2]}))
@@ -41,8 +41,10 @@ def test_a_table_that_gets_a_feature_for_writers_is_read_by_deltalake(
 
 
 @pytest.mark.parametrize("writer", [5, 6])
-def test_a_mapped_table_says_so_to_its_readers(tmp_path: Path, writer: int) -> None:
-    """One that knows no mapping refuses it, where it would read a renamed column as NULL."""
+def test_column_mapping_becomes_a_reader_feature_in_the_protocol_of_an_old_table(
+    tmp_path: Path, writer: int
+) -> None:
+    """A reader without column mapping must refuse it: it would read renamed columns as NULL."""
     write_deltalake(str(tmp_path / "t"), pa.table({"id": [1, 2]}))
     rewritten(tmp_path / "t", minReaderVersion=1, minWriterVersion=writer)
     with lv.connect(tmp_path) as lake:
@@ -57,7 +59,7 @@ def test_a_mapped_table_says_so_to_its_readers(tmp_path: Path, writer: int) -> N
 
 
 def test_a_column_with_an_invariant_is_not_renamed(tmp_path: Path) -> None:
-    """The rule would name a column that is not there, and no client could write the table."""
+    """The invariant would name a missing column, so that no client could write the table."""
     root = tmp_path / "t"
     write_deltalake(str(root), pa.table({"x": [5], "y": [1]}))
     entry = root / "_delta_log/00000000000000000000.json"

@@ -1,6 +1,4 @@
-"""Decided commits that another client's commit made unfit: any client replays them, once, and they
-are reported.
-"""
+"""Decided commits that a foreign commit made unfit: a client replays each once and reports it."""
 
 from __future__ import annotations
 
@@ -17,7 +15,9 @@ from tests.support.tables import accounts
 QUICK = lv.Settings(retry_base_seconds=0.001, retry_cap_seconds=0.001)
 
 
-def test_a_foreign_commit_found_while_making_room_is_validated_against(local_place: Place) -> None:
+def test_validation_includes_a_foreign_commit_found_while_publishing_pending_commits(
+    local_place: Place,
+) -> None:
     local_place.write("bank", accounts(3))
     settings = lv.Settings(max_pending=0)
     with local_place.connect() as first, local_place.connect(settings=settings) as lake:
@@ -27,7 +27,7 @@ def test_a_foreign_commit_found_while_making_room_is_validated_against(local_pla
         second = lake.transaction()
         total = sum(second.read("bank")["balance"].to_pylist())
         second.update("bank", {"balance": total}, where="id = 1")
-        # The commit publishes what is pending first, and there it loses a number.
+        # The commit publishes pending commits first, and finds their log version taken.
         with (
             interrupted(lake, is_entry("bank"), lambda: local_place.delta("bank").delete("id = 2")),
             pytest.raises(lv.ConflictError),
@@ -48,7 +48,7 @@ def test_a_merge_from_a_table_made_in_the_same_transaction_is_replayed(local_pla
                 "when matched then update set balance = pay.balance"
             )
         local_place.delta("bank").delete("id = 2")
-        # The new table's log can't be written yet when the merge into the old one is replayed.
+        # The new table's log can't be written yet when the merge into the old table is replayed.
         with unpublished(other, is_entry("pay")):
             assert not other.recover().ok
     rows = local_place.seen("bank")
@@ -98,7 +98,7 @@ def test_a_foreign_update_after_a_quiet_reconcile_is_still_reported(local_place:
             local_place.delta("bank").delete("id = 2")
 
         entry = is_entry("bank")
-        # First an OPTIMIZE, of which nobody need be told; then a DELETE of the same file.
+        # First an OPTIMIZE, which isn't reported; then a DELETE in the same file.
         with (
             interrupted(lake, lambda key: entry(key) and key.endswith("3.json"), delete),
             interrupted(lake, lambda key: entry(key) and key.endswith("2.json"), compact),

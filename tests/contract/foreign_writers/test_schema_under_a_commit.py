@@ -1,4 +1,4 @@
-"""Another client changes a table's schema, at each request of a transaction that writes it."""
+"""Another client changes a table's schema at several moments of a transaction that writes to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Foreign = Callable[[], object]
 
 @pytest.fixture
 def mapped(request: pytest.FixtureRequest) -> Place:
-    """A lake whose ``bank`` maps its columns, so that they can be dropped and renamed."""
+    """Make a lake whose ``bank`` maps its columns, so that they can be dropped and renamed."""
     place = make_place("local", request)
     make_bank(place, mapped=True)
     with place.connect() as lake:
@@ -54,7 +54,7 @@ def plain(request: pytest.FixtureRequest) -> Place:
 
 
 def before_commit(place: Place, foreign: Foreign) -> BaseException | None:
-    """Between the transaction's verbs and its commit."""
+    """Run ``foreign`` between the transaction's verbs and its commit."""
 
     def moment(lake: lv.Lake, txn: lv.Transaction) -> None:
         foreign()
@@ -64,7 +64,7 @@ def before_commit(place: Place, foreign: Foreign) -> BaseException | None:
 
 
 def after_validation(place: Place, foreign: Foreign) -> BaseException | None:
-    """Between validation and decision: nobody can know it then."""
+    """Run ``foreign`` between validation and decision, where the transaction can't notice it."""
 
     def moment(lake: lv.Lake, txn: lv.Transaction) -> None:
         with interrupted(lake, is_head, foreign):
@@ -82,7 +82,7 @@ def before_publishing(place: Place, foreign: Foreign) -> BaseException | None:
 
 
 def while_nobody_comes_by(place: Place, foreign: Foreign) -> BaseException | None:
-    """Decided by a client that then went away; another one recovers."""
+    """Decide as a client that then goes away; run ``foreign``; recover as another client."""
     decided_and_left(place, add_five)
     foreign()
     with place.connect() as lake:
@@ -121,7 +121,7 @@ def told_by_doctor(place: Place) -> set[tuple[str, str | None]]:
 
 
 def goes_on(place: Place) -> None:
-    """The lake is not held up: the next transaction over both tables commits and is published."""
+    """Assert that the lake isn't held up: the next transaction commits and is published."""
     with place.connect() as lake:
         lake.run(lambda txn: txn.append("other", [{"id": 50, "balance": 0}]))
         assert not [f for f in lake.doctor().findings if f.kind == "unpublished"]
@@ -129,7 +129,7 @@ def goes_on(place: Place) -> None:
 
 
 @every_moment
-def test_a_column_added_by_another_client_is_kept_next_to_the_change(
+def test_a_column_that_another_client_adds_is_kept_beside_the_transactions_change(
     plain: Place, moment: Moment
 ) -> None:
     def foreign() -> None:
@@ -144,8 +144,10 @@ def test_a_column_added_by_another_client_is_kept_next_to_the_change(
 
 
 @every_moment
-def test_a_column_renamed_by_another_client(mapped: Place, moment: Moment) -> None:
-    """What was meant for the column goes to it, whatever it is called by now."""
+def test_changes_to_a_column_that_another_client_renames_go_to_the_renamed_column(
+    mapped: Place, moment: Moment
+) -> None:
+    """The transaction's values reach the column under its new name."""
     error = moment(mapped, lambda: alter(mapped, rename_columns={"balance": "money"}))
     assert error is None or isinstance(error, lv.ForeignConflict), error
     assert ("voided", TABLE) not in told_by_doctor(mapped)
@@ -155,7 +157,9 @@ def test_a_column_renamed_by_another_client(mapped: Place, moment: Moment) -> No
 
 
 @every_moment
-def test_a_column_dropped_by_another_client(mapped: Place, moment: Moment) -> None:
+def test_a_change_to_a_column_that_another_client_drops_conflicts_or_is_voided(
+    mapped: Place, moment: Moment
+) -> None:
     error = moment(mapped, lambda: alter(mapped, drop_columns=["balance"]))
     if moment is before_commit:
         assert isinstance(error, lv.ConflictError | lv.InvalidOperation), error
@@ -168,7 +172,7 @@ def test_a_column_dropped_by_another_client(mapped: Place, moment: Moment) -> No
 
 
 @every_moment
-def test_a_column_made_wider_by_another_client(
+def test_a_column_that_another_client_widens_keeps_its_new_type_and_the_change(
     request: pytest.FixtureRequest, moment: Moment
 ) -> None:
     place = make_place("local", request)
@@ -189,7 +193,7 @@ def test_a_column_made_wider_by_another_client(
 
 
 @every_moment
-def test_a_constraint_added_by_another_client_that_the_change_would_break(
+def test_a_change_that_breaks_another_clients_new_constraint_conflicts_or_is_voided(
     plain: Place, moment: Moment
 ) -> None:
     error = moment(plain, lambda: plain.delta(TABLE).alter.add_constraint({"low": "balance < 103"}))
@@ -204,7 +208,9 @@ def test_a_constraint_added_by_another_client_that_the_change_would_break(
 
 
 @every_moment
-def test_a_table_made_append_only_by_another_client(plain: Place, moment: Moment) -> None:
+def test_a_change_to_a_table_that_another_client_makes_append_only_conflicts_or_is_voided(
+    plain: Place, moment: Moment
+) -> None:
     error = moment(
         plain,
         lambda: plain.delta(TABLE).alter.set_table_properties({"delta.appendOnly": "true"}),
@@ -218,7 +224,7 @@ def test_a_table_made_append_only_by_another_client(plain: Place, moment: Moment
 
 
 @every_moment
-def test_a_feature_required_by_another_client_is_never_written_past(
+def test_a_table_for_which_another_client_requires_an_unknown_feature_is_not_written(
     plain: Place, moment: Moment
 ) -> None:
     """A client that does not know the feature must not write: a decided commit waits for one that
@@ -237,12 +243,12 @@ def test_a_feature_required_by_another_client_is_never_written_past(
         assert {("unsupported_table_feature", TABLE), ("unpublished", TABLE)} & told_by_doctor(
             plain
         )
-        # It is decided, so the lake shows it.
+        # The commit is decided, so the lake shows it.
         found = {row["id"]: row["balance"] for row in rows(plain)}
         assert found[1] == 105
         with pytest.raises(lv.UnsupportedTableFeature, match="yonder"):
             lake.run(lambda txn: txn.append(TABLE, [{"id": 9, "balance": 0}]))
-        # Other tables go on.
+        # Other tables can be written.
         lake.run(lambda txn: txn.append("other", [{"id": 50, "balance": 0}]))
     assert len(entries(plain)) == 3
     assert values(plain.delta("other").to_pyarrow_table()) == [0, 8, 50]
@@ -261,7 +267,7 @@ every_end = pytest.mark.parametrize(
 
 
 def stands_alone(place: Place, versions: int) -> None:
-    """What another client has made there is not touched, and not taken for the old table."""
+    """Assert that the recreated table is not changed, and is not taken for the lake's old table."""
     if versions:
         found = place.seen(TABLE)
         assert found == [{"id": number, "balance": 0} for number in range(versions)]
@@ -276,7 +282,7 @@ def stands_alone(place: Place, versions: int) -> None:
 
 
 @every_end
-def test_a_table_removed_or_made_again_before_a_client_first_reads_it(
+def test_a_table_removed_or_recreated_before_its_first_use_is_not_found_and_not_changed(
     plain: Place, versions: int
 ) -> None:
     with plain.connect() as lake:
@@ -294,7 +300,9 @@ def test_a_table_removed_or_made_again_before_a_client_first_reads_it(
 
 
 @every_end
-def test_a_table_removed_or_made_again_under_a_decided_commit(plain: Place, versions: int) -> None:
+def test_a_decided_commit_to_a_table_since_removed_or_recreated_is_voided(
+    plain: Place, versions: int
+) -> None:
     assert while_nobody_comes_by(plain, replaced(plain, versions)) is None
     assert ("voided", TABLE) in told_by_doctor(plain)
     assert values(plain.delta("other").to_pyarrow_table()) == [0, 8]
@@ -302,7 +310,7 @@ def test_a_table_removed_or_made_again_under_a_decided_commit(plain: Place, vers
 
 
 @pytest.mark.parametrize("moment", [before_commit, after_validation, before_publishing])
-def test_a_table_made_again_with_a_longer_log_is_noticed_by_a_client_that_knows_the_old_one(
+def test_a_client_that_knows_the_old_log_notices_a_recreated_table_with_a_longer_log(
     plain: Place, moment: Moment
 ) -> None:
     error = moment(plain, replaced(plain, 5))
@@ -317,10 +325,10 @@ def test_a_table_made_again_with_a_longer_log_is_noticed_by_a_client_that_knows_
     stands_alone(plain, 5)
 
 
-def test_a_table_that_another_client_replaces_in_its_own_log_is_the_same_table(
+def test_a_table_that_another_client_replaces_within_its_log_stays_the_same_table(
     plain: Place,
 ) -> None:
-    """REPLACE TABLE gives a new table id in a further entry: a change of metadata, no new table."""
+    """REPLACE TABLE writes a new table id in a further entry: new metadata, but no new table."""
     decided_and_left(plain, lambda txn: txn.append(TABLE, [{"id": 8, "balance": 8}]))
     metadata = newest(plain, "metaData")
     gone = [
@@ -338,7 +346,7 @@ def test_a_table_that_another_client_replaces_in_its_own_log_is_the_same_table(
     goes_on(plain)
 
 
-def test_a_table_made_again_enters_the_lake_by_unregister_and_register(plain: Place) -> None:
+def test_a_recreated_table_enters_the_lake_by_unregister_and_register(plain: Place) -> None:
     make_anew(plain, 5)
     before = lake_state(plain)
     with plain.connect() as lake:
@@ -354,7 +362,7 @@ def test_a_table_made_again_enters_the_lake_by_unregister_and_register(plain: Pl
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R | lv.Feature.I], ids=str)
 @pytest.mark.parametrize("where", [None, "id >= 0"])
-def test_an_overwrite_of_columns_that_are_gone_unnoticed_is_a_conflict(
+def test_an_overwrite_whose_columns_another_client_has_replaced_conflicts(
     plain: Place, features: lv.Feature, where: str | None
 ) -> None:
     rows_then = pa.table({"id": [5], "balance": [50]})

@@ -1,4 +1,4 @@
-"""A transaction that ran so long that another client's clean-up took its files (hazard 6)."""
+"""A transaction that ran so long that another client's clean-up deleted its files (hazard 6)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def data_files(place: Place) -> set[Path]:
 @pytest.mark.parametrize(
     "features", [lv.Feature.R, lv.Feature.R | lv.Feature.I], ids=["by entry", "through HEAD"]
 )
-def test_a_file_that_was_cleaned_up_before_the_commit_is_reported_and_not_committed(
+def test_a_transaction_whose_file_was_deleted_before_the_commit_is_refused_with_the_files_name(
     shared_place: Place, features: lv.Feature
 ) -> None:
-    # After an hour clean-up is thought of; here it is at once.
+    # A client considers a clean-up of its files after an hour; here at once.
     with shared_place.connect(settings=lv.Settings(checked_tip_seconds=0.001)) as lake:
         lake.create_table("t", {"a": [1]})
         before = data_files(shared_place)
         txn = lake.transaction(features=features)
         txn.append("t", {"a": [2, 3]})
-        assert len(txn.read("t")) == 3  # the file is stored from here on
+        assert len(txn.read("t")) == 3  # from here on the file is stored
         (staged,) = data_files(shared_place) - before
         staged.unlink()
         with pytest.raises(lv.TransactionAborted, match="removed by another client") as told:

@@ -38,7 +38,7 @@ def rows(*ids: int) -> pa.Table:
 
 
 def told(changed: pa.Table) -> list[tuple[Any, ...]]:
-    """The rows without the time, sorted."""
+    """Return the changed rows without the commit time, sorted."""
     return sorted(
         (row["_commit_version"], row["_change_type"], *row.values())
         for row in changed.drop_columns("_commit_timestamp").to_pylist()
@@ -51,7 +51,7 @@ def brief(changed: pa.Table) -> list[tuple[int, str, int]]:
 
 
 def applied(before: pa.Table, changed: pa.Table) -> Counter[tuple[Any, ...]]:
-    """The rows of a state once the changes are made to it."""
+    """Return the rows of a state after the changes were applied to it."""
     state = Counter(tuple(row.values()) for row in before.to_pylist())
     plain = changed.select(before.schema.names).to_pylist()
     for row, kind in zip(plain, changed["_change_type"].to_pylist(), strict=True):
@@ -105,7 +105,7 @@ def test_a_change_data_feed_has_the_rows_that_deltalake_reports(place: Place) ->
     theirs = pa.table(place.delta("a").load_cdf(starting_version=0).read_all())
     kinds = Counter(mine["_change_type"].to_pylist())
     assert kinds["update_preimage"] == kinds["update_postimage"] == 2
-    # A table's first version is the lake's first here.
+    # The table's first version is the lake's first one, too.
     found = sorted(
         (r["_commit_version"] - 1, r["_change_type"], r["id"], r["tag"]) for r in mine.to_pylist()
     )
@@ -115,7 +115,7 @@ def test_a_change_data_feed_has_the_rows_that_deltalake_reports(place: Place) ->
     assert found == expected
 
 
-def test_another_clients_changes_come_with_the_version_that_took_them_in(place: Place) -> None:
+def test_changes_of_another_client_appear_in_the_version_that_absorbed_them(place: Place) -> None:
     place.write("a", rows(1, 2, 3))
     with place.connect() as lake:
         with lake.transaction() as txn:
@@ -124,7 +124,7 @@ def test_another_clients_changes_come_with_the_version_that_took_them_in(place: 
         place.delta("a").update({"tag": "'theirs'"}, predicate="id = 1")
         place.delta("a").delete("id = 2")
         place.delta("a").optimize.compact()
-        # Not in the lake's order yet.
+        # The foreign commit has no global version yet.
         assert lake.snapshot().changes("a", start).num_rows == 0
         with lake.transaction() as txn:
             txn.append("a", rows(5))
@@ -137,7 +137,9 @@ def test_another_clients_changes_come_with_the_version_that_took_them_in(place: 
     ]
 
 
-def test_a_table_comes_with_all_its_rows_by_the_commit_by_which_it_entered(place: Place) -> None:
+def test_all_rows_of_a_table_are_changes_of_the_commit_by_which_it_entered_the_lake(
+    place: Place,
+) -> None:
     place.write("a", rows(1, 2))
     place.write("b", rows(7))
     with place.connect() as lake:
@@ -167,7 +169,7 @@ def test_changes_up_to_a_past_version_end_there(place: Place) -> None:
             lake.snapshot(version=3).changes("a", 4)
 
 
-def test_changes_never_conflict_with_what_comes_later(place: Place) -> None:
+def test_reading_changes_never_conflicts_with_later_commits(place: Place) -> None:
     with place.connect() as lake, place.connect() as other:
         lake.create_table("a", rows(1))
         lake.create_table("copy", rows(1).slice(0, 0))
@@ -177,7 +179,7 @@ def test_changes_never_conflict_with_what_comes_later(place: Place) -> None:
                 theirs.update("a", {"tag": "'x'"}, where="id = 1")
             txn.append("copy", since)
         assert in_order(lake.snapshot().read("copy")) == in_order(rows(1))
-        # The same by a read is a conflict.
+        # A read of the table instead of its changes does conflict.
         txn = lake.transaction()
         txn.append("copy", txn.read("a"))
         with other.transaction() as theirs:
@@ -186,7 +188,7 @@ def test_changes_never_conflict_with_what_comes_later(place: Place) -> None:
             txn.commit()
 
 
-def test_own_changes_are_not_reported(place: Place) -> None:
+def test_changes_within_a_transaction_leave_out_its_own_writes(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1))
         with lake.transaction() as txn:
@@ -194,7 +196,9 @@ def test_own_changes_are_not_reported(place: Place) -> None:
             assert brief(txn.changes("a", 0)) == [(1, "insert", 1)]
 
 
-def test_columns_are_those_of_the_bound_version(place: Place) -> None:
+def test_changes_have_the_columns_of_the_version_to_which_the_snapshot_is_bound(
+    place: Place,
+) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1), properties={"delta.columnMapping.mode": "name"})
         with lake.transaction() as txn:
@@ -210,8 +214,8 @@ def test_columns_are_those_of_the_bound_version(place: Place) -> None:
 
 
 @pytest.mark.parametrize("feed", [False, True])
-def test_changes_take_any_version_to_any_later_one(place: Place, feed: bool) -> None:
-    """Whatever was done in between, and by whom."""
+def test_changes_applied_to_any_version_give_any_later_version(place: Place, feed: bool) -> None:
+    """Commits of any kind, by any client, lie between both versions."""
     source = random.Random(7)
     pairs = random.Random(8)
     properties = FEED if feed else {}
@@ -250,7 +254,9 @@ def test_changes_take_any_version_to_any_later_one(place: Place, feed: bool) -> 
 
 
 def test_changes_undo_a_replaced_commit_for_a_reader_that_has_seen_it(place: Place) -> None:
-    """Changes up to a decided commit, then on: the second part takes back what no log shows."""
+    """The reader takes the changes up to a decided commit, later those from there on: the second
+    set undoes the decided commit, which no table log holds.
+    """
     place.write("bank", [{"id": i, "balance": 100} for i in range(3)])
 
     def foreign() -> None:
@@ -281,8 +287,8 @@ def test_changes_undo_a_replaced_commit_for_a_reader_that_has_seen_it(place: Pla
             assert applied(before, now.changes("bank", since)) == final
 
 
-def test_removals_that_leave_out_their_sizes_are_reported(place: Place) -> None:
-    """The protocol lets a writer name nothing but the path."""
+def test_removals_without_file_sizes_are_reported_as_changes(place: Place) -> None:
+    """Delta's protocol lets a writer give only the path in a remove action."""
     with place.connect() as lake:
         lake.create_table("a", rows(1, 2), partition_by="tag")
         with lake.transaction() as txn:
@@ -312,14 +318,14 @@ def test_a_transaction_without_a_global_version_has_no_changes(place: Place) -> 
 
 
 @pytest.mark.parametrize("since", [-1, True, "1", None])
-def test_since_is_a_whole_number(place: Place, since: Any) -> None:
+def test_a_since_that_is_no_whole_number_is_refused_by_changes(place: Place, since: Any) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1))
         with pytest.raises(lv.InvalidOperation, match="since"):
             lake.snapshot().changes("a", since)
 
 
-def test_bad_requests_are_refused(place: Place) -> None:
+def test_changes_refuses_invalid_arguments(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1))
         lake.create_table("odd", {"_commit_version": [1]})
@@ -367,7 +373,7 @@ def test_changes_compare_rows_whatever_the_types_of_their_columns(place: Place) 
     with place.connect() as lake:
         lake.create_table("a", data)
         with lake.transaction() as txn:
-            # Rewrites the one file: the other rows are in the old and in the new one.
+            # The update rewrites the one file: unchanged rows are in both the old and the new file.
             txn.delete("a", where="id = 2")
         assert brief(lake.snapshot().changes("a", 1)) == [(2, "delete", 2)]
         gone = lake.snapshot().changes("a", 1).drop_columns(["n"]).to_pylist()[0]
@@ -376,7 +382,7 @@ def test_changes_compare_rows_whatever_the_types_of_their_columns(place: Place) 
         }
 
 
-def test_a_deletion_vector_shows_which_rows_were_deleted(place: Place) -> None:
+def test_changes_by_a_deletion_vector_are_the_deleted_rows(place: Place) -> None:
     make_bank(place)
     with place.connect() as lake:
         with lake.transaction() as txn:

@@ -17,7 +17,7 @@ import lakevilla as lv
 
 @pytest.mark.night
 def test_the_changes_of_a_million_updated_rows_are_reported_in_seconds(tmp_path: Path) -> None:
-    """Held against each other row by row, or badly joined, they would take minutes."""
+    """A comparison of old and new rows one by one, or a bad join, would take minutes."""
     count = 1_000_000
     ids = pa.array(range(count))
     names = pc.binary_join_element_wise("name", pc.cast(ids, pa.string()), "of-some-length", "-")
@@ -39,7 +39,7 @@ def test_the_changes_of_a_million_updated_rows_are_reported_in_seconds(tmp_path:
     assert pc.sum(new["v"]).as_py() == sum(n * 1.5 + 1 for n in range(0, count, 2))
 
 
-def test_rows_of_every_kind_cancel_as_often_as_they_are_on_both_sides(tmp_path: Path) -> None:
+def test_equal_old_and_new_rows_of_any_type_cancel_each_other_pair_by_pair(tmp_path: Path) -> None:
     kinds = pa.schema(
         [
             ("id", pa.int64()),

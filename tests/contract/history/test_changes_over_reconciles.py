@@ -1,7 +1,7 @@
 """``changes`` where other clients commit between a decision and its publishing, in any order.
 
-Their commits make what is decided unfit, so it is replayed; and what a reconcile has changed
-is the difference of two states, in which a file counts whatever its writer said of it.
+Their commits make the decided commit unfit, so it is replayed. The changes of a reconcile commit
+are the difference of two states: each file counts, also one marked ``dataChange: false``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.places import Place, make_place
 from tests.support.stores import interrupted, is_entry
 from tests.support.tables import bag
 
-#: What other clients do, each with dataChange as deltalake tells it.
+#: What other clients do; each action has the dataChange that deltalake writes.
 FOREIGN = ("optimize", "update", "append", "delete")
 
 
@@ -54,7 +54,7 @@ def do(place: Place, kinds: Sequence[str], source: random.Random) -> None:
 
 
 def decide(place: Place, kinds: Sequence[str], source: random.Random) -> None:
-    """A transaction is decided; then others do these; then it is published, or replayed."""
+    """Decide a transaction; other clients do these actions; then it is published or replayed."""
     with place.connect() as lake:
         txn = lake.transaction()
         number = source.randrange(6)
@@ -65,19 +65,20 @@ def decide(place: Place, kinds: Sequence[str], source: random.Random) -> None:
             txn.delete("t", where=f"id = {number}")
         txn.append("t", rows(number))
         with interrupted(lake, is_entry("t"), lambda: do(place, kinds, source)):
-            with suppress(lv.ForeignConflict):  # it is committed, and told to be replaced
+            # The transaction is committed; the error says that it was replayed.
+            with suppress(lv.ForeignConflict):
                 txn.commit()
 
 
 def check(place: Place, source: random.Random) -> set[str]:
-    """Any version is taken to any later one by its changes. Returns the kinds of commits."""
+    """Assert that changes lead from any version to any later one; return the kinds of commits."""
     with place.connect() as lake:
         history = lake.history()
         last = history[0].version
         versions = range(1, last + 1)
         states = {v: lake.snapshot(version=v) for v in versions}
         found = {v: state.read("t") for v, state in states.items()}
-        # Step by step, and by leaps.
+        # Over one version at a time, and over several at once.
         pairs = [(v - 1, v) for v in versions[1:]]
         pairs += [(source.choice(versions), source.choice(versions)) for _ in range(8)]
         for since, bound in map(sorted, pairs):
@@ -96,7 +97,9 @@ def start(place: Place) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_changes_take_any_version_to_any_later_one_over_reconciles(place: Place, seed: int) -> None:
+def test_changes_over_reconcile_commits_lead_from_any_version_to_any_later_one(
+    place: Place, seed: int
+) -> None:
     source = random.Random(seed)
     start(place)
     for _ in range(3):
@@ -104,7 +107,7 @@ def test_changes_take_any_version_to_any_later_one_over_reconciles(place: Place,
     assert "reconcile" in check(place, source)
 
 
-def test_changes_over_a_reconciled_optimize_of_another_client_are_the_decided_rows_alone(
+def test_changes_over_a_commit_reconciled_with_a_foreign_optimize_are_its_own_rows_only(
     place: Place,
 ) -> None:
     start(place)
@@ -122,8 +125,10 @@ def test_changes_over_a_reconciled_optimize_of_another_client_are_the_decided_ro
     ]
 
 
-def test_a_foreign_change_of_columns_alone_is_no_lost_version(place: Place) -> None:
-    """Columns were added, and of what was decided nothing is left to do: no row changed."""
+def test_changes_can_be_read_over_a_reconcile_where_another_client_only_added_columns(
+    place: Place,
+) -> None:
+    """The other client also deleted the row that the decided commit deletes: no change is left."""
     start(place)
     with place.connect() as lake:
         txn = lake.transaction()

@@ -1,4 +1,4 @@
-"""``changes`` of a table that left the lake and came back: a replay of them gives the table."""
+"""``changes`` of a table that left the lake and came back: applied, they give its rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def made(place: Place) -> lv.Lake:
 
 
 @pytest.mark.parametrize("how", ["drop", "unregister"])
-def test_nothing_is_reported_where_nothing_changed(place: Place, how: str) -> None:
+def test_a_table_that_left_and_came_back_unchanged_has_no_changes(place: Place, how: str) -> None:
     with made(place) as lake:
         since = newest(lake)
         let_go(lake, how)
@@ -73,7 +73,7 @@ def test_changes_by_other_clients_meanwhile_appear_where_the_table_is_registered
     with made(place) as lake:
         since = newest(lake)
         lake.run(lambda txn: txn.delete("t", "id = 1"))
-        place.write("t", rows(20))  # before it leaves, and not taken in yet
+        place.write("t", rows(20))  # before the table leaves; not absorbed yet
         let_go(lake, how)
         place.write("t", rows(21))
         place.delta("t").delete("id = 2")
@@ -88,14 +88,14 @@ def test_changes_by_other_clients_meanwhile_appear_where_the_table_is_registered
         }
         assert told == {
             (1, "delete", False),
-            (20, "insert", how == "unregister"),  # the drop has taken it in
+            (20, "insert", how == "unregister"),  # the drop has absorbed the foreign commit
             (21, "insert", True),
             (2, "delete", True),
         }
         assert replayed(lake, since, newest(lake)) == bag(lake.snapshot().read("t"))
 
 
-def test_changes_include_writes_of_the_dropping_transaction_itself(place: Place) -> None:
+def test_changes_include_the_writes_of_the_transaction_that_drops_the_table(place: Place) -> None:
     with made(place) as lake:
         since = newest(lake)
         with lake.transaction() as txn:
@@ -106,7 +106,9 @@ def test_changes_include_writes_of_the_dropping_transaction_itself(place: Place)
         assert lake.snapshot().read("t").num_rows == 3
 
 
-def test_a_table_that_was_not_there_comes_with_all_its_rows(place: Place) -> None:
+def test_a_table_that_was_not_in_the_lake_at_since_has_all_its_rows_as_changes(
+    place: Place,
+) -> None:
     with made(place) as lake:
         lake.drop_table("t")
         since = newest(lake)
@@ -131,7 +133,7 @@ def test_changes_between_any_two_versions_with_the_table_are_right(place: Place,
                     lake.run(lambda txn, n=number: txn.delete("t", f"id % 5 = {n % 5}"))
                 case "foreign":
                     place.write("t", rows(number))
-                case "decided":  # and unfit when it is to be published
+                case "decided":  # the decided commit no longer fits when it is to be published
                     lake.run(lambda txn, n=number: txn.append("t", rows(n)))
                     others = place.delta("t")
 
@@ -142,7 +144,7 @@ def test_changes_between_any_two_versions_with_the_table_are_right(place: Place,
                     with met, suppress(lv.ForeignConflict), lake.transaction() as txn:
                         txn.update("t", {"n": "n + 1"}, "true")
                 case _:
-                    if source.random() < 0.5:  # decided, and published when it has left
+                    if source.random() < 0.5:  # decided now, published after the table has left
                         inner, inside(lake).store = (
                             inside(lake).store,
                             Closed(inside(lake).store, is_entry("t")),

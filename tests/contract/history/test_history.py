@@ -1,4 +1,4 @@
-"""The past of a lake: snapshots of global versions, and the list of its commits."""
+"""A lake's past: snapshots of its global versions, and the list of its commits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture
 def short_pages() -> Iterator[None]:
-    """Commits leave HEAD for a page when there are more than six of them."""
+    """Move commits from HEAD to a page as soon as HEAD has more than six."""
     with small_limits(True):
         yield
 
@@ -48,7 +48,7 @@ def newest(lake: lv.Lake) -> int:
 
 
 def record(lake: lv.Lake, seen: dict[int, State]) -> None:
-    """What a reader bound to the newest global version sees."""
+    """Record what a snapshot of the newest global version shows."""
     with lake.snapshot() as now:
         seen[now.version] = state(now)
 
@@ -60,7 +60,7 @@ def rows(*ids: int) -> pa.Table:
 # ------------------------------------------------------------------- snapshots
 
 
-def test_every_version_shows_what_a_reader_saw_then(anywhere: Place) -> None:
+def test_a_snapshot_of_any_version_shows_what_readers_saw_at_that_version(anywhere: Place) -> None:
     seen: dict[int, State] = {}
     with anywhere.connect() as lake:
         lake.create_table("a", rows(1, 2, 3))
@@ -92,7 +92,7 @@ def test_every_version_shows_what_a_reader_saw_then(anywhere: Place) -> None:
         assert other.snapshot(version=4).sql("SELECT count(*) AS n FROM a, b")["n"][0].as_py() == 4
 
 
-def test_other_readers_read_the_rows_of_a_past_snapshot_at_its_table_version(place: Place) -> None:
+def test_other_readers_get_the_rows_of_a_past_snapshot_at_its_table_version(place: Place) -> None:
     place.write("a", rows(1))
     with place.connect() as lake:
         for number in range(2, 6):
@@ -105,7 +105,7 @@ def test_other_readers_read_the_rows_of_a_past_snapshot_at_its_table_version(pla
             assert place.seen("a", told.version) == in_order(past.read("a"))
 
 
-def test_foreign_commits_are_there_from_the_version_that_took_them_in(place: Place) -> None:
+def test_snapshots_show_foreign_commits_from_the_version_that_absorbed_them(place: Place) -> None:
     place.write("a", rows(1))
     with place.connect() as lake:
         with lake.transaction() as txn:
@@ -114,7 +114,7 @@ def test_foreign_commits_are_there_from_the_version_that_took_them_in(place: Pla
         place.write("a", rows(3))
         place.write("a", rows(4))
         assert len(lake.snapshot().read("a")) == 4
-        # It has no place in the lake's order yet.
+        # The foreign commit has no global version yet.
         assert len(lake.snapshot(version=before).read("a")) == 2
         with lake.transaction() as txn:
             txn.append("a", rows(5))
@@ -124,20 +124,22 @@ def test_foreign_commits_are_there_from_the_version_that_took_them_in(place: Pla
         assert sizes == [2, 4, 5]
 
 
-def test_an_unregistered_table_is_there_as_the_lake_knew_it(place: Place) -> None:
+def test_a_past_snapshot_shows_an_unregistered_table_as_the_lake_knew_it(place: Place) -> None:
     place.write("a", rows(1))
     with place.connect() as lake:
         with lake.transaction() as txn:
             txn.append("a", rows(2))
         before = newest(lake)
-        place.write("a", rows(3))  # never taken in
+        place.write("a", rows(3))  # never absorbed
         lake.unregister("a")
         assert lake.snapshot(version=before + 1).versions == {}
         assert [r["id"] for r in in_order(lake.snapshot(version=before).read("a"))] == [1, 2]
 
 
-def test_a_decided_commit_is_shown_until_it_is_reconciled(place: Place) -> None:
-    """A commit that another client has made unfit was what every reader of the lake saw then."""
+def test_past_snapshots_show_a_decided_commit_until_the_version_that_reconciles_it(
+    place: Place,
+) -> None:
+    """Readers of the lake saw the decided commit, though another client made it unfit later."""
     place.write("bank", [{"id": i, "balance": 100} for i in range(3)])
 
     def foreign() -> None:
@@ -160,11 +162,11 @@ def test_a_decided_commit_is_shown_until_it_is_reconciled(place: Place) -> None:
     with place.connect() as lake:
         assert state(lake.snapshot(version=decided)) == before
         assert state(lake.snapshot(version=last)) == after
-        # The two came in one step, and between them there is no state.
+        # The foreign and the reconcile commit came to HEAD at once: no state lies between them.
         between = lake.snapshot(version=decided + 1)
         assert between.version == last
         assert state(between) == after
-        # Told as the difference of the two states: the replaced commit is not told again.
+        # The changes are the difference of the two states: the replaced commit isn't repeated.
         told = lake.snapshot().changes("bank", decided, columns=["id", "balance"])
         assert {(r["id"], r["balance"], r["_change_type"]) for r in told.to_pylist()} == {
             (1, 100, "delete"),
@@ -172,7 +174,7 @@ def test_a_decided_commit_is_shown_until_it_is_reconciled(place: Place) -> None:
         }
 
 
-def test_a_time_stands_for_the_newest_version_by_then(place: Place) -> None:
+def test_a_time_stands_for_the_newest_global_version_that_is_not_later(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1))
         with lake.transaction() as txn:
@@ -193,12 +195,12 @@ def test_a_time_stands_for_the_newest_version_by_then(place: Place) -> None:
 
 
 @pytest.mark.parametrize("version", [-1, True, "1", 1.0])
-def test_a_version_is_a_whole_number(place: Place, version: Any) -> None:
+def test_a_snapshot_version_that_is_no_whole_number_is_refused(place: Place, version: Any) -> None:
     with place.connect() as lake, pytest.raises(lv.InvalidOperation, match="whole number"):
         lake.snapshot(version=version)
 
 
-def test_a_version_that_is_not_there_yet_is_refused(place: Place) -> None:
+def test_a_snapshot_of_a_version_that_does_not_exist_yet_is_refused(place: Place) -> None:
     with place.connect() as lake:
         with pytest.raises(lv.VersionNotFound, match="no global version yet"):
             lake.snapshot(version=1)
@@ -225,7 +227,9 @@ def test_a_read_of_the_past_writes_nothing(place: Place) -> None:
     assert contents(place.root) == before
 
 
-def test_the_past_reaches_back_through_pages(place: Place, short_pages: None) -> None:
+def test_snapshots_of_versions_that_moved_to_pages_can_be_read(
+    place: Place, short_pages: None
+) -> None:
     seen: dict[int, State] = {}
     with place.connect() as lake:
         lake.create_table("still", rows(0))
@@ -247,7 +251,9 @@ def test_the_past_reaches_back_through_pages(place: Place, short_pages: None) ->
 # ------------------------------------------------------------------ retention
 
 
-def test_history_that_gc_deleted_is_not_found(place: Place, short_pages: None) -> None:
+def test_versions_whose_history_gc_deleted_raise_version_not_found(
+    place: Place, short_pages: None
+) -> None:
     clock = Later()
     seen: dict[int, State] = {}
     with place.connect() as lake:
@@ -264,8 +270,8 @@ def test_history_that_gc_deleted_is_not_found(place: Place, short_pages: None) -
             with lake.transaction() as txn:
                 txn.append("a", rows(number))
             record(lake, seen)
-        lake.gc()  # takes what is published out of HEAD's pending
-        lake.gc()  # and then its history may go
+        lake.gc()  # gc removes published commits from HEAD's pending list
+        lake.gc()  # the next gc may then delete their history
         with pytest.raises(lv.VersionNotFound, match=f"begins with version {last}"):
             lake.snapshot(version=last - 1)
         with pytest.raises(lv.VersionNotFound, match=f"begins with version {last}"):
@@ -273,16 +279,16 @@ def test_history_that_gc_deleted_is_not_found(place: Place, short_pages: None) -
         assert [entry.version for entry in lake.history()] == [last + 3, last + 2, last + 1]
         assert len(lake.snapshot().changes("a", last)) == 3
     with place.connect() as lake:
-        # ``still`` was last touched by a commit that is forgotten.
+        # The last commit that changed ``still`` isn't in the history any more.
         for version, expected in seen.items():
             assert state(lake.snapshot(version=version)) == expected
 
 
 @pytest.mark.parametrize("commits", range(8, 13))
-def test_the_first_version_that_is_kept_has_its_time(
+def test_the_first_version_that_is_kept_is_found_by_its_time(
     place: Place, short_pages: None, commits: int
 ) -> None:
-    """Wherever the pages end: its commit may be the last of one that gc has deleted."""
+    """The first version's commit may be the last one of a page that gc has deleted."""
     clock = Later()
     with place.connect() as lake:
         clock.of(lake)
@@ -308,7 +314,7 @@ def test_the_first_version_that_is_kept_has_its_time(
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
-def test_files_that_were_vacuumed_are_a_version_that_is_not_there(
+def test_a_version_whose_files_were_vacuumed_raises_version_not_found(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     anywhere = make_place(kind, request)
@@ -332,7 +338,7 @@ def test_files_that_were_vacuumed_are_a_version_that_is_not_there(
             lake.snapshot().changes("a", 0)
 
 
-def test_a_log_that_was_cleaned_up_is_a_version_that_is_not_there(place: Place) -> None:
+def test_a_version_whose_log_entries_were_deleted_raises_version_not_found(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1))
         lake.create_table("b", rows(1))
@@ -351,7 +357,7 @@ def test_a_log_that_was_cleaned_up_is_a_version_that_is_not_there(place: Place) 
         assert [entry.version for entry in lake.table("a").history()] == [3]
 
 
-def test_a_table_made_again_under_the_name_is_not_the_one_of_then(place: Place) -> None:
+def test_past_snapshots_do_not_show_a_table_recreated_under_the_same_name(place: Place) -> None:
     with place.connect(settings=lv.Settings(reuse_after_seconds=0)) as lake:
         lake.create_table("a", rows(1))
         with lake.transaction() as txn:
@@ -368,7 +374,7 @@ def test_a_table_made_again_under_the_name_is_not_the_one_of_then(place: Place) 
         assert [r["id"] for r in in_order(lake.snapshot(version=4).read("a"))] == [7]
 
 
-def test_an_error_for_a_missing_version_says_once_that_it_is_not_kept(place: Place) -> None:
+def test_the_error_for_a_missing_version_says_not_kept_only_once(place: Place) -> None:
     with place.connect(settings=lv.Settings(reuse_after_seconds=0)) as lake:
         lake.create_table("a", rows(1))
         for number in (2, 3):
@@ -447,7 +453,7 @@ def test_a_lake_without_commits_has_no_history(place: Place) -> None:
         assert len(lake.table("a").history()) == 1
 
 
-def test_a_tables_history_is_that_of_its_log(place: Place) -> None:
+def test_a_tables_history_is_read_from_its_log(place: Place) -> None:
     place.write("a", rows(1))
     with place.connect() as lake:
         with lake.transaction(metadata={"job": "nightly"}) as txn:
@@ -481,7 +487,7 @@ def test_user_metadata_of_other_writers_is_reported(place: Place) -> None:
 
 
 @pytest.mark.parametrize("limit", [-1, True, "2"])
-def test_a_limit_is_a_whole_number(place: Place, limit: Any) -> None:
+def test_a_history_limit_that_is_no_whole_number_is_refused(place: Place, limit: Any) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1))
         with pytest.raises(lv.InvalidOperation, match="limit"):
@@ -499,7 +505,7 @@ def run(*arguments: str, status: int = 0) -> Any:
     return json.loads(result.stdout) if result.stdout else json.loads(result.stderr)
 
 
-def test_the_command_line_shows_the_past(place: Place) -> None:
+def test_the_command_line_shows_past_versions(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1))
         with lake.transaction(metadata={"job": "nightly"}) as txn:
@@ -536,7 +542,7 @@ def test_the_command_line_shows_the_past(place: Place) -> None:
 
 
 @pytest.mark.parametrize("limit", ["0", "-1"])
-def test_the_command_line_refuses_to_show_no_commits(place: Place, limit: str) -> None:
+def test_the_command_line_refuses_a_limit_of_no_commits(place: Place, limit: str) -> None:
     with place.connect() as lake:
         lake.create_table("a", rows(1))
     for table in ([], ["--table", "a"]):

@@ -1,4 +1,4 @@
-"""A table's own past: what any other reader has at the version, and what is not to be had."""
+"""A table's own versions: a read equals that of any other reader, or says why it fails."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def entry_of(place: Place, table: str, version: int) -> Path:
 
 
 def dated(place: Place, table: str, *minutes: int) -> None:
-    """Entry n is ``minutes[n]`` after the start, as the store has it."""
+    """Set the store's time of log entry n to ``minutes[n]`` after the start."""
     for version, minute in enumerate(minutes):
         seconds = (START + timedelta(minutes=minute)).timestamp()
         os.utime(entry_of(place, table, version), (seconds, seconds))
@@ -54,14 +54,16 @@ def at(minute: float) -> datetime:
 # -------------------------------------------------------------------- what is shown
 
 
-def test_the_past_is_there_from_before_the_table_was_in_the_lake(shared_place: Place) -> None:
+def test_table_versions_from_before_the_table_entered_the_lake_are_readable(
+    shared_place: Place,
+) -> None:
     for number in range(3):
         shared_place.write("a", rows(number))
     with shared_place.connect() as lake:
         lake.run(lambda txn: txn.append("a", rows(7)))
         lake.run(lambda txn: txn.delete("a", where="id = 0"))
         table = lake.table("a")
-        # pyiceberg makes a table first, and then its rows.
+        # pyiceberg creates the table in one version and adds its rows in the next.
         first = 1 if shared_place.format == "iceberg" else 0
         assert versions(table) == list(range(first + 4, -1, -1))
         sizes = [table.read(version=version).num_rows for version in range(first, first + 5)]
@@ -72,13 +74,13 @@ def test_the_past_is_there_from_before_the_table_was_in_the_lake(shared_place: P
             2,
         ]
         with pytest.raises(lv.VersionNotFound):
-            lake.read("a", version=99)  # which is a global one
+            lake.read("a", version=99)  # the version of lake.read is a global one
         assert lake.read("a", version=1).num_rows == 4
         assert lake.scan("a", timestamp=lake.history()[0].timestamp).read_all().num_rows == 3
         assert lake.sql("SELECT count(*) AS n FROM a", version=1)["n"][0].as_py() == 4
 
 
-def test_the_columns_are_those_of_the_version(quick_place: Place) -> None:
+def test_a_read_of_a_past_table_version_has_the_columns_of_that_version(quick_place: Place) -> None:
     properties = {} if quick_place.format == "iceberg" else {"delta.columnMapping.mode": "name"}
     with quick_place.connect() as lake:
         first = [{"id": 1, "tag": "t1", "more": 0}]
@@ -102,7 +104,9 @@ def test_the_columns_are_those_of_the_version(quick_place: Place) -> None:
     assert shown[4]["number"].to_pylist() == [None, None]
 
 
-def test_rows_that_a_deletion_vector_took_are_there_before_it(local_place: Place) -> None:
+def test_rows_deleted_by_a_deletion_vector_are_in_the_table_versions_before_it(
+    local_place: Place,
+) -> None:
     local_place.write("bank", accounts(3))
     delete_by_vector(local_place, row=2)
     with local_place.connect() as lake:
@@ -178,13 +182,13 @@ def test_a_commit_that_other_clients_made_unfit_is_in_no_version_as_it_was_first
 # ---------------------------------------------------------------------------- times
 
 
-def test_a_time_stands_for_the_newest_version_by_then(local_place: Place) -> None:
+def test_a_time_stands_for_the_newest_table_version_that_is_not_later(local_place: Place) -> None:
     for number in range(3):
         local_place.write("a", rows(number))
     dated(local_place, "a", 0, 5, 5)
     with local_place.connect() as lake:
         table = lake.table("a")
-        # One that the store dates no later than the one before follows it, as in Delta on Spark.
+        # An entry that isn't dated later than its predecessor counts as 1 ms later, as in Spark.
         assert [kept.timestamp for kept in table.versions()] == [
             at(5) + timedelta(milliseconds=1),
             at(5),
@@ -207,7 +211,7 @@ def test_a_time_stands_for_the_newest_version_by_then(local_place: Place) -> Non
             table.read(timestamp=at(-1))
 
 
-def test_in_commit_timestamps_date_the_versions_of_a_table_that_has_them(
+def test_in_commit_timestamps_are_the_times_of_a_tables_versions_if_enabled(
     local_place: Place,
 ) -> None:
     local_place.write("a", rows(0))
@@ -234,7 +238,9 @@ def test_in_commit_timestamps_date_the_versions_of_a_table_that_has_them(
 # -------------------------------------------------------------------- what is removed
 
 
-def test_a_log_that_was_cleaned_up_shows_the_versions_that_are_left(local_place: Place) -> None:
+def test_a_table_whose_old_log_entries_were_deleted_shows_the_versions_that_are_left(
+    local_place: Place,
+) -> None:
     local_place.write("a", rows(0), configuration={"delta.logRetentionDuration": "interval 0 days"})
     for number in range(1, 8):
         local_place.write("a", rows(number))
@@ -242,7 +248,7 @@ def test_a_log_that_was_cleaned_up_shows_the_versions_that_are_left(local_place:
     table = local_place.delta("a")
     local_place.delta("a", version=5).create_checkpoint()
     table.cleanup_metadata()
-    for version in range(5):  # deltalake keeps what is younger than its checkpoint
+    for version in range(5):  # deltalake keeps the entries from its checkpoint on
         entry_of(local_place, "a", version).unlink(missing_ok=True)
     with local_place.connect() as lake:
         assert versions(lake.table("a")) == [7, 6, 5]
@@ -284,7 +290,9 @@ def test_the_error_for_a_vacuumed_version_names_the_first_version_without_its_fi
         assert values(table.read(version=last - 1)) == [2]
 
 
-def test_expired_snapshots_are_no_versions_any_more(request: pytest.FixtureRequest) -> None:
+def test_expired_iceberg_snapshots_are_not_listed_as_versions(
+    request: pytest.FixtureRequest,
+) -> None:
     place = make_place("iceberg", request)
     with place.connect() as lake:
         lake.create_table("a", rows(1))
@@ -307,7 +315,7 @@ def test_expired_snapshots_are_no_versions_any_more(request: pytest.FixtureReque
             table.read(iceberg_ref=first.snapshot_id)
 
 
-def test_a_table_that_was_dropped_has_no_past_here(local_place: Place) -> None:
+def test_past_versions_of_a_dropped_table_are_refused(local_place: Place) -> None:
     local_place.write("a", rows(1))
     with local_place.connect() as lake:
         lake.run(lambda txn: txn.append("a", rows(2)))
@@ -318,7 +326,7 @@ def test_a_table_that_was_dropped_has_no_past_here(local_place: Place) -> None:
                 ask()
 
 
-def test_the_past_of_a_table_made_again_is_not_that_of_the_one_in_the_lake(
+def test_past_versions_are_refused_if_another_client_recreated_the_table(
     local_place: Place,
 ) -> None:
     local_place.write("a", rows(1))
@@ -337,7 +345,7 @@ def test_the_past_of_a_table_made_again_is_not_that_of_the_one_in_the_lake(
 # -------------------------------------------------------------- Iceberg's own names
 
 
-def test_snapshots_branches_and_tags_are_asked_for_by_iceberg_ref(
+def test_iceberg_snapshots_branches_and_tags_are_read_by_iceberg_ref(
     request: pytest.FixtureRequest,
 ) -> None:
     place = make_place("iceberg", request)
@@ -354,7 +362,8 @@ def test_snapshots_branches_and_tags_are_asked_for_by_iceberg_ref(
         for ref in (second, str(second), "march"):
             shown = table.read(iceberg_ref=ref)
             assert (values(shown), shown.column_names) == ([1, 2], ["id", "tag"]), ref
-        branch = table.read(iceberg_ref="wip")  # as the table's next snapshot on it would be
+        # The read has the columns that the branch's next snapshot would have.
+        branch = table.read(iceberg_ref="wip")
         assert (values(branch), branch.column_names) == ([1, 2], ["id", "tag", "more"])
         assert in_order(table.read(iceberg_ref="main")) == in_order(table.read())
         with pytest.raises(
@@ -387,10 +396,10 @@ def test_invalid_versions_timestamps_and_refs_are_refused(
         lake.table("a").read(**asked)
 
 
-def test_a_metadata_file_that_no_later_version_names_is_none_of_the_table(
+def test_an_iceberg_metadata_file_that_no_later_version_names_is_no_version_of_the_table(
     request: pytest.FixtureRequest,
 ) -> None:
-    """Numbers are free again where metadata files are deleted; one that slept may take one."""
+    """Deleted metadata files free their numbers; a suspended writer may use one of them later."""
     place = make_place("iceberg", request)
     with place.connect() as lake:
         lake.create_table("a", rows(1))
@@ -401,7 +410,7 @@ def test_a_metadata_file_that_no_later_version_names_is_none_of_the_table(
         metadata = Path(place.root, "a", "metadata")
         newest = metadata / f"v{last + 1}.metadata.json"
         document = json.loads(newest.read_text())
-        # The log of the newest goes back by two; the oldest of those is not there any more.
+        # The newest metadata-log names two files; the older one is gone.
         document["metadata-log"] = document["metadata-log"][-2:]
         newest.write_text(json.dumps(document))
         (metadata / f"v{last - 1}.metadata.json").unlink()

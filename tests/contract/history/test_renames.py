@@ -1,4 +1,4 @@
-"""Renamed tables: what the new name means, at every version, and what the old one does."""
+"""Renamed tables: what the new and the old name mean at every version."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ids(lake: lv.Lake, table: str, version: int | None = None) -> list[int]:
     return values(lake.snapshot(version).read(table))
 
 
-def test_all_versions_are_read_by_the_new_name_and_no_object_moves(place: Place) -> None:
+def test_a_rename_moves_no_object_and_all_versions_are_read_by_the_new_name(place: Place) -> None:
     lake = place.connect()
     lake.create_table("orders", ROWS)
     before = lake.history(1)[0].version
@@ -80,7 +80,7 @@ def test_clients_that_have_seen_the_table_before_learn_its_new_name(place: Place
             other.table("orders/")
 
 
-def test_the_new_name_is_found_by_a_client_that_knows_an_older_head(place: Place) -> None:
+def test_a_client_with_an_older_head_finds_a_renamed_table_by_its_new_name(place: Place) -> None:
     lake, other = place.connect(), place.connect()
     lake.create_table("orders", ROWS)
     other.tables()
@@ -88,7 +88,9 @@ def test_the_new_name_is_found_by_a_client_that_knows_an_older_head(place: Place
     assert ids(other, "sales") == [1]
 
 
-def test_the_old_name_is_taken_while_its_path_holds_data(lake: lv.Lake) -> None:
+def test_the_old_name_of_a_renamed_table_cannot_be_used_while_its_path_holds_data(
+    lake: lv.Lake,
+) -> None:
     lake.rename_table("orders", "sales")
     for refused in ("orders", "sales"):
         with pytest.raises(
@@ -104,7 +106,7 @@ def test_the_old_name_is_taken_while_its_path_holds_data(lake: lv.Lake) -> None:
     assert lake.table("sales").uri == f"{lake.root}/sales"
 
 
-def test_a_uri_always_leads_to_the_table(lake: lv.Lake) -> None:
+def test_a_renamed_table_can_be_read_by_its_uri(lake: lv.Lake) -> None:
     lake.rename_table("orders", "sales")
     assert values(lake.snapshot().read(f"{lake.root}/orders")) == [1]
 
@@ -134,7 +136,7 @@ def test_a_saved_transaction_renames_when_another_process_resumes_it(lake: lv.La
     assert names(lake) == ["sales"]
 
 
-def test_a_table_of_this_very_transaction(lake: lv.Lake) -> None:
+def test_a_table_created_in_a_transaction_can_be_renamed_in_it(lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         txn.create_table("new", ROWS)
         with pytest.raises(lv.TableExists, match="this transaction creates a table at new"):
@@ -152,7 +154,7 @@ def test_a_transaction_begun_before_a_rename_continues_by_the_old_name(lake: lv.
     assert ids(lake, "sales") == [1, 2]
 
 
-def test_the_second_of_two_that_rename_it_is_in_conflict(lake: lv.Lake) -> None:
+def test_the_second_of_two_transactions_that_rename_a_table_conflicts(lake: lv.Lake) -> None:
     txn = lake.transaction()
     txn.rename_table("orders", "income")
     lake.rename_table("orders", "sales")
@@ -177,7 +179,7 @@ def test_the_second_of_two_that_rename_it_is_in_conflict(lake: lv.Lake) -> None:
         (None, lv.InvalidOperation, "new"),
     ],
 )
-def test_names_that_are_refused(
+def test_a_rename_to_an_unusable_name_is_refused(
     lake: lv.Lake, tmp_path: Path, new: str, error: type[lv.LakeVillaError], words: str
 ) -> None:
     import deltalake
@@ -197,7 +199,9 @@ def test_names_that_are_refused(
     assert ids(lake, "orders") == [1]
 
 
-def test_registered_names_change_places(lake: lv.Lake, tmp_path: Path) -> None:
+def test_two_registered_tables_can_be_renamed_one_to_the_others_name(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
     import deltalake
     import pyarrow as pa
 
@@ -213,7 +217,7 @@ def test_registered_names_change_places(lake: lv.Lake, tmp_path: Path) -> None:
         lake.rename_table(str(tmp_path / "two"), "third")
 
 
-def test_a_table_renamed_back_and_one_that_leaves_have_their_path_for_a_name(lake: lv.Lake) -> None:
+def test_a_table_renamed_back_or_unregistered_has_its_path_as_its_name_again(lake: lv.Lake) -> None:
     lake.rename_table("orders", "sales")
     lake.rename_table("sales", "orders")
     assert names(lake) == ["orders"]
@@ -225,7 +229,7 @@ def test_a_table_renamed_back_and_one_that_leaves_have_their_path_for_a_name(lak
     assert ids(lake, "orders") == [1]
 
 
-def test_a_dropped_table_comes_back_by_either_name(lake: lv.Lake) -> None:
+def test_a_renamed_and_dropped_table_registered_by_its_path_has_both_names(lake: lv.Lake) -> None:
     lake.rename_table("orders", "sales")
     lake.drop_table("sales")
     lake.register("orders")
@@ -242,7 +246,7 @@ def test_a_renamed_table_keeps_its_name_when_head_is_rebuilt(lake: lv.Lake) -> N
         again.table("orders")
 
 
-def test_on_the_command_line(lake: lv.Lake) -> None:
+def test_the_rename_command_renames_a_table_and_explains_a_refusal(lake: lv.Lake) -> None:
     done = CliRunner().invoke(app, ["rename", lake.root, "orders", "sales"])
     assert done.exit_code == 0, done.output
     assert "table orders is called sales now" in done.output
@@ -253,7 +257,7 @@ def test_on_the_command_line(lake: lv.Lake) -> None:
 
 @pytest.fixture
 def swapped(lake: lv.Lake, tmp_path: Path) -> Callable[[], None]:
-    """The tables ``live``, with 1, and ``next``, with 10; a call swaps their names."""
+    """Make tables ``live`` (row 1) and ``next`` (row 10); return a call that swaps their names."""
     for name, first in (("a", 1), ("b", 10)):
         lake.create_table(name, [{"id": first}])
     lake.rename_table("a", "live")
@@ -270,7 +274,7 @@ def swapped(lake: lv.Lake, tmp_path: Path) -> Callable[[], None]:
 @pytest.mark.parametrize(
     "features", [lv.Feature.R, lv.Feature.R | lv.Feature.I, lv.Feature.R | lv.Feature.CT]
 )
-def test_a_name_means_one_table_within_a_transaction(
+def test_a_name_means_the_same_table_throughout_a_transaction(
     lake: lv.Lake, swapped: Callable[[], None], features: lv.Feature
 ) -> None:
     with lake.transaction(features) as txn:
@@ -281,7 +285,7 @@ def test_a_name_means_one_table_within_a_transaction(
     assert (ids(lake, "next"), ids(lake, "live")) == ([2], [10])
 
 
-def test_a_name_means_one_table_in_a_transaction_that_is_resumed(
+def test_a_name_means_the_same_table_in_a_transaction_that_is_resumed(
     lake: lv.Lake, swapped: Callable[[], None], tmp_path: Path
 ) -> None:
     txn = lake.transaction()
@@ -304,7 +308,8 @@ def test_two_names_never_mean_one_table_because_another_client_swapped_them(
     waiting = lake.transaction(lv.Feature.R | lv.Feature.CT)
     assert values(waiting.read("live")) == [10]
     swapped()
-    assert values(waiting.read("orders")) == [1]  # from here on it is at the newest HEAD
+    # From here on the transaction is bound to the newest HEAD.
+    assert values(waiting.read("orders")) == [1]
     with pytest.raises(lv.ConflictError, match="live: the name that it was read by was given"):
         waiting.read("next")
     saved = lake.transaction()
@@ -318,13 +323,13 @@ def test_two_names_never_mean_one_table_because_another_client_swapped_them(
 
 @pytest.fixture
 def waiting(lake: lv.Lake) -> Callable[[], lv.Transaction]:
-    """A call begins a transaction that goes on at the newest HEAD with each further table."""
+    """Return a call that begins a transaction bound to the newest HEAD at each new table."""
     for name in ("a", "b", "c"):
         lake.create_table(name, [{"id": ord(name) - ord("a")}])
     return partial(lake.transaction, lv.Feature.R | lv.Feature.CT)
 
 
-def test_a_name_with_dots_for_slashes_is_in_conflict_only_when_it_was_given_away(
+def test_a_name_written_with_dots_for_slashes_conflicts_only_if_its_table_was_renamed(
     lake: lv.Lake, waiting: Callable[[], lv.Transaction], tmp_path: Path
 ) -> None:
     other = lv.connect(tmp_path / "lake")
@@ -333,7 +338,7 @@ def test_a_name_with_dots_for_slashes_is_in_conflict_only_when_it_was_given_away
         assert txn.sql("SELECT id FROM s.live")["id"].to_pylist() == [0]
         other.run(lambda other_txn: other_txn.append("b", [{"id": 2}]))
         assert values(txn.read("b")) == [1, 2]
-    lake.register("s/kept", "c")  # its path stays a name, too
+    lake.register("s/kept", "c")  # the table can still be named by its path
     txn = waiting()
     assert txn.sql("SELECT id FROM s.kept")["id"].to_pylist() == [2]
     other.rename_table("s/kept", "s/other")
@@ -342,7 +347,7 @@ def test_a_name_with_dots_for_slashes_is_in_conflict_only_when_it_was_given_away
         txn.read("s/other")
 
 
-def test_a_name_in_a_catalog_is_not_taken_for_a_registered_one_with_slashes(
+def test_a_catalog_table_name_is_not_confused_with_a_registered_name_with_slashes(
     lake: lv.Lake, waiting: Callable[[], lv.Transaction], tmp_path: Path
 ) -> None:
     warehouse = (tmp_path / "warehouse").as_uri()
@@ -357,7 +362,7 @@ def test_a_name_in_a_catalog_is_not_taken_for_a_registered_one_with_slashes(
     assert [values(txn.read(name)) for name in ("b", "c", "cat/ns/t")] == [[1, 2], [2], [0]]
 
 
-def test_names_that_the_transaction_itself_changes_are_no_conflict_with_another_client(
+def test_a_transactions_own_renames_are_not_reported_as_a_conflict_with_another_client(
     lake: lv.Lake, waiting: Callable[[], lv.Transaction], tmp_path: Path
 ) -> None:
     lake.rename_table("a", "live")
@@ -373,7 +378,7 @@ def test_names_that_the_transaction_itself_changes_are_no_conflict_with_another_
     assert (ids(lake, "live"), ids(lake, "next")) == ([1, 9], [0])
 
 
-def test_a_name_that_is_newer_than_the_transaction_is_not_offered_in_place_of_itself(
+def test_the_error_for_a_name_given_after_the_transaction_began_says_so(
     lake: lv.Lake, waiting: Callable[[], lv.Transaction]
 ) -> None:
     txn = waiting()
@@ -383,7 +388,7 @@ def test_a_name_that_is_newer_than_the_transaction_is_not_offered_in_place_of_it
         txn.read("next")
 
 
-def test_a_rename_leaves_the_tables_other_names_as_they_were_read(
+def test_a_transaction_that_renames_one_name_of_a_table_keeps_the_meaning_of_its_others(
     lake: lv.Lake, waiting: Callable[[], lv.Transaction], tmp_path: Path
 ) -> None:
     for name in ("first", "second"):
@@ -398,7 +403,7 @@ def test_a_rename_leaves_the_tables_other_names_as_they_were_read(
     assert (ids(lake, "third"), ids(lake, "second")) == ([2, 9], [1])
 
 
-def test_names_that_the_transaction_itself_changes_mean_what_it_says(lake: lv.Lake) -> None:
+def test_names_that_a_transaction_changes_have_their_new_meaning_within_it(lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         txn.append("orders", [{"id": 2}])
         txn.rename_table("orders", "sales")
@@ -464,7 +469,9 @@ def test_no_two_names_of_a_lake_differ_by_dots_and_slashes_alone(
     assert values(lake.read("a.b")) == [1, 7]
 
 
-def test_of_two_such_names_that_come_at_the_same_time_the_second_is_refused(lake: lv.Lake) -> None:
+def test_the_second_of_two_names_equal_but_for_dots_and_slashes_is_refused_at_commit(
+    lake: lv.Lake,
+) -> None:
     lake.create_table("t", ROWS)
     both = lake.transaction()
     both.rename_table("t", "a.b")
@@ -489,7 +496,7 @@ def test_of_two_such_names_that_come_at_the_same_time_the_second_is_refused(lake
         making.commit()
 
 
-def test_a_table_keeps_its_own_name_with_dots_for_slashes(lake: lv.Lake) -> None:
+def test_a_table_can_be_renamed_to_its_own_name_with_dots_for_slashes(lake: lv.Lake) -> None:
     lake.create_table("a/b", ROWS)
     lake.rename_table("a/b", "a.b")
     lake.rename_table("a.b", "a/b")

@@ -7,5 +7,5 @@ from tests.support.places import Place, make_place
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest) -> Place:
-    """A local lake whose tables are made as Iceberg tables."""
+    """Return the place of a local lake whose tables are created as Iceberg tables."""
     return make_place("iceberg", request)

@@ -41,7 +41,7 @@ def ids(lake: lv.Lake) -> list[int]:
 
 
 def refuses(place: Place, error: type[Exception], match: str) -> None:
-    """A new client can neither read nor write the table, gets the reason, and writes nothing."""
+    """Assert that a new client can't read or write the table, is told why, and writes nothing."""
     with place.connect() as other:
         with pytest.raises(error, match=match):
             other.snapshot().read("t")
@@ -51,20 +51,22 @@ def refuses(place: Place, error: type[Exception], match: str) -> None:
         assert contents(place.root) == before
 
 
-def test_a_torn_metadata_file(lake: lv.Lake, place: Place) -> None:
+def test_a_table_with_a_torn_metadata_file_is_refused(lake: lv.Lake, place: Place) -> None:
     newest = metadata(place) / "v2.metadata.json"
     newest.write_bytes(newest.read_bytes()[:300])
     refuses(place, lv.CorruptObject, "v2.metadata.json of table t can't be read")
 
 
-def test_no_metadata_file_and_a_hint_at_one(lake: lv.Lake, place: Place) -> None:
+def test_a_table_whose_hint_names_a_version_but_has_no_metadata_file_is_refused(
+    lake: lv.Lake, place: Place
+) -> None:
     for file in metadata(place).glob("*.metadata.json"):
         file.unlink()
     refuses(place, lv.LakeVillaError, "no metadata file|removed, or created again")
 
 
-def test_a_newest_metadata_file_that_is_lost(lake: lv.Lake, place: Place) -> None:
-    """The rows of the version before it are not taken for the table's, nor its number given."""
+def test_a_table_whose_newest_metadata_file_is_lost_is_refused(lake: lv.Lake, place: Place) -> None:
+    """The previous version isn't taken for the newest one, nor is the lost number used again."""
     newest = metadata(place) / "v2.metadata.json"
     newest.rename(newest.with_name("lost"))
     refuses(place, lv.CorruptObject, r"names version 2, .* is t/metadata/v1\.metadata\.json: resto")
@@ -73,7 +75,9 @@ def test_a_newest_metadata_file_that_is_lost(lake: lv.Lake, place: Place) -> Non
         assert ids(other) == [1, 2, 3]
 
 
-def test_a_hint_that_points_nowhere(lake: lv.Lake, place: Place) -> None:
+def test_a_table_whose_hint_names_a_version_that_does_not_exist_is_refused(
+    lake: lv.Lake, place: Place
+) -> None:
     hint = metadata(place) / "version-hint.text"
     hint.write_text("99")
     refuses(place, lv.CorruptObject, "names version 99, .* correct the hint to 2")
@@ -82,7 +86,9 @@ def test_a_hint_that_points_nowhere(lake: lv.Lake, place: Place) -> None:
         assert ids(other) == [1, 2, 3]
 
 
-def test_a_hint_that_is_newer_than_the_list(lake: lv.Lake, place: Place) -> None:
+def test_a_version_named_by_the_hint_is_read_though_a_list_lacks_it(
+    lake: lv.Lake, place: Place
+) -> None:
     class OldList(WrappedStore):
         def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
             found = super().list(prefix, start_after)
@@ -94,7 +100,7 @@ def test_a_hint_that_is_newer_than_the_list(lake: lv.Lake, place: Place) -> None
         assert ids(other) == [1, 2, 3]
 
 
-def test_a_hint_that_points_behind_is_passed_over(lake: lv.Lake, place: Place) -> None:
+def test_an_outdated_or_invalid_or_missing_hint_is_ignored(lake: lv.Lake, place: Place) -> None:
     for text in ("1", "nonsense", ""):
         (metadata(place) / "version-hint.text").write_text(text)
         with place.connect() as other:
@@ -106,7 +112,9 @@ def test_a_hint_that_points_behind_is_passed_over(lake: lv.Lake, place: Place) -
     assert (metadata(place) / "version-hint.text").read_text() == "3"
 
 
-def test_a_gap_below_the_newest_version(lake: lv.Lake, place: Place) -> None:
+def test_a_missing_metadata_file_below_the_newest_version_is_reported(
+    lake: lv.Lake, place: Place
+) -> None:
     shutil.copy(metadata(place) / "v2.metadata.json", metadata(place) / "v4.metadata.json")
     with place.connect() as other:
         with pytest.raises(lv.CorruptObject, match=r"v3\.metadata\.json is missing"):
@@ -127,8 +135,8 @@ def test_a_missing_or_torn_manifest_is_reported(
 
 
 @pytest.mark.parametrize("damage", ["gone", "torn"])
-def test_a_manifest_that_is_damaged_holds_up_no_append(place: Place, damage: str) -> None:
-    """Not one that would merge it, for which there is always a later commit."""
+def test_a_damaged_manifest_does_not_prevent_appends(place: Place, damage: str) -> None:
+    """An append that would merge the damaged manifest commits, too: a later commit may merge it."""
     with place.connect() as warm:
         properties = {"commit.manifest.min-count-to-merge": "3"}
         warm.create_table("t", [{"id": 0}], properties=properties)
@@ -149,13 +157,15 @@ def test_a_manifest_that_is_damaged_holds_up_no_append(place: Place, damage: str
         assert ids(other) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_data_file_that_is_gone(lake: lv.Lake, place: Place) -> None:
+def test_a_table_whose_data_file_is_missing_is_refused(lake: lv.Lake, place: Place) -> None:
     for file in Path(place.uri("t")).glob("data/*.parquet"):
         file.unlink()
     refuses(place, lv.LakeVillaError, "t")
 
 
-def test_a_table_that_was_copied_names_files_of_the_other(lake: lv.Lake, place: Place) -> None:
+def test_a_copied_table_that_names_the_files_of_its_original_is_refused(
+    lake: lv.Lake, place: Place
+) -> None:
     shutil.copytree(place.uri("t"), place.uri("copy"))
     shutil.rmtree(Path(place.uri("copy")) / "_lakevilla")
     before = contents(place.root)
@@ -191,7 +201,9 @@ def test_unknown_iceberg_features_are_refused_by_name(
     refuses(place, lv.UnsupportedTableFeature, match)
 
 
-def test_a_default_value_that_is_none_of_its_type(lake: lv.Lake, place: Place) -> None:
+def test_a_default_value_that_does_not_fit_its_type_is_reported(
+    lake: lv.Lake, place: Place
+) -> None:
     broken = {**_field("uuid"), "initial-default": "no uuid"}
     newest = metadata(place) / "v2.metadata.json"
     edit(newest, lambda d: d["schemas"][0]["fields"].append(broken))
@@ -220,7 +232,7 @@ def test_a_default_value_that_is_none_of_its_type(lake: lv.Lake, place: Place) -
     ],
     ids=lambda case: case if isinstance(case, str) else "",
 )
-def test_metadata_whose_parts_do_not_fit_is_reported_by_the_file_s_name(
+def test_metadata_whose_parts_contradict_each_other_is_reported_with_the_files_name(
     lake: lv.Lake, place: Place, change: Callable[[dict[str, Any]], object], match: str
 ) -> None:
     edit(metadata(place) / "v2.metadata.json", change)
@@ -255,7 +267,7 @@ def _struct(default: object) -> dict[str, Any]:
         ({"write.object-storage.enabled": "true"}, "outside of its directory"),
     ],
 )
-def test_writes_to_tables_that_can_only_be_read_are_refused_by_name(
+def test_writes_to_tables_that_can_only_be_read_are_refused_with_the_reason(
     lake: lv.Lake, place: Place, properties: dict[str, str], match: str
 ) -> None:
     with place.catalog().load_table("t").transaction() as txn:
@@ -279,7 +291,7 @@ def test_writes_to_tables_that_can_only_be_read_are_refused_by_name(
     ],
 )
 @pytest.mark.parametrize("default", [False, True])
-def test_a_table_of_an_unknown_transform_is_read_and_not_written(
+def test_a_table_partitioned_by_an_unknown_transform_is_read_but_not_written(
     lake: lv.Lake, place: Place, spec: Any, match: str, default: bool
 ) -> None:
     def change(document: dict[str, Any]) -> None:
@@ -297,8 +309,10 @@ def test_a_table_of_an_unknown_transform_is_read_and_not_written(
     assert contents(Path(place.uri("t")) / "metadata") == before
 
 
-def test_a_version_that_a_foreign_catalog_has_taken(lake: lv.Lake, place: Place) -> None:
-    """Another writer creates the very number that a commit was about to create."""
+def test_a_commit_is_published_after_a_version_that_a_foreign_catalog_has_taken(
+    lake: lv.Lake, place: Place
+) -> None:
+    """Another writer creates the metadata version that the commit was about to create."""
     txn = lake.transaction(lv.Feature.R)
     txn.update("t", {"v": "'mine'"}, where="id = 1")
     place.catalog().load_table("t").append(pa.table({"id": [9], "v": ["theirs"]}))
@@ -308,7 +322,9 @@ def test_a_version_that_a_foreign_catalog_has_taken(lake: lv.Lake, place: Place)
     assert rows == {1: "mine", 2: "b", 3: "c", 9: "theirs"}
 
 
-def test_a_column_that_is_dropped_under_an_update_of_it(lake: lv.Lake, place: Place) -> None:
+def test_an_update_of_a_column_that_another_client_drops_conflicts(
+    lake: lv.Lake, place: Place
+) -> None:
     txn = lake.transaction()
     txn.update("t", {"v": "'z'"}, where="id = 1")
     with place.catalog().load_table("t").update_schema() as update:
@@ -318,7 +334,9 @@ def test_a_column_that_is_dropped_under_an_update_of_it(lake: lv.Lake, place: Pl
     assert lake.snapshot().read("t").schema.names == ["id"]
 
 
-def test_a_column_dropped_and_made_again_is_another_column(lake: lv.Lake, place: Place) -> None:
+def test_an_append_to_a_column_that_was_dropped_and_recreated_conflicts(
+    lake: lv.Lake, place: Place
+) -> None:
     txn = lake.transaction()
     txn.append("t", [{"id": 7, "v": "old"}])
     with lake.transaction() as other:
@@ -329,7 +347,9 @@ def test_a_column_dropped_and_made_again_is_another_column(lake: lv.Lake, place:
     assert {row["v"] for row in place.seen("t")} == {None}
 
 
-def test_two_tables_in_one_directory_is_delta_s(lake: lv.Lake, place: Place) -> None:
+def test_creating_a_table_in_a_directory_of_the_other_format_is_refused(
+    lake: lv.Lake, place: Place
+) -> None:
     with pytest.raises(lv.TableExists):
         lake.create_table("t", [{"id": 1}], format="delta")
     Place(place.root).write("d", [{"id": 1}])
@@ -354,7 +374,7 @@ def test_two_tables_in_one_directory_is_delta_s(lake: lv.Lake, place: Place) -> 
         (pa.schema([("a", pa.int32())]), (), {"lakevilla.x.sequence": "1"}, "LakeVilla keeps it"),
     ],
 )
-def test_a_table_that_can_t_be_made(
+def test_a_table_with_an_invalid_definition_is_refused_and_nothing_is_written(
     lake: lv.Lake,
     place: Place,
     schema: pa.Schema,

@@ -1,4 +1,4 @@
-"""A table that was decided and dropped before anybody published it."""
+"""A table whose creation was decided, and that was dropped before a client published it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that another client drops, or damages, under one that knows them well."""
+"""Tables that another client drops or damages while a client has their state in its cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows(*values: int) -> pa.Table:
 
 
 def make_anew(root: Path, commits: int) -> None:
-    """As a client does that knows nothing of LakeVilla."""
+    """Drop and recreate the table as a client without LakeVilla does."""
     shutil.rmtree(root / "t")
     table = ObjectStoreCatalog("other", warehouse=str(root)).create_table("t", rows().schema)
     for number in range(commits):
@@ -34,10 +34,10 @@ def seen(root: Path) -> list[int]:
 
 @pytest.mark.parametrize("features", [ENTRY, HEAD], ids=["entry", "head"])
 @pytest.mark.parametrize("commits", [0, 1, 3])
-def test_a_table_made_in_the_place_of_another_is_not_overwritten(
+def test_a_table_that_another_client_recreated_is_not_overwritten(
     tmp_path: Path, features: lv.Feature, commits: int
 ) -> None:
-    """Whether it has fewer versions than the one before, as many, or more."""
+    """The new table has fewer versions than the old one, as many, or more."""
     catalog = ObjectStoreCatalog("c", warehouse=str(tmp_path))
     catalog.create_table("t", rows().schema).append(rows(1))
     with lv.connect(str(tmp_path)) as lake:
@@ -50,7 +50,7 @@ def test_a_table_made_in_the_place_of_another_is_not_overwritten(
 
 
 @pytest.mark.parametrize("features", [ENTRY, HEAD], ids=["entry", "head"])
-def test_a_blind_append_to_a_table_made_again_reaches_it_or_nothing(
+def test_a_blind_append_to_a_recreated_table_is_published_there_or_fails(
     tmp_path: Path, features: lv.Feature
 ) -> None:
     catalog = ObjectStoreCatalog("c", warehouse=str(tmp_path))
@@ -69,7 +69,7 @@ def test_a_blind_append_to_a_table_made_again_reaches_it_or_nothing(
 
 
 @pytest.mark.parametrize("damage", ["list", "snapshot"])
-def test_a_damaged_table_keeps_a_transaction_from_committing_anywhere(
+def test_a_transaction_over_a_damaged_table_commits_to_none_of_its_tables(
     tmp_path: Path, damage: str
 ) -> None:
     place = Place(str(tmp_path), format="iceberg")

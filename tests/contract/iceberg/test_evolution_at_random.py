@@ -1,4 +1,4 @@
-"""Random schemas, random changes of them, and a file of before: its rows as the spec has them."""
+"""Random changes of random schemas: an older file's rows are those that the spec prescribes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.support.iceberg_by_hand import File, Table, column
 from tests.support.places import Place
 
-#: Another sample every day; a failure names its seed.
+#: The seed changes every day; a failure names it.
 TODAY = datetime.datetime.now(datetime.UTC).date().toordinal()
 
 PLAIN = {
@@ -28,7 +28,7 @@ Fields = list[dict[str, Any]]
 
 
 class Maker:
-    """Types as the spec writes them, changes of them, and values."""
+    """Makes types in the spec's notation, changes of them, and values."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -63,7 +63,7 @@ class Maker:
         return self.random.choice(list(PLAIN))
 
     def changed(self, fields: Fields) -> Fields:
-        """Dropped, renamed (also to what another was called), widened, added, moved."""
+        """Drop, rename (also to a name used before), widen, add and reorder fields."""
         found = []
         for one in fields:
             if self.random.random() < 0.15 and len(fields) > 1:
@@ -108,7 +108,7 @@ class Maker:
 
 
 def arrow(kind: Any) -> pa.DataType:
-    """The type of a file's column, its parts with their ids."""
+    """Return the Arrow type of a file's column, with the ids of its parts."""
     if isinstance(kind, str):
         return PLAIN[kind]
     if kind["type"] == "struct":
@@ -131,7 +131,7 @@ def arrow_fields(fields: Fields) -> list[pa.Field]:
 
 
 def followed(value: Any, before: Any, after: Any) -> Any:
-    """A value of ``before`` as ``after`` has it, whose parts are known by their ids."""
+    """Return a value of type ``before`` as one of type ``after``; equal ids mean equal parts."""
     if value is None or isinstance(after, str):
         return value
     if after["type"] == "struct":
@@ -156,7 +156,9 @@ def in_order(rows: Sequence[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("case", range(24))
-def test_the_rows_of_a_file_after_changes_of_the_schema(place: Place, case: int) -> None:
+def test_rows_of_an_older_file_follow_random_schema_changes_as_the_spec_says(
+    place: Place, case: int
+) -> None:
     seed = TODAY * 1000 + case
     maker = Maker(seed)
     before = maker.fields(maker.random.randint(1, 4))

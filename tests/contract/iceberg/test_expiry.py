@@ -1,6 +1,4 @@
-"""Vacuum of an Iceberg table: the snapshots and files that it removes, and those that it
-keeps for other clients.
-"""
+"""Vacuum of an Iceberg table: the snapshots and files that it removes or keeps."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ DAY_MS = 24 * 3_600_000
 
 @pytest.fixture
 def lake(place: Place) -> Iterator[lv.Lake]:
-    """Four snapshots: rows 0 to 3 with v = 0, then 1, then 2, then row 4."""
+    """Make a table of four snapshots: rows 0 to 3 with v = 0, then 1, then 2; then row 4."""
     with place.connect() as lake:
         lake.create_table("t", [{"id": number, "v": 0} for number in range(4)])
         for _ in range(2):
@@ -48,7 +46,7 @@ ROWS = [{"id": n, "v": 2} for n in range(4)] + [{"id": 4, "v": 9}]
 
 
 def kept(place: Place) -> dict[str, bytes]:
-    """All that is there, but for what a vacuum writes to ask the store for its time."""
+    """Return all objects but the one that a vacuum writes to learn the store's time."""
     return {key: body for key, body in contents(place.root).items() if "time.json" not in key}
 
 
@@ -57,7 +55,7 @@ def foreign(place: Place) -> Table:
 
 
 def age(place: Place, days: float = 30, *, snapshots: bool = True) -> None:
-    """Make the table look old: its objects to the store, its snapshots in its newest metadata."""
+    """Make the table look old: change the times of objects and, in metadata, of snapshots."""
     if snapshots:
         newest = Path(place.uri("t"), f"metadata/v{version(place)}.metadata.json")
         document = json.loads(newest.read_bytes())
@@ -75,7 +73,7 @@ def version(place: Place) -> int:
 
 
 def objects(place: Place) -> set[str]:
-    """Data files, manifests and their lists that are stored."""
+    """Return the stored data files, manifests and manifest lists."""
     root = Path(place.uri("t"))
     return {
         path.relative_to(root).as_posix()
@@ -137,7 +135,7 @@ def test_vacuum_keeps_snapshots_that_were_current_within_the_retention(
     with place.connect() as other:
         with other.transaction() as txn:
             txn.append("t", [{"id": 5, "v": 0}])
-        # Long ago it was replaced, but for the last: that was current until a moment ago.
+        # All old snapshots were replaced long ago, except the last: it was current until just now.
         assert other.table("t").vacuum(dry_run=False)
         assert len(foreign(place).snapshots()) == 2
         assert objects(place) == named(place)
@@ -146,7 +144,7 @@ def test_vacuum_keeps_snapshots_that_were_current_within_the_retention(
         assert sorted(rows, key=lambda row: row["id"]) == ROWS
 
 
-def test_branches_and_tags_stay_with_all_they_need(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_keeps_branches_and_tags_with_all_their_files(place: Place, lake: lv.Lake) -> None:
     table = foreign(place)
     first, second, third, _ = (one.snapshot_id for one in table.snapshots())
     with table.manage_snapshots() as manage:
@@ -165,7 +163,7 @@ def test_branches_and_tags_stay_with_all_they_need(place: Place, lake: lv.Lake) 
         assert read(other) == ROWS
 
 
-def test_a_branch_that_keeps_snapshots_longer_is_believed(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_follows_a_branchs_own_longer_snapshot_age(place: Place, lake: lv.Lake) -> None:
     table = foreign(place)
     with table.manage_snapshots() as manage:
         manage.create_branch(table.snapshots()[2].snapshot_id, "b", max_snapshot_age_ms=40 * DAY_MS)
@@ -175,8 +173,10 @@ def test_a_branch_that_keeps_snapshots_longer_is_believed(place: Place, lake: lv
     assert len(foreign(place).snapshots()) == 4
 
 
-def test_an_age_limit_keeps_no_state_after_a_vacuum(place: Place, lake: lv.Lake) -> None:
-    """The vacuum took the age by the store's clock: one that is behind would count more as kept."""
+def test_a_branchs_snapshot_age_does_not_protect_an_older_state_after_a_vacuum(
+    place: Place, lake: lv.Lake
+) -> None:
+    """Vacuum takes the store's clock; by a client's clock that is behind, more would be kept."""
     table = foreign(place)
     with table.manage_snapshots() as manage:
         manage.create_branch(table.snapshots()[2].snapshot_id, "b", max_snapshot_age_ms=40 * DAY_MS)
@@ -191,7 +191,7 @@ def test_an_age_limit_keeps_no_state_after_a_vacuum(place: Place, lake: lv.Lake)
         assert read(other) == ROWS
 
 
-def test_the_table_says_how_many_snapshots_stay(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_keeps_the_tables_minimum_number_of_snapshots(place: Place, lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         txn.alter("t", set_properties={"history.expire.min-snapshots-to-keep": "3"})
     vacuum_now(lake)
@@ -199,7 +199,7 @@ def test_the_table_says_how_many_snapshots_stay(place: Place, lake: lv.Lake) -> 
     assert objects(place) == named(place)
 
 
-def test_a_state_that_was_set_back_from_stays_for_the_retention(
+def test_vacuum_keeps_a_snapshot_from_which_main_was_set_back_for_the_retention(
     place: Place, lake: lv.Lake
 ) -> None:
     table = foreign(place)
@@ -211,7 +211,7 @@ def test_a_state_that_was_set_back_from_stays_for_the_retention(
     age(place)
     newest = Path(place.uri("t"), f"metadata/v{version(place)}.metadata.json")
     document = json.loads(newest.read_bytes())
-    document["snapshot-log"][-1]["timestamp-ms"] += 30 * DAY_MS  # it was set back just now
+    document["snapshot-log"][-1]["timestamp-ms"] += 30 * DAY_MS  # main was set back just now
     newest.write_text(json.dumps(document))
     with place.connect() as other:
         other.table("t").vacuum(dry_run=False)
@@ -221,7 +221,9 @@ def test_a_state_that_was_set_back_from_stays_for_the_retention(
 
 
 @pytest.mark.parametrize("hours", [0, 119.9])
-def test_a_retention_below_the_tables_is_refused(place: Place, lake: lv.Lake, hours: float) -> None:
+def test_a_vacuum_with_a_retention_below_the_tables_own_is_refused(
+    place: Place, lake: lv.Lake, hours: float
+) -> None:
     before = kept(place)
     told = r"table t: .* below the table's 120 \(history.expire.max-snapshot-age-ms"
     for dry_run in (True, False):
@@ -230,7 +232,7 @@ def test_a_retention_below_the_tables_is_refused(place: Place, lake: lv.Lake, ho
     assert kept(place) == before
 
 
-def test_files_of_other_clients_that_are_at_work_have_a_day_whatever_the_table_says(
+def test_vacuum_keeps_all_files_for_a_day_even_if_the_tables_age_limit_is_lower(
     place: Place, lake: lv.Lake
 ) -> None:
     with lake.transaction() as txn:
@@ -241,13 +243,13 @@ def test_files_of_other_clients_that_are_at_work_have_a_day_whatever_the_table_s
 
 
 def by_another(place: Place, properties: dict[str, str]) -> None:
-    """Properties set by a client that looks at no value."""
+    """Set properties by a client that doesn't check values."""
     with place.catalog().load_table("t").transaction() as txn:
         txn.set_properties(properties)
 
 
 @pytest.mark.parametrize("value", ["false", "FALSE", "no", "0", " false", ""])
-def test_a_table_whose_files_may_be_anothers_is_refused(
+def test_vacuum_refuses_a_table_whose_files_another_table_may_use(
     place: Place, lake: lv.Lake, value: str
 ) -> None:
     by_another(place, {"gc.enabled": value})
@@ -263,10 +265,10 @@ def refused(place: Place, error: type[Exception], match: str) -> None:
     assert kept(place) == before
 
 
-def test_a_directory_that_a_catalogs_table_shares_is_refused(
+def test_vacuum_refuses_a_directory_that_a_catalogs_table_shares(
     place: Place, lake: lv.Lake, tmp_path: Path
 ) -> None:
-    """Its versions go on from one of ours, with files that ours does not know."""
+    """The catalog's table continues from one of our versions, with files that our table lacks."""
     catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=place.root)
     catalog.create_namespace("n")
     location = foreign(place).metadata_location
@@ -277,7 +279,7 @@ def test_a_directory_that_a_catalogs_table_shares_is_refused(
     assert catalog.load_table("n.t").scan().to_arrow().num_rows == 6
 
 
-def test_a_directory_with_a_delta_log_is_refused(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_refuses_a_directory_with_a_delta_log(place: Place, lake: lv.Lake) -> None:
     log = Path(place.uri("t"), "_delta_log/00000000000000000000.json")
     log.parent.mkdir()
     log.write_text("{}")
@@ -301,7 +303,7 @@ def test_a_directory_with_a_delta_log_is_refused(place: Place, lake: lv.Lake) ->
         "{root}/t/in/_p=1/x.parquet",
     ],
 )
-def test_a_file_is_kept_however_its_name_is_spelled(
+def test_vacuum_keeps_a_file_however_its_uri_is_spelled(
     place: Place, lake: lv.Lake, tmp_path: Path, spelled: str
 ) -> None:
     link = tmp_path / "link"
@@ -339,7 +341,7 @@ def _first(document: dict[str, Any], part: str) -> Any:
         ("snapshot-log", {"timestamp-ms": "x"}),
     ],
 )
-def test_metadata_of_which_nothing_can_be_concluded_is_refused(
+def test_vacuum_refuses_metadata_with_parts_that_it_cannot_interpret(
     place: Place, lake: lv.Lake, part: str, change: Any
 ) -> None:
     newest = Path(place.uri("t"), "metadata/v4.metadata.json")
@@ -356,7 +358,7 @@ def test_metadata_of_which_nothing_can_be_concluded_is_refused(
 
 
 @pytest.mark.parametrize("value", ["²", "9" * 5000, "-1", "x"])
-def test_a_number_that_is_none_or_too_large_is_no_reason_to_expire_sooner(
+def test_an_age_limit_that_is_invalid_or_too_large_expires_no_snapshot_sooner(
     place: Place, lake: lv.Lake, value: str
 ) -> None:
     by_another(place, {"history.expire.max-snapshot-age-ms": value})
@@ -365,9 +367,7 @@ def test_a_number_that_is_none_or_too_large_is_no_reason_to_expire_sooner(
         assert other.table("t").vacuum(dry_run=False) == []
 
 
-def test_files_that_no_version_names_are_deleted_when_they_are_old_and_no_others(
-    place: Place, lake: lv.Lake
-) -> None:
+def test_vacuum_deletes_only_old_files_that_no_version_names(place: Place, lake: lv.Lake) -> None:
     root = Path(place.uri("t"))
     gone = ["data/k=1/left.parquet", "data/left.puffin", "metadata/left-m0.avro"]
     kept = ["data/notes.txt", "data/_other/x.parquet", "data/x.avro", "metadata/notes.json"]
@@ -383,7 +383,9 @@ def test_files_that_no_version_names_are_deleted_when_they_are_old_and_no_others
     assert version(place) == 4, "nothing was to be expired"
 
 
-def test_statistics_stay_as_long_as_their_snapshot(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_keeps_statistics_files_as_long_as_their_snapshot(
+    place: Place, lake: lv.Lake
+) -> None:
     newest = Path(place.uri("t"), "metadata/v4.metadata.json")
     document = json.loads(newest.read_bytes())
     root, first, last = document["location"], *(document["snapshots"][n] for n in (0, -1))
@@ -429,7 +431,7 @@ def test_vacuum_keeps_files_that_running_transactions_have_written_or_read(
     assert read(lake) == expected == place.seen("t")
 
 
-def test_vacuum_keeps_files_of_an_unpublished_commit_and_those_it_replaces(
+def test_vacuum_keeps_files_of_an_unpublished_commit_and_the_files_that_it_replaces(
     place: Place, lake: lv.Lake
 ) -> None:
     with place.connect() as other:
@@ -449,7 +451,7 @@ def test_vacuum_keeps_files_of_an_unpublished_commit_and_those_it_replaces(
 
 
 def dies_before_version(lake: lv.Lake) -> None:
-    """An update that is decided, with its manifests stored, and the process gone."""
+    """Decide an update and store its manifests; the process then dies before it publishes."""
 
     class Crash(BaseException):
         pass
@@ -462,7 +464,7 @@ def dies_before_version(lake: lv.Lake) -> None:
         txn.update("t", {"v": "7"}, where="true")
 
 
-def test_a_tag_that_another_client_sets_right_before_the_expiry_is_seen(
+def test_vacuum_notices_a_tag_that_another_client_sets_right_before_the_expiry(
     place: Place, lake: lv.Lake
 ) -> None:
     table = foreign(place)
@@ -479,7 +481,9 @@ def test_a_tag_that_another_client_sets_right_before_the_expiry_is_seen(
     assert objects(place) == named(place)
 
 
-def test_a_transaction_that_commits_in_between_loses_nothing(place: Place, lake: lv.Lake) -> None:
+def test_a_transaction_that_commits_right_before_the_expiry_loses_nothing(
+    place: Place, lake: lv.Lake
+) -> None:
     with place.connect() as other:
 
         def commit() -> None:
@@ -494,7 +498,7 @@ def test_a_transaction_that_commits_in_between_loses_nothing(place: Place, lake:
         assert other.doctor().ok
 
 
-def test_after_a_crash_at_any_write_the_next_vacuum_goes_on(tmp_path: Path) -> None:
+def test_the_next_vacuum_goes_on_after_a_crash_at_any_write(tmp_path: Path) -> None:
     for writes in itertools.count():
         place = Place(str(tmp_path / str(writes)), format="iceberg")
         with place.connect() as lake:
@@ -519,7 +523,7 @@ def test_after_a_crash_at_any_write_the_next_vacuum_goes_on(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_version_whose_answer_is_lost_is_published_once(
+def test_vacuum_publishes_its_version_once_though_the_stores_answer_is_lost(
     place: Place, lake: lv.Lake, stored: bool
 ) -> None:
     class Lost(WrappedStore):
@@ -542,7 +546,9 @@ def test_a_version_whose_answer_is_lost_is_published_once(
     assert read(lake) == ROWS == place.seen("t")
 
 
-def test_a_number_that_was_cleaned_up_meanwhile_does_not_count(tmp_path: Path) -> None:
+def test_vacuum_does_not_publish_under_a_version_number_that_others_used_and_deleted(
+    tmp_path: Path,
+) -> None:
     place = Place(str(tmp_path / "lake"), format="iceberg")
     properties = {
         "write.metadata.delete-after-commit.enabled": "true",
@@ -571,7 +577,7 @@ def test_a_number_that_was_cleaned_up_meanwhile_does_not_count(tmp_path: Path) -
         assert len(foreign(place).snapshots()) == 5, "those that came in between are younger"
 
 
-def test_a_table_that_is_not_published_yet_has_nothing_to_expire(tmp_path: Path) -> None:
+def test_vacuum_of_a_table_that_is_not_published_yet_expires_nothing(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "lake"), format="iceberg")
     with place.connect() as other, pytest.raises(Dying.Death):
         inside(other).client.ensure_safe_store()
@@ -588,7 +594,7 @@ def test_a_table_that_is_not_published_yet_has_nothing_to_expire(tmp_path: Path)
         assert place.seen("t") == [{"id": 0}]
 
 
-def test_a_table_that_is_written_all_the_time_is_left_for_later(
+def test_vacuum_gives_up_with_a_conflict_if_other_clients_write_all_the_time(
     place: Place, lake: lv.Lake
 ) -> None:
     class Busy(WrappedStore):
@@ -607,7 +613,7 @@ def test_a_table_that_is_written_all_the_time_is_left_for_later(
     assert read(lake) == ROWS
 
 
-def test_a_damaged_snapshot_stops_it_before_it_deletes(place: Place, lake: lv.Lake) -> None:
+def test_a_damaged_snapshot_stops_vacuum_before_it_deletes(place: Place, lake: lv.Lake) -> None:
     with foreign(place).manage_snapshots() as manage:
         manage.create_tag(foreign(place).snapshots()[0].snapshot_id, "start")
     first = foreign(place).snapshots()[0].manifest_list
@@ -618,8 +624,10 @@ def test_a_damaged_snapshot_stops_it_before_it_deletes(place: Place, lake: lv.La
     assert objects(place) == before
 
 
-def test_versions_are_distinguished_after_it(place: Place, lake: lv.Lake) -> None:
-    """What it publishes is a version as any other client's, with no change of rows."""
+def test_a_vacuums_version_enters_the_lakes_history_as_a_foreign_commit(
+    place: Place, lake: lv.Lake
+) -> None:
+    """A vacuum publishes a version like any other client does; it changes no rows."""
     started = datetime.datetime.now(datetime.UTC)
     vacuum_now(lake)
     with lake.transaction() as txn:

@@ -1,6 +1,4 @@
-"""The version hint of other readers, if the client that should write it has died, or writes it too
-late.
-"""
+"""The version hint for other readers, if its writer dies before it or writes it too late."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def told(report: lv.Report) -> list[tuple[str, str]]:
 
 
 class DyingAtTheHint(WrappedStore):
-    """The process dies after the metadata file."""
+    """A store of a process that dies after the metadata file, before the hint."""
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
         if key.endswith("version-hint.text"):
@@ -62,7 +60,7 @@ def test_a_hint_that_a_dead_client_has_not_written_is_written_by_recovery(
         assert other.doctor().ok
 
 
-def test_a_hint_that_was_written_late_is_set_right_by_recovery(lake: lv.Lake, place: Place) -> None:
+def test_recovery_corrects_an_outdated_hint(lake: lv.Lake, place: Place) -> None:
     append(lake, 2)
     append(lake, 3)
     hint(place).write_text("2")
@@ -70,8 +68,8 @@ def test_a_hint_that_was_written_late_is_set_right_by_recovery(lake: lv.Lake, pl
     assert hint(place).read_text() == "3"
 
 
-def test_a_hint_that_recovery_sets_back_it_sets_right_again(lake: lv.Lake, place: Place) -> None:
-    """Another client commits, and announces it, just before an older number is written."""
+def test_recovery_corrects_a_hint_that_it_has_itself_set_back(lake: lv.Lake, place: Place) -> None:
+    """Another client commits and writes its hint just before recovery writes an older number."""
 
     class Overtaken(WrappedStore):
         def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
@@ -87,7 +85,7 @@ def test_a_hint_that_recovery_sets_back_it_sets_right_again(lake: lv.Lake, place
     assert hint(place).read_text() == "2"
 
 
-def test_a_hint_that_the_store_refuses_is_reported(lake: lv.Lake, place: Place) -> None:
+def test_recovery_reports_a_hint_that_the_store_refuses(lake: lv.Lake, place: Place) -> None:
     hint(place).unlink()
     inside(lake).store = Closed(inside(lake).store, lambda key: key.endswith("version-hint.text"))
     report = lake.recover()

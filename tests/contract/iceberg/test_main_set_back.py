@@ -32,10 +32,10 @@ def set_back(place: Place, snapshot_id: int) -> None:
 
 @pytest.mark.parametrize("compacted", [True, False])
 @pytest.mark.cases(2)
-def test_rows_that_went_with_it_are_no_moved_rows(
+def test_rows_removed_by_setting_main_back_conflict_with_a_read_of_them(
     place: Place, lake: lv.Lake, compacted: bool
 ) -> None:
-    """Its snapshot may be one that only moved rows: from the newest state it takes rows away."""
+    """Main's new snapshot may be a compaction; compared with the newest state, rows are removed."""
     if compacted:
         lake.table("t").optimize()
     older = place.catalog().load_table("t").current_snapshot()
@@ -50,7 +50,7 @@ def test_rows_that_went_with_it_are_no_moved_rows(
     assert values(lake.read("t")) == [1, 2]
 
 
-def test_the_commit_that_set_it_back_has_no_transaction_of_the_older_one(
+def test_the_commit_that_sets_main_back_does_not_have_the_older_commits_transaction_ids(
     place: Place, lake: lv.Lake
 ) -> None:
     older = place.catalog().load_table("t").current_snapshot()

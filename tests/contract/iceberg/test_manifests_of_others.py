@@ -1,4 +1,4 @@
-"""Manifests as other projects write them: fields left out, added, renamed, in another order."""
+"""Manifests as other projects write them: with fields omitted, added, renamed or reordered."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNKNOWN = {
     "manifest_file": [{"name": "q", "type": ["null", "boolean"], "field-id": 9004}],
 }
 
-#: How other writers differ, by who is known to.
+#: How manifests of other writers differ, by the writer that does so.
 ODD: dict[str, dict[str, Any]] = {
     "uncompressed": {"codec": "null"},
     "deflate": {"codec": "deflate"},
@@ -90,7 +90,7 @@ def own(place: Place, **options: Any) -> Table:
 
 @pytest.mark.parametrize("odd", ODD)
 def test_manifests_of_other_clients_are_read(place: Place, odd: str) -> None:
-    """They are read, and the table is written as any other."""
+    """The table is read and written like any other."""
     file = File("a.parquet", ROWS, entry={"x": "?"}, says={"y": 7, "z": {"a": 1}, "w": ["b"]})
     own(place, **ODD[odd]).add(file, q=True).write()
     with place.connect() as lake:
@@ -103,7 +103,7 @@ def test_manifests_of_other_clients_are_read(place: Place, odd: str) -> None:
     assert place.seen("t") == expected
 
 
-def test_maps_whose_pairs_may_be_null_are_read_as_big_query_writes_them(place: Place) -> None:
+def test_maps_with_nullable_pairs_as_big_query_writes_them_are_read(place: Place) -> None:
     says = {
         "value_counts": {1: 2, 2: 2},
         "null_value_counts": {1: 0, 2: 0},
@@ -111,7 +111,7 @@ def test_maps_whose_pairs_may_be_null_are_read_as_big_query_writes_them(place: P
         "upper_bounds": {1: (2).to_bytes(4, "little"), 2: b"b"},
     }
     table = own(place, optional_pairs=True).add(File("a.parquet", ROWS, says=says))
-    # By its bounds this one has no row below 5, whatever is in it: they are read.
+    # The bounds of this file exclude rows below 5 (it has some): reads must use the bounds.
     far = {**says, "lower_bounds": {1: (5).to_bytes(4, "little")}}
     far["upper_bounds"] = {1: (9).to_bytes(4, "little")}
     table.add(File("b.parquet", ROWS, says=far)).write()
@@ -122,7 +122,7 @@ def test_maps_whose_pairs_may_be_null_are_read_as_big_query_writes_them(place: P
         assert lake.snapshot().read("t").num_rows == 3
 
 
-def test_version_1_and_3_are_read(place: Place) -> None:
+def test_a_table_of_format_version_1_is_read_but_not_written(place: Place) -> None:
     own(place, version=1, without=OF_VERSION_1).add(File("a.parquet", ROWS)).write()
     with place.connect() as lake:
         assert lake.snapshot().read("t").num_rows == 2
@@ -140,7 +140,7 @@ ONE = of_ids(pa.table({"k": pa.array([1], pa.int32()), "v": ["a"]}), {"k": 1, "v
 
 
 def of_partition(place: Place, order: list[int], **options: Any) -> None:
-    """A manifest with the partition's fields in some order, or without one of them."""
+    """Write a manifest with the partition's fields in some order, or without one of them."""
     told = own(
         place,
         partitioned=[SPEC[place] for place in order],
@@ -157,7 +157,9 @@ def of_partition(place: Place, order: list[int], **options: Any) -> None:
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_partition_values_in_another_order_than_the_spec(place: Place, ids: bool) -> None:
+def test_partition_values_in_another_order_than_in_the_spec_are_read(
+    place: Place, ids: bool
+) -> None:
     of_partition(place, [1, 0], ids=ids)
     with place.connect() as lake:
         assert lake.snapshot().read("t", where="k = 1 AND v = 'a'").num_rows == 1
@@ -166,8 +168,10 @@ def test_partition_values_in_another_order_than_the_spec(place: Place, ids: bool
     assert place.seen("t") == [{"k": 2, "v": "a"}, {"k": 2, "v": "b"}]
 
 
-def test_without_ids_a_name_in_a_manifest_is_that_of_its_own_tables_spec(place: Place) -> None:
-    """Manifests with equal schemas, which are resolved once, may be of different specs."""
+def test_a_manifest_without_field_ids_is_resolved_by_the_names_in_its_own_tables_spec(
+    place: Place,
+) -> None:
+    """Manifests with equal Avro schemas share one resolution, but may be of different specs."""
     fields = [column(1, "a", "int"), column(2, "b", "int")]
     schema = pa.schema({"a": pa.int32(), "b": pa.int32()})
     rows = of_ids(pa.table({"a": [1], "b": [2]}, schema), {"a": 1, "b": 2})
@@ -201,7 +205,7 @@ def refused(place: Place, error: type[Exception], match: str) -> None:
 
 
 def _fixed(size: int, *decimal: int) -> dict[str, Any]:
-    """The Avro type of bytes, or of a decimal (precision, scale)."""
+    """Return the Avro type of fixed bytes, or of a decimal (precision, scale)."""
     kind = {"type": "fixed", "size": size, "name": "value_of_v"}
     if not decimal:
         return kind
@@ -214,7 +218,7 @@ def _unscaled(number: int) -> bytes:
 
 
 def of_value(place: Place, kind: str, avro: Any, value: Any, partition: bytes, by: str) -> None:
-    """One manifest of a file with the value in its partition, and of one with NULL in its own."""
+    """Write a manifest of two files: one with the value as its partition, one with NULL."""
     digits = kind.removeprefix("decimal(").rstrip(")")
     arrow = pa.string() if kind == "string" else pa.decimal128(*map(int, digits.split(",")))
     made = Table(
@@ -248,7 +252,7 @@ LOWEST, BELOW = Decimal("-9999999.99"), Decimal("-10000000.00")
 def test_partition_values_are_read_as_other_clients_spell_them(
     place: Place, kind: str, avro: Any, partition: bytes, by: str, value: Any, typed: Any
 ) -> None:
-    """They stay what they are where their manifest is replaced, or merged with others."""
+    """The values stay the same when their manifest is replaced or merged with others."""
     of_value(place, kind, avro, value, partition, by)
     with place.connect() as lake:
         lake.run(lambda txn: txn.delete("t", where="k = 3"))
@@ -284,10 +288,10 @@ def _shortest(value: Decimal) -> bytes:
         ("string", "bytes", b"\xff", "utf-8"),
     ],
 )
-def test_a_partition_value_that_the_table_has_no_room_for_is_refused(
+def test_a_partition_value_that_does_not_fit_its_type_is_refused(
     place: Place, kind: str, avro: Any, partition: bytes, text: str
 ) -> None:
-    """Before a transaction is decided whose commit would have to write it again."""
+    """LakeVilla refuses it before it decides a transaction that would have to write it again."""
     of_value(place, kind, avro, None, partition, "truncate[1000]")
     refused(place, lv.CorruptObject, f"m0.avro of table t .*{text}")
 
@@ -298,7 +302,7 @@ def test_a_manifest_without_a_partition_value_is_refused(place: Place) -> None:
 
 
 @pytest.mark.parametrize("field", ["status", "file_path", "record_count", "file_size_in_bytes"])
-def test_a_manifest_without_what_every_one_has_is_refused(place: Place, field: str) -> None:
+def test_a_manifest_without_a_required_field_is_refused(place: Place, field: str) -> None:
     own(place, without=[field]).add(File("a.parquet", ROWS)).write()
     refused(place, lv.CorruptObject, f"manifest t/metadata/m0.avro of table t .*{field}")
 
@@ -309,14 +313,14 @@ def test_data_files_of_other_formats_are_refused(place: Place, format: str) -> N
     refused(place, lv.UnsupportedTableFeature, f"table t has .*{format}")
 
 
-def test_an_older_file_of_unknown_age(place: Place) -> None:
-    """Which deletes apply to it, its sequence number decides."""
+def test_a_file_without_a_sequence_number_in_a_later_manifest_is_refused(place: Place) -> None:
+    """A file's sequence number decides which deletes apply to it."""
     older = File("a.parquet", ROWS, entry={"status": 0})
     own(place).add(older, sequence=3, min_sequence_number=1).write()
     refused(place, lv.CorruptObject, r"does not say when .*a\.parquet was added")
 
 
-def test_a_file_that_takes_its_age_from_its_manifest_is_read(place: Place) -> None:
+def test_a_file_that_inherits_its_sequence_number_from_its_manifest_is_read(place: Place) -> None:
     older = File("a.parquet", ROWS, entry={"status": 0})
     own(place).add(older, sequence=3, min_sequence_number=3).write()
     with place.connect() as lake:
@@ -326,7 +330,9 @@ def test_a_file_that_takes_its_age_from_its_manifest_is_read(place: Place) -> No
 
 @pytest.mark.parametrize("name", ["00001-0c9e2b4a", "00001-0c9e2b4a.metadata.json"])
 @pytest.mark.parametrize("numbered", [True, False])
-def test_the_directory_of_a_table_in_a_catalog(place: Place, name: str, numbered: bool) -> None:
+def test_a_directory_whose_table_a_catalog_keeps_is_refused(
+    place: Place, name: str, numbered: bool
+) -> None:
     """The error differs from those for a damaged table and for one that the catalog has
     taken over.
     """
@@ -345,7 +351,7 @@ def test_the_directory_of_a_table_in_a_catalog(place: Place, name: str, numbered
         (None, lv.CorruptObject, "names no manifest list"),
     ],
 )
-def test_a_snapshot_without_a_manifest_list(
+def test_a_snapshot_without_a_manifest_list_is_refused(
     place: Place, manifests: list[str] | None, error: type[Exception], match: str
 ) -> None:
     def without(document: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tables partitioned by fields of structs."""
+"""Tables that are partitioned by fields of structs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lake(place: Place) -> Iterator[lv.Lake]:
 
 
 def seen(place: Place) -> list[tuple[int, int]]:
-    """The rows that pyiceberg reads, each in a file of its partition, as the manifest has it."""
+    """Return the rows that pyiceberg reads; each must be in a file of its own partition."""
     table = place.catalog().load_table("t")
     found = []
     for task in table.scan().plan_files():
@@ -54,7 +54,9 @@ def seen(place: Place) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def test_every_verb(lake: lv.Lake, place: Place) -> None:
+def test_every_verb_works_on_a_table_partitioned_by_struct_fields(
+    lake: lv.Lake, place: Place
+) -> None:
     assert lake.table("t").partition_by == ("day(meta.ts)", "meta.place.zip")
     assert seen(place) == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]
     lake.run(lambda txn: txn.append("t", [row(6, 3, "c")]))
@@ -69,8 +71,10 @@ def test_every_verb(lake: lv.Lake, place: Place) -> None:
     assert seen(place) == [(1, 5), (2, 9), (4, 0), (5, 0)]
 
 
-def test_files_are_left_out_by_their_partition(lake: lv.Lake, place: Place) -> None:
-    """One that no row of the predicate can be in is not even opened."""
+def test_a_read_skips_files_by_their_partition_of_a_struct_field(
+    lake: lv.Lake, place: Place
+) -> None:
+    """A file that can't have a row for the predicate isn't even opened."""
     for task in place.catalog().load_table("t").scan().plan_files():
         if task.file.partition[1] != "b":
             Path(task.file.file_path).unlink()
@@ -78,7 +82,7 @@ def test_files_are_left_out_by_their_partition(lake: lv.Lake, place: Place) -> N
     assert found["k"].to_pylist() == [2]
 
 
-def test_a_change_of_another_partition_is_no_conflict(lake: lv.Lake) -> None:
+def test_changes_of_two_partitions_by_a_struct_field_do_not_conflict(lake: lv.Lake) -> None:
     txn = lake.transaction()
     assert txn.read("t", where="meta.place.zip = 'b'").num_rows == 1
     txn.update("t", {"v": "7"}, where="meta.place.zip = 'b'")
@@ -86,7 +90,7 @@ def test_a_change_of_another_partition_is_no_conflict(lake: lv.Lake) -> None:
     txn.commit()
 
 
-def test_the_schema_changes(lake: lv.Lake, place: Place) -> None:
+def test_a_partitioning_struct_can_be_renamed_but_not_dropped(lake: lv.Lake, place: Place) -> None:
     with pytest.raises(lv.InvalidOperation, match="'meta' of table t can't be dropped: the table"):
         lake.run(lambda txn: txn.alter("t", drop_columns=["meta"]))
     lake.run(lambda txn: txn.alter("t", rename_columns={"meta": "about"}))
@@ -104,7 +108,7 @@ def test_the_schema_changes(lake: lv.Lake, place: Place) -> None:
         ("day(meta.place.zip)", "can't be partitioned by"),
     ],
 )
-def test_columns_that_can_not_partition_a_table_are_refused(
+def test_struct_fields_that_cannot_partition_a_table_are_refused(
     place: Place, by: str, match: str
 ) -> None:
     with place.connect() as lake, pytest.raises(lv.InvalidOperation, match=match):

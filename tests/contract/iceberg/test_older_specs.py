@@ -1,4 +1,4 @@
-"""Files of an older partition spec keep it wherever a copy of their table names them."""
+"""Files keep their older partition spec in every copy of their table."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def rows(*countries: str, first: int = 1) -> pa.Table:
 
 
 def partition(root: Path, table: str) -> None:
-    """Have another client partition a table from now on."""
+    """Have another client partition a table's new files from now on."""
     found = ObjectStoreCatalog("c", warehouse=str(root)).load_table((table,))
     with found.update_spec() as spec:
         spec.add_field("country", IdentityTransform(), "country")
 
 
 def partition_under_a_used_id(root: Path, table: str) -> None:
-    """Do so as an old writer of version 1, which counts the ids of the fields from 1000 again."""
+    """Partition as an old writer of version 1 does: field ids start again at 1000."""
     hint = root / table / "metadata/version-hint.text"
     number = int(hint.read_text())
     document: dict[str, Any] = json.loads((hint.parent / f"v{number}.metadata.json").read_text())
@@ -46,7 +46,7 @@ def partition_under_a_used_id(root: Path, table: str) -> None:
 
 @pytest.fixture(params=["no partitions", "other partitions", "other partitions under the same id"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> lv.Lake:
-    """A lake with table t: two older rows, and one in the partition of Italy."""
+    """Make a lake with table t: two unpartitioned older rows, and one in Italy's partition."""
     made = lv.connect(str(tmp_path))
     by = () if request.param == "no partitions" else ("id",)
     made.create_table("t", rows("de", "fr"), format="iceberg", partition_by=by)
@@ -104,7 +104,7 @@ def rolled_back(lake: lv.Lake) -> str:
     ],
     ids=lambda copied: copied.__name__,
 )
-def test_a_filter_on_the_partition_finds_the_older_rows(
+def test_a_filter_on_a_copys_partition_column_finds_rows_of_the_older_spec(
     lake: lv.Lake, tmp_path: Path, copied: Callable[[lv.Lake], str]
 ) -> None:
     directory = tmp_path / copied(lake)
@@ -117,7 +117,9 @@ def test_a_filter_on_the_partition_finds_the_older_rows(
         assert reader.read(directory.name, where="country = 'de'").to_pylist() == GERMAN
 
 
-def test_a_clone_that_was_partitioned_since_keeps_its_older_files(tmp_path: Path) -> None:
+def test_a_clone_that_is_partitioned_later_keeps_the_spec_of_its_older_files(
+    tmp_path: Path,
+) -> None:
     lake = lv.connect(str(tmp_path))
     lake.create_table("t", rows("de", "fr"), format="iceberg")
     lake.clone("t", "copy")
@@ -128,7 +130,9 @@ def test_a_clone_that_was_partitioned_since_keeps_its_older_files(tmp_path: Path
     assert lake.read("copy", where="country = 'de'").to_pylist() == GERMAN
 
 
-def test_a_rollback_adds_files_of_an_older_spec_unread(lake: lv.Lake, tmp_path: Path) -> None:
+def test_a_rollback_restores_files_of_an_older_spec_without_rewriting_them(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
     lake.tag("then")
     before = set((tmp_path / "t/data").rglob("*.parquet"))
     lake.run(lambda txn: txn.delete("t", where="id > 0"))

@@ -1,4 +1,4 @@
-"""Properties of Iceberg tables: stored as every client reads them, or refused by name."""
+"""Properties of Iceberg tables: stored as every client reads them, or refused with their name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.tables import contents
 ROWS = [{"k": 1, "v": "a"}]
 
 
-def test_values_are_stored_as_other_clients_read_them(place: Place) -> None:
+def test_property_values_are_stored_as_other_clients_read_them(place: Place) -> None:
     given = {
         "write.metadata.delete-after-commit.enabled": False,
         "write.target-file-size-bytes": 1 << 20,
@@ -96,8 +96,8 @@ def test_comments_of_columns_are_kept(place: Place) -> None:
 
 
 @pytest.mark.parametrize("codec", ["snappy", "uncompressed", "UNCOMPRESSED", "zstd", "what"])
-def test_a_codec_for_manifests_that_is_not_known_here(place: Place, codec: str) -> None:
-    """It says how they are packed and nothing of what they hold: commits go on."""
+def test_a_table_with_an_unknown_manifest_codec_can_be_written(place: Place, codec: str) -> None:
+    """The codec only compresses manifests: LakeVilla writes them with its own."""
     rows = of_ids(pa.table({"k": pa.array([1, 2], pa.int32())}), {"k": 1})
     own = Table(
         Path(place.uri("t")),

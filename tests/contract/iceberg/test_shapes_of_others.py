@@ -37,8 +37,10 @@ def keys(place: Place, **options: Any) -> list[int]:
         ("0/1/0101/a.parquet", "file:///{relative}/data/{name}"),
     ],
 )
-def test_data_files_by_any_name(place: Place, name: str, spelled: str) -> None:
-    """Names are what they are: nothing in them is decoded, and no pattern is meant."""
+def test_data_files_with_any_characters_in_their_names_are_read_and_deleted_from(
+    place: Place, name: str, spelled: str
+) -> None:
+    """Names are taken literally: nothing in them is decoded or taken for a pattern."""
     told = own(place)
     relative = str(told.directory).lstrip("/")
     uri = spelled.format(directory=told.directory, name=name, relative=relative)
@@ -49,8 +51,10 @@ def test_data_files_by_any_name(place: Place, name: str, spelled: str) -> None:
     assert [row["k"] for row in place.seen("t")] == [2]
 
 
-def test_a_data_file_outside_of_the_table_is_read(place: Place, tmp_path: Path) -> None:
-    """As ``write.data.path`` and ``write.object-storage.enabled`` leave it, with leave to."""
+def test_a_data_file_outside_of_the_table_is_read_where_the_caller_allows_it(
+    place: Place, tmp_path: Path
+) -> None:
+    """``write.data.path`` and ``write.object-storage.enabled`` put files at such places."""
     elsewhere = tmp_path / "elsewhere.parquet"
     pq.write_table(ROWS, elsewhere)
     told = own(place)
@@ -62,8 +66,8 @@ def test_a_data_file_outside_of_the_table_is_read(place: Place, tmp_path: Path) 
     assert elsewhere.exists()
 
 
-def test_a_snapshot_that_waits_to_be_published_is_no_row_of_the_table(place: Place) -> None:
-    """Staged by ``wap.id``: the table's state is its current snapshot, and the staged one stays."""
+def test_rows_of_a_staged_snapshot_are_not_read(place: Place) -> None:
+    """A snapshot staged by ``wap.id`` is kept, but the table's state is its current snapshot."""
     told = own(place).add(File("a.parquet", ROWS))
 
     def staged(document: Any) -> None:
@@ -85,7 +89,7 @@ def test_a_snapshot_that_waits_to_be_published_is_no_row_of_the_table(place: Pla
 @pytest.mark.parametrize(
     "kind", ["unknown", "variant", "geometry", "geography(srid:4326)", "timestamptz_ns", "what"]
 )
-def test_types_that_are_not_known_are_refused(place: Place, kind: str) -> None:
+def test_a_table_with_a_column_of_an_unknown_type_is_refused(place: Place, kind: str) -> None:
     told = own(place, column(2, "c", kind), version=3)
     told.add(File("a.parquet", ROWS)).write()
     match = rf"table t has column c of the Iceberg type {kind[:7]}"
@@ -107,9 +111,7 @@ def test_delete_files_of_other_formats_are_refused(place: Place, content: int, f
 def test_bounds_are_kept_unless_the_metrics_mode_is_none_and_rows_are_always_found(
     place: Place, mode: str
 ) -> None:
-    """Whatever statistics a table's properties request, in LakeVilla's files too: the same rows are
-    found.
-    """
+    """Reads find the same rows whatever statistics a table's properties request."""
     properties = {"write.metadata.metrics.default": mode}
     told = own(place, column(2, "v", "string"), properties=properties)
     rows = of_ids(pa.table({"k": pa.array([1], pa.int32()), "v": ["apple"]}), {"k": 1, "v": 2})
@@ -117,7 +119,7 @@ def test_bounds_are_kept_unless_the_metrics_mode_is_none_and_rows_are_always_fou
         "value_counts": {2: 1},
         "null_value_counts": {2: 0},
         "lower_bounds": {2: b"a"},
-        "upper_bounds": {2: b"b"},  # cut, and rounded up
+        "upper_bounds": {2: b"b"},  # the upper bound is truncated and rounded up
     }
     told.add(File("a.parquet", rows, says=says)).write()
     with place.connect() as lake:
@@ -131,8 +133,10 @@ def test_bounds_are_kept_unless_the_metrics_mode_is_none_and_rows_are_always_fou
     assert bool(ours) == (mode != "none")
 
 
-def test_a_name_that_is_not_the_first_of_its_version(place: Place) -> None:
-    """``v3.metadata.json`` alone, as after a clean-up of older ones, is version 2 of the lake."""
+def test_a_table_whose_only_metadata_file_is_of_a_later_version_is_read_and_written(
+    place: Place,
+) -> None:
+    """``v3.metadata.json`` alone remains after a clean-up; the lake counts it as version 2."""
     told = own(place).add(File("a.parquet", ROWS))
     told.write("v3.metadata.json")
     with place.connect() as lake:
@@ -142,8 +146,10 @@ def test_a_name_that_is_not_the_first_of_its_version(place: Place) -> None:
     assert keys(place) == [1, 2, 3]
 
 
-def test_a_date_that_became_a_timestamp_is_found_by_its_day(place: Place) -> None:
-    """Version 3 promotes them; the manifest still counts days, in four bytes."""
+def test_rows_of_a_date_column_promoted_to_timestamp_are_found_by_their_bounds(
+    place: Place,
+) -> None:
+    """Format version 3 promotes dates; the manifest's bounds still count days, in four bytes."""
     days = [dt.date(2020, 1, 1), dt.date(2024, 1, 1)]
     counts = [struct.pack("<i", (day - dt.date(1970, 1, 1)).days) for day in days]
     rows = of_ids(pa.table({"k": pa.array([1, 2], pa.int32()), "d": days}), {"k": 1, "d": 2})
@@ -171,7 +177,7 @@ def test_a_date_that_became_a_timestamp_is_found_by_its_day(place: Place) -> Non
         (pa.array([1.5, 2.0], pa.float64()), [1]),
     ],
 )
-def test_an_equality_delete_of_what_the_column_cannot_hold_matches_no_row(
+def test_an_equality_delete_of_a_value_that_the_column_cannot_hold_matches_no_row(
     place: Place, values: pa.Array, left: list[int]
 ) -> None:
     rows = of_ids(pa.table({"k": values}), {"k": 1})
@@ -189,7 +195,7 @@ def test_an_equality_delete_in_nanoseconds_matches_whole_microseconds(place: Pla
     assert keys(place) == [1, 2]
 
 
-def test_an_equality_delete_of_times_of_96_bits_matches_after_2262(place: Place) -> None:
+def test_an_equality_delete_of_an_int96_timestamp_after_2262_matches_its_row(place: Place) -> None:
     instants = pa.array([dt.datetime(9999, 12, 31), dt.datetime(1600, 1, 1)], pa.timestamp("us"))
     rows = of_ids(pa.table({"k": pa.array([1, 2], pa.int32()), "t": instants}), {"k": 1, "t": 2})
     table = own(place, column(2, "t", "timestamp")).add(File("a.parquet", rows), sequence=1)
@@ -202,8 +208,10 @@ def test_an_equality_delete_of_times_of_96_bits_matches_after_2262(place: Place)
 
 
 @pytest.mark.parametrize("source", [{"source-id": 1}, {"source-ids": [1, 2]}, {"source-id": 77}])
-def test_partitions_by_an_unknown_transform_are_kept_apart(place: Place, source: Any) -> None:
-    """Their values say nothing of rows; a delete is for the files of its own partition alone."""
+def test_an_equality_delete_applies_to_its_own_partition_of_an_unknown_transform_only(
+    place: Place, source: Any
+) -> None:
+    """Such partition values say nothing about rows, but they separate files."""
     spec = [{**source, "field-id": 1000, "name": "p", "transform": "zorder[4]"}]
     table = own(place, partitioned=spec, partition_types={"p": "int"})
     for name, value in (("a.parquet", 1), ("b.parquet", 2), ("c.parquet", None)):

@@ -13,7 +13,7 @@ from tests.support.places import Place
 from tests.support.tables import values
 
 
-def test_partitions_are_returned_as_they_were_given(tmp_path: Path) -> None:
+def test_partition_by_is_returned_as_it_was_given(tmp_path: Path) -> None:
     rows = [{"sku": "a", "region": "n", "day": datetime.date(2026, 1, 2)}]
     parts = ("region", "month(day)", "bucket(4, sku)", "truncate(2, sku)")
     with lv.connect(str(tmp_path)) as lake:
@@ -23,7 +23,7 @@ def test_partitions_are_returned_as_they_were_given(tmp_path: Path) -> None:
         assert again.partition_by == parts
 
 
-def test_a_client_that_only_appends_learns_that_a_column_was_widened(tmp_path: Path) -> None:
+def test_a_client_that_only_appends_notices_a_widened_column(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "lake"), format="iceberg")
     place.write("t", pa.table({"id": pa.array([1], pa.int32())}))
     with place.connect() as lake:

@@ -1,4 +1,4 @@
-"""Tables of other projects, made by hand: what a data file holds, its field ids decide."""
+"""Tables as other projects write them, made by hand: field ids tell a data file's columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ints(**columns: list[int]) -> pa.Table:
 
 
 def refuses(place: Place, match: str, error: type[Exception] = lv.UnsupportedTableFeature) -> None:
-    """It is neither read nor written, and nothing is stored."""
+    """Assert that the table is neither read nor written, and that nothing is stored in it."""
     before = contents(place.root)
     with place.connect() as lake:
         with pytest.raises(error, match=match):
@@ -51,10 +51,10 @@ BY_P = [{"source-id": 2, "field-id": 1000, "transform": "identity", "name": "p"}
 
 
 @pytest.mark.parametrize("nulls", [{}, {1: 0, 2: 0}, {1: 0, 2: 2}], ids=["none", "no", "all"])
-def test_a_partition_value_that_the_data_file_does_not_hold(
+def test_a_partition_value_that_the_data_file_lacks_is_read_and_kept_by_a_rewrite(
     place: Place, nulls: dict[int, int]
 ) -> None:
-    """Whatever the manifest counts: it is read, found, and kept by a rewrite (hazard 37)."""
+    """The null counts in the manifest don't matter (hazard 37)."""
     own = table(
         place,
         [column(1, "k", "int"), column(2, "p", "string")],
@@ -79,7 +79,7 @@ def test_a_partition_value_that_the_data_file_does_not_hold(
     assert sorted((r["k"], r["p"] or "") for r in rows(place)) == expected
 
 
-def test_many_partition_values_that_data_files_do_not_hold(place: Place) -> None:
+def test_many_partition_values_that_data_files_lack_are_read(place: Place) -> None:
     fields = [column(1, "k", "int"), column(2, "p", "int")]
     own = table(place, fields, partitioned=BY_P, partition_types={"p": "int"})
     lacks = of_ids(ints(k=[1]), {"k": 1})
@@ -88,8 +88,8 @@ def test_many_partition_values_that_data_files_do_not_hold(place: Place) -> None
     assert [r["p"] for r in rows(place, "p = 77")] == [77]
 
 
-def test_a_default_value_gives_way_to_a_partition_value(place: Place) -> None:
-    """The order of the specification: the partition's value, then the column's default."""
+def test_a_partition_value_takes_precedence_over_the_columns_default(place: Place) -> None:
+    """The specification says so; a partition value of NULL counts, too."""
     fields = [column(1, "k", "int"), column(2, "p", "string", **{"initial-default": "d"})]
     own = table(place, fields, version=3, partitioned=BY_P, partition_types={"p": "string"})
     lacks = of_ids(ints(k=[1]), {"k": 1})
@@ -98,10 +98,10 @@ def test_a_default_value_gives_way_to_a_partition_value(place: Place) -> None:
 
 
 @pytest.mark.parametrize("value", ["x", None])
-def test_a_partition_value_of_a_field_that_the_data_file_does_not_hold(
+def test_a_table_partitioned_by_a_struct_field_that_a_data_file_lacks_is_refused(
     place: Place, value: str | None
 ) -> None:
-    """It is not filled in within a struct, and not taken for NULL."""
+    """LakeVilla neither puts the partition value into the struct nor reads the field as NULL."""
     kind = struct(column(2, "p", "string"), column(3, "q", "int"))
     own = table(place, [column(1, "s", kind)], partitioned=BY_P, partition_types={"p": "string"})
     held = pa.table({"s": pa.array([(1,)], pa.struct([("q", INT)]))})
@@ -128,16 +128,20 @@ def test_a_partition_value_of_a_field_that_the_data_file_does_not_hold(
     ],
     ids=["columns", "fields", "fields in a list"],
 )
-def test_names_that_differ_only_by_case_are_refused(place: Place, fields: list[Any]) -> None:
-    """Either would be taken for the other (hazard 37)."""
+def test_a_table_with_column_names_that_differ_only_by_case_is_refused(
+    place: Place, fields: list[Any]
+) -> None:
+    """An engine could take one column for the other (hazard 37)."""
     own = table(place, fields)
     flat = pa.table([pa.array([1], INT), pa.array([2], INT)], names=["a", "A"])
     own.add(File("a.parquet", of_ids(flat, {"a": 1, "A": 2}))).write()
     refuses(place, "table t has columns a and A, whose names differ only by case")
 
 
-def test_a_dropped_column_whose_name_differs_by_case(place: Place) -> None:
-    """The file still has it: the ids decide which of the two columns the table reads."""
+def test_a_column_is_read_by_id_beside_a_dropped_one_whose_name_differs_by_case(
+    place: Place,
+) -> None:
+    """The file still has the dropped column."""
     twins = pa.table([pa.array([1, 2], INT), pa.array([3, 4], INT)], names=["A", "a"])
     own = table(place, [column(2, "a", "int")])
     own.add(File("a.parquet", of_ids(twins, {"A": 1, "a": 2}))).write()
@@ -156,7 +160,7 @@ def test_a_table_is_refused_if_a_data_file_has_a_struct_with_names_that_differ_o
 
 
 def nested(place: Place, wanted: Any, held: dict[str, int]) -> list[Any]:
-    """The struct ``wanted`` of a file whose fields have the names and ids of ``held``."""
+    """Return a struct of type ``wanted``, read from a file with the fields ``held`` (name: id)."""
     kind = pa.struct([(name, INT) for name in held])
     values = pa.array([dict.fromkeys(held, 7), None], kind)
     ids = {"s": 1, **{f"s.{name}": number for name, number in held.items()}}
@@ -181,10 +185,10 @@ def nested(place: Place, wanted: Any, held: dict[str, int]) -> list[Any]:
         ("9", {"_9": 2, "z": 3}, 7),
     ],
 )
-def test_fields_within_a_column_are_found_by_their_ids(
+def test_struct_fields_are_found_by_their_ids(
     place: Place, name: str, held: dict[str, int], value: int | None
 ) -> None:
-    """Whatever they are called in the file: before a rename, or as Avro would take the name."""
+    """A field's name in the file may be an older one, or one escaped for Avro."""
     found = nested(place, struct(column(2, name, "int")), held)
     assert found == [{name: value}, None]
 
@@ -205,31 +209,33 @@ def unnumbered(place: Place, mapping: Any) -> Table:
     return own
 
 
-def test_a_file_without_ids_is_read_by_the_name_mapping(place: Place) -> None:
+def test_a_file_without_field_ids_is_read_by_the_name_mapping(place: Place) -> None:
     unnumbered(place, MAPPING)
     assert rows(place) == [{"k": 1, "s": {"x": 5}}]
 
 
-def test_a_file_without_ids_in_a_table_without_a_name_mapping_is_refused(place: Place) -> None:
-    """Its columns would all read as NULL, and a rewrite would store that."""
+def test_a_file_without_field_ids_in_a_table_without_a_name_mapping_is_refused(
+    place: Place,
+) -> None:
+    """Its columns would all be read as NULL, and a rewrite would store these NULLs."""
     unnumbered(place, None)
     refuses(place, "data file .*a.parquet of table t has no field ids, and the table no name map")
 
 
-def test_a_data_file_that_is_gone(place: Place) -> None:
+def test_a_table_whose_data_file_is_missing_is_refused(place: Place) -> None:
     own = table(place, [column(1, "s", struct(column(2, "x", "int"), column(3, "z", "int")))])
     values = pa.table({"s": pa.array([(1,)], pa.struct([("x", INT)]))})
     own.add(File("a.parquet", of_ids(values, {"s": 1, "s.x": 2}), store=False)).write()
     refuses(place, r"table t: data file .*a\.parquet is missing", lv.StoreError)
 
 
-def test_a_struct_without_fields_is_refused(place: Place) -> None:
+def test_a_table_with_a_struct_without_fields_is_refused(place: Place) -> None:
     own = table(place, [column(1, "k", "int"), column(2, "s", struct())])
     own.add(File("a.parquet", of_ids(ints(k=[1]), {"k": 1}))).write()
     refuses(place, "table t has column s, a struct without fields")
 
 
-def test_a_required_column_that_a_data_file_lacks_is_refused_until_it_may_be_null(
+def test_a_required_column_that_a_data_file_lacks_is_refused_until_drop_not_null(
     place: Place,
 ) -> None:
     own = table(place, [column(1, "k", "int"), column(2, "v", "int", required=True)])
@@ -245,14 +251,14 @@ def test_a_required_column_that_a_data_file_lacks_is_refused_until_it_may_be_nul
         ]
 
 
-def test_a_required_column_that_a_data_file_lacks_has_its_default(place: Place) -> None:
+def test_a_required_column_that_a_data_file_lacks_is_read_as_its_default(place: Place) -> None:
     added = column(2, "v", "int", required=True, **{"initial-default": 7})
     own = table(place, [column(1, "k", "int"), added], version=3)
     own.add(File("a.parquet", of_ids(ints(k=[1]), {"k": 1}))).write()
     assert rows(place) == [{"k": 1, "v": 7}]
 
 
-def test_a_required_field_within_a_column_that_a_data_file_lacks_is_null(place: Place) -> None:
+def test_a_required_field_of_a_struct_that_a_data_file_lacks_is_null(place: Place) -> None:
     kind = struct(column(3, "a", "int"), column(4, "b", "int", required=True))
     own = table(place, [column(1, "k", "int"), column(2, "s", kind)])
     held = pa.table(

@@ -1,4 +1,4 @@
-"""A directory with a Delta log and Iceberg metadata: two tables, or one that says so."""
+"""A directory with a Delta log and Iceberg metadata: two tables, or one table in both formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNIFORM = {"delta.universalFormat.enabledFormats": "iceberg"}
 def delta_table(root: Path, properties: dict[str, str] | None = None) -> None:
     write_deltalake(str(root / "t"), ROWS)
     if properties:
-        # By hand: deltalake sets no property that it does not know.
+        # Written by hand, as deltalake refuses to set properties that it doesn't know.
         log = root / "t/_delta_log/00000000000000000000.json"
         named = ", ".join(f'"{name}":"{value}"' for name, value in properties.items())
         text = log.read_text()
@@ -55,7 +55,7 @@ def test_a_directory_that_is_two_tables_is_refused_when_it_is_first_opened(tmp_p
 
 @pytest.mark.parametrize("first", ["register", "append"])
 @pytest.mark.parametrize("kind", ["uniform", "numbered by a catalog"])
-def test_iceberg_metadata_that_are_no_other_table_are_let_be(
+def test_a_delta_table_with_iceberg_metadata_of_uniform_or_a_catalog_is_opened(
     tmp_path: Path, kind: str, first: str
 ) -> None:
     delta_table(tmp_path, UNIFORM if kind == "uniform" else None)
@@ -75,8 +75,8 @@ def test_iceberg_metadata_that_are_no_other_table_are_let_be(
         assert lake.snapshot().read("t").num_rows == 4
 
 
-def test_a_table_that_the_lake_has_is_asked_no_more(tmp_path: Path) -> None:
-    """Or every opening of a Delta table would cost a LIST."""
+def test_a_registered_delta_table_is_not_searched_for_iceberg_metadata(tmp_path: Path) -> None:
+    """Otherwise every opening of a Delta table would cost a LIST request."""
     delta_table(tmp_path)
     with lv.connect(str(tmp_path)) as lake:
         lake.register("t")

@@ -1,4 +1,4 @@
-"""Delta tables need nothing of what Iceberg tables need."""
+"""Delta tables need none of the packages that Iceberg tables need."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ for verb in (
 )
 
 
-def test_an_iceberg_table_of_other_clients_is_no_empty_directory_without_pyiceberg(
+def test_a_foreign_iceberg_table_is_not_taken_for_an_empty_directory_without_pyiceberg(
     tmp_path: Path,
 ) -> None:
     catalog = ObjectStoreCatalog("tests", warehouse=str(tmp_path))

@@ -1,4 +1,4 @@
-"""Objects of a lake, on whatever store, and ways in which they are damaged."""
+"""Objects of a lake on any store, and ways to damage them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.stores import listed
 
 
 class Objects:
-    """The objects of a lake, read and damaged without a client."""
+    """The objects of a lake; tests read and damage them without a client."""
 
     def __init__(self, place: Place) -> None:
         self.store: AnyStore = inside(place.connect()).store
@@ -33,7 +33,7 @@ class Objects:
 
     @contextmanager
     def holding(self, key: str, body: bytes) -> Iterator[None]:
-        """Replace an object's body within the block."""
+        """Replace an object's body while the block runs."""
         before = self.body(key)
         assert body != before, "this would be no damage"
         self.write(key, body)
@@ -43,23 +43,23 @@ class Objects:
             self.write(key, before)
 
 
-#: What becomes of a body, given others of its kind that are older.
+#: Makes a damaged body of a sound one, given older bodies of the same kind.
 Damage = Callable[[random.Random, bytes, list[bytes]], bytes]
 
 
 def flipped(draw: random.Random, body: bytes, others: list[bytes]) -> bytes:
-    """One bit is another."""
+    """Return the body with one bit flipped."""
     place, bit = draw.randrange(len(body)), 1 << draw.randrange(8)
     return body[:place] + bytes([body[place] ^ bit]) + body[place + 1 :]
 
 
 def cut(draw: random.Random, body: bytes, others: list[bytes]) -> bytes:
-    """The end is missing, or all of it."""
+    """Return the body without its end, or an empty one."""
     return body[: draw.randrange(len(body))]
 
 
 def swapped(draw: random.Random, body: bytes, others: list[bytes]) -> bytes:
-    """It is an older one of its kind."""
+    """Return an older body of the same kind."""
     return draw.choice([other for other in others if other != body])
 
 
@@ -67,7 +67,7 @@ DAMAGES: tuple[Damage, ...] = (flipped, cut, swapped)
 
 
 def filled(place: Place, **settings: object) -> lv.Lake:
-    """A lake with table ``t`` of five files, of five commits, and ``u`` of one."""
+    """Make a lake with table ``t`` (five commits of one file each) and table ``u`` (one file)."""
     lake = place.connect(settings=lv.Settings(**settings))  # type: ignore[arg-type]
     lake.create_table("t", [{"id": n, "text": "x" * n} for n in range(20)])
     lake.create_table("u", [{"id": 1}])

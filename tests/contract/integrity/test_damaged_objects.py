@@ -1,6 +1,6 @@
-"""A read beside a damaged object gives the rows that there are, or says what is wrong: no others.
+"""A read in a lake with a damaged object gives the right rows or an error, never other rows.
 
-And all of integrity, upkeep and the catalog on each store.
+Also integrity checks, upkeep and the catalog on each store.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ READS = [("t", None), ("u", None), ("t", "closing"), ("t", "etl"), ("u", "etl")]
 
 @pytest.fixture(autouse=True)
 def _many_objects() -> Iterator[None]:
-    """So that a lake of few commits has leaves and pages."""
+    """Lower the limits, so that a lake of few commits has leaves and pages."""
     with small_limits(True):
         yield
 
 
 def read(place: Place) -> list[object]:
-    """The rows of each read of a client that knows nothing, or the error's kind."""
+    """Return, for each read by a new client, its rows or the kind of its error."""
     found: list[object] = []
     for table, ref in READS:
         try:
@@ -42,14 +42,16 @@ def read(place: Place) -> list[object]:
 
 
 @pytest.mark.night
-def test_rows_are_right_or_there_is_an_error(quick_place: Place) -> None:
+def test_a_verified_read_in_a_lake_with_a_damaged_object_gives_right_rows_or_an_error(
+    quick_place: Place,
+) -> None:
     lake = furnished(quick_place)
     lake.gc()
     whole = read(quick_place)
     assert not [one for one in whole if isinstance(one, str)]
     objects, draw = Objects(quick_place), random.Random(77)
     kinds = kinds_of_objects(objects)
-    # These carry no hash: that they end too early is found by their form.
+    # These objects have no hash: a truncated one is found as its JSON is incomplete.
     unhashed = {
         "head": ["_lakevilla/HEAD.json"],
         "head of a branch": objects.keys("_lakevilla/branches", "/HEAD.json"),
@@ -68,7 +70,9 @@ def test_rows_are_right_or_there_is_an_error(quick_place: Place) -> None:
     assert read(quick_place) == whole
 
 
-def test_a_scan_that_compares_concurrently_with_a_vacuum(quick_place: Place) -> None:
+def test_a_verified_scan_concurrently_with_a_vacuum_gives_all_rows_or_an_error(
+    quick_place: Place,
+) -> None:
     lake = filled(quick_place)
     whole = bag(lake.read("t"))
     with lake.snapshot(verify="on") as state:
@@ -80,12 +84,12 @@ def test_a_scan_that_compares_concurrently_with_a_vacuum(quick_place: Place) -> 
         try:
             batches += list(reader)
         except (lv.VersionNotFound, lv.CorruptObject):
-            batches = []  # it says so
+            batches = []  # the scan raised an error instead of wrong rows
         assert not batches or bag(pa.Table.from_batches(batches)) == whole
     assert lake.read("t", verify="on").num_rows == 0
 
 
-def test_integrity_upkeep_and_the_catalog_on_each_store(place: Place) -> None:
+def test_verification_upkeep_and_the_catalog_work_on_each_store(place: Place) -> None:
     lake = filled(place)
     lake.tag("closing")
     lake.branch("etl")

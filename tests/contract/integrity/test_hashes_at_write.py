@@ -1,4 +1,4 @@
-"""Each data file that LakeVilla writes has its hash beside it, and keeps it wherever it goes."""
+"""LakeVilla stores a hash for each data file that it writes, and keeps it in every copy or ref."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from lakevilla.formats.files import HASH_TAG
 from tests.contract.integrity.damage import Objects, flipped
 from tests.support.places import Place
 
-#: So small that DuckDB writes the files of some hundred rows.
+#: So low that DuckDB writes files of only some hundred rows.
 BY_COPY = 2000
 
 
 def live(place: Place, table: str = "t") -> set[str]:
-    """The keys of a table's files, as other clients have them."""
+    """Return the keys of a table's files, as deltalake or pyiceberg list them."""
     if place.format == "iceberg":
         tasks = place.catalog().load_table(table).scan().plan_files()
         found = {task.file.file_path for task in tasks}
@@ -33,7 +33,7 @@ def live(place: Place, table: str = "t") -> set[str]:
 
 
 def compared(place: Place, table: str = "t") -> set[str]:
-    """The keys of the files whose damage a read with ``verify="on"`` finds."""
+    """Return the keys of the files whose damage a read with ``verify="on"`` finds."""
     objects, found = Objects(place), set[str]()
     for key in objects.keys(table):
         body = objects.body(key)
@@ -89,7 +89,7 @@ def test_a_verified_read_finds_damage_in_every_file_that_a_verb_has_written(
     assert compared(shared_place) == live(shared_place)
 
 
-def test_the_tag_is_the_hash_that_b3sum_prints(local_place: Place) -> None:
+def test_the_hash_stored_with_a_file_is_the_one_that_b3sum_prints(local_place: Place) -> None:
     lake = local_place.connect()
     lake.create_table("t", rows(5))
     entry = Path(local_place.root, "t/_delta_log", f"{1:020}.json")
@@ -99,7 +99,7 @@ def test_the_tag_is_the_hash_that_b3sum_prints(local_place: Place) -> None:
     assert add["tags"] == {HASH_TAG: blake3(body).hexdigest()[:32]}
 
 
-def test_files_keep_their_hash_through_branches_merges_and_rollbacks(shared_place: Place) -> None:
+def test_files_keep_their_hashes_through_branches_merges_and_rollbacks(shared_place: Place) -> None:
     lake = shared_place.connect()
     lake.create_table("t", rows(600))
     lake.branch("etl")
@@ -117,7 +117,7 @@ def test_files_keep_their_hash_through_branches_merges_and_rollbacks(shared_plac
     assert len(live(shared_place)) == 3
 
 
-def test_reads_of_a_tag_and_of_a_branch_are_checked_by_the_hashes_too(quick_place: Place) -> None:
+def test_reads_of_a_tag_and_a_branch_are_verified_by_the_hashes(quick_place: Place) -> None:
     lake = quick_place.connect()
     lake.create_table("t", rows(600))
     lake.tag("closing")
@@ -136,8 +136,10 @@ def test_reads_of_a_tag_and_of_a_branch_are_checked_by_the_hashes_too(quick_plac
     assert etl.read("t", verify="on").num_rows == 603
 
 
-def test_deltalake_keeps_the_hash_of_what_it_does_not_write(local_place: Place) -> None:
-    """Its deletes, its clean-up and its restore name our files again; its own have none."""
+def test_commits_of_deltalake_keep_the_hashes_of_files_that_lakevilla_wrote(
+    local_place: Place,
+) -> None:
+    """deltalake's delete, clean-up and restore name our files again; its own files have no hash."""
     lake = local_place.connect()
     lake.create_table("t", rows(5))
     lake.run(lambda txn: txn.append("t", rows(5, 100)))
@@ -154,7 +156,7 @@ def test_deltalake_keeps_the_hash_of_what_it_does_not_write(local_place: Place) 
     assert DeltaTable(local_place.uri("t")).to_pyarrow_table().num_rows == 10
 
 
-def test_without_the_setting_nothing_is_stored(local_place: Place) -> None:
+def test_no_hash_is_stored_if_the_setting_is_off(local_place: Place) -> None:
     lake = local_place.connect(settings=lv.Settings(hash_files=False))
     lake.create_table("t", rows(5))
     log = Path(local_place.root, "t/_delta_log").glob("*.json")

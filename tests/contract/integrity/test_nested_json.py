@@ -1,4 +1,4 @@
-"""JSON in a lake or a table that is nested without end is damage, and never ``RecursionError``."""
+"""Very deeply nested JSON in a lake or table is reported as damage, never as ``RecursionError``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import lakevilla as lv
 
 DEEP = '{"a":' * 200_000 + "1" + "}" * 200_000
-#: A parser takes it, and what walks over it does not, or the other way around.
+#: Nested so deeply that a parser accepts it and a recursive walk over it fails, or vice versa.
 MIDDLE = '{"a":' * 600 + "1" + "}" * 600
 
 
@@ -25,7 +25,7 @@ def lake_of(root: Path, kind: Literal["delta", "iceberg"]) -> None:
 
 
 def everything(root: Path) -> None:
-    """What looks at a table's JSON: each does it, or says in our own words why not."""
+    """Call the verbs that read a table's JSON: each succeeds or raises a ``LakeVillaError``."""
     asked: list[Callable[[lv.Lake[Any]], object]] = [
         lambda lake: lake.read("t", where="a = 1"),
         lambda lake: lake.table("t").history(),
@@ -44,7 +44,7 @@ def everything(root: Path) -> None:
 
 
 def with_value(document: Any, name: str, text: str) -> str:
-    """JSON in which each ``name`` has the value that is written as ``text``."""
+    """Return the JSON of a document in which each ``name`` has the value written as ``text``."""
     mark = "\x01here"
 
     def marked(value: Any) -> Any:
@@ -65,7 +65,9 @@ def damage(file: Path, name: str, text: str) -> None:
     "name",
     ["stats", "schemaString", "configuration", "partitionValues", "tags", "commitInfo", "other"],
 )
-def test_values_in_a_delta_log(tmp_path: Path, name: str, text: str) -> None:
+def test_deeply_nested_values_in_a_delta_log_raise_no_recursion_error(
+    tmp_path: Path, name: str, text: str
+) -> None:
     lake_of(tmp_path, "delta")
     is_text = name in ("stats", "schemaString")
     for file in sorted(Path(tmp_path, "t", "_delta_log").glob("*.json")):
@@ -77,7 +79,9 @@ def test_values_in_a_delta_log(tmp_path: Path, name: str, text: str) -> None:
 @pytest.mark.parametrize(
     "name", ["schemas", "properties", "snapshots", "summary", "refs", "fields", "partition-specs"]
 )
-def test_values_in_iceberg_metadata(tmp_path: Path, name: str, text: str) -> None:
+def test_deeply_nested_values_in_iceberg_metadata_raise_no_recursion_error(
+    tmp_path: Path, name: str, text: str
+) -> None:
     lake_of(tmp_path, "iceberg")
     for file in sorted(Path(tmp_path, "t", "metadata").glob("*.json")):
         damage(file, name, text)
@@ -86,18 +90,20 @@ def test_values_in_iceberg_metadata(tmp_path: Path, name: str, text: str) -> Non
 
 @pytest.mark.parametrize("text", [DEEP, MIDDLE], ids=["deep", "middle"])
 @pytest.mark.parametrize("name", ["commits", "tables", "format", "lake_id", "where", "other"])
-def test_values_in_the_lakes_own_objects(tmp_path: Path, name: str, text: str) -> None:
+def test_deeply_nested_values_in_the_lakes_own_objects_raise_no_recursion_error(
+    tmp_path: Path, name: str, text: str
+) -> None:
     lake_of(tmp_path, "delta")
     for file in sorted(Path(tmp_path, "_lakevilla").rglob("*")):
         if file.is_file():
             try:
                 damage(file, name, text)
             except ValueError:
-                continue  # it is no JSON
+                continue  # the object is no JSON
     everything(tmp_path)
 
 
-def test_whole_objects(tmp_path: Path) -> None:
+def test_objects_that_are_deeply_nested_as_a_whole_raise_no_recursion_error(tmp_path: Path) -> None:
     lake_of(tmp_path, "delta")
     bodies = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
     for file, body in bodies.items():

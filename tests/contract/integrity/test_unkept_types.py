@@ -1,4 +1,4 @@
-"""Types that a table can't keep are refused by name by every verb, and nothing is written."""
+"""Types that no table can store: every verb refuses them, names them and writes nothing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ VERBS: dict[str, Callable[[Any, Any], object]] = {
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(("value", "name"), [(BITS, "BIT"), (ZONED, "TIME WITH TIME ZONE")])
-def test_a_verb_refuses_it(lake: Any, verb: str, value: str, name: str) -> None:
+def test_a_verb_refuses_rows_of_a_type_that_no_table_can_keep(
+    lake: Any, verb: str, value: str, name: str
+) -> None:
     with pytest.raises(lv.InvalidOperation, match=f"has type {name}, which no table can keep"):
         VERBS[verb](lake, rows(value))
     assert lake.read("t").to_pylist() == [{"k": 1, "v": b"x"}]
@@ -70,7 +72,9 @@ STATEMENTS = {
 
 @pytest.mark.parametrize("statement", STATEMENTS)
 @pytest.mark.parametrize(("value", "name"), [(BITS, "BIT"), (ZONED, "TIME WITH TIME ZONE")])
-def test_a_statement_refuses_it(lake: Any, statement: str, value: str, name: str) -> None:
+def test_a_statement_refuses_values_of_a_type_that_no_table_can_keep(
+    lake: Any, statement: str, value: str, name: str
+) -> None:
     with pytest.raises(lv.InvalidOperation, match=f"has type {name}, which no table can keep"):
         lake.session().sql(STATEMENTS[statement].format(value=value))
     assert lake.read("t").to_pylist() == [{"k": 1, "v": b"x"}]
@@ -90,8 +94,8 @@ def test_query_results_of_unkept_types_are_refused_when_stored(lake: Any) -> Non
         *("TIME(6)", "TIMESTAMP(9)", "VARCHAR COLLATE NOCASE", "STRUCT(a VARCHAR COLLATE NOCASE)"),
     ],
 )
-def test_a_column_list_refuses_it(lake: Any, type_: str) -> None:
-    """BIT is no BOOLEAN, and a TIME of six digits no moment, as a parser would have it."""
+def test_a_column_list_with_a_type_that_no_table_can_keep_is_refused(lake: Any, type_: str) -> None:
+    """BIT isn't taken for BOOLEAN, nor TIME(6) for a timestamp, as a parser's aliases would do."""
     for statement in (f"CREATE TABLE n (v {type_})", f"ALTER TABLE t ADD COLUMN w {type_}"):
         with pytest.raises(lv.InvalidOperation):
             lake.session().sql(statement)
@@ -100,24 +104,24 @@ def test_a_column_list_refuses_it(lake: Any, type_: str) -> None:
 
 
 @pytest.mark.parametrize("type_", ["string collate utf8_lcase", "array<string collate nocase>"])
-def test_a_collation_is_refused(lake: Any, type_: str) -> None:
+def test_a_column_with_a_collation_is_refused(lake: Any, type_: str) -> None:
     with pytest.raises(lv.InvalidOperation, match="whose collation no table can keep"):
         lake.run(lambda txn: txn.alter("t", add_columns={"w": type_}))
 
 
-def test_a_column_of_a_query_with_a_collation_is_refused(lake: Any) -> None:
+def test_a_query_result_with_a_collated_column_is_refused(lake: Any) -> None:
     session = lake.session()
     with pytest.raises(lv.InvalidOperation, match="a column with a collation"):
         session.sql("CREATE TABLE n AS SELECT 'a' COLLATE NOCASE AS v")
     session.sql("CREATE TABLE n AS SELECT 'a' AS v ORDER BY v COLLATE NOCASE")
 
 
-def test_a_type_of_another_kind_is_no_new_column(lake: Any) -> None:
+def test_a_new_column_of_an_arrow_extension_type_is_refused(lake: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match=r"has type arrow\.bool8, which no table"):
         lake.run(lambda txn: txn.alter("t", add_columns=pa.schema([("w", pa.bool8())])))
 
 
-def test_times_with_a_zone_are_no_parameters(tmp_path: Path) -> None:
+def test_a_time_with_a_time_zone_is_refused_as_a_parameter(tmp_path: Path) -> None:
     zoned = time(1, 2, 3, tzinfo=UTC)
     with dbapi.connect(str(tmp_path), autocommit=True) as connection:
         cursor = connection.cursor()

@@ -1,4 +1,4 @@
-"""Reads with ``verify="on"``: a data file that is not what was written gives no row."""
+"""Reads with ``verify="on"``: a data file that differs from what was written gives no row."""
 
 from __future__ import annotations
 
@@ -35,19 +35,21 @@ READS: list[Read] = [
 
 @pytest.fixture(autouse=True, params=["in parts", "whole"])
 def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small files too in several rounds of several requests."""
+    """Have small files, too, read in several rounds of several requests."""
     if request.param == "in parts":
         monkeypatch.setattr(content, "_PART_BYTES", 100)
         monkeypatch.setattr(content, "ROUND_BYTES", 250)
 
 
-def test_each_of_a_hundred_drawn_damages_is_found_and_named(quick_place: Place) -> None:
+def test_a_verified_read_finds_and_names_each_of_a_hundred_random_damages(
+    quick_place: Place,
+) -> None:
     lake = filled(quick_place)
     whole = [read(lake) for read in READS]
     objects, draw = Objects(quick_place), random.Random(23)
     keys = objects.keys("t")
     bodies = [objects.body(key) for key in keys]
-    for trial in range(17):  # by six parameters
+    for trial in range(17):  # the test has six combinations of parameters
         damage, key = DAMAGES[trial % len(DAMAGES)], draw.choice(keys)
         with objects.holding(key, damage(draw, objects.body(key), bodies)):
             for read in READS:
@@ -59,10 +61,10 @@ def test_each_of_a_hundred_drawn_damages_is_found_and_named(quick_place: Place) 
     assert [bag(read(lake)) for read in READS] == [bag(rows) for rows in whole]
 
 
-def test_the_rows_come_from_the_bytes_that_were_compared(
+def test_a_verified_read_takes_its_rows_from_the_bytes_that_it_hashed(
     request: pytest.FixtureRequest,
 ) -> None:
-    """A store that gives each file rightly once, and nothing but wrong bytes from then on."""
+    """The store returns the right bytes of each file once, and wrong bytes from then on."""
     place = Place(f"memory://{request.node.nodeid.replace('/', '-')}")
     whole = bag(filled(place).read("t"))
 
@@ -87,12 +89,12 @@ def test_the_rows_come_from_the_bytes_that_were_compared(
         lambda state: state.sql("SELECT id, text FROM t"),
     ]
     for read in reads:
-        lake = place.connect()  # DuckDB has nothing of the files in its memory yet
+        lake = place.connect()  # a new client: DuckDB has none of the files cached
         inside(lake).store = Fading(inside(lake).store)
         assert bag(read(lake.snapshot(verify="on"))) == whole
 
 
-def test_files_without_a_hash_are_read_as_always(delta_place: Place) -> None:
+def test_a_verified_read_returns_the_rows_of_files_without_a_hash(delta_place: Place) -> None:
     lake = filled(delta_place, hash_files=False)
     objects = Objects(delta_place)
     assert HASH_TAG.encode() not in b"".join(
@@ -101,7 +103,7 @@ def test_files_without_a_hash_are_read_as_always(delta_place: Place) -> None:
     assert bag(lake.read("t", verify="on")) == bag(lake.read("t"))
 
 
-def test_files_of_other_clients_are_read_together_with_those_with_hashes(
+def test_a_verified_read_returns_rows_of_files_with_and_without_hashes(
     local_place: Place,
 ) -> None:
     lake = filled(local_place)
@@ -116,7 +118,7 @@ def test_files_of_other_clients_are_read_together_with_those_with_hashes(
         lake.read("t", verify="on")
 
 
-def test_a_file_that_is_gone_is_named(quick_place: Place) -> None:
+def test_a_verified_read_names_a_missing_file(quick_place: Place) -> None:
     lake = filled(quick_place)
     objects = Objects(quick_place)
     key = objects.keys("t")[2]
@@ -130,8 +132,8 @@ def test_a_file_that_is_gone_is_named(quick_place: Place) -> None:
 
 
 @pytest.mark.parametrize("by", ["lakevilla", "deltalake"])
-def test_checkpoints_keep_hashes(local_place: Place, by: str) -> None:
-    """They are all that a client knows once the entries before them are gone."""
+def test_checkpoints_keep_the_hashes_of_files(local_place: Place, by: str) -> None:
+    """Once the log entries before a checkpoint are deleted, only the checkpoint has the hashes."""
     lake = filled(local_place)
     if by == "deltalake":
         DeltaTable(local_place.uri("t")).create_checkpoint()

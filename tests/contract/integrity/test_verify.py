@@ -1,4 +1,4 @@
-"""``lake.verify`` and ``lakevilla verify``: what is damaged is named, on main and in refs."""
+"""``lake.verify`` and ``lakevilla verify`` name damaged objects, on main and in refs."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tests.support.inside import inside
 from tests.support.places import Place
 
 BRANCHES = "_lakevilla/branches"
-#: What carries a hash in its name, by where it lies.
+#: The directories of ``_lakevilla`` whose objects have a hash in their names.
 NAMED = ("leaves", "pages", "bases", "commits")
 
 
 @pytest.fixture(autouse=True)
 def short() -> Iterator[None]:
-    """So that a lake of few commits has leaves and pages."""
+    """Lower the limits, so that a lake of few commits has leaves and pages."""
     with small_limits(True):
         yield
 
 
 def furnished(place: Place) -> lv.Lake:
-    """A lake that has each kind of object, on main and on a branch."""
+    """Make a lake that has each kind of object, on main and on a branch."""
     lake = filled(place)
     lake.tag("closing")
     lake.branch("etl")
@@ -56,7 +56,7 @@ def keys_of(report: lv.Report) -> set[str | None]:
 
 
 def kinds_of_objects(objects: Objects) -> dict[str, list[str]]:
-    """The keys of all objects with a hash, by their kind and whose they are; none of garbage."""
+    """Return the keys of all objects with a hash, by kind, on main and on branches; no garbage."""
     kinds = {kind: objects.keys(f"_lakevilla/{kind}", ".json") for kind in NAMED}
     for key in objects.keys(BRANCHES, ".json"):
         kind = key.split("/")[3]
@@ -67,16 +67,16 @@ def kinds_of_objects(objects: Objects) -> dict[str, list[str]]:
 
 
 @pytest.mark.night
-def test_each_drawn_damage_is_named(quick_place: Place) -> None:
+def test_verify_names_each_randomly_damaged_object(quick_place: Place) -> None:
     lake = furnished(quick_place)
-    lake.gc()  # what nothing names is not looked at
+    lake.gc()  # verify doesn't read objects to which nothing refers
     assert lake.verify().ok
     objects, draw = Objects(quick_place), random.Random(36)
     kinds = kinds_of_objects(objects)
     assert set(kinds) >= {*NAMED, "leaves of a branch", "pages of a branch", "commits of a branch"}
     named = {kind: [key for key in keys if is_named(lake, key)] for kind, keys in kinds.items()}
     assert all(named.values()), [kind for kind, keys in named.items() if not keys]
-    for trial in range(40):  # by three places
+    for trial in range(40):  # the test runs on three places
         kind = list(named)[trial % len(named)]
         key = draw.choice(named[kind])
         damage = DAMAGES[trial // len(named) % len(DAMAGES)]
@@ -92,7 +92,7 @@ def test_each_drawn_damage_is_named(quick_place: Place) -> None:
 
 
 def is_named(lake: lv.Lake, key: str) -> bool:
-    """Whether the lake needs an object: it is then answer to be missing."""
+    """Return whether the lake refers to an object, so that ``verify`` reports it if missing."""
     objects = inside(lake).store
     body = objects.get(key).body  # type: ignore[union-attr]
     objects.delete(key)
@@ -102,7 +102,7 @@ def is_named(lake: lv.Lake, key: str) -> bool:
         objects.put(key, body, ANY)
 
 
-def test_the_report_names_table_key_and_transaction_and_counts_files_without_a_hash(
+def test_verify_reports_table_key_and_transaction_and_counts_files_without_a_hash(
     local_place: Place,
 ) -> None:
     lake = filled(local_place)
@@ -123,7 +123,9 @@ def test_the_report_names_table_key_and_transaction_and_counts_files_without_a_h
     assert "1 by size and footer; 1 have no known hash" in note.message
 
 
-def test_the_command_ends_with_1_and_its_json_has_the_findings(local_place: Place) -> None:
+def test_the_verify_command_exits_with_1_and_prints_the_findings_as_json(
+    local_place: Place,
+) -> None:
     filled(local_place)
     run = CliRunner()
     well = run.invoke(app, ["verify", local_place.root])
@@ -138,7 +140,7 @@ def test_the_command_ends_with_1_and_its_json_has_the_findings(local_place: Plac
     assert run.invoke(app, ["verify", local_place.root, "--at", "nosuch"]).exit_code == 2
 
 
-def test_some_tables_and_single_states_can_be_checked(quick_place: Place) -> None:
+def test_verify_can_be_limited_to_some_tables_and_to_a_single_state(quick_place: Place) -> None:
     lake = furnished(quick_place)
     objects = Objects(quick_place)
     key = next(key for key in objects.keys("t") if "/b/" in key)  # written on the branch
@@ -154,12 +156,16 @@ def test_some_tables_and_single_states_can_be_checked(quick_place: Place) -> Non
 
 
 @pytest.mark.parametrize("sample", [0, -1, 1.1, True, "all", None, float("nan")])
-def test_a_sample_is_a_share(local_place: Place, sample: Any) -> None:
+def test_verify_refuses_a_sample_that_is_no_share_of_the_files(
+    local_place: Place, sample: Any
+) -> None:
     with pytest.raises(lv.InvalidOperation, match="sample must be a share of the files"):
         filled(local_place).verify(sample=sample)
 
 
-def test_a_sample_reads_some_files_and_queries_the_size_of_each(local_place: Place) -> None:
+def test_verify_with_a_sample_reads_some_files_and_queries_the_size_of_all(
+    local_place: Place,
+) -> None:
     lake = local_place.connect()
     lake.create_table("t", pa.schema([("id", pa.int64())]))
     with lake.transaction() as txn:
@@ -195,13 +201,13 @@ def test_verify_is_refused_on_a_branch_or_a_tag(local_place: Place) -> None:
 
 
 def json_of(objects: Objects, key: str, change: Callable[[Any], object]) -> bytes:
-    """A sound object that says something else."""
+    """Return the JSON of an object after a change to its content: well-formed, but wrong."""
     document = json.loads(objects.body(key))
     change(document)
     return json.dumps(document).encode()
 
 
-def test_head_that_is_cut_is_found_and_one_that_says_something_else_is_not(
+def test_verify_finds_a_truncated_head_but_not_a_well_formed_wrong_one(
     local_place: Place,
 ) -> None:
     filled(local_place)
@@ -217,7 +223,7 @@ def test_head_that_is_cut_is_found_and_one_that_says_something_else_is_not(
         assert local_place.connect().verify().ok
 
 
-def test_a_head_that_was_set_back_is_found_by_clients_that_saw_a_newer_one_and_by_the_doctor(
+def test_a_head_that_was_set_back_is_found_by_doctor_and_by_clients_that_saw_a_newer_one(
     local_place: Place,
 ) -> None:
     lake = filled(local_place)
@@ -231,7 +237,7 @@ def test_a_head_that_was_set_back_is_found_by_clients_that_saw_a_newer_one_and_b
         assert any("was set back" in one.message for one in fresh.doctor().findings)
 
 
-def test_a_branch_whose_head_is_cut_is_found(quick_place: Place) -> None:
+def test_verify_finds_a_branch_whose_head_is_truncated(quick_place: Place) -> None:
     furnished(quick_place)
     objects = Objects(quick_place)
     (head,) = objects.keys(BRANCHES, "HEAD.json")
@@ -245,7 +251,7 @@ def entries(place: Place) -> list[str]:
 
 
 def with_line(body: bytes, action: str, change: Callable[[Any], object]) -> bytes:
-    """A log entry one of whose actions says something else."""
+    """Return a log entry after a change to one of its actions."""
     lines = [json.loads(line) for line in body.splitlines()]
     for line in lines:
         if action in line:
@@ -262,7 +268,7 @@ CHANGES: dict[str, tuple[bool, Callable[[Any], object]]] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_log_entry_that_was_exchanged_is_found_if_its_files_show_it(
+def test_verify_finds_a_changed_log_entry_if_its_files_contradict_it(
     local_place: Place, what: str
 ) -> None:
     filled(local_place)
@@ -274,7 +280,7 @@ def test_a_log_entry_that_was_exchanged_is_found_if_its_files_show_it(
         assert bool(found(local_place.connect().verify())) == is_found
 
 
-def test_a_log_entry_or_a_checkpoint_that_is_cut_is_found(local_place: Place) -> None:
+def test_verify_finds_a_truncated_log_entry_or_checkpoint(local_place: Place) -> None:
     filled(local_place)
     objects = Objects(local_place)
     entry = entries(local_place)[1]
@@ -288,7 +294,7 @@ def test_a_log_entry_or_a_checkpoint_that_is_cut_is_found(local_place: Place) ->
         assert {one.table for one in found(local_place.connect().verify())} == {"t"}
 
 
-def test_files_of_other_clients_are_found_to_be_cut_and_not_to_have_a_flipped_bit(
+def test_verify_finds_truncation_but_no_flipped_bit_in_files_of_other_clients(
     shared_place: Place,
 ) -> None:
     rows = pa.table({"id": list(range(1000)), "text": ["x"] * 1000})
@@ -309,7 +315,7 @@ def test_files_of_other_clients_are_found_to_be_cut_and_not_to_have_a_flipped_bi
     assert "1 have no known hash" in report.findings[-1].message
 
 
-def test_files_of_a_ref_that_other_clients_have_deleted_are_reported_with_the_ref(
+def test_verify_reports_files_of_a_ref_that_other_clients_deleted_with_the_ref(
     local_place: Place,
 ) -> None:
     lake = filled(local_place)
@@ -324,7 +330,9 @@ def test_files_of_a_ref_that_other_clients_have_deleted_are_reported_with_the_re
     assert "in tag 'closing' any more: data file t/" in finding.message
 
 
-def test_a_state_that_is_kept_apart_is_compared_with_its_copies(local_place: Place) -> None:
+def test_verify_checks_the_stored_state_of_a_kept_tag_and_its_copied_files(
+    local_place: Place,
+) -> None:
     lake = filled(local_place)
     lake.tag("closing")
     lake.run(lambda txn: txn.overwrite("t", [{"id": 1, "text": "a"}]))

@@ -1,7 +1,7 @@
-"""A predicate outlives a schema change of its own transaction or of another's (hazard 35).
+"""A predicate keeps its meaning after a schema change, by whichever transaction (hazard 35).
 
-What a verb names are columns, and they stay those columns, whatever their names are when its
-predicate is held against what came, performed again, resumed or replayed.
+A verb is bound to columns, not to their names. It keeps these columns, whatever they are called
+when its predicate is validated, redone, resumed or replayed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WHOLE = pa.int64()
 
 @pytest.fixture
 def bank(shared_place: Place) -> Place:
-    """Rows ``a, b`` in a table whose columns can be renamed; each row in a file of its own."""
+    """Make a table of columns a and b that can be renamed; each row is in a file of its own."""
     properties = {} if shared_place.format == "iceberg" else MAPPED
     with shared_place.connect() as lake:
         lake.create_table(TABLE, {"a": [1], "b": [10]}, properties=properties)
@@ -41,7 +41,7 @@ def add(lake: lv.Lake, **row: object) -> None:
 
 
 def rows(place: Place) -> list[dict[str, Any]]:
-    """Return what a fresh client reads, and pyiceberg (deltalake does not read mapped columns)."""
+    """Return a new client's rows; pyiceberg must agree (deltalake can't read mapped columns)."""
     with place.connect() as lake:
         found = in_order(lake.snapshot().read(TABLE))
     assert place.format == "delta" or place.seen(TABLE) == found
@@ -49,7 +49,7 @@ def rows(place: Place) -> list[dict[str, Any]]:
 
 
 def swap(txn: lv.Transaction) -> None:
-    """``a`` is called x, and ``b`` is called a."""
+    """Rename column ``a`` to x and column ``b`` to a."""
     txn.alter(TABLE, rename_columns={"a": "x"})
     txn.alter(TABLE, rename_columns={"b": "a"})
 
@@ -59,11 +59,11 @@ def swap_back(txn: lv.Transaction) -> None:
     txn.alter(TABLE, rename_columns={"x": "a"})
 
 
-# ----------------------------------------------------------- an alter of its own
+# ------------------------------------------- the transaction's own schema change
 
 
 @pytest.mark.parametrize("verb", ["update", "delete", "overwrite"])
-def test_a_write_after_the_names_were_swapped_conflicts_with_rows_of_other_clients(
+def test_a_write_after_its_transactions_renames_includes_rows_that_others_add(
     bank: Place, verb: str
 ) -> None:
     with bank.connect() as lake, bank.connect() as rival:
@@ -80,7 +80,7 @@ def test_a_write_after_the_names_were_swapped_conflicts_with_rows_of_other_clien
     assert rows(bank) == [*left, {"x": 1, "a": 10}, {"x": 2, "a": 20}]
 
 
-def test_a_read_after_the_names_were_swapped_is_outdated_by_what_other_clients_added(
+def test_a_read_after_its_transactions_renames_conflicts_with_matching_new_rows(
     bank: Place,
 ) -> None:
     with bank.connect() as lake, bank.connect() as rival:
@@ -93,7 +93,7 @@ def test_a_read_after_the_names_were_swapped_is_outdated_by_what_other_clients_a
             txn.commit()
 
 
-def test_a_read_after_the_names_were_swapped_holds_with_what_it_did_not_request(
+def test_a_read_after_its_transactions_renames_ignores_new_rows_that_do_not_match(
     bank: Place,
 ) -> None:
     events: list[lv.Event] = []
@@ -126,7 +126,7 @@ def test_a_new_column_is_filled_in_rows_that_other_clients_add(bank: Place) -> N
     assert {(row["a"], row["c"]) for row in rows(bank)} == {(1, 100), (2, 200), (3, 300)}
 
 
-def test_a_column_made_again_under_its_name_is_another(bank: Place) -> None:
+def test_a_column_dropped_and_recreated_in_a_transaction_is_a_new_column(bank: Place) -> None:
     with bank.connect() as lake, bank.connect() as rival:
         with lake.transaction() as txn:
             txn.alter(TABLE, drop_columns=["b"])
@@ -138,7 +138,7 @@ def test_a_column_made_again_under_its_name_is_another(bank: Place) -> None:
     assert found == {1: 7, 2: None, 9: None}
 
 
-def test_a_nested_field_that_was_renamed_is_followed(shared_place: Place) -> None:
+def test_a_delete_follows_a_nested_field_that_its_transaction_renamed(shared_place: Place) -> None:
     if shared_place.format == "iceberg":
         pytest.skip("fields within columns of Iceberg tables are not renamed here")
     place = shared_place
@@ -158,7 +158,7 @@ def test_a_nested_field_that_was_renamed_is_followed(shared_place: Place) -> Non
     assert rows(place) == [{"s": {"r": 1, "p": 10}}]
 
 
-# ------------------------------------------------------------ an alter of another
+# --------------------------------------------- another transaction's schema change
 
 
 Change = Callable[[lv.Transaction], object]
@@ -181,7 +181,7 @@ def test_writes_follow_the_columns_that_another_transaction_has_renamed(bank: Pl
     assert rows(bank) == [{"x": 1, "a": 12}, {"x": 7, "a": 70}]
 
 
-def test_a_column_that_another_transaction_drops_is_reported_by_its_name(bank: Place) -> None:
+def test_the_conflict_over_a_column_that_another_transaction_drops_names_it(bank: Place) -> None:
     with bank.connect() as lake:
         txn = lake.transaction()
         txn.update(TABLE, {"a": 0}, where="b = 10")
@@ -190,7 +190,7 @@ def test_a_column_that_another_transaction_drops_is_reported_by_its_name(bank: P
             txn.commit()
 
 
-def test_a_column_that_another_transaction_makes_again_is_not_the_one_that_was_meant(
+def test_a_write_that_names_a_column_which_another_transaction_recreates_conflicts(
     bank: Place,
 ) -> None:
     def anew(other: lv.Transaction) -> None:
@@ -206,7 +206,7 @@ def test_a_column_that_another_transaction_makes_again_is_not_the_one_that_was_m
             txn.commit()
 
 
-#: What changes the schema, and what another commit does to the names that it started from.
+#: A transaction's schema change, and what another commit does to the names that it uses.
 OVERTAKEN: Mapping[str, tuple[Change, list[dict[str, str]]]] = {
     "renamed": (
         lambda txn: txn.alter(TABLE, rename_columns={"a": "mine"}),
@@ -237,7 +237,7 @@ OVERTAKEN: Mapping[str, tuple[Change, list[dict[str, str]]]] = {
 
 
 def renamed_by_another(place: Place, renames: list[dict[str, str]], *, foreign: bool) -> list[str]:
-    """Returns the names that the columns have after it."""
+    """Have another commit rename columns; return the columns' names afterwards."""
     for names in renames:
         if foreign:
             altered_by_another(place, rename_columns=names)
@@ -262,7 +262,7 @@ def test_a_rename_is_not_undone_by_a_transaction_that_has_not_seen_it(
     assert list(rows(bank)[0]) == names
 
 
-def test_an_alter_continues_concurrently_with_a_rename_of_what_it_does_not_name(
+def test_an_alter_does_not_conflict_with_a_concurrent_rename_of_another_column(
     bank: Place,
 ) -> None:
     with bank.connect() as lake, lake.transaction() as txn:
@@ -272,7 +272,9 @@ def test_an_alter_continues_concurrently_with_a_rename_of_what_it_does_not_name(
     assert rows(bank) == [{"mine": -1, "theirs": 10}, {"mine": 2, "theirs": 20}]
 
 
-def test_two_that_add_a_column_of_one_name_do_not_both_commit(bank: Place) -> None:
+def test_of_two_transactions_that_add_a_column_of_the_same_name_only_one_commits(
+    bank: Place,
+) -> None:
     new = pa.schema([("c", WHOLE)])
     with bank.connect() as lake:
         txn = lake.transaction()
@@ -282,7 +284,9 @@ def test_two_that_add_a_column_of_one_name_do_not_both_commit(bank: Place) -> No
             txn.commit()
 
 
-def test_an_insert_names_columns_and_its_query_is_not_run_on_others(bank: Place) -> None:
+def test_an_inserts_target_columns_follow_a_rename_but_its_query_conflicts_with_one(
+    bank: Place,
+) -> None:
     with bank.connect() as lake:
         with lake.transaction() as txn:
             txn.sql("INSERT INTO bank (b, a) SELECT n + 30, n + 3 FROM log")
@@ -298,7 +302,7 @@ def test_an_insert_names_columns_and_its_query_is_not_run_on_others(bank: Place)
             txn.commit()
 
 
-def test_a_constraint_is_not_put_on_another_column(bank: Place) -> None:
+def test_a_new_constraint_conflicts_with_a_concurrent_rename_of_its_column(bank: Place) -> None:
     if bank.format == "iceberg":
         pytest.skip("Iceberg has no constraints")
     with bank.connect() as lake:
@@ -309,7 +313,7 @@ def test_a_constraint_is_not_put_on_another_column(bank: Place) -> None:
             txn.commit()
 
 
-def test_a_new_column_does_not_take_the_place_of_one_that_another_has_added(bank: Place) -> None:
+def test_a_new_column_is_not_confused_with_one_that_another_transaction_added(bank: Place) -> None:
     def other_column(other: lv.Transaction) -> None:
         other.alter(TABLE, add_columns=pa.schema([("d", WHOLE)]))
         other.update(TABLE, {"d": 1}, where="a = 1")
@@ -326,7 +330,7 @@ def test_a_new_column_does_not_take_the_place_of_one_that_another_has_added(bank
     ]
 
 
-def test_a_saved_transaction_means_the_same_columns_when_it_is_resumed(bank: Place) -> None:
+def test_a_saved_transaction_keeps_its_renamed_columns_when_it_is_resumed(bank: Place) -> None:
     lake = bank.connect()
     txn = lake.transaction(durability="every_op")
     swap(txn)
@@ -338,7 +342,7 @@ def test_a_saved_transaction_means_the_same_columns_when_it_is_resumed(bank: Pla
     assert rows(bank) == [{"x": -1, "a": 5}, {"x": 1, "a": 10}, {"x": 2, "a": 20}]
 
 
-def test_a_saved_transaction_follows_what_another_has_renamed(bank: Place) -> None:
+def test_a_resumed_transaction_follows_columns_that_another_client_renamed(bank: Place) -> None:
     lake = bank.connect()
     txn = lake.transaction(durability="every_op")
     txn.update(TABLE, {"b": -1}, where="a = 1")
@@ -348,11 +352,11 @@ def test_a_saved_transaction_follows_what_another_has_renamed(bank: Place) -> No
     assert rows(bank) == [{"x": 1, "a": -1}, {"x": 2, "a": 20}]
 
 
-# ----------------------------------------------------- decided, and replayed by others
+# ------------------------------------------- decided commits, replayed by other clients
 
 
 def decided(place: Place, change: Change) -> str:
-    """A decided commit whose owner is gone before it was published."""
+    """Decide a commit whose owner goes away before it publishes."""
     with place.connect() as lake:
         inside(lake).store = Closed(inside(lake).store, is_entry("bank"))
         with lake.transaction() as txn:
@@ -364,7 +368,7 @@ def decided(place: Place, change: Change) -> str:
 
 
 def rewritten_by_another(place: Place, sql: str, value: int) -> None:
-    """A client without LakeVilla changes a row, so that what was decided is unfit."""
+    """Change a row as a client without LakeVilla, so that the decided commit no longer fits."""
     if place.format == "iceberg":
         table = place.catalog().load_table((TABLE,))
         kept = table.scan(row_filter=sql).to_arrow()
@@ -372,7 +376,7 @@ def rewritten_by_another(place: Place, sql: str, value: int) -> None:
         changed = kept.set_column(column, kept.schema.field(column), pa.array([value], WHOLE))
         table.overwrite(changed, overwrite_filter=sql)
     else:
-        # deltalake does not write tables that map columns: LakeVilla without its HEAD does.
+        # deltalake can't write tables with mapped columns; LakeVilla without its HEAD can.
         with place.connect() as lake, lake.transaction(features=lv.Feature.R) as txn:
             txn.update(TABLE, {"b": value}, where=sql)
 
@@ -400,7 +404,7 @@ def _long() -> Any:
 
 
 def goes_on(place: Place) -> dict[str, str]:
-    """Nothing is held up: the next commit is published. Returns what was voided."""
+    """Assert that the next commit is published; return the findings about voided commits."""
     with place.connect() as lake:
         lake.recover()
         lake.run(lambda txn: txn.append("log", {"n": [50]}))
@@ -447,7 +451,7 @@ def test_a_decided_commit_follows_the_columns_that_another_client_has_renamed(
 
 
 @pytest.mark.parametrize("case", [case for case in OVERTAKEN if case != "made nullable"])
-def test_a_decided_change_of_the_schema_that_a_rename_overtook_is_void_and_reported(
+def test_a_decided_schema_change_whose_column_was_renamed_is_void_and_reported(
     bank: Place, case: str
 ) -> None:
     change, renames = OVERTAKEN[case]
@@ -472,10 +476,10 @@ def test_a_decided_commit_is_voided_if_another_client_has_dropped_its_column(
     assert rows(bank) == [{"a": 1}, {"a": 2}]
 
 
-def test_a_commit_decided_on_top_of_a_new_column_follows_the_column_in_a_replay(
+def test_a_decided_commit_on_another_decided_commits_new_column_is_replayed_on_that_column(
     bank: Place,
 ) -> None:
-    """The second commit is replayed with the first, whose column got another id."""
+    """The second commit is replayed with the first, whose column gets another id."""
     decided(bank, fill_a_new_column)
     decided(bank, lambda txn: txn.update(TABLE, {"c": 5}, where="c = 11"))
     altered_by_another(bank, add_columns=pa.schema([("d", WHOLE)]))
@@ -483,7 +487,9 @@ def test_a_commit_decided_on_top_of_a_new_column_follows_the_column_in_a_replay(
     assert {row["a"]: (row["c"], row["d"]) for row in rows(bank)} == {1: (5, None), 2: (None, None)}
 
 
-def test_a_commit_decided_on_top_of_a_voided_column_finds_no_other_column(bank: Place) -> None:
+def test_a_decided_commit_on_a_voided_commits_column_is_not_replayed_on_another_column(
+    bank: Place,
+) -> None:
     def change(txn: lv.Transaction) -> None:
         fill_a_new_column(txn)
         txn.update(TABLE, {"a": 1}, where="b = 10")
@@ -499,7 +505,7 @@ def test_a_commit_decided_on_top_of_a_voided_column_finds_no_other_column(bank: 
 def test_a_transaction_that_saw_a_pending_new_column_conflicts_once_that_is_reconciled(
     bank: Place,
 ) -> None:
-    """A reconcile gave the column another id, and its old one to nobody or to another's column."""
+    """The reconcile gave the column another id; another client's column may have its old one."""
     decided(bank, fill_a_new_column)
     with bank.connect() as lake:
         inside(lake).store = Closed(inside(lake).store, is_entry("bank"))
@@ -512,8 +518,8 @@ def test_a_transaction_that_saw_a_pending_new_column_conflicts_once_that_is_reco
     assert [row["d"] for row in rows(bank)] == [None, None]
 
 
-def test_stored_operations_name_the_fields_of_their_columns(bank: Place) -> None:
-    """The store holds, beside each name, what a helper needs to find the column again."""
+def test_stored_operations_hold_the_field_ids_of_their_columns(bank: Place) -> None:
+    """By the ids that are stored beside the names, a helper finds the columns again."""
     txn_id = decided(bank, lambda txn: txn.update(TABLE, {"b": 1}, where="a = 1"))
     with bank.connect() as lake:
         (key,) = [k for k in _keys(lake, "_lakevilla/commits/") if txn_id in k]

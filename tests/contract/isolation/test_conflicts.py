@@ -1,4 +1,4 @@
-"""Two transactions at once: which of them commit, and what anybody sees of the other."""
+"""Two concurrent transactions: which of them commit, and what each sees of the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def balances(lake: lv.Lake, table: str = "bank") -> dict[int, int]:
     return {row["id"]: row["balance"] for row in rows}
 
 
-def test_of_two_transactions_that_read_and_update_one_row_one_gets_a_conflict(
+def test_the_second_of_two_transactions_that_read_and_update_one_row_conflicts(
     place: Place,
 ) -> None:
     fill(place, {"bank": accounts(3)})
@@ -40,7 +40,7 @@ def test_of_two_transactions_that_read_and_update_one_row_one_gets_a_conflict(
             second.read("bank")
 
 
-def test_a_block_left_after_a_conflict_raises_it_again(quick_place: Place) -> None:
+def test_a_with_block_raises_a_caught_conflict_again_when_it_is_left(quick_place: Place) -> None:
     fill(quick_place, {"bank": accounts(3)})
     with quick_place.connect() as lake, quick_place.connect() as other:
         with pytest.raises(lv.ConflictError), lake.transaction() as txn:
@@ -53,7 +53,7 @@ def test_a_block_left_after_a_conflict_raises_it_again(quick_place: Place) -> No
         assert balances(lake)[1] == 101
 
 
-def test_with_run_both_transactions_that_update_one_row_end(place: Place) -> None:
+def test_both_transactions_that_update_one_row_by_run_commit(place: Place) -> None:
     fill(place, {"bank": accounts(3)})
     together = threading.Barrier(2, timeout=60)
     calls: list[int] = []
@@ -62,7 +62,7 @@ def test_with_run_both_transactions_that_update_one_row_end(place: Place) -> Non
         (row,) = txn.read("bank", where="id = 1").to_pylist()
         calls.append(amount)
         if len(calls) <= 2:
-            together.wait()  # both have read before either commits
+            together.wait()  # both transactions have read before one commits
         txn.update("bank", {"balance": row["balance"] + amount}, where="id = 1")
 
     with place.connect() as lake, place.connect() as other:
@@ -74,7 +74,7 @@ def test_with_run_both_transactions_that_update_one_row_end(place: Place) -> Non
     assert len(calls) == 3, "the loser ran once more"
 
 
-def test_updates_of_disjoint_rows_of_one_file_both_commit_by_redo(place: Place) -> None:
+def test_two_updates_of_different_rows_in_one_file_commit_by_redo(place: Place) -> None:
     fill(place, {"bank": accounts(4)})
     events: list[lv.Event] = []
     with place.connect() as lake, place.connect(on_event=events.append) as other:
@@ -88,7 +88,7 @@ def test_updates_of_disjoint_rows_of_one_file_both_commit_by_redo(place: Place) 
     assert result.retries >= 1
 
 
-def test_a_read_of_rows_that_stay_equal_in_a_rewritten_file_is_no_conflict(
+def test_a_read_of_rows_that_stay_equal_in_a_rewritten_file_does_not_conflict(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(4)})
@@ -102,7 +102,7 @@ def test_a_read_of_rows_that_stay_equal_in_a_rewritten_file_is_no_conflict(
         assert balances(other) == {0: 0, 1: 100, 2: 100, 3: 200}
 
 
-def test_an_update_of_the_very_rows_that_another_updated_is_redone_on_the_new_values(
+def test_an_update_of_rows_that_another_transaction_updated_is_redone_on_their_new_values(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(2)})
@@ -116,7 +116,7 @@ def test_an_update_of_the_very_rows_that_another_updated_is_redone_on_the_new_va
 
 
 @pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, lv.Feature.R])
-def test_blind_appends_both_commit_without_a_redo(place: Place, features: lv.Feature) -> None:
+def test_two_blind_appends_commit_without_a_redo(place: Place, features: lv.Feature) -> None:
     fill(place, {"bank": accounts(1)})
     events: list[lv.Event] = []
     with place.connect() as lake, place.connect(on_event=events.append) as other:
@@ -130,7 +130,7 @@ def test_blind_appends_both_commit_without_a_redo(place: Place, features: lv.Fea
     assert result.retries <= 1, "a lost race at most, nothing done again"
 
 
-def test_blind_appends_are_files_written_once_whatever_races_they_lose(
+def test_a_blind_append_writes_its_file_once_though_other_commits_overtake_it(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(1)})
@@ -144,8 +144,8 @@ def test_blind_appends_are_files_written_once_whatever_races_they_lose(
                 rival.append("bank", [{"id": number, "balance": number}])
         with inside(lake).requests.counting() as requests:
             txn.commit()
-        # File, commit object, HEAD, and what publishes it (an entry; or manifest, list, metadata
-        # and hint): the look for others' commits has shown the lost race.
+        # Puts of the file, the commit object, HEAD and the publishing (an entry; or manifest, list,
+        # metadata and hint). HEAD is put once: the commit has seen the other commits before.
         published = 4 if quick_place.format == "iceberg" else 1
         assert requests.put == 3 + published, requests
         assert values(other.snapshot().read("bank")) == [0, 1, 2, 3, 4, 5, 8]
@@ -166,8 +166,10 @@ def test_write_skew_over_two_tables_is_refused(place: Place) -> None:
         assert (balances(lake, "x"), balances(lake, "y")) == ({0: -50}, {0: 100})
 
 
-def test_of_two_that_each_read_what_the_other_appends_one_is_refused(place: Place) -> None:
-    """Scenario 11: T1 reads X and appends to Y, T2 reads Y and appends to X."""
+def test_of_two_transactions_that_read_what_the_other_appends_to_one_is_refused(
+    place: Place,
+) -> None:
+    """Scenario 11: T1 reads X and appends to Y; T2 reads Y and appends to X."""
     fill(place, {"x": accounts(1), "y": accounts(1)})
     with place.connect() as lake, place.connect() as other:
         first, second = lake.transaction(), other.transaction()
@@ -194,7 +196,9 @@ def test_an_insert_from_a_query_over_a_changed_table_is_redone(quick_place: Plac
     assert "redo" in kinds(events)
 
 
-def test_counts_read_that_a_redo_would_change_are_a_conflict(quick_place: Place) -> None:
+def test_a_row_count_that_the_caller_read_and_a_redo_would_change_is_a_conflict(
+    quick_place: Place,
+) -> None:
     fill(quick_place, {"bank": accounts(4)})
     with quick_place.connect() as lake, quick_place.connect() as other:
         txn = lake.transaction()
@@ -206,7 +210,7 @@ def test_counts_read_that_a_redo_would_change_are_a_conflict(quick_place: Place)
         assert balances(lake) == {0: 100, 1: 100, 2: 50, 3: 100}
 
 
-def test_counts_that_no_caller_read_may_change(quick_place: Place) -> None:
+def test_a_row_count_that_the_caller_did_not_read_may_change_by_a_redo(quick_place: Place) -> None:
     fill(quick_place, {"bank": accounts(4)})
     with quick_place.connect() as lake, quick_place.connect() as other:
         txn = lake.transaction()
@@ -218,7 +222,9 @@ def test_counts_that_no_caller_read_may_change(quick_place: Place) -> None:
         assert balances(lake) == {0: 0, 1: 0, 2: 50, 3: 0}
 
 
-def test_counts_read_that_stay_equal_are_no_conflict(quick_place: Place) -> None:
+def test_a_row_count_that_the_caller_read_and_a_redo_keeps_is_no_conflict(
+    quick_place: Place,
+) -> None:
     fill(quick_place, {"bank": accounts(4)})
     with quick_place.connect() as lake, quick_place.connect() as other:
         txn = lake.transaction()
@@ -242,7 +248,7 @@ def test_an_operation_is_redone_at_most_max_redos_times(quick_place: Place) -> N
         assert balances(lake) == {0: 100, 1: 50}
 
 
-def test_rows_that_an_earlier_operation_made_are_redone_with_those_that_follow(
+def test_an_operation_is_redone_with_the_later_ones_that_use_its_rows(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"x": accounts(2), "y": accounts(1)})
@@ -259,7 +265,9 @@ def test_rows_that_an_earlier_operation_made_are_redone_with_those_that_follow(
         assert balances(lake, "y") == {0: 100, 10: 2010, 11: 200, 19: 18}
 
 
-def test_a_transaction_that_read_its_own_redone_rows_gets_a_conflict(quick_place: Place) -> None:
+def test_a_transaction_that_read_its_own_rows_conflicts_if_they_must_be_redone(
+    quick_place: Place,
+) -> None:
     fill(quick_place, {"bank": accounts(2)})
     with quick_place.connect() as lake, quick_place.connect() as other:
         txn = lake.transaction()
@@ -272,10 +280,10 @@ def test_a_transaction_that_read_its_own_redone_rows_gets_a_conflict(quick_place
         assert balances(lake) == {0: 0, 1: 100}
 
 
-def test_a_read_of_own_rows_that_must_be_redone_is_a_conflict_though_nobody_else_touched_it(
+def test_a_read_by_a_value_that_its_own_transaction_wrote_conflicts_if_that_is_redone(
     quick_place: Place,
 ) -> None:
-    """The rows that the read asked for were never in the table but by the operation before it."""
+    """No other transaction ever stored a row for this predicate; only the own update made one."""
     fill(quick_place, {"bank": accounts(2)})
     with quick_place.connect() as lake, quick_place.connect() as rival:
         txn = lake.transaction()
@@ -288,7 +296,7 @@ def test_a_read_of_own_rows_that_must_be_redone_is_a_conflict_though_nobody_else
         assert balances(lake) == {0: 100, 1: 150}
 
 
-def test_a_change_of_schema_conflicts_with_an_update_and_not_with_an_append(
+def test_a_schema_change_conflicts_with_a_concurrent_update_but_not_with_an_append(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(2)})
@@ -306,7 +314,9 @@ def test_a_change_of_schema_conflicts_with_an_update_and_not_with_an_append(
         assert lake.table("bank").schema.names == ["id", "balance", "note"]
 
 
-def test_appends_of_the_old_shape_conflict_with_a_new_constraint(delta_place: Place) -> None:
+def test_an_append_that_breaks_a_concurrently_added_constraint_conflicts(
+    delta_place: Place,
+) -> None:
     fill(delta_place, {"bank": accounts(2)})
     with delta_place.connect() as lake, delta_place.connect() as other:
         txn = lake.transaction()
@@ -332,11 +342,11 @@ def test_many_threads_of_one_lake_lose_no_update(quick_place: Place) -> None:
     with quick_place.connect() as lake, ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: lake.run(move, number, attempts=50), range(24)))
         assert sum(balances(lake, "x").values()) + sum(balances(lake, "y").values()) == 600
-        # 12 moves each way: from x the odd numbers, from y the even ones.
+        # There are 12 moves each way: odd numbers from x, even ones from y.
         assert sum(balances(lake, "x").values()) == 300
 
 
-def test_two_transactions_of_one_client_that_commit_by_log_entry_lose_no_update(
+def test_two_transactions_of_one_client_that_commit_by_a_log_entry_lose_no_update(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(3)})
@@ -351,7 +361,7 @@ def test_two_transactions_of_one_client_that_commit_by_log_entry_lose_no_update(
 
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R])
-def test_a_commit_by_a_table_s_own_entry_does_not_get_past_a_guard_that_came_meanwhile(
+def test_a_commit_by_a_log_entry_conflicts_if_the_table_was_guarded_meanwhile(
     local_place: Place, features: lv.Feature
 ) -> None:
     with local_place.connect() as slow, local_place.connect() as lake:
@@ -365,7 +375,7 @@ def test_a_commit_by_a_table_s_own_entry_does_not_get_past_a_guard_that_came_mea
         with pytest.raises(lv.ConflictError, match="guarded meanwhile"):
             txn.commit()
         reader.commit()
-        # Run again, it goes through HEAD like all others.
+        # The second run commits through HEAD, as all commits to a guarded table do.
         slow.run(
             lambda txn: txn.update("t", {"balance": "balance - 10"}, where="id = 1"),
             features=features,

@@ -1,4 +1,4 @@
-"""Isolation levels and the paper's rules, as a user meets them."""
+"""Isolation levels and the paper's validation rules, through the public API."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def balances(lake: lv.Lake, table: str = "bank") -> dict[int, int]:
 
 
 def leave(txn: lv.Transaction, doctor: int) -> None:
-    """Go off call if another doctor is on."""
+    """Take a doctor off call if another doctor is on call."""
     others = txn.read("doctors", where=f"id <> {doctor}")["on"].to_pylist()
     assert sum(others) > 0
     txn.update("doctors", {"on": 0}, where=f"id = {doctor}")
 
 
 def both_leave(place: Place, **options: Any) -> list[int]:
-    """Let two doctors leave at once, and return those that are on call afterwards."""
+    """Have two doctors go off call concurrently; return the ids on call afterwards."""
     fill(place, {"doctors": ON_CALL})
     with place.connect() as lake, place.connect() as other:
         first, second = lake.transaction(**options), other.transaction(**options)
@@ -48,7 +48,9 @@ def test_snapshot_isolation_and_slack_admit_write_skew(
 @pytest.mark.parametrize(
     "options", [{}, {"isolation": "write-serializable"}, {"validation": "rules"}], ids=str
 )
-def test_serializable_levels_admit_none(quick_place: Place, options: dict[str, Any]) -> None:
+def test_serializable_levels_admit_no_write_skew(
+    quick_place: Place, options: dict[str, Any]
+) -> None:
     assert both_leave(quick_place, **options) == [2]
 
 
@@ -70,7 +72,7 @@ def test_without_isolation_reads_of_several_tables_are_validated_at_any_level(
 
 
 @pytest.mark.parametrize("options", [{"isolation": "snapshot"}, {"slack": 9}])
-def test_a_value_computed_from_what_was_read_is_never_lost(
+def test_an_update_computed_from_a_read_row_conflicts_if_the_row_was_changed(
     place: Place, options: dict[str, Any]
 ) -> None:
     fill(place, {"bank": accounts(2)})
@@ -85,7 +87,7 @@ def test_a_value_computed_from_what_was_read_is_never_lost(
         assert balances(lake)[1] == 110
 
 
-def test_under_snapshot_isolation_an_operation_in_conflict_is_redone_where_reads_allow_it(
+def test_snapshot_isolation_redoes_an_operation_whose_rows_changed_if_no_read_row_did(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(3)})
@@ -101,7 +103,7 @@ def test_under_snapshot_isolation_an_operation_in_conflict_is_redone_where_reads
     assert kinds(events).count("redo") == 1
 
 
-def test_a_new_constraint_holds_for_rows_that_came_meanwhile_at_any_level(
+def test_a_new_constraint_conflicts_with_a_concurrent_row_that_breaks_it_at_any_level(
     delta_place: Place,
 ) -> None:
     fill(delta_place, {"bank": accounts(2)})
@@ -115,7 +117,7 @@ def test_a_new_constraint_holds_for_rows_that_came_meanwhile_at_any_level(
         assert "delta.constraints.solvent" not in lake.table("bank").properties
 
 
-def test_insert_select_keeps_to_the_snapshot_that_the_transaction_has_read(
+def test_insert_select_under_snapshot_isolation_keeps_the_rows_of_its_snapshot(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(1), "copy": accounts(1, balance=0)})
@@ -130,14 +132,14 @@ def test_insert_select_keeps_to_the_snapshot_that_the_transaction_has_read(
         assert balances(lake) == {0: 7}
 
 
-# -------------------------------------------------------------------- rules
+# ------------------------------------------------------- validation by rules
 
 
 @pytest.mark.parametrize(
     ("options", "rule"),
     [({}, "R1"), ({"isolation": "snapshot"}, "R2"), ({"slack": 1}, "R2")],
 )
-def test_by_rules_a_commit_on_the_table_is_a_conflict_whatever_its_rows(
+def test_validation_by_rules_conflicts_with_any_commit_to_the_table(
     place: Place, options: dict[str, Any], rule: str
 ) -> None:
     fill(place, {"bank": accounts(4)})
@@ -155,7 +157,9 @@ def test_by_rules_a_commit_on_the_table_is_a_conflict_whatever_its_rows(
         assert balances(lake) == {0: 100, 1: 101, 2: 100, 3: 101}
 
 
-def test_by_rules_a_blind_append_takes_the_next_place(quick_place: Place) -> None:
+def test_validation_by_rules_lets_a_blind_append_commit_after_other_commits(
+    quick_place: Place,
+) -> None:
     fill(quick_place, {"bank": accounts(1)})
     with quick_place.connect() as lake, quick_place.connect() as other:
         txn = lake.transaction(validation="rules")
@@ -166,7 +170,7 @@ def test_by_rules_a_blind_append_takes_the_next_place(quick_place: Place) -> Non
         assert balances(lake) == {0: 0, 7: 1}
 
 
-def test_by_rules_other_tables_do_not_matter_and_run_begins_again_at_the_same_level(
+def test_validation_by_rules_ignores_other_tables_and_is_kept_when_run_repeats(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(1), "till": accounts(1)})
@@ -185,7 +189,7 @@ def test_by_rules_other_tables_do_not_matter_and_run_begins_again_at_the_same_le
 
 
 def moved_on(place: Place, commits: int, **options: Any) -> lv.Transaction:
-    """A transaction that has read a table on which others have then committed."""
+    """Return a transaction that has read a table to which others have committed since."""
     fill(place, {"bank": accounts(1)})
     lake = place.connect()
     txn = lake.transaction(**options)
@@ -196,7 +200,7 @@ def moved_on(place: Place, commits: int, **options: Any) -> lv.Transaction:
     return txn
 
 
-def test_by_rules_what_only_reads_is_held_to_slack(quick_place: Place) -> None:
+def test_validation_by_rules_holds_a_read_only_transaction_to_its_slack(quick_place: Place) -> None:
     txn = moved_on(quick_place, 2, validation="rules", slack=1, read_only=True)
     with pytest.raises(lv.ConflictError, match="rule R1"):
         txn.commit()
@@ -212,7 +216,7 @@ def test_by_rules_what_only_reads_is_held_to_slack(quick_place: Place) -> None:
     ],
     ids=str,
 )
-def test_otherwise_what_only_reads_needs_no_validation(
+def test_a_read_only_transaction_is_not_validated_unless_rules_limit_its_slack(
     quick_place: Place, options: dict[str, Any]
 ) -> None:
     txn = moved_on(quick_place, 2, **({"validation": "rules"} | options), read_only=True)
@@ -220,7 +224,7 @@ def test_otherwise_what_only_reads_needs_no_validation(
     assert txn.result is not None
 
 
-def test_slack_is_counted_in_versions_of_the_table(quick_place: Place) -> None:
+def test_slack_counts_versions_of_the_table(quick_place: Place) -> None:
     for slack, commits in ((1, 1), (1, 2)):
         place = Place(f"{quick_place.root}-{commits}")
         txn = moved_on(place, commits, slack=slack)
@@ -232,7 +236,7 @@ def test_slack_is_counted_in_versions_of_the_table(quick_place: Place) -> None:
             txn.commit()
 
 
-def test_foreign_entries_that_were_laid_over_are_absorbed_and_later_ones_fire(
+def test_validation_by_rules_absorbs_foreign_entries_that_it_read_and_conflicts_with_later_ones(
     local_place: Place,
 ) -> None:
     fill(local_place, {"bank": accounts(1)})
@@ -252,7 +256,7 @@ def test_foreign_entries_that_were_laid_over_are_absorbed_and_later_ones_fire(
         assert balances(lake) == {0: 100, 1: 5, 2: 6, 3: 5}
 
 
-def test_a_saved_transaction_keeps_its_level(quick_place: Place) -> None:
+def test_a_saved_transaction_keeps_its_isolation_level(quick_place: Place) -> None:
     fill(quick_place, {"doctors": ON_CALL, "bank": accounts(1)})
     with quick_place.connect() as lake, quick_place.connect() as other:
         skewed = lake.transaction(isolation="snapshot")

@@ -23,10 +23,10 @@ from tests.support.stores import interrupted
 from tests.support.tables import in_order
 from tests.support.traces import Trace, steps
 
-#: As many as validation takes in its stride.
+#: As many other commits as validation examines without extra requests.
 MANY = 64
 PARTS = 8
-#: Random races, and how many of them are one test.
+#: How many random conflicts are tried, and how many of them one test does.
 OVERLAPS, BLOCK = how_many(2, whole=60, soak=400), how_many(2, whole=20)
 
 
@@ -36,7 +36,7 @@ def rows(part: int) -> list[dict[str, int]]:
 
 @pytest.fixture
 def lake(local_place: Place) -> Iterator[lv.Lake]:
-    """``stock`` has a file for each ten of ids, and rivals of ours work on all but the first."""
+    """Make ``stock`` with a file for each ten ids; the rivals change all files but the first."""
     with local_place.connect() as lake:
         lake.create_table("stock", rows(0))
         for part in range(1, PARTS):
@@ -68,14 +68,14 @@ def requests_up_to_the_commit(lake: lv.Lake, txn: lv.Transaction) -> list[tuple[
 
 
 def began(lake: lv.Lake) -> lv.Transaction:
-    """A transaction that has read and changed the first ten of ids."""
+    """Return a transaction that has read and changed the first ten ids."""
     txn = lake.transaction()
     assert len(txn.read("stock", where="id < 10")) == 3
     txn.update("stock", {"b": "b + 1"}, where="id = 1")
     return txn
 
 
-def test_commits_that_do_not_overlap_cost_validation_nothing(
+def test_validation_of_commits_that_do_not_overlap_costs_no_request(
     local_place: Place, lake: lv.Lake
 ) -> None:
     txn = began(lake)
@@ -90,14 +90,14 @@ def test_commits_that_do_not_overlap_cost_validation_nothing(
             else:
                 bump(rival, f"id = {number % 7 + 1}0")
     asked = requests_up_to_the_commit(lake, txn)
-    # The look for other clients' commits finds that HEAD is old: HEAD, and the look from there,
-    # at the entry that HEAD has not noted yet and at the number after it.
+    # The search for foreign commits shows that HEAD is old. The client gets HEAD, and searches
+    # again: the log entry that HEAD doesn't know yet, and the version after it.
     assert sorted(verb for verb, _ in asked) == ["get", "get", "get", "get if changed", "put"]
     (updated,) = (row for row in in_order(lake.snapshot().read("stock")) if row["id"] == 1)
     assert (updated["a"], updated["b"]) == (0, 1)
 
 
-def test_on_a_guarded_table_a_lost_race_is_one_get_and_one_put(
+def test_a_commit_on_a_guarded_table_costs_one_get_and_one_put_more_if_head_changed(
     local_place: Place, lake: lv.Lake
 ) -> None:
     lake.guard("stock")
@@ -109,13 +109,13 @@ def test_on_a_guarded_table_a_lost_race_is_one_get_and_one_put(
     assert sorted(verb for verb, _ in asked) == ["get", "put", "put"]
 
 
-def test_commits_that_may_overlap_cost_one_get_each_in_one_round(
+def test_validation_reads_each_commit_that_may_overlap_by_one_get_in_one_round(
     local_place: Place, lake: lv.Lake
 ) -> None:
     lake.guard("stock")
     with lake.transaction() as txn:
         txn.update("stock", {"far": "far + 100"}, where="far = 3")
-    # No summary tells of a column so far back.
+    # Summaries have no statistics of the column far, as it is too far back in the schema.
     txn = lake.transaction()
     assert len(txn.read("stock", where="far = 0")) == 3
     txn.append("elsewhere", rows(0))
@@ -139,7 +139,7 @@ def test_commits_that_may_overlap_cost_one_get_each_in_one_round(
         "update stock set id = 4 where id = 70",
     ],
 )
-def test_a_read_conflicts_with_the_commit_that_changed_it_among_many_other_commits(
+def test_a_read_conflicts_with_the_one_commit_that_changed_its_rows_among_many(
     local_place: Place, lake: lv.Lake, rival: str, guarded: bool
 ) -> None:
     if guarded:
@@ -155,14 +155,14 @@ def test_a_read_conflicts_with_the_commit_that_changed_it_among_many_other_commi
         txn.commit()
 
 
-def test_an_operation_whose_file_went_is_done_again_on_the_newest_state(
+def test_an_operation_whose_file_was_replaced_is_redone_on_the_newest_state(
     local_place: Place, lake: lv.Lake
 ) -> None:
     txn = lake.transaction()
     txn.update("stock", {"b": "b + 1"}, where="id = 1")
     txn.update("elsewhere", {"b": "b + 1"}, where="id = 1")
     with local_place.connect() as other:
-        bump(other, "id = 2")  # of the same file
+        bump(other, "id = 2")  # a row in the same file
         bump(other, "id = 30")
     txn.commit()
     found = {row["id"]: (row["a"], row["b"]) for row in in_order(lake.snapshot().read("stock"))}
@@ -173,13 +173,13 @@ def test_an_operation_whose_file_went_is_done_again_on_the_newest_state(
 def test_files_that_the_transaction_moves_are_compared_with_removed_files(
     local_place: Place, lake: lv.Lake, told: str
 ) -> None:
-    """An optimize reads no row: the files that it removes show the conflict."""
+    """An optimize reads no row: validation compares the files that both commits remove."""
 
     def rival() -> None:
         with local_place.connect() as other:
             bump(other, "id = 30")
             if told == "commit object":
-                # So far back that no summary is left of it.
+                # The commit is so far back that no summary of it is left.
                 for number in range(MANY // 2):
                     append(other, "elsewhere", rows(number % PARTS))
 
@@ -190,7 +190,7 @@ def test_files_that_the_transaction_moves_are_compared_with_removed_files(
     assert lake.snapshot().read("stock").num_rows == 3 * PARTS
 
 
-def test_a_schema_change_among_many_others_is_not_passed_over(
+def test_a_schema_change_among_many_commits_is_noticed_by_validation(
     local_place: Place, lake: lv.Lake
 ) -> None:
     txn = began(lake)
@@ -203,7 +203,7 @@ def test_a_schema_change_among_many_others_is_not_passed_over(
         txn.commit()
 
 
-def test_another_client_s_commits_are_found_behind_those_that_are_passed_over(
+def test_a_foreign_commit_after_many_that_do_not_overlap_is_noticed_by_validation(
     local_place: Place, lake: lv.Lake
 ) -> None:
     txn = began(lake)
@@ -215,7 +215,7 @@ def test_another_client_s_commits_are_found_behind_those_that_are_passed_over(
         txn.commit()
 
 
-def test_another_client_s_commits_that_head_took_in_are_passed_over_by_their_summary(
+def test_an_absorbed_foreign_commit_that_does_not_overlap_is_skipped_by_its_summary(
     local_place: Place, lake: lv.Lake
 ) -> None:
     txn = began(lake)
@@ -227,7 +227,7 @@ def test_another_client_s_commits_that_head_took_in_are_passed_over_by_their_sum
     assert sorted(verb for verb, _ in asked) == ["get", "get", "get", "get if changed", "put"]
 
 
-def test_a_trace_of_a_commit_without_rivals_has_no_further_request(lake: lv.Lake) -> None:
+def test_a_commit_without_concurrent_commits_makes_no_request_for_validation(lake: lv.Lake) -> None:
     txn = began(lake)
     trace = Trace(inside(lake).store)
     inside(lake).store = trace
@@ -235,11 +235,11 @@ def test_a_trace_of_a_commit_without_rivals_has_no_further_request(lake: lv.Lake
     assert [verb for verb, _ in asked] == ["get", "put"]
 
 
-# ------------------------------------- by summaries and without, the same comes out
+# ------------------------------------- equal outcomes with and without summaries
 
 
 def only_blind(txn: Any, head: Any, location: str, tail: Any) -> Program[bool]:
-    """Validate as without summaries: build the new state of all that is read."""
+    """Validate as without summaries: build the new state of every table that was read."""
     return (yield from is_cleared(txn, head, location, tail)) and only_appends(txn, location)
 
 
@@ -321,7 +321,7 @@ def outcome_of_a_race(seed: int, root: str, cleared: Any) -> tuple[str, list[dic
 
 
 @pytest.mark.parametrize("first", range(0, OVERLAPS, BLOCK))
-def test_a_commit_ends_the_same_by_summaries_and_without_them(
+def test_a_commit_has_the_same_outcome_with_and_without_summaries(
     request: pytest.FixtureRequest, first: int
 ) -> None:
     outcomes: Counter[str] = Counter()

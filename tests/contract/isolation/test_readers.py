@@ -1,4 +1,4 @@
-"""Readers of several tables never see two of them from different transactions."""
+"""Readers of several tables never see a transaction in one table but not in another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABLES = ("a", "b", "c")
 
 
 def steps(lake: lv.Lake, writer: int, commits: int) -> None:
-    """Commits that raise the writer's own counter in all three tables by one."""
+    """Commit transactions that raise the writer's own counter by one in all three tables."""
 
     def raise_all(txn: lv.Transaction) -> None:
         for table in TABLES:
@@ -33,7 +33,7 @@ def work(place: Place, writer: int, commits: int) -> None:
 
 
 def watch(place: Place, going_on: Callable[[], bool]) -> int:
-    """Read the three tables, each time in one transaction or snapshot, while writers go on."""
+    """Read the three tables while writers go on, each time in one transaction or snapshot."""
     looks = 0
     with place.connect() as lake:
         newest: list[int] = []
@@ -62,7 +62,7 @@ def watch(place: Place, going_on: Callable[[], bool]) -> int:
 
 
 def lake_with_counters(place: Place) -> None:
-    """Three tables of the lake, a counter for each writer."""
+    """Make three tables, each with a counter for each writer."""
     fill(place, dict.fromkeys(TABLES, counters()))
     if place.seen_by_others:
         with place.connect() as lake:
@@ -110,7 +110,7 @@ def test_a_reader_of_three_tables_sees_whole_transactions_of_four_processes(
         assert [row["n"] for row in rows] == [4] * 4, "every other client sees them too"
 
 
-def test_a_bound_transaction_does_not_move_with_what_other_clients_commit(place: Place) -> None:
+def test_a_bound_transaction_does_not_see_later_commits_of_other_clients(place: Place) -> None:
     lake_with_counters(place)
     with place.connect() as lake, place.connect() as other:
         bound = lake.transaction(read_only=True)
@@ -122,7 +122,7 @@ def test_a_bound_transaction_does_not_move_with_what_other_clients_commit(place:
         assert sorted(lake.snapshot().read("b")["n"].to_pylist()) == [0, 0, 0, 2]
 
 
-def test_threads_of_one_lake_share_its_caches_and_nothing_else(quick_place: Place) -> None:
+def test_threads_that_share_one_lake_see_whole_transactions(quick_place: Place) -> None:
     lake_with_counters(quick_place)
     stop = threading.Event()
     with quick_place.connect() as lake, ThreadPoolExecutor(4) as pool:
@@ -144,10 +144,10 @@ def test_threads_of_one_lake_share_its_caches_and_nothing_else(quick_place: Plac
         assert all(reader.result() > 0 for reader in readers)
 
 
-def test_a_table_that_enters_the_lake_after_a_reader_is_bound_is_a_conflict(
+def test_a_read_of_a_table_that_entered_the_lake_after_the_transactions_snapshot_conflicts(
     local_place: Place,
 ) -> None:
-    """Scenario 6: the bound HEAD has no state of the table, and its log is ahead."""
+    """Scenario 6: the bound HEAD has no state of the table, whose log holds later commits."""
     fill(local_place, dict.fromkeys(TABLES, counters()))
     with local_place.connect() as lake, local_place.connect() as other:
         lake.register("a")

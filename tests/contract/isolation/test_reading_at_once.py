@@ -1,4 +1,4 @@
-"""Reads outside a transaction: ``lake.read``, ``scan`` and ``sql``, and a table's own."""
+"""Reads outside a transaction: ``lake.read``, ``scan``, ``sql`` and ``table.read``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.places import Place
 from tests.support.tables import accounts
 
 
-def test_each_call_shows_what_is_committed_by_then(place: Place) -> None:
+def test_each_read_outside_a_transaction_shows_all_commits_so_far(place: Place) -> None:
     with place.connect() as lake, place.connect() as other:
         lake.create_table("bank", accounts(2))
         table = lake.table("bank")
@@ -29,7 +29,7 @@ def test_each_call_shows_what_is_committed_by_then(place: Place) -> None:
         assert row == {"id": 2}
 
 
-def test_one_query_shows_one_state_of_all_tables(place: Place) -> None:
+def test_a_query_outside_a_transaction_shows_one_state_of_all_tables(place: Place) -> None:
     with place.connect() as lake, place.connect() as other:
         for table in ("here", "there"):
             lake.create_table(table, accounts(1))
@@ -42,7 +42,7 @@ def test_one_query_shows_one_state_of_all_tables(place: Place) -> None:
         assert lake.sql(query).to_pylist() == [{"h": 2, "t": 2}]
 
 
-def test_reading_at_once_refuses_what_a_snapshot_refuses(place: Place) -> None:
+def test_reads_outside_a_transaction_refuse_unknown_names_and_writes(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("bank", accounts(1))
         with pytest.raises(lv.TableNotFound, match="bnk"):
@@ -54,7 +54,7 @@ def test_reading_at_once_refuses_what_a_snapshot_refuses(place: Place) -> None:
         assert lake.read("bank").num_rows == 1
 
 
-def test_a_table_is_no_data_of_a_verb_which_would_read_it_outside_of_the_transaction(
+def test_a_verb_refuses_a_table_object_as_its_rows_and_names_txn_read(
     place: Place,
 ) -> None:
     with place.connect() as lake:

@@ -1,4 +1,4 @@
-"""A reader that must not write sees what was decided, published or not, and writes nothing."""
+"""A client without write permission sees all decided commits, published or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TABLES = ("bank", "other")
 
 
 class _ReadOnly(list[Any]):
-    """A rule for every request: reading is let through, all else is forbidden."""
+    """An endless list of faults that forwards reads and forbids all other requests."""
 
     def __bool__(self) -> bool:
         return True
@@ -34,9 +34,10 @@ class _ReadOnly(list[Any]):
 
 @pytest.fixture
 def places(s3_server: S3Server, s3_root: str) -> Iterator[tuple[Place, Place, Proxy]]:
-    """A lake on S3 with a commit that is decided and in one of its two tables' logs only.
+    """Make a lake on S3 with a decided commit that is published in one of its two tables only.
 
-    As its writers reach it, and as one without the right to write does.
+    Yield the lake's place as its writers reach it, the place of a client that may only read, and
+    that client's proxy.
     """
     writer = Place(s3_root, s3_server.storage_options)
     writer.write("bank", accounts(4))
@@ -52,12 +53,12 @@ def places(s3_server: S3Server, s3_root: str) -> Iterator[tuple[Place, Place, Pr
 
 
 def states(lake: lv.Lake) -> Iterator[dict[str, list[int]]]:
-    """The two tables by every way to read them."""
+    """Yield the rows of the two tables, by every way to read them."""
     with lake.snapshot() as snapshot:
         yield {table: snapshot.read(table)["balance"].to_pylist() for table in TABLES}
     with lake.transaction(read_only=True) as txn:
         yield {table: txn.read(table)["balance"].to_pylist() for table in TABLES}
-    with lake.transaction() as txn:  # it could write, and does not
+    with lake.transaction() as txn:  # this transaction could write, but doesn't
         yield {table: txn.read(table)["balance"].to_pylist() for table in TABLES}
     with lake.snapshot() as snapshot:
         told = snapshot.sql(
@@ -66,11 +67,11 @@ def states(lake: lv.Lake) -> Iterator[dict[str, list[int]]]:
         yield {t: [row["balance"] for row in told if row["t"] == t] for t in TABLES}
 
 
-def test_a_decided_unpublished_transaction_is_seen_whole_by_a_client_that_may_only_read(
+def test_a_client_that_may_only_read_sees_a_decided_unpublished_transaction_as_a_whole(
     places: tuple[Place, Place, Proxy],
 ) -> None:
     writer, reader, proxy = places
-    # A client that knows the format alone sees the one table ahead of the other.
+    # A client without LakeVilla sees the transaction in one of the two tables only.
     assert sorted(values(writer.delta("other").to_pyarrow_table())) == [0, 8]
     assert sorted(values(writer.delta("bank").to_pyarrow_table(), "balance")) == [100] * 4
     with reader.connect() as lake:
@@ -94,7 +95,7 @@ def test_a_read_only_client_sees_decided_and_foreign_commits_together_and_writes
         for state in states(lake):
             assert sorted(state["bank"]) == [9, 100, 100, 100, 105]
     assert set(proxy.requests) <= {"GET", "HEAD"}
-    # It waits for somebody who may write.
+    # The commit waits for a client that may write.
     with writer.connect() as lake:
         assert lake.recover().ok
     assert sorted(row["balance"] for row in writer.seen("bank")) == [9, 100, 100, 100, 105]

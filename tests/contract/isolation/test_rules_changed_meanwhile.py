@@ -1,6 +1,4 @@
-"""Another client's change of a schema or a constraint applies to rows that were written
-before it.
-"""
+"""Another client's change of schema or constraints applies to rows written before it, too."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def _updates_and_appends(txn: lv.Transaction) -> None:
 
 
 @pytest.mark.parametrize("write", [_overwrites, _inserts, _updates_and_appends])
-def test_rows_written_before_another_adds_a_constraint_must_satisfy_it(
+def test_rows_of_an_open_transaction_must_satisfy_a_constraint_that_another_adds(
     delta_place: Place, write: Callable[[lv.Transaction], None]
 ) -> None:
     fill(delta_place, {"bank": accounts(3), "debts": [{"id": 9, "balance": -9}]})
@@ -43,7 +41,9 @@ def test_rows_written_before_another_adds_a_constraint_must_satisfy_it(
         assert min(other.snapshot().read("bank")["balance"].to_pylist()) == 100
 
 
-def test_a_delete_is_not_redone_on_a_table_made_append_only(delta_place: Place) -> None:
+def test_a_delete_is_not_redone_on_a_table_that_another_client_made_append_only(
+    delta_place: Place,
+) -> None:
     fill(delta_place, {"bank": accounts(3)})
     with delta_place.connect() as lake, delta_place.connect() as other:
         txn = lake.transaction()
@@ -55,7 +55,7 @@ def test_a_delete_is_not_redone_on_a_table_made_append_only(delta_place: Place) 
         assert other.snapshot().read("bank").num_rows == 3
 
 
-def test_values_of_a_new_mapped_column_survive_a_rival_that_adds_another(
+def test_a_new_mapped_columns_values_are_not_lost_if_another_transaction_adds_a_column(
     delta_place: Place,
 ) -> None:
     with delta_place.connect() as lake, delta_place.connect() as other:
@@ -73,7 +73,7 @@ def test_values_of_a_new_mapped_column_survive_a_rival_that_adds_another(
         pay(first)
         with other.transaction() as rival:
             rival.alter("bank", add_columns=pa.schema([("noted", pa.int64())]))
-        # The column gets another id now, and the file has it under the first one's name.
+        # The column would get another id now, but the file has it under its first physical name.
         with pytest.raises(lv.ConflictError):
             first.commit()
         lake.run(pay)
@@ -82,7 +82,7 @@ def test_values_of_a_new_mapped_column_survive_a_rival_that_adds_another(
 
 
 @pytest.mark.parametrize("mode", ["none", "name"])
-def test_values_of_a_new_column_survive_a_rival_that_adds_it_in_another_case(
+def test_a_new_columns_values_are_not_lost_if_another_transaction_adds_it_in_another_case(
     delta_place: Place, mode: str
 ) -> None:
     with delta_place.connect() as lake, delta_place.connect() as other:
@@ -97,14 +97,14 @@ def test_values_of_a_new_column_survive_a_rival_that_adds_it_in_another_case(
         pay(first)
         with other.transaction() as rival:
             rival.alter("bank", add_columns=pa.schema([("PAID", pa.int64())]))
-        # The file has it under a name that readers of the table do not look for.
+        # The file has the column under a name that readers of the table don't look for.
         with pytest.raises(lv.ConflictError):
             first.commit()
         lake.run(pay)
         assert other.read("bank", ["PAID"], where="id = 8").to_pylist() == [{"PAID": 80}]
 
 
-def test_a_read_that_finds_new_metadata_after_an_append_ends_the_transaction(
+def test_a_read_after_an_append_conflicts_if_the_tables_metadata_changed_since(
     local_place: Place,
 ) -> None:
     local_place.write("bank", accounts(3))

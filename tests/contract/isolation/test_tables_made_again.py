@@ -1,4 +1,4 @@
-"""A table that is dropped with its data and created again, under clients that knew the old one."""
+"""A table that is dropped with its data and recreated, beside clients that knew the old one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.support.places import Place
 from tests.support.tables import accounts, values
 
 QUICK = lv.Settings(retry_base_seconds=0.001, retry_cap_seconds=0.001)
-#: Who creates where a table was dropped a moment ago, and knows that nobody writes there.
+#: For a client that recreates a dropped table at once, as it knows that nobody writes to it.
 AT_ONCE = lv.Settings(reuse_after_seconds=0)
 
-#: How large a map in HEAD, and a leaf, may be: all in HEAD, or cut into many.
+#: Size limits of HEAD's table map and of a leaf: all tables in HEAD, or many leaves.
 SIZES = {"whole": (64 * 1024, 64 * 1024), "leaves": (200, 700)}
 
 
@@ -44,7 +44,7 @@ def place(
 
 
 def make_anew(place: Place, *, length: int = 0, wait: str = "published") -> None:
-    """Drop ``t`` with its data and make it with the rows 100, 101, and more."""
+    """Drop ``t`` with its data and recreate it with rows 100, 101 and ``length`` more."""
     lake = place.connect(settings=AT_ONCE)
     lake.drop_table("t", delete_data=True)
     if wait == "decided":
@@ -60,7 +60,7 @@ def rows_of(*ids: int) -> list[dict[str, int]]:
 
 
 def stands(place: Place, *ids: int) -> None:
-    """Everybody reads these rows, and HEAD means the table whose log is there."""
+    """Assert that all clients read these rows, and that HEAD has the id of the table in the log."""
     with place.connect() as lake:
         assert sorted(lake.snapshot().read("t")["id"].to_pylist()) == list(ids)
         assert lake.recover().ok
@@ -75,7 +75,7 @@ def stands(place: Place, *ids: int) -> None:
 
 @pytest.mark.parametrize("wait", ["published", "decided"])
 @pytest.mark.parametrize("known", [0, 2])
-def test_a_client_that_knew_the_old_log_resumes_a_transaction_saved_on_the_new_one(
+def test_a_client_with_a_cached_old_log_resumes_a_transaction_saved_on_the_new_table(
     place: Place, known: int, wait: str
 ) -> None:
     maker, other = place.connect(), place.connect()
@@ -93,7 +93,7 @@ def test_a_client_that_knew_the_old_log_resumes_a_transaction_saved_on_the_new_o
 
 
 @pytest.mark.parametrize("length", [0, 4])
-def test_a_transaction_saved_on_a_table_that_was_made_again_is_resumed_as_a_conflict(
+def test_resuming_a_transaction_whose_table_was_recreated_conflicts(
     place: Place, length: int
 ) -> None:
     with place.connect() as lake:
@@ -112,7 +112,7 @@ def test_a_transaction_saved_on_a_table_that_was_made_again_is_resumed_as_a_conf
 
 
 def test_head_never_gets_the_id_of_another_table(place: Place) -> None:
-    """What validation finds to be the same is looked at again where it is written down."""
+    """The write of HEAD checks a table's id again, though validation found no change."""
     with place.connect() as lake:
         old = lake.transaction()
         old.read("t")
@@ -138,7 +138,7 @@ FIRST_USES: dict[str, Callable[[lv.Transaction], object]] = {
 
 @pytest.mark.parametrize("length", [0, 2])
 @pytest.mark.parametrize("use", FIRST_USES)
-def test_a_table_made_again_is_first_used_with_a_newer_head_and_without_its_leaf(
+def test_a_transaction_can_use_a_recreated_table_whose_leaf_its_client_lacks_in_a_newer_head(
     place: Place, use: str, length: int
 ) -> None:
     maker, other = place.connect(), place.connect()
@@ -182,7 +182,7 @@ def test_a_transaction_whose_table_is_recreated_under_it_runs_again_at_most_once
 
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R])
-def test_an_update_without_isolation_of_a_table_made_again_runs_again(
+def test_an_update_without_isolation_of_a_recreated_table_is_run_again(
     place: Place, features: lv.Feature
 ) -> None:
     with place.connect(settings=QUICK) as lake:
@@ -192,7 +192,7 @@ def test_an_update_without_isolation_of_a_table_made_again_runs_again(
         assert lake.snapshot().read("t")["balance"].to_pylist() == [3, 3]
 
 
-def test_a_snapshot_reads_a_table_made_again_as_it_is_if_it_fits_what_was_read(
+def test_a_snapshot_reads_a_recreated_table_only_if_it_fits_the_tables_read_before(
     place: Place,
 ) -> None:
     with place.connect() as lake:
@@ -212,11 +212,11 @@ def test_a_snapshot_reads_a_table_made_again_as_it_is_if_it_fits_what_was_read(
         assert sorted(lake.snapshot().read("t")["id"].to_pylist()) == [100, 101]
 
 
-def test_a_table_that_goes_while_its_rows_are_streamed_is_a_conflict(local_place: Place) -> None:
+def test_a_scan_of_a_table_that_is_recreated_meanwhile_conflicts(local_place: Place) -> None:
     many = pa.table({"id": pa.array(range(200_000), pa.int64())})
     with local_place.connect() as lake:
         lake.create_table("t", many)
-        for _ in range(11):  # more than is read ahead
+        for _ in range(11):  # more files than a scan reads ahead
             lake.run(lambda txn: txn.append("t", many))
         txn = lake.transaction()
         rows = txn.scan("t")
@@ -227,7 +227,7 @@ def test_a_table_that_goes_while_its_rows_are_streamed_is_a_conflict(local_place
         assert txn.state == "failed"
 
 
-def test_a_file_that_only_was_vacuumed_is_no_conflict(place: Place) -> None:
+def test_a_read_of_a_vacuumed_file_names_the_file_and_is_no_conflict(place: Place) -> None:
     with place.connect() as lake:
         snapshot = lake.snapshot()
         snapshot.read("t", where="id = 0")
@@ -239,10 +239,10 @@ def test_a_file_that_only_was_vacuumed_is_no_conflict(place: Place) -> None:
             snapshot.sql("SELECT id FROM t")
 
 
-def test_a_table_that_another_client_replaces_keeps_being_what_head_means(
+def test_a_table_that_another_client_replaces_stays_the_table_in_head(
     local_place: Place,
 ) -> None:
-    """REPLACE gives a new id in a further entry; an append that was begun before goes on top."""
+    """REPLACE writes a new id in a further entry; an append begun before is published after it."""
     with local_place.connect() as lake:
         lake.create_table("t", rows_of(1))
         txn = lake.transaction()
@@ -259,7 +259,7 @@ def test_a_table_that_another_client_replaces_keeps_being_what_head_means(
 
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R])
-def test_no_checkpoint_of_an_old_table_is_written_over_the_new_one(
+def test_no_checkpoint_of_a_dropped_table_is_written_into_the_log_of_its_successor(
     local_place: Place, features: lv.Feature
 ) -> None:
     properties = {"delta.checkpointInterval": "5"}
@@ -273,11 +273,11 @@ def test_no_checkpoint_of_an_old_table_is_written_over_the_new_one(
     other.close()
     there = os.listdir(Path(local_place.root, "t", "_delta_log"))
     assert not [name for name in there if "checkpoint" in name]
-    # The append has found the old log gone, and was done again on the new one.
+    # The append found the old log gone, and was run again on the new one.
     assert values(maker.snapshot().read("t")) == [7, 100, 101]
 
 
-def test_the_checkpoint_of_a_table_that_is_still_there_is_written(local_place: Place) -> None:
+def test_a_checkpoint_of_a_table_that_still_exists_is_written(local_place: Place) -> None:
     for features in (lv.Feature.R, lv.Feature.R | lv.Feature.I):
         name = f"t{features.value}"
         with local_place.connect() as lake:
@@ -306,7 +306,7 @@ LEFT = {"append": [0, 1, 99], "overwrite": [99], "delete": [], "alter": [0, 1]}
 @pytest.mark.parametrize("length", [0, 1, 3])
 @pytest.mark.parametrize("known", [0, 1, 3])
 @pytest.mark.parametrize("write", WRITES)
-def test_a_client_that_knows_the_log_of_a_dropped_table_does_not_take_it_for_its_successors(
+def test_a_client_does_not_take_its_cached_log_of_a_dropped_table_for_its_successors(
     local_place: Place, write: str, known: int, length: int, features: lv.Feature
 ) -> None:
     maker, other = local_place.connect(settings=AT_ONCE), local_place.connect(settings=QUICK)
@@ -316,7 +316,7 @@ def test_a_client_that_knows_the_log_of_a_dropped_table_does_not_take_it_for_its
     assert other.snapshot().read("t").num_rows == 2 + known
     maker.drop_table("t", delete_data=True)
     maker.create_table("t", pa.Table.from_pylist(accounts(2)))
-    for _ in range(length):  # till the new log is as long as the old one, and longer
+    for _ in range(length):  # up to the length of the old log, and beyond
         maker.run(lambda txn: txn.update("t", {"balance": "balance"}, "true"))
     other.run(WRITES[write], features=features)
     for client in (maker, other, local_place.connect()):

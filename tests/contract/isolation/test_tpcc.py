@@ -1,4 +1,4 @@
-"""TPC-C on a small lake: consistent with queues and with isolation, and found out without."""
+"""TPC-C on a small lake: consistent with queues or isolation; violations without are found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(directory: Path, system: str, **given: str) -> Result:
 
 @pytest.mark.parametrize("system", [name for name in FEATURES if name != SINGLE])
 @pytest.mark.night
-def test_all_conditions_hold_after_transactions_at_the_same_time(
+def test_all_tpcc_conditions_hold_after_concurrent_transactions(
     system: str, tmp_path: Path
 ) -> None:
     result = run(tmp_path, system, operations="10")
@@ -48,8 +48,8 @@ def test_all_conditions_hold_after_transactions_at_the_same_time(
 
 
 @pytest.mark.night
-def test_statements_that_commit_by_themselves_break_conditions(tmp_path: Path) -> None:
-    """Nothing undoes what a rolled back order had written: its lines are missing."""
+def test_statements_that_commit_one_by_one_break_tpcc_conditions(tmp_path: Path) -> None:
+    """A rolled-back order keeps what its first statements committed, but lacks its order lines."""
     result = run(tmp_path, SINGLE, clients="1", operations="6", rollback_percent="100")
     assert not result.observed[f"{SINGLE}, 1 client: C6"]
     assert any("C6" in note and "no transaction holds" in note for note in result.notes)
@@ -58,7 +58,7 @@ def test_statements_that_commit_by_themselves_break_conditions(tmp_path: Path) -
 
 @pytest.mark.parametrize("bug", ["not_validated", "reads_not_validated"])
 @pytest.mark.night
-def test_two_orders_that_draw_the_same_number_are_found(
+def test_tpcc_finds_two_orders_that_got_the_same_number(
     bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = System.load
@@ -72,7 +72,7 @@ def test_two_orders_that_draw_the_same_number_are_found(
         result = run(tmp_path, "R|I", districts="1", operations="12", rollback_percent="0")
     assert not result.ok
     broken = {name for name, holds in result.checks.items() if not holds}
-    # Where nothing is validated, the later one may replace all that the other did.
+    # Without validation, the later transaction may overwrite all that the earlier one did.
     expected = {f"R|I, 4 clients: {CONSISTENT}"} | (
         {ACKNOWLEDGED} if bug == "not_validated" else set()
     )
@@ -81,7 +81,7 @@ def test_two_orders_that_draw_the_same_number_are_found(
 
 
 @pytest.mark.night
-def test_an_order_that_is_lost_after_its_acknowledgement_is_found(
+def test_tpcc_finds_an_acknowledged_order_that_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = Executor.commit

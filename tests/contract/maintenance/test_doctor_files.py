@@ -1,4 +1,4 @@
-"""``doctor(files=True)``: data files that are gone, cut or others than the log says."""
+"""``doctor(files=True)`` reports data files that are missing, truncated or replaced."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def with_broken_footer(path: Path) -> None:
 
 
 def with_other_rows(path: Path) -> None:
-    """A sound file of the same size, with one row more."""
+    """Replace a file by a valid one of the same size with one more row."""
     size, rows = path.stat().st_size, pq.read_metadata(path).num_rows + 1
     small = pa.BufferOutputStream()
     pq.write_table(pa.table({"id": range(rows)}), small, store_schema=False)
@@ -68,7 +68,7 @@ def with_other_rows(path: Path) -> None:
         (with_other_rows, "damaged_file", "rows by its footer, and the table's log says"),
     ],
 )
-def test_each_is_named_with_its_table_and_the_next_step(
+def test_a_damaged_file_is_reported_with_its_table_and_the_next_step(
     place: Place, damage: Callable[[Path], object], kind: str, told: str
 ) -> None:
     path = first_file(place)
@@ -88,20 +88,22 @@ def test_each_is_named_with_its_table_and_the_next_step(
     assert [f["key"] for f in json.loads(shown.stdout)["findings"]] == [finding.key]
 
 
-def test_a_sound_lake_costs_two_requests_a_file(place: Place) -> None:
+def test_a_check_of_files_costs_two_requests_per_file(place: Place) -> None:
     with place.connect() as lake, inside(lake).requests.counting() as without:
         assert lake.doctor().ok
     with place.connect() as lake, inside(lake).requests.counting() as with_files:
         assert lake.doctor(files=True).findings == ()
     files = 6 + 1
     assert with_files.head - without.head == files
-    # And once more the end of the tables' logs; of Iceberg tables their manifests too.
+    # Each log is read again, and of Iceberg tables the manifests too.
     lists = 0 if place.format == "delta" else 2 * files
     assert files <= with_files.get - without.get <= files + 4 + lists
     assert (with_files.put, with_files.delete) == (0, 0)
 
 
-def test_deletion_vectors_are_checked(request: pytest.FixtureRequest) -> None:
+def test_doctor_reports_damaged_and_missing_deletion_vectors(
+    request: pytest.FixtureRequest,
+) -> None:
     place = make_place("local", request)
     place.write(TABLE, accounts(4))
     delete_by_vector(place)

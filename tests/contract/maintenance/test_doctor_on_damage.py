@@ -32,7 +32,7 @@ def damage(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("map_name", ["tables", "names"])
 @pytest.mark.parametrize("how", ["missing", "cut", "edited", "another"])
-def test_a_leaf_is_reported_and_the_rest_is_checked(
+def test_a_damaged_leaf_is_reported_and_tables_of_other_leaves_are_checked(
     place: Place, monkeypatch: pytest.MonkeyPatch, how: str, map_name: str
 ) -> None:
     monkeypatch.setattr(leaves, "INLINE_BYTES", 400)
@@ -50,7 +50,7 @@ def test_a_leaf_is_reported_and_the_rest_is_checked(
     assert len(refs) > 2
     last = refs[-1]
     sound = Path(place.root, "t0/_delta_log", f"{0:020}.json")
-    sound.write_bytes(b"{")  # of a table in another leaf
+    sound.write_bytes(b"{")  # damages a table of another leaf
     damage(Path(place.root, last.key), how)
     report = place.connect().doctor()
     assert not report.ok
@@ -61,7 +61,7 @@ def test_a_leaf_is_reported_and_the_rest_is_checked(
 
 @pytest.mark.parametrize("how", ["missing", "cut", "edited", "another"])
 @pytest.mark.parametrize("back", [0, 3])
-def test_a_commit_object_is_reported_once(place: Place, how: str, back: int) -> None:
+def test_a_damaged_commit_object_is_reported_once(place: Place, how: str, back: int) -> None:
     with place.connect() as lake:
         lake.create_table("t", [{"id": 0}])
         for number in range(5):
@@ -69,7 +69,7 @@ def test_a_commit_object_is_reported_once(place: Place, how: str, back: int) -> 
         assert lake.doctor().findings == ()
         path = sorted(Path(place.root, "_lakevilla/commits").glob("*.json"))[-1 - back]
         damage(path, how)
-        # A client that has it in its memory tells as well as one that has not.
+        # A client that has cached the object reports it as one that has not.
         for client in (lake, place.connect()):
             report = client.doctor()
             assert not report.ok
@@ -77,7 +77,7 @@ def test_a_commit_object_is_reported_once(place: Place, how: str, back: int) -> 
             assert told == [("error", "corrupt_object", f"_lakevilla/commits/{path.name}")]
 
 
-def test_a_commit_object_that_is_still_to_be_published_is_reported_once(place: Place) -> None:
+def test_a_damaged_commit_object_of_an_unpublished_commit_is_reported_once(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("t", [{"id": 0}])
         lake.run(lambda txn: txn.append("t", [{"id": 1}]))

@@ -1,4 +1,4 @@
-"""Transactions that commit by their table's log entry, and tables that others drop (note 50)."""
+"""Transactions that commit by a log entry alone to tables dropped meanwhile (note 50)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.places import Place, make_place
 from tests.support.tables import values
 from tests.support.traces import cost
 
-#: What such a transaction may be behind HEAD, and more.
+#: Longer than the time after which such a transaction reads HEAD again.
 SOON = 11.0
 BY_ENTRY = [lv.Feature.NONE, lv.Feature.R]
 
@@ -66,7 +66,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def other(place: Place, lake: lv.Lake, clock: Clock) -> Iterator[lv.Lake]:
-    """A client that knows the table, and does not hear of others."""
+    """Return a client that has cached the table and HEAD."""
     with place.connect() as other:
         inside(other).clock = clock
         other.run(lambda txn: txn.append("t", rows(3)), features=lv.Feature.NONE)
@@ -79,7 +79,7 @@ def log_of(place: Place) -> list[str]:
 
 
 @pytest.mark.parametrize("who", ["the client that dropped it", "another", "a new one"])
-def test_a_dropped_table_is_refused_by_name(
+def test_an_append_to_a_dropped_table_is_refused(
     place: Place, lake: lv.Lake, other: lv.Lake, clock: Clock, who: str
 ) -> None:
     lake.drop_table("t")
@@ -101,7 +101,7 @@ def test_a_dropped_table_is_refused_by_name(
 
 
 @pytest.mark.parametrize("features", BY_ENTRY)
-def test_rows_are_refused_where_the_data_was_deleted(
+def test_an_append_to_a_table_whose_data_was_deleted_is_refused(
     place: Place, lake: lv.Lake, other: lv.Lake, clock: Clock, features: lv.Feature
 ) -> None:
     lake.drop_table("t", delete_data=True)
@@ -111,7 +111,7 @@ def test_rows_are_refused_where_the_data_was_deleted(
     assert log_of(place) == []
 
 
-def test_a_table_that_goes_before_the_commit_is_a_conflict(
+def test_a_commit_to_a_table_dropped_meanwhile_is_a_conflict(
     place: Place, lake: lv.Lake, other: lv.Lake, clock: Clock
 ) -> None:
     for delete_data in (False, True):
@@ -127,10 +127,10 @@ def test_a_table_that_goes_before_the_commit_is_a_conflict(
             lake.register("t")
 
 
-def test_a_client_writing_on_and_on_to_a_dropped_table_is_stopped_in_time(
+def test_a_client_that_writes_repeatedly_to_a_dropped_table_is_soon_refused(
     place: Place, lake: lv.Lake, other: lv.Lake, clock: Clock
 ) -> None:
-    """Its own entries are no sign that the table is there."""
+    """The client's own log entries do not count as a sign that the table exists."""
     written = 0
 
     def write_on() -> None:
@@ -147,10 +147,10 @@ def test_a_client_writing_on_and_on_to_a_dropped_table_is_stopped_in_time(
     assert written <= SOON
 
 
-def test_rows_that_land_in_a_dropped_tables_log_are_there_once_it_is_registered(
+def test_rows_written_to_the_log_of_a_dropped_table_show_once_it_is_registered(
     lake: lv.Lake, other: lv.Lake
 ) -> None:
-    """HEAD was asked just before."""
+    """The writer has read HEAD right before the drop, so it does not notice it."""
     lake.drop_table("t")
     other.run(lambda txn: txn.append("t", rows(9)), features=lv.Feature.NONE)
     lake.register("t")
@@ -158,7 +158,7 @@ def test_rows_that_land_in_a_dropped_tables_log_are_there_once_it_is_registered(
     assert lake.doctor().ok
 
 
-def test_head_is_read_with_the_files_and_not_each_time(
+def test_head_is_read_again_only_after_some_time_and_by_one_get(
     lake: lv.Lake, other: lv.Lake, clock: Clock
 ) -> None:
     def append() -> None:
@@ -172,7 +172,7 @@ def test_head_is_read_with_the_files_and_not_each_time(
     assert cost(other, append) == usual
 
 
-def test_a_client_that_knows_an_older_drop_checks_again_before_it_refuses(
+def test_a_client_that_has_cached_a_drop_reads_head_again_before_it_refuses(
     lake: lv.Lake, other: lv.Lake, clock: Clock
 ) -> None:
     lake.drop_table("t")
@@ -188,7 +188,7 @@ def test_a_client_that_knows_an_older_drop_checks_again_before_it_refuses(
 def test_a_deleted_log_fails_the_next_writes_to_the_table(
     place: Place, other: lv.Lake, clock: Clock, features: lv.Feature
 ) -> None:
-    """Another client deletes the directory, and HEAD knows only that the table was published."""
+    """A foreign client deletes the directory; by HEAD the table still exists."""
     other.run(lambda txn: txn.append("t", rows(8)), features=lv.Feature.R | lv.Feature.I)
     shutil.rmtree(Path(place.root, "t"))
     errors = (lv.TableNotFound, lv.ConflictError, lv.CorruptObject, lv.ForeignConflict)
@@ -199,7 +199,7 @@ def test_a_deleted_log_fails_the_next_writes_to_the_table(
             assert clock.ahead_seconds < 400
 
 
-#: Verbs whose effect HEAD alone records, and the tables that there are afterwards.
+#: Verbs whose effect only HEAD records, and the lake's tables after each.
 OF_HEAD: dict[str, tuple[Callable[[lv.Transaction], object], list[str]]] = {
     "drop": (lambda txn: txn.drop_table("t"), []),
     "rename": (lambda txn: txn.rename_table("t", "u"), ["u"]),
@@ -210,7 +210,7 @@ OF_HEAD: dict[str, tuple[Callable[[lv.Transaction], object], list[str]]] = {
 @pytest.mark.parametrize("features", BY_ENTRY)
 @pytest.mark.parametrize("verb", OF_HEAD)
 @pytest.mark.cases(6)
-def test_a_change_that_head_alone_records_is_made_without_isolation_too(
+def test_a_transaction_without_isolation_commits_changes_that_only_head_records(
     lake: lv.Lake, place: Place, features: lv.Feature, verb: str
 ) -> None:
     change, names = OF_HEAD[verb]

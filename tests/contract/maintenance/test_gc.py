@@ -36,7 +36,9 @@ def test_gc_keeps_the_source_of_a_merge_that_is_not_published_yet(local_place: P
     assert {row["balance"] for row in rows} == {7}
 
 
-def test_gc_leaves_the_files_of_a_table_that_was_released_to_its_new_lake(tmp_path: Path) -> None:
+def test_gc_keeps_files_of_an_unregistered_table_that_another_lake_has_claimed(
+    tmp_path: Path,
+) -> None:
     old, new = Place(str(tmp_path / "old")), Place(str(tmp_path / "new"))
     old.write("bank", accounts(1))
     # No transaction is too young to be fenced.
@@ -52,9 +54,7 @@ def test_gc_leaves_the_files_of_a_table_that_was_released_to_its_new_lake(tmp_pa
         assert sorted(owner.snapshot().read("bank")["id"].to_pylist()) == [0, 5]
 
 
-def test_gc_deletes_a_page_that_no_head_names_and_none_that_one_does(
-    place: Place, page_length: int
-) -> None:
+def test_gc_deletes_only_pages_that_no_head_names(place: Place, page_length: int) -> None:
     fill(place, {"bank": accounts(1)})
     lake = place.connect()
     for balance in range(2 * page_length):
@@ -73,7 +73,7 @@ def test_gc_deletes_a_page_that_no_head_names_and_none_that_one_does(
     assert lake.gc().findings == ()
 
 
-def test_gc_leaves_a_table_alone_that_it_cannot_read_and_cleans_the_others(tmp_path: Path) -> None:
+def test_gc_skips_an_unreadable_table_and_cleans_the_others(tmp_path: Path) -> None:
     place = Place(str(tmp_path))
     fill(place, {"sound": accounts(1), "torn": accounts(1)})
     lake = place.connect()
@@ -91,7 +91,7 @@ def left_in(root: Path, table: str) -> list[str]:
 
 
 def stores_in_a_table_that_is_dropped_with_its_data(root: Path) -> None:
-    """Its owner dies then."""
+    """Store a file in a table whose data another client deletes; then the owner dies."""
     settings = lv.Settings(in_memory_file_limit_bytes=0)
     with lv.connect(root, settings=settings) as owner, lv.connect(root) as other:
         owner.create_table("t", accounts(1))
@@ -103,17 +103,19 @@ def stores_in_a_table_that_is_dropped_with_its_data(root: Path) -> None:
     assert len(left_in(root, "t")) == 1
 
 
-def test_gc_deletes_what_was_stored_in_a_table_after_its_data_was_deleted(tmp_path: Path) -> None:
+def test_gc_deletes_files_stored_in_a_table_after_its_data_was_deleted(tmp_path: Path) -> None:
     stores_in_a_table_that_is_dropped_with_its_data(tmp_path)
     with lv.connect(tmp_path) as lake:
         lake.gc()
-        assert len(left_in(tmp_path, "t")) == 1  # its owner may be alive
+        assert len(left_in(tmp_path, "t")) == 1  # the owner may be alive
     with lv.connect(tmp_path, settings=lv.Settings(max_age_seconds=0)) as lake:
         lake.gc()
         assert left_in(tmp_path, "t") == []
 
 
-def test_gc_leaves_an_emptied_place_alone_once_another_lake_has_claimed_it(tmp_path: Path) -> None:
+def test_gc_keeps_files_in_a_deleted_tables_directory_that_another_lake_has_claimed(
+    tmp_path: Path,
+) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     stores_in_a_table_that_is_dropped_with_its_data(ours)
     with lv.connect(theirs) as other:
@@ -126,7 +128,7 @@ def test_gc_leaves_an_emptied_place_alone_once_another_lake_has_claimed_it(tmp_p
     assert len(left_in(ours, "t")) == 1
 
 
-def test_gc_leaves_a_lake_alone_that_lies_in_an_emptied_place(tmp_path: Path) -> None:
+def test_gc_keeps_files_of_a_lake_inside_a_deleted_tables_directory(tmp_path: Path) -> None:
     with lv.connect(tmp_path) as outer:
         outer.create_table("t", accounts(1))
         outer.drop_table("t", delete_data=True)
@@ -141,8 +143,8 @@ def test_gc_leaves_a_lake_alone_that_lies_in_an_emptied_place(tmp_path: Path) ->
         assert inner.read("decided").num_rows == 1
 
 
-def test_gc_leaves_what_was_just_copied_into_an_emptied_place(tmp_path: Path) -> None:
-    """The log of a copied table may come after its files."""
+def test_gc_keeps_files_just_copied_into_a_deleted_tables_directory(tmp_path: Path) -> None:
+    """A copy of a table may write the data files before the log."""
     place = tmp_path / "t"
     with lv.connect(tmp_path) as lake:
         lake.create_table("t", accounts(1))
@@ -168,7 +170,7 @@ def copied_away(lake: lv.Lake, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("cleaned", [False, True])
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_gc_leaves_a_table_that_was_put_back_where_it_was_emptied(
+def test_gc_keeps_a_table_that_was_copied_back_into_its_deleted_directory(
     tmp_path: Path, kind: Literal["delta", "iceberg"], cleaned: bool
 ) -> None:
     with lv.connect(tmp_path / "lake", settings=lv.Settings(max_age_seconds=0)) as lake:
@@ -185,8 +187,8 @@ def test_gc_leaves_a_table_that_was_put_back_where_it_was_emptied(
         assert lake.read("t").num_rows == 4
 
 
-def test_gc_deletes_a_version_of_an_emptied_table_that_came_late(tmp_path: Path) -> None:
-    """It may have a manifest of its own, and names those of all versions before it."""
+def test_gc_deletes_metadata_written_late_into_a_deleted_tables_directory(tmp_path: Path) -> None:
+    """A slow publisher may write metadata and a manifest list that name deleted manifests."""
     with lv.connect(tmp_path / "lake") as lake:
         lake.create_table("t", accounts(1), format="iceberg")
         copy = copied_away(lake, tmp_path)
@@ -210,7 +212,7 @@ def creates_with_large_files(txn: lv.Transaction) -> None:
 
 
 @pytest.mark.parametrize(("work", "limit"), [(changes_rows, 2**20), (creates_with_large_files, 1)])
-def test_gc_finds_the_files_of_a_table_whose_creator_died(
+def test_gc_deletes_files_of_a_new_table_whose_creator_died(
     tmp_path: Path, work: Callable[[lv.Transaction], None], limit: int
 ) -> None:
     settings = lv.Settings(in_memory_file_limit_bytes=limit)
@@ -221,18 +223,18 @@ def test_gc_finds_the_files_of_a_table_whose_creator_died(
         assert left_in(tmp_path, "new") != []
         with lv.connect(tmp_path) as lake:
             lake.gc()
-            assert left_in(tmp_path, "new") != []  # it may be alive
+            assert left_in(tmp_path, "new") != []  # the creator may be alive
         with lv.connect(tmp_path, settings=lv.Settings(max_age_seconds=0)) as lake:
             lake.gc()
             assert left_in(tmp_path, "new") == []
-            lake.gc()  # the note stays until nothing was found
+            lake.gc()  # gc deletes the note once it finds no more files
         assert list((tmp_path / "_lakevilla/txns").rglob("new")) == []
         with pytest.raises(lv.TransactionAborted):
             txn.commit()
 
 
 @pytest.mark.parametrize(("work", "limit"), [(changes_rows, 2**20), (creates_with_large_files, 1)])
-def test_a_table_that_was_created_leaves_no_note_of_it(
+def test_the_note_of_a_new_table_is_deleted_when_its_creation_is_committed(
     tmp_path: Path, work: Callable[[lv.Transaction], None], limit: int
 ) -> None:
     with lv.connect(tmp_path, settings=lv.Settings(in_memory_file_limit_bytes=limit)) as lake:
@@ -246,7 +248,7 @@ def test_a_table_that_was_created_leaves_no_note_of_it(
         assert lake.read("new").num_rows in (3, 10_000)
 
 
-def test_gc_finds_the_files_of_a_creation_that_died_right_before_it_was_decided(
+def test_gc_deletes_files_of_a_creation_whose_client_died_right_before_the_commit_point(
     tmp_path: Path,
 ) -> None:
     with lv.connect(tmp_path) as owner:
@@ -256,7 +258,8 @@ def test_gc_finds_the_files_of_a_creation_that_died_right_before_it_was_decided(
             owner.create_table("new", accounts(1))
     assert len(left_in(tmp_path, "new")) == 1
     with lv.connect(tmp_path, settings=lv.Settings(max_age_seconds=0)) as lake:
-        lake.run(lambda txn: txn.append("other", accounts(1)))  # HEAD is not in doubt any more
+        # After this commit HEAD can't have been set back.
+        lake.run(lambda txn: txn.append("other", accounts(1)))
         lake.gc()
         lake.gc()
         lake.gc()

@@ -17,7 +17,7 @@ _ROWS = [{"id": number} for number in range(3)]
 
 
 class _Died(BaseException):
-    """The end of a client's process."""
+    """The client dies."""
 
 
 class _DiesAtHeads(WrappedStore):
@@ -32,7 +32,7 @@ def _connect(root: Path) -> lv.Lake:
 
 
 def _of_branches(root: Path) -> set[str]:
-    """Return the files of all branches: those in their directories, and in tables."""
+    """Return the files of all branches, in their own directories and in tables' directories."""
     files = (path.relative_to(root).as_posix() for path in root.rglob("*"))
     ours = (one for one in files if "_lakevilla/branches/" in one or "_lakevilla/b/" in one)
     return {one for one in ours if one.endswith((".json", ".parquet"))}
@@ -53,7 +53,7 @@ def _lake_with_leaves(root: Path) -> lv.Lake:
     return lake
 
 
-def test_gc_goes_on_while_a_tag_keeps_what_is_left_of_a_branch_in_leaves(
+def test_gc_works_while_a_tag_keeps_leaves_of_a_deleted_branch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _small_leaves(monkeypatch)
@@ -64,7 +64,7 @@ def test_gc_goes_on_while_a_tag_keeps_what_is_left_of_a_branch_in_leaves(
         lake.delete_ref("b")
     for number in range(3):
         with _connect(tmp_path) as lake:
-            lake.create_table(f"t0{number}", _ROWS)  # another leaf of the lake in place of an old
+            lake.create_table(f"t0{number}", _ROWS)  # replaces a leaf of the lake
             assert lake.gc().ok
             assert lake.on("T").read("new").num_rows == 3
     with _connect(tmp_path) as lake:
@@ -74,7 +74,7 @@ def test_gc_goes_on_while_a_tag_keeps_what_is_left_of_a_branch_in_leaves(
     assert _of_branches(tmp_path) == set()
 
 
-def test_gc_ends_what_one_began_that_died_before_it_deleted_a_branchs_head(
+def test_gc_finishes_a_gc_that_died_before_it_deleted_the_head_of_a_branch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _small_leaves(monkeypatch)
@@ -89,7 +89,7 @@ def test_gc_ends_what_one_began_that_died_before_it_deleted_a_branchs_head(
     assert _of_branches(tmp_path) == set()
 
 
-def test_gc_warns_of_an_ended_branch_whose_leaf_is_missing_and_deletes_nothing_of_it(
+def test_gc_warns_of_a_deleted_branch_with_a_missing_leaf_and_keeps_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _small_leaves(monkeypatch)
@@ -105,7 +105,7 @@ def test_gc_warns_of_an_ended_branch_whose_leaf_is_missing_and_deletes_nothing_o
     assert _of_branches(tmp_path) == before
 
 
-def test_gc_leaves_a_branchs_table_inside_of_a_table_of_the_lake_until_the_branch_ends(
+def test_gc_keeps_a_branchs_table_inside_a_table_of_the_lake_until_no_ref_has_it(
     tmp_path: Path,
 ) -> None:
     with _connect(tmp_path) as lake:
@@ -130,7 +130,7 @@ def test_gc_leaves_a_branchs_table_inside_of_a_table_of_the_lake_until_the_branc
 
 
 @pytest.mark.parametrize("kind", ["branch", "tag"])
-def test_drop_table_leaves_the_files_of_a_table_inside_that_a_ref_has(
+def test_drop_table_with_data_keeps_a_table_of_a_ref_inside_the_directory(
     tmp_path: Path, kind: str
 ) -> None:
     with _connect(tmp_path) as lake:
@@ -150,7 +150,7 @@ def test_drop_table_leaves_the_files_of_a_table_inside_that_a_ref_has(
                 assert branch.read("t/inner").num_rows == 3
 
 
-def test_gc_warns_of_an_ended_branch_whose_head_is_damaged_and_keeps_all_of_it(
+def test_gc_warns_of_a_deleted_branch_with_a_damaged_head_and_keeps_its_files(
     tmp_path: Path,
 ) -> None:
     with _connect(tmp_path) as lake:
@@ -170,7 +170,7 @@ def test_gc_warns_of_an_ended_branch_whose_head_is_damaged_and_keeps_all_of_it(
             key = head.relative_to(tmp_path).as_posix()
             assert [one.key for one in report.findings if one.severity == "warning"] == [key]
         assert _of_branches(tmp_path) == before
-    head.write_bytes(sound)  # from a copy
+    head.write_bytes(sound)  # restored from a copy
     with _connect(tmp_path) as lake:
         assert lake.gc().ok
     assert _of_branches(tmp_path) == set()
@@ -214,7 +214,7 @@ def test_doctor_reports_the_missing_state_of_the_last_merge(tmp_path: Path) -> N
     assert [one.key for one in report.findings if one.severity == "error"] == [synced.key]
 
 
-def test_doctor_reports_the_missing_base_of_an_ended_clone_that_a_tag_shows(
+def test_doctor_reports_the_missing_base_of_a_deleted_clone_that_a_tag_shows(
     tmp_path: Path,
 ) -> None:
     with _connect(tmp_path) as lake:
@@ -234,7 +234,7 @@ def test_doctor_reports_the_missing_base_of_an_ended_clone_that_a_tag_shows(
     assert base.key in [one.key for one in report.findings if one.severity == "error"]
 
 
-def test_files_of_an_ended_branch_go_where_the_lake_has_emptied_the_same_place(
+def test_gc_deletes_files_of_a_deleted_branch_in_a_deleted_tables_directory(
     tmp_path: Path,
 ) -> None:
     with _connect(tmp_path) as lake:

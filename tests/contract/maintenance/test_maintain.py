@@ -28,7 +28,9 @@ def small_files(lake: lv.Lake, table: str, count: int, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_tables_say_by_properties_what_is_done_to_them(shared_place: Place, format: str) -> None:
+def test_properties_of_a_table_decide_whether_maintain_optimizes_it(
+    shared_place: Place, format: str
+) -> None:
     with shared_place.connect() as lake:
         few = {"lakevilla.optimize.small_files": 3}
         small_files(lake, "few", 4, properties=few, format=format)
@@ -55,14 +57,14 @@ def test_tables_say_by_properties_what_is_done_to_them(shared_place: Place, form
         ("lakevilla.vacuum", "weekly", "true or false"),
     ],
 )
-def test_a_property_that_says_nothing_is_refused(
+def test_an_invalid_property_for_maintain_is_refused(
     tmp_path: Path, format: str, name: str, value: object, hint: str
 ) -> None:
     with lv.connect(str(tmp_path)) as lake, pytest.raises(lv.InvalidOperation, match=hint):
         lake.create_table("t", [{"id": 1}], properties={name: value}, format=format)
 
 
-def test_an_idle_lake_costs_three_requests_a_task_at_most(local_place: Place) -> None:
+def test_maintain_of_an_idle_lake_costs_at_most_three_requests_per_task(local_place: Place) -> None:
     with local_place.connect() as lake:
         small_files(lake, "t", 3)
         for _ in range(3):
@@ -83,7 +85,7 @@ def test_an_idle_lake_costs_three_requests_a_task_at_most(local_place: Place) ->
         ({"budget_seconds": True}, "budget_seconds"),
     ],
 )
-def test_senseless_arguments_of_maintain_are_refused(
+def test_invalid_arguments_of_maintain_are_refused(
     tmp_path: Path, arguments: Any, hint: str
 ) -> None:
     with lv.connect(str(tmp_path)) as lake:
@@ -98,7 +100,7 @@ def test_maintain_without_a_lake_writes_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_branch_has_no_upkeep_of_its_own(tmp_path: Path) -> None:
+def test_maintain_is_refused_on_a_branch(tmp_path: Path) -> None:
     with lv.connect(str(tmp_path)) as lake:
         lake.create_table("t", [{"id": 1}])
         lake.branch("etl")
@@ -106,7 +108,7 @@ def test_a_branch_has_no_upkeep_of_its_own(tmp_path: Path) -> None:
             lake.on("etl").maintain()
 
 
-def test_the_checkpoint_of_a_client_that_wrote_none_is_written(tmp_path: Path) -> None:
+def test_maintain_writes_a_missing_checkpoint(tmp_path: Path) -> None:
     import deltalake
     import pyarrow as pa
 
@@ -126,7 +128,7 @@ def test_the_checkpoint_of_a_client_that_wrote_none_is_written(tmp_path: Path) -
     assert deltalake.DeltaTable(where).to_pyarrow_table().num_rows == 26
 
 
-def test_the_doctor_says_which_client_did_it_and_when(tmp_path: Path) -> None:
+def test_doctor_reports_when_maintain_last_did_a_task(tmp_path: Path) -> None:
     with lv.connect(str(tmp_path)) as lake:
         lake.create_table("t", [{"id": 1}])
         assert not [one for one in lake.doctor().findings if one.kind == "upkeep"]
@@ -153,7 +155,7 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_the_command_prints_a_line_a_task(root: str) -> None:
+def test_the_maintain_command_prints_one_line_per_task(root: str) -> None:
     lines = invoke(root).stdout.splitlines()
     assert [line.split()[1].rstrip(":") for line in lines[:-1]] == ALL
     assert lines[-1] == "well"
@@ -161,19 +163,19 @@ def test_the_command_prints_a_line_a_task(root: str) -> None:
     assert [one["kind"] for one in report["findings"]] == ["gc"]
 
 
-def test_the_command_ends_with_1_if_something_is_wrong(root: str) -> None:
+def test_the_maintain_command_exits_with_1_if_a_task_reports_an_error(root: str) -> None:
     log = Path(root, "t", "_delta_log", "00000000000000000000.json")
     log.write_text("{")
     assert "corrupt_object" in invoke(root, "--task", "recover", status=1).stdout
 
 
-def test_the_command_refuses_what_it_does_not_understand(root: str) -> None:
+def test_the_maintain_command_refuses_invalid_arguments(root: str) -> None:
     assert "write 30s, 10m, 1h or 1d" in invoke(root, "--every", "soon", status=2).stderr
     assert "there is no task" in invoke(root, "--task", "sweep", "--every", "1h", status=2).stderr
 
 
 @pytest.mark.night
-def test_the_command_works_again_and_again_until_it_is_stopped(root: str) -> None:
+def test_the_maintain_command_repeats_its_tasks_until_it_is_stopped(root: str) -> None:
     command = [sys.executable, "-m", "lakevilla.cli", "maintain", root, "--every", "1s"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -188,10 +190,10 @@ def test_the_command_works_again_and_again_until_it_is_stopped(root: str) -> Non
         assert not [one for one in lake.doctor().findings if "is running it" in one.message]
 
 
-def test_a_table_that_no_vacuum_cleans_since_a_tag_is_lost_makes_a_run_unwell(
+def test_maintain_reports_a_lost_tag_that_prevents_the_vacuum_of_a_table(
     local_place: Place,
 ) -> None:
-    """Other clients have cleaned up the log that the tag needs: a person has to decide."""
+    """Foreign clients have deleted log entries that the tag needs: the user has to decide."""
     with local_place.connect() as lake:
         lake.create_table("t", [{"id": 0}])
         lake.tag("closing")
@@ -207,5 +209,6 @@ def test_a_table_that_no_vacuum_cleans_since_a_tag_is_lost_makes_a_run_unwell(
         assert (found.kind, found.table) == ("ref_lost", "t")
         assert "'closing'" in found.message
         lake.delete_ref("closing")
-        Path(local_place.root, "_lakevilla/maintenance/vacuum.json").unlink()  # it rests for a day
+        # Otherwise vacuum would be due only in a day.
+        Path(local_place.root, "_lakevilla/maintenance/vacuum.json").unlink()
         assert lake.maintain(["vacuum"]).ok

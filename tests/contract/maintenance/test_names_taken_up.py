@@ -19,7 +19,7 @@ AT_ONCE = lv.Settings(reuse_after_seconds=0)
 
 @pytest.fixture(params=FORMATS)
 def session(request: pytest.FixtureRequest, tmp_path: Path) -> Session:
-    """A session whose table has two versions, and was dropped."""
+    """Return a session whose table has two versions and was dropped."""
     session = lv.connect(tmp_path).session()
     session.sql(f"CREATE TABLE t (id BIGINT, k STRING) USING {request.param} PARTITIONED BY (k)")
     session.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
@@ -38,7 +38,7 @@ def tables(session: Session) -> list[str]:
 
 
 def newest(tmp_path: Path, format: str) -> list[dict[str, Any]]:
-    """The rows that a client without LakeVilla reads in the directory."""
+    """Return the rows that a client without LakeVilla reads in the table's directory."""
     if format == "delta":
         return list(DeltaTable(tmp_path / "t").to_pyarrow_table().to_pylist())
     files = tmp_path.glob("t/metadata/v*.metadata.json")
@@ -46,7 +46,7 @@ def newest(tmp_path: Path, format: str) -> list[dict[str, Any]]:
     return list(StaticTable.from_metadata(str(last)).scan().to_arrow().to_pylist())
 
 
-def test_a_new_table_is_begun_in_its_place_and_the_old_versions_stay(
+def test_create_or_replace_of_a_dropped_name_keeps_the_old_versions(
     session: Session, tmp_path: Path
 ) -> None:
     session.sql("CREATE OR REPLACE TABLE t (day DATE, n INT)")
@@ -66,7 +66,9 @@ def test_a_new_table_is_begun_in_its_place_and_the_old_versions_stay(
         assert other.recover().ok
 
 
-def test_a_plain_create_stays_refused_and_names_both_ways(session: Session) -> None:
+def test_a_plain_create_of_a_dropped_name_is_refused_with_both_alternatives(
+    session: Session,
+) -> None:
     for text in ("CREATE TABLE t (n INT)", "CREATE TABLE IF NOT EXISTS t (n INT)"):
         with pytest.raises(lv.TableExists) as raised:
             session.sql(text)
@@ -137,7 +139,7 @@ def test_versions_of_the_lake_show_a_table_before_during_and_after_its_absence(
     assert lake.snapshot(dropped + 2).read("t").num_rows == 2
 
 
-def test_foreign_writes_to_a_dropped_table_are_replaced_without_a_version_of_their_own(
+def test_create_or_replace_after_foreign_writes_to_a_dropped_table_makes_one_version(
     tmp_path: Path,
 ) -> None:
     session = lv.connect(tmp_path).session()
@@ -153,7 +155,7 @@ def test_foreign_writes_to_a_dropped_table_are_replaced_without_a_version_of_the
     assert session._lake.doctor().ok
 
 
-def test_of_a_table_whose_data_was_deleted_the_name_stays_refused(tmp_path: Path) -> None:
+def test_create_or_replace_is_refused_for_a_while_if_the_data_was_deleted(tmp_path: Path) -> None:
     lake = lv.connect(tmp_path)
     session = lake.session()
     session.sql("CREATE TABLE t (id BIGINT)")
@@ -164,7 +166,9 @@ def test_of_a_table_whose_data_was_deleted_the_name_stays_refused(tmp_path: Path
     assert tables(session) == ["t"]
 
 
-def test_replacing_a_table_that_another_lake_has_registered_is_refused(tmp_path: Path) -> None:
+def test_create_or_replace_of_a_table_that_another_lake_has_registered_is_refused(
+    tmp_path: Path,
+) -> None:
     lake = lv.connect(tmp_path / "a")
     lake.session().sql("CREATE TABLE t (id BIGINT); INSERT INTO t VALUES (1)")
     lake.unregister("t")
@@ -177,7 +181,7 @@ def test_replacing_a_table_that_another_lake_has_registered_is_refused(tmp_path:
     assert other.snapshot().read("theirs").schema.names == ["n"]
 
 
-def test_names_of_its_own_lead_to_it_again(tmp_path: Path) -> None:
+def test_create_or_replace_reuses_a_dropped_table_only_by_its_last_name(tmp_path: Path) -> None:
     lake = lv.connect(tmp_path)
     session = lake.session()
     session.sql("CREATE TABLE t (id BIGINT)")
@@ -190,7 +194,9 @@ def test_names_of_its_own_lead_to_it_again(tmp_path: Path) -> None:
     assert rows(session, "FROM called") == []
 
 
-def test_a_branch_begins_again_only_in_the_transaction_that_drops(session: Session) -> None:
+def test_a_branch_can_recreate_a_dropped_table_only_in_the_transaction_that_drops_it(
+    session: Session,
+) -> None:
     session.sql("CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
     session._lake.branch("work")
     branch = session._lake.on("work").session()
@@ -202,7 +208,7 @@ def test_a_branch_begins_again_only_in_the_transaction_that_drops(session: Sessi
     assert rows(session, "FROM t") == [{"y": 6}]
 
 
-def test_a_tag_shows_what_it_was_made_of(session: Session) -> None:
+def test_tags_show_the_table_as_before_its_replacement(session: Session) -> None:
     lake = session._lake
     session.sql("CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
     lake.tag("with")
@@ -217,7 +223,7 @@ def test_a_tag_shows_what_it_was_made_of(session: Session) -> None:
     assert rows(session, "FROM t") == [{"z": 6}]
 
 
-def test_the_format_stays(session: Session) -> None:
+def test_create_or_replace_of_a_dropped_name_keeps_the_format(session: Session) -> None:
     session._lake.register("t")
     format = rows(session, "SHOW TABLES")[0]["format"]
     session.sql("DROP TABLE t")
@@ -229,7 +235,9 @@ def test_the_format_stays(session: Session) -> None:
     assert tables(session) == ["t"]
 
 
-def test_a_saved_transaction_goes_on_with_it(session: Session) -> None:
+def test_a_saved_replacement_of_a_dropped_table_is_resumed_by_another_client(
+    session: Session,
+) -> None:
     lake = session._lake
     session.sql("BEGIN; CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
     txn = session.transaction
@@ -250,7 +258,7 @@ def test_replacement_of_a_dropped_table_survives_revert_and_is_undone_by_rollbac
     dropped = lake.snapshot().version
     assert dropped is not None
     session.sql("CREATE OR REPLACE TABLE t AS SELECT 5 AS y")
-    lake.revert(dropped + 1)  # it came into the lake with versions of its own, and is left alone
+    lake.revert(dropped + 1)  # a revert leaves a table that joined with earlier versions
     assert rows(session, "FROM t") == [{"y": 5}]
     lake.rollback(dropped - 1)
     assert rows(session, "FROM t ORDER BY id") == [{"id": 1, "k": "a"}, {"id": 2, "k": "b"}]
@@ -267,7 +275,7 @@ def test_reads_of_a_table_before_its_replacement_conflict(session: Session) -> N
     assert tables(session) == ["t", "u"]
 
 
-def test_the_feed_has_the_new_rows_alone(session: Session) -> None:
+def test_the_change_feed_of_a_replaced_table_has_only_the_new_rows(session: Session) -> None:
     lake = session._lake
     dropped = lake.snapshot().version
     assert dropped is not None
@@ -280,7 +288,7 @@ def test_the_feed_has_the_new_rows_alone(session: Session) -> None:
     assert [row["y"] for row in net.tables["t"].to_pylist() if row["y"] is not None] == [5]
 
 
-def test_create_table_says_the_same_in_python(session: Session) -> None:
+def test_create_table_in_python_behaves_as_the_sql_statement(session: Session) -> None:
     lake = session._lake
     with pytest.raises(lv.TableExists):
         lake.create_table("t", {"n": "int"}, exist_ok=True)
@@ -290,7 +298,7 @@ def test_create_table_says_the_same_in_python(session: Session) -> None:
     assert made.read().to_pylist() == [{"n": 1}]
     assert made.read(version=1).num_rows == 2
     made = lake.create_table("t", {"day": "date", "n": "int"}, or_replace=True, partition_by="day")
-    assert made.read().num_rows == 0  # one that is there, too
+    assert made.read().num_rows == 0  # replaces an existing table, too
     assert made.read(version=2).to_pylist() == [{"n": 1}]
     assert lake.create_table("new", [{"n": 1}], or_replace=True).read().num_rows == 1
     with lake.transaction() as txn:

@@ -1,6 +1,4 @@
-"""The name of a table whose data was deleted: the time until it can be used again, and the objects
-left there.
-"""
+"""The name of a table whose data was deleted: when it can be used again, and late objects."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ def entry(version: int) -> str:
 
 
 def stray(place: Place, lake: lv.Lake) -> None:
-    """A publisher that is slow writes its entry into the log of a table dropped meanwhile."""
+    """Have a slow publisher write its entry into the log of a table dropped meanwhile."""
     lake.create_table("t", rows(1))
     append(lake, 2)
     with place.connect() as slow:
@@ -73,7 +71,7 @@ def stray(place: Place, lake: lv.Lake) -> None:
     assert log_of(place) == [f"{3:020}.json"]
 
 
-def test_a_slow_publisher_never_writes_into_a_table_made_in_the_place_of_its_own(
+def test_a_slow_publisher_never_writes_into_a_later_table_of_the_same_name(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     lake.create_table("t", rows(0))
@@ -97,7 +95,7 @@ def test_a_slow_publisher_never_writes_into_a_table_made_in_the_place_of_its_own
     assert place.connect().doctor().ok
 
 
-def test_the_name_is_refused_until_no_request_of_another_client_can_be_under_way(
+def test_a_deleted_name_is_refused_until_no_late_request_can_arrive(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     lake.create_table("t", rows(1))
@@ -124,7 +122,7 @@ def test_a_table_dropped_without_its_data_keeps_its_name(lake: lv.Lake, place: P
     assert values(place.connect().snapshot().read("t")) == [1]
 
 
-def test_a_create_begun_before_the_table_was_dropped_does_not_get_the_name(
+def test_a_create_begun_before_the_name_was_deleted_is_a_conflict(
     place: Place, lake: lv.Lake
 ) -> None:
     with place.connect() as other:
@@ -139,7 +137,7 @@ def test_a_create_begun_before_the_table_was_dropped_does_not_get_the_name(
     assert log_of(place) == []
 
 
-def test_objects_written_after_a_drop_are_reported_by_doctor_refused_by_register_and_deleted_by_gc(
+def test_objects_written_after_a_drop_are_reported_by_doctor_and_deleted_by_gc(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     stray(place, lake)
@@ -155,7 +153,7 @@ def test_objects_written_after_a_drop_are_reported_by_doctor_refused_by_register
     assert [f.key for f in lake.gc().findings if f.table == "t"] == [entry(3)]
     assert log_of(place) == []
     assert place.connect().doctor().findings == ()
-    # Another that deletes the same stray may be slow: the time is counted from its deletion on.
+    # A slow client may delete the same object, so the time begins again with the deletion.
     clock.ahead_seconds = WINDOW + 60
     with pytest.raises(lv.TableExists, match="can be used again"):
         lake.create_table("t", rows(5))
@@ -191,7 +189,7 @@ def test_a_sole_writer_can_use_a_deleted_name_at_once_even_with_objects_written_
         assert values(place.connect().snapshot().read("t")) == [6]
 
 
-def test_a_table_that_another_client_has_made_there_is_left_alone(
+def test_a_foreign_table_at_a_deleted_name_is_kept(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     lake.create_table("t", rows(1))
@@ -209,7 +207,7 @@ def test_a_table_that_another_client_has_made_there_is_left_alone(
 
 
 class _Broken(WrappedStore):
-    """Carries out some deletions of log entries, and no more."""
+    """A store that deletes only some log entries, and then fails."""
 
     left = 1
 
@@ -251,12 +249,10 @@ def test_an_interrupted_deletion_is_finished_by_drop_table(place: Place, lake: l
         lake.create_table("t", rows(5))
 
 
-def test_gc_finishes_a_deletion_that_was_abandoned(
-    place: Place, lake: lv.Lake, clock: Later
-) -> None:
+def test_gc_finishes_an_abandoned_deletion(place: Place, lake: lv.Lake, clock: Later) -> None:
     half_deleted(place, lake)
     lake.gc()
-    assert log_of(place) == [f"{0:020}.json"]  # whoever deletes may be at work
+    assert log_of(place) == [f"{0:020}.json"]  # the deleting client may still be at work
     clock.ahead_seconds = WINDOW + 60
     told = lake.gc(dry_run=True)
     assert [f.kind for f in told.findings if f.table == "t"] == ["half_deleted"]
@@ -270,7 +266,7 @@ def test_gc_finishes_a_deletion_that_was_abandoned(
     assert values(place.connect().snapshot().read("t")) == [5]
 
 
-def test_gc_keeps_a_table_of_another_client_in_place_of_a_half_deleted_one(
+def test_gc_keeps_a_foreign_table_in_place_of_a_half_deleted_one(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     half_deleted(place, lake)
@@ -309,7 +305,7 @@ def test_a_slow_deletion_stops_when_another_client_has_finished_it(
     assert values(place.connect().snapshot().read("t")) == [8]
 
 
-def test_a_publisher_that_has_slept_reads_head_before_it_writes(
+def test_a_publisher_reads_head_again_after_it_has_slept(
     place: Place, lake: lv.Lake, clock: Later
 ) -> None:
     lake.create_table("t", rows(1))
@@ -319,7 +315,7 @@ def test_a_publisher_that_has_slept_reads_head_before_it_writes(
         other = inside(slow).clock
 
         class Asleep(WrappedStore):
-            """The client stands still for long before it reads what it is to publish."""
+            """A store whose client sleeps long before it reads the commit that it publishes."""
 
             slept = False
 
@@ -350,7 +346,7 @@ def test_a_publisher_that_has_slept_reads_head_before_it_writes(
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R])
 @pytest.mark.parametrize("when", ["begun before the drop", "begun after the new one was made"])
-def test_a_writer_by_log_entry_that_knew_the_old_table_does_not_write_into_the_new_one(
+def test_a_writer_by_log_entry_alone_does_not_write_old_rows_into_a_recreated_table(
     place: Place, lake: lv.Lake, clock: Later, features: lv.Feature, when: str
 ) -> None:
     lake.create_table("t", rows(0))

@@ -34,7 +34,7 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
-    """A directory of a user that does not use the lake."""
+    """Return a user's directory that has nothing to do with the lake."""
     docs = tmp_path / "docs"
     (docs / "sub").mkdir(parents=True)
     (docs / "a.txt").write_text("precious")
@@ -45,7 +45,7 @@ def docs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def far(place: Place, tmp_path: Path) -> Path:
-    """A table outside of the root that the lake has registered as ``far``."""
+    """Register a table outside the root as ``far``; return its directory."""
     other = Place(str(tmp_path / "elsewhere"))
     other.write("t", [{"id": 1}])
     with place.connect() as lake:
@@ -58,7 +58,7 @@ def files_below(directory: Path) -> list[str]:
 
 
 def plant(place: Place, location: str, **state: Any) -> None:
-    """Write a table into HEAD, as an attacker with the right to write could."""
+    """Add a table to HEAD, as an attacker who can write to the store could."""
     path = Path(place.root, "_lakevilla/HEAD.json")
     head = json.loads(path.read_text())
     head["tables"][location] = {"table_id": "x", "published": 0, **state}
@@ -79,7 +79,7 @@ EMPTYING = {"dropped": True, "emptying": True, "emptied_ms": 1}
     "state", [EMPTYING, {**EMPTYING, "emptying": False}, {"dropped": True}, {}]
 )
 @pytest.mark.parametrize("name", ["docs", "sub/..", "lake", "", "lake/t", "lake/../docs"])
-def test_a_place_elsewhere_that_head_names_keeps_all_that_is_stored_there(
+def test_maintenance_deletes_no_file_outside_the_root_only_because_head_names_the_place(
     place: Place, docs: Path, tmp_path: Path, name: str, state: dict[str, Any]
 ) -> None:
     plant(place, f"{tmp_path}/{name}".rstrip("/"), **state)
@@ -91,7 +91,7 @@ def test_a_place_elsewhere_that_head_names_keeps_all_that_is_stored_there(
     assert not (docs / "_lakevilla").exists()
 
 
-def test_gc_reports_places_outside_the_lake_that_it_left_alone(place: Place, docs: Path) -> None:
+def test_gc_reports_places_outside_the_root_that_it_has_skipped(place: Place, docs: Path) -> None:
     plant(place, str(docs), **EMPTYING)
     plant(place, f"{docs}/sub")
     with place.connect(settings=AT_ONCE) as lake:
@@ -100,7 +100,7 @@ def test_gc_reports_places_outside_the_lake_that_it_left_alone(place: Place, doc
     assert "skipped" in messages[0]
 
 
-def test_a_directory_of_the_root_that_never_was_a_table_is_not_emptied(place: Place) -> None:
+def test_gc_keeps_a_directory_below_the_root_that_was_never_a_table(place: Place) -> None:
     docs = Path(place.root, "docs")
     docs.mkdir()
     (docs / "a.txt").write_text("precious")
@@ -112,14 +112,14 @@ def test_a_directory_of_the_root_that_never_was_a_table_is_not_emptied(place: Pl
 
 
 @pytest.mark.parametrize("name", ["_lakevilla", "t/_lakevilla", "t/_delta_log"])
-def test_the_lakes_own_directories_are_no_tables(place: Place, name: str) -> None:
+def test_the_lakes_own_directories_can_not_be_tables(place: Place, name: str) -> None:
     plant(place, name, **EMPTYING)
     with place.connect() as lake:
         lake.gc()
     assert place.connect().read("t").num_rows == 1
 
 
-def test_a_table_of_another_lake_is_not_taken_by_a_head_with_that_lakes_id(
+def test_a_head_with_another_lakes_id_does_not_get_that_lakes_table(
     place: Place, tmp_path: Path
 ) -> None:
     other = Place(str(tmp_path / "other"))
@@ -137,10 +137,10 @@ def test_a_table_of_another_lake_is_not_taken_by_a_head_with_that_lakes_id(
     assert other.connect().read("t").num_rows == 1
 
 
-# ------------------------------------------------------------- tables elsewhere
+# ------------------------------------------------------- tables outside the root
 
 
-def test_a_table_elsewhere_is_deleted_with_its_claim_last_and_other_files_stay(
+def test_dropping_a_table_outside_the_root_with_data_keeps_foreign_files(
     place: Place, far: Path
 ) -> None:
     (far / "README.txt").write_text("mine")
@@ -150,7 +150,7 @@ def test_a_table_elsewhere_is_deleted_with_its_claim_last_and_other_files_stay(
 
 
 @pytest.mark.parametrize("at", ["_delta_log/00000000000000000000.json", "_lakevilla/lake.json"])
-def test_a_deletion_elsewhere_that_was_interrupted_is_finished(
+def test_gc_finishes_an_interrupted_deletion_of_a_table_outside_the_root(
     place: Place, far: Path, at: str
 ) -> None:
     with place.connect(settings=AT_ONCE) as lake:
@@ -166,7 +166,7 @@ def test_a_deletion_elsewhere_that_was_interrupted_is_finished(
 
 
 class DiesAt(WrappedStore):
-    """A store whose client is stopped when it is about to delete an object."""
+    """A store whose client dies right before it deletes a given object."""
 
     def __init__(self, inner: Store, key: str) -> None:
         super().__init__(inner)
@@ -178,16 +178,14 @@ class DiesAt(WrappedStore):
         return super().delete(key)
 
 
-def test_without_its_claim_a_table_elsewhere_stays_in_the_lake_and_on_the_disk(
-    place: Place, far: Path
-) -> None:
+def test_a_table_outside_the_root_without_its_claim_is_not_deleted(place: Place, far: Path) -> None:
     (far / "_lakevilla/lake.json").unlink()
     before = files_below(far)
     with place.connect() as lake:
         with pytest.raises(lv.InvalidOperation, match="is outside of the lake"):
             lake.drop_table("far", delete_data=True)
         assert lake.read("far").num_rows == 1
-        # HEAD alone says that it is ours: with a claim of that it could have it deleted.
+        # recover must not restore the claim by HEAD alone: a forged HEAD could delete the table.
         report = lake.recover()
         assert "register" in next(o.message for o in report.findings if o.kind == "lake_file")
         assert files_below(far) == before
@@ -213,7 +211,9 @@ def test_a_table_outside_the_root_whose_claim_names_another_table_loses_no_file(
     assert files_below(far) == before
 
 
-def test_a_table_elsewhere_that_is_made_again_can_be_deleted(place: Place, far: Path) -> None:
+def test_a_replaced_table_outside_the_root_can_be_dropped_with_its_data(
+    place: Place, far: Path
+) -> None:
     with place.connect() as lake:
         lake.create_table("far", [{"b": 1}], or_replace=True)
         lake.drop_table("far", delete_data=True)
@@ -224,7 +224,7 @@ def test_a_table_elsewhere_that_is_made_again_can_be_deleted(place: Place, far: 
 
 
 def in_memory(root: str, location: str, **state: Any) -> None:
-    """A lake in memory whose HEAD names a place elsewhere."""
+    """Create a lake in memory whose HEAD names a place outside its root."""
     with lv.connect(root) as lake:
         lake.create_table("t", [{"a": 1}])
     store = open_store(root)
@@ -237,7 +237,7 @@ def in_memory(root: str, location: str, **state: Any) -> None:
 
 @pytest.mark.parametrize("state", [EMPTYING, {}])
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_lake_on_a_store_never_opens_this_machines_disk(
+def test_a_lake_in_memory_never_opens_a_path_of_the_local_disk(
     request: pytest.FixtureRequest, far: Path, scheme: str, state: dict[str, Any]
 ) -> None:
     root = f"memory://never-{abs(hash(request.node.nodeid))}"
@@ -253,7 +253,7 @@ def test_a_lake_on_a_store_never_opens_this_machines_disk(
         assert lake.read("t").num_rows == 1
 
 
-def test_another_store_is_opened_only_where_the_caller_has_named_it(
+def test_another_store_is_opened_only_if_the_caller_has_named_it(
     request: pytest.FixtureRequest,
 ) -> None:
     name = abs(hash(request.node.nodeid))

@@ -26,9 +26,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture
 def far(place: Place, tmp_path: Path) -> Path:
-    """A lake of ``a``, ``b`` and the external table ``far``, which is stored at the
-    returned path.
-    """
+    """Create a lake of ``a``, ``b`` and the external table ``far``; return the path of ``far``."""
     elsewhere = Place(str(tmp_path / "elsewhere"))
     elsewhere.write("t", [{"id": 1}])
     with place.connect() as lake:
@@ -73,7 +71,9 @@ def test_a_table_that_was_moved_away_is_left_out_and_reported(
 
 
 @pytest.mark.parametrize("command", ["tables", "snapshot"])
-def test_a_command_says_on_stderr_what_it_leaves_out(place: Place, far: Path, command: str) -> None:
+def test_a_command_reports_tables_that_it_leaves_out_on_stderr(
+    place: Place, far: Path, command: str
+) -> None:
     shutil.move(far, far.with_name("moved"))
     result = CliRunner().invoke(app, [command, place.root, "--json"])
     assert result.exit_code == (1 if command == "tables" else 0), "who lists tables is told"
@@ -84,7 +84,7 @@ def test_a_command_says_on_stderr_what_it_leaves_out(place: Place, far: Path, co
 
 
 class OutOfOrder(WrappedStore):
-    """Refuses all requests that concern one table."""
+    """A store that refuses all requests for one table."""
 
     def __init__(self, inner: Store, table: str) -> None:
         super().__init__(inner)
@@ -103,7 +103,7 @@ class OutOfOrder(WrappedStore):
         return super().list(prefix, start_after)
 
 
-def test_a_table_that_the_store_refuses_is_not_taken_for_absent(place: Place, far: Path) -> None:
+def test_a_table_to_which_the_store_denies_access_is_not_left_out(place: Place, far: Path) -> None:
     with place.connect() as lake:
         inside(lake).store = OutOfOrder(inside(lake).store, "b")
         with pytest.raises(lv.StoreError, match="access denied"):
@@ -117,7 +117,9 @@ def names(lake: lv.Lake) -> list[str]:
     return [table.name for table in lake.tables()]
 
 
-def test_a_name_goes_alone_while_the_table_has_another(place: Place, far: Path) -> None:
+def test_unregister_removes_only_the_name_while_the_table_has_another(
+    place: Place, far: Path
+) -> None:
     with place.connect() as lake:
         lake.register("away", str(far))
         assert names(lake) == ["far", "a", "b"], "it is shown by its first name"
@@ -128,7 +130,7 @@ def test_a_name_goes_alone_while_the_table_has_another(place: Place, far: Path) 
         assert names(lake) == ["far", "a", "b"]
         with pytest.raises(lv.TableNotFound):
             lake.snapshot().read("away")
-        # Nor does the first name take the table with it.
+        # The table also stays if its first name is removed.
         lake.register("away", str(far))
         lake.unregister("far")
     with place.connect() as lake, Place(f"{place.root}-2").connect() as other:
@@ -142,7 +144,7 @@ def test_a_name_goes_alone_while_the_table_has_another(place: Place, far: Path) 
         assert other.snapshot().read("far").num_rows == 3
 
 
-def test_a_table_under_the_root_keeps_its_path_as_a_name(place: Place, far: Path) -> None:
+def test_a_table_below_the_root_keeps_its_path_as_a_name(place: Place, far: Path) -> None:
     with place.connect() as lake:
         lake.register("second", "a")
         assert names(lake) == ["far", "a", "b"]
@@ -158,7 +160,9 @@ def test_a_table_under_the_root_keeps_its_path_as_a_name(place: Place, far: Path
             lake.snapshot().read("a")
 
 
-def test_two_clients_that_take_out_one_name_leave_the_other(place: Place, far: Path) -> None:
+def test_two_clients_that_unregister_the_same_name_leave_the_other_name(
+    place: Place, far: Path
+) -> None:
     with place.connect() as lake, place.connect() as other:
         lake.register("away", str(far))
         with interrupted(lake, is_head, lambda: other.unregister("far")):
@@ -167,7 +171,7 @@ def test_two_clients_that_take_out_one_name_leave_the_other(place: Place, far: P
         assert other.snapshot().read("away").num_rows == 2
 
 
-def test_two_clients_that_take_out_the_last_two_names_take_out_the_table(
+def test_two_clients_that_unregister_the_last_two_names_remove_the_table(
     place: Place, far: Path
 ) -> None:
     with place.connect() as lake, place.connect() as other:
@@ -177,7 +181,7 @@ def test_two_clients_that_take_out_the_last_two_names_take_out_the_table(
         assert names(lake) == ["a", "b"]
 
 
-def test_a_table_with_a_damaged_log_is_shown_to_a_person_once(place: Place) -> None:
+def test_a_table_with_a_damaged_log_is_warned_of_only_once(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("a", [{"id": 1}])
         lake.create_table("b", [{"id": 1}])

@@ -1,4 +1,4 @@
-"""``Table.optimize`` as its users see it: files, rows, statistics, other readers."""
+"""Results of ``Table.optimize``: files, rows, statistics, and reads by other clients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def actions(place: Place, table: str, version: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_optimize_logs_that_no_row_has_changed_and_writes_nothing_when_done(place: Place) -> None:
+def test_optimize_logs_that_no_row_has_changed_and_a_second_one_writes_nothing(
+    place: Place,
+) -> None:
     with place.connect() as lake:
         lake.create_table("t", accounts(2))
         for _ in range(3):
@@ -61,7 +63,7 @@ def test_optimize_logs_that_no_row_has_changed_and_writes_nothing_when_done(plac
         assert place.delta("t").version() == before
 
 
-def test_partitions_are_kept_apart_and_chosen_by_a_predicate(place: Place) -> None:
+def test_optimize_never_mixes_partitions_and_can_choose_some_by_a_predicate(place: Place) -> None:
     with place.connect() as lake:
         schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("p", pa.string())])
         lake.create_table("t", schema, partition_by=["day", "p"])
@@ -91,7 +93,7 @@ def test_partitions_are_kept_apart_and_chosen_by_a_predicate(place: Place) -> No
         ("truncate(1, c)", "c like 'a%'"),
     ],
 )
-def test_partitions_of_iceberg_are_chosen_by_what_they_are_made_of(
+def test_optimize_chooses_iceberg_partitions_by_predicates_on_the_source_columns(
     place: Place, by: str, where: str
 ) -> None:
     days = [datetime(2024, 1, 1, 5, tzinfo=UTC), datetime(2024, 1, 2, 5, tzinfo=UTC)]
@@ -119,7 +121,7 @@ def test_partitions_of_iceberg_are_chosen_by_what_they_are_made_of(
         ({"target_file_size_bytes": 1.5}, "whole number"),
     ],
 )
-def test_a_wrong_argument_is_refused_before_anything_is_written(
+def test_invalid_arguments_of_optimize_are_refused_before_anything_is_written(
     place: Place, wrong: dict[str, Any], message: str
 ) -> None:
     with place.connect() as lake:
@@ -133,7 +135,9 @@ def test_a_wrong_argument_is_refused_before_anything_is_written(
         assert place.delta("t").version() == before
 
 
-def test_files_are_put_together_up_to_the_target_and_large_ones_left(place: Place) -> None:
+def test_optimize_merges_small_files_up_to_the_target_size_and_keeps_large_ones(
+    place: Place,
+) -> None:
     with place.connect() as lake:
         schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
         lake.create_table("t", schema)
@@ -152,7 +156,7 @@ def test_files_are_put_together_up_to_the_target_and_large_ones_left(place: Plac
         assert place.delta("t").to_pyarrow_table().num_rows == 12_000
 
 
-def test_a_z_order_lets_readers_leave_out_more_files_by_either_column(place: Place) -> None:
+def test_a_z_order_lets_predicates_on_either_column_skip_more_files(place: Place) -> None:
     side = 160
     pairs = [(i * 7919 % side, i // side) for i in range(side * side)]
     rows = pa.table({"x": [x for x, _ in pairs], "y": [f"{y:04}" for _, y in pairs]})
@@ -181,7 +185,7 @@ def test_a_z_order_lets_readers_leave_out_more_files_by_either_column(place: Pla
         ].to_pylist() == [side**2]
 
 
-def test_places_on_the_curve_follow_both_columns_null_first() -> None:
+def test_z_order_values_grow_with_both_columns_and_null_comes_first() -> None:
     rows = pa.table(
         {
             "a": pa.array([None, *range(8)] * 9, pa.int64()),
@@ -194,13 +198,13 @@ def test_places_on_the_curve_follow_both_columns_null_first() -> None:
     assert len(set(places)) == 81
     assert at[None, "?"] == min(places)
     assert at[7, "h"] == max(places)
-    # A quarter of the plane is a run of the curve.
+    # Each quarter of the plane is contiguous on the curve.
     low = [at[a, b] for a in (None, 0, 1, 2) for b in "?abc"]
     high = [at[a, b] for a in (4, 5, 6, 7) for b in "efgh"]
     assert max(low) < min(high)
 
 
-def test_deletion_vectors_are_purged_from_files_of_any_size(place: Place) -> None:
+def test_optimize_applies_deletion_vectors_to_files_of_any_size(place: Place) -> None:
     uri = place.uri("t")
     write_deltalake(uri, pa.table({"id": range(100)}))
     with place.connect() as lake:
@@ -271,7 +275,9 @@ def add_vector(place: Place, table: str, rows: list[int]) -> None:
 
 
 @pytest.mark.parametrize("z_order_by", [(), ("id",)])
-def test_more_rows_than_fit_in_memory_are_streamed(place: Place, z_order_by: tuple[str]) -> None:
+def test_optimize_streams_more_rows_than_fit_into_memory(
+    place: Place, z_order_by: tuple[str]
+) -> None:
     settings = lv.Settings(in_memory_file_limit_bytes=64 * 1024)
     with place.connect(settings=settings) as lake:
         schema = pa.schema([("id", pa.int64()), ("p", pa.int64()), ("text", pa.string())])
@@ -311,8 +317,8 @@ def test_optimize_adds_nothing_to_a_change_data_feed(place: Place) -> None:
         assert told.num_rows == 0
 
 
-def test_rows_that_break_a_rule_made_since_are_moved_all_the_same(place: Place) -> None:
-    """A constraint that holds for new rows says nothing about moving old ones."""
+def test_optimize_moves_rows_that_break_a_constraint_added_later(place: Place) -> None:
+    """Moving existing rows does not check constraints."""
     with place.connect() as lake:
         lake.create_table("t", accounts(2))
         with lake.transaction() as txn:
@@ -321,7 +327,7 @@ def test_rows_that_break_a_rule_made_since_are_moved_all_the_same(place: Place) 
         assert lake.table("t").optimize().files_removed == 2
 
 
-def test_a_description_prints_compares_and_travels_as_before(place: Place) -> None:
+def test_a_table_object_can_be_printed_compared_and_pickled(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("t", accounts(2))
         table = lake.table("t")
@@ -334,7 +340,7 @@ def test_a_description_prints_compares_and_travels_as_before(place: Place) -> No
         assert travelled.optimize().files_removed == 2
 
 
-def test_an_optimize_is_two_puts_for_head_and_commit_and_one_for_its_entry(place: Place) -> None:
+def test_an_optimize_costs_four_puts_and_one_get(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("t", accounts(2))
         lake.guard("t")

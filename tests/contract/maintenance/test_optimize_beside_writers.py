@@ -1,4 +1,4 @@
-"""Optimizing a table while others work on it: none of them is ever in conflict with it."""
+"""Optimizing a table while other transactions use it causes them no conflict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def place(quick_place: Place) -> Place:
 
 
 def in_files(place: Place, files: int = 4, *, guarded: bool = False) -> lv.Lake:
-    """A table ``t`` of ids and balances, ten a file."""
+    """Create a table ``t`` of ids and balances, with ten rows per file."""
     lake = place.connect()
     lake.create_table("t", pa.schema([("id", pa.int64()), ("balance", pa.int64())]))
     if guarded:
@@ -77,7 +77,7 @@ READS_AND_WRITES: dict[str, Work] = {
 
 
 @pytest.mark.parametrize("work", READS_AND_WRITES.values(), ids=READS_AND_WRITES.keys())
-def test_no_transaction_is_in_conflict_with_an_optimize(
+def test_no_transaction_conflicts_with_a_concurrent_optimize(
     request: pytest.FixtureRequest, place: Place, other: lv.Lake, work: Work
 ) -> None:
     skip_constraints(request)
@@ -96,7 +96,7 @@ def test_no_transaction_is_in_conflict_with_an_optimize(
 
 
 def place_expected(work: Work) -> list[dict[str, int]]:
-    """The rows after the work, if no other client disturbs it."""
+    """Return the rows after the work without concurrent transactions."""
     settings = lv.Settings(reuse_after_seconds=0)
     with lv.connect(f"memory://alone-{id(work)}", settings=settings) as lake:
         lake.create_table("t", [{"id": i, "balance": 100} for i in range(40)])
@@ -106,7 +106,7 @@ def place_expected(work: Work) -> list[dict[str, int]]:
         return list(rows.to_pylist())
 
 
-def test_a_read_is_in_conflict_with_rows_that_were_moved_and_then_deleted(
+def test_a_read_conflicts_with_a_deletion_of_rows_that_optimize_has_moved(
     place: Place, other: lv.Lake
 ) -> None:
     with in_files(place, 2) as lake:
@@ -120,7 +120,7 @@ def test_a_read_is_in_conflict_with_rows_that_were_moved_and_then_deleted(
             txn.commit()
 
 
-def test_a_read_is_in_conflict_with_rows_that_were_appended_and_then_moved(
+def test_a_read_conflicts_with_appended_rows_that_optimize_has_moved(
     place: Place, other: lv.Lake
 ) -> None:
     with in_files(place, 2) as lake:
@@ -133,11 +133,12 @@ def test_a_read_is_in_conflict_with_rows_that_were_appended_and_then_moved(
             txn.commit()
 
 
-def test_a_read_is_not_in_conflict_with_an_optimize_concurrently_with_a_commit_that_it_did_not_read(
+def test_a_read_does_not_conflict_with_an_optimize_and_a_commit_of_other_rows(
     place: Place,
 ) -> None:
     with in_files(place, 2) as lake:
-        settings = lv.Settings(row_check_limit_bytes=0)  # as with files that are too large
+        # The setting prevents a comparison of rows, as for large files.
+        settings = lv.Settings(row_check_limit_bytes=0)
         with place.connect(settings=settings) as other, other.transaction() as txn:
             assert txn.read("t", where="id = 3").num_rows == 1
             txn.append("t", accounts(1))
@@ -172,7 +173,7 @@ def test_optimize_gives_up_files_that_another_client_has_changed_and_commits_the
         assert lake.doctor().ok
 
 
-def test_optimize_ends_however_often_its_files_are_changed(place: Place) -> None:
+def test_optimize_ends_even_if_its_files_are_changed_again_and_again(place: Place) -> None:
     with place.connect(settings=lv.Settings(max_redos=2)) as lake, place.connect() as other:
         schema = pa.schema([("id", pa.int64()), ("day", pa.int64())])
         lake.create_table("t", schema, partition_by="day")
@@ -195,7 +196,9 @@ def test_optimize_ends_however_often_its_files_are_changed(place: Place) -> None
         assert lake.snapshot().read("t").num_rows == 12
 
 
-def test_a_change_of_the_schema_meanwhile_lets_all_go(place: Place, other: lv.Lake) -> None:
+def test_optimize_gives_up_all_files_if_the_schema_is_changed_meanwhile(
+    place: Place, other: lv.Lake
+) -> None:
     with in_files(place) as lake:
 
         def rival() -> None:
@@ -211,7 +214,7 @@ def test_a_change_of_the_schema_meanwhile_lets_all_go(place: Place, other: lv.La
 
 @pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.night
-def test_writers_on_other_threads_meet_no_conflict_while_it_runs_again_and_again(
+def test_writers_on_other_threads_get_no_conflict_from_repeated_optimizes(
     local_place: Place, guarded: bool
 ) -> None:
     place = local_place
@@ -227,7 +230,7 @@ def test_writers_on_other_threads_meet_no_conflict_while_it_runs_again_and_again
                         with mine.transaction() as txn:
                             txn.append("t", [{"id": 1000 + number * 100 + step, "balance": 1}])
                         with mine.transaction() as txn:
-                            # Rows of its own, so that only an optimize can be in the way.
+                            # Only this thread uses the rows, so only an optimize could conflict.
                             where = f"id = {1000 + number * 100 + step}"
                             txn.read("t", where=where)
                             txn.update("t", {"balance": "balance + 1"}, where=where)
@@ -253,7 +256,9 @@ def test_writers_on_other_threads_meet_no_conflict_while_it_runs_again_and_again
         assert lake.doctor().ok
 
 
-def test_a_foreign_change_before_publishing_is_given_way_to_quietly(local_place: Place) -> None:
+def test_a_foreign_delete_before_an_optimize_is_published_stays_and_raises_no_error(
+    local_place: Place,
+) -> None:
     place, events = local_place, list[lv.Event]()
     with in_files(place) as lake, place.connect(on_event=events.append) as optimizer:
 
@@ -290,7 +295,8 @@ def test_gc_deletes_files_of_an_interrupted_optimize(local_place: Place) -> None
     data = sorted(p.name for p in (local_root(place) / "t").glob("*.parquet"))
     assert len(data) == 5
     with place.connect(settings=lv.Settings(max_age_seconds=0)) as lake:
-        lake.recover(confirm_head=True)  # or HEAD might have been set back by that commit
+        # Otherwise gc would suspect that HEAD was set back by that commit.
+        lake.recover(confirm_head=True)
         lake.gc()
         assert files_of(lake) == 4
         assert len(list((local_root(place) / "t").glob("*.parquet"))) == 4

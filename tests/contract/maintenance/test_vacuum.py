@@ -32,7 +32,7 @@ def lake(place: Place):  # type: ignore[no-untyped-def]
 
 
 def files(place: Place, table: str = "t") -> set[str]:
-    """Data files there are."""
+    """Return the stored data files."""
     root = Path(place.root) / table
     return {p.relative_to(root).as_posix() for p in root.rglob("*.parquet")} - {
         p.relative_to(root).as_posix() for p in (root / "_delta_log").rglob("*.parquet")
@@ -59,7 +59,7 @@ def test_vacuum_only_lists_by_default_and_keeps_files_younger_than_a_week(
         txn.update("t", {"balance": "balance + 1"}, where="true")
     assert lake.table("t").vacuum() == []
     age(place)
-    # Old by the store's clock, and removed a moment ago.
+    # The files are old by the store's clock, but were removed only just now.
     assert lake.table("t").vacuum(dry_run=False) == []
     told = vacuum_now(lake, dry_run=True)
     assert set(told) == before
@@ -72,7 +72,7 @@ def test_vacuum_only_lists_by_default_and_keeps_files_younger_than_a_week(
 
 
 @pytest.mark.parametrize("hours", [0, 167.9])
-def test_a_retention_below_the_tables_is_refused_as_deltalake_does(
+def test_a_retention_below_that_of_the_table_is_refused(
     place: Place, lake: lv.Lake, hours: float
 ) -> None:
     with pytest.raises(lv.InvalidOperation, match=r"table t: .* below the table's 168"):
@@ -86,7 +86,7 @@ def test_a_retention_below_the_tables_is_refused_as_deltalake_does(
 
 
 @pytest.mark.parametrize("by", ["lakevilla", "deltalake"])
-def test_removals_that_only_a_checkpoint_has_are_kept_for_the_retention(
+def test_vacuum_keeps_files_for_the_retention_if_only_a_checkpoint_has_their_removal(
     place: Place, lake: lv.Lake, by: str
 ) -> None:
     with lake.transaction() as txn:
@@ -131,7 +131,7 @@ def test_vacuum_deletes_old_foreign_data_files_that_no_version_names(
     assert lake.table("t").vacuum() == []
 
 
-def test_a_table_inside_the_directory_is_not_its_own(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_keeps_tables_inside_the_directory_of_the_table(place: Place, lake: lv.Lake) -> None:
     place.write("t/inner", accounts(3))
     lake.register("t/inner")
     place.write("t/unknown", accounts(3))
@@ -140,7 +140,7 @@ def test_a_table_inside_the_directory_is_not_its_own(place: Place, lake: lv.Lake
     assert lake.snapshot().read("t/inner").num_rows == 3
 
 
-def test_files_of_a_transaction_that_may_still_commit_are_kept_whatever_their_age(
+def test_vacuum_keeps_files_of_a_transaction_that_may_still_commit_whatever_their_age(
     place: Place, lake: lv.Lake
 ) -> None:
     settings = lv.Settings(in_memory_file_limit_bytes=0)
@@ -160,7 +160,7 @@ def test_files_of_a_transaction_that_may_still_commit_are_kept_whatever_their_ag
     assert place.delta("t").to_pyarrow_table().num_rows == 9
 
 
-def test_files_of_an_aborted_transaction_go(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_deletes_files_of_an_aborted_transaction(place: Place, lake: lv.Lake) -> None:
     settings = lv.Settings(in_memory_file_limit_bytes=0)
     with place.connect(settings=settings) as other:
         txn = other.transaction()
@@ -215,7 +215,7 @@ def test_vacuum_keeps_the_old_and_new_files_of_an_unpublished_commit(
     assert len(vacuum_now(lake)) == 1
 
 
-def test_a_commit_during_the_vacuum_is_seen(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_keeps_files_of_a_commit_made_while_it_runs(place: Place, lake: lv.Lake) -> None:
     with place.connect() as other:
         done = False
         inner = inside(lake).store
@@ -253,7 +253,9 @@ def test_a_guarded_table_is_vacuumed_after_it_was_optimized(place: Place, lake: 
     assert values(lake.snapshot().read("t")) == [0, 0, 0, 0, 1, 1, 1, 1, 2, 3]
 
 
-def test_versions_of_the_lake_within_the_retention_are_kept(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_keeps_versions_of_the_lake_within_the_retention(
+    place: Place, lake: lv.Lake
+) -> None:
     before = place.delta("t").version()
     with lake.transaction() as txn:
         txn.delete("t", where="true")
@@ -263,7 +265,7 @@ def test_versions_of_the_lake_within_the_retention_are_kept(place: Place, lake: 
     assert place.delta("t", before).to_pyarrow_table().num_rows == 4
 
 
-def test_a_table_that_is_not_there_is_not_vacuumed(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_of_a_missing_table_is_refused(place: Place, lake: lv.Lake) -> None:
     table = lake.table("t")
     lake.drop_table("t")
     with pytest.raises(lv.TableNotFound):
@@ -271,7 +273,7 @@ def test_a_table_that_is_not_there_is_not_vacuumed(place: Place, lake: lv.Lake) 
     assert len(files(place)) == 1
 
 
-def test_files_released_by_an_optimize_are_deleted(place: Place, lake: lv.Lake) -> None:
+def test_vacuum_deletes_files_that_an_optimize_has_given_up(place: Place, lake: lv.Lake) -> None:
     with place.connect() as other:
         with lake.transaction() as txn:
             txn.append("t", accounts(2))
@@ -284,12 +286,12 @@ def test_files_released_by_an_optimize_are_deleted(place: Place, lake: lv.Lake) 
             assert lake.table("t").optimize().files_given_up == 2
         there = files(place)
         gone = vacuum_now(lake)
-        assert len(gone) == 2  # the one let go, and the one that the rival has replaced
+        assert len(gone) == 2  # a file that optimize gave up, and one that the rival has replaced
         assert files(place) == there - set(gone)
         assert lake.snapshot().read("t").num_rows == 5
 
 
-def test_a_description_without_a_lake_can_do_nothing(lake: lv.Lake) -> None:
+def test_a_table_object_without_a_lake_refuses_verbs(lake: lv.Lake) -> None:
     import dataclasses
 
     table = lake.table("t")
@@ -301,7 +303,7 @@ def test_a_description_without_a_lake_can_do_nothing(lake: lv.Lake) -> None:
     assert pa.schema(alone.schema) == table.schema
 
 
-def test_files_of_a_foreign_commit_that_waits_to_be_reconciled_are_kept(
+def test_vacuum_keeps_files_of_a_commit_that_waits_to_be_reconciled(
     place: Place, lake: lv.Lake
 ) -> None:
     class Crash(BaseException):

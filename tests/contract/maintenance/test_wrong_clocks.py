@@ -15,7 +15,7 @@ from tests.support.stores import Later, listed
 from tests.support.tables import values
 
 DAY = 24 * 3600.0
-#: As files are that are stored before the commit, because they are large.
+#: Settings with which files are stored before the commit, as large ones are.
 STORED_AT_ONCE = lv.Settings(in_memory_file_limit_bytes=0)
 
 
@@ -25,7 +25,7 @@ def rows(*ids: int) -> pa.Table:
 
 @pytest.fixture(params=["local", "s3", "iceberg"])
 def place(request: pytest.FixtureRequest) -> Place:
-    """Where another machine reaches it."""
+    """Return a place that several machines can share."""
     return make_place(request.param, request)
 
 
@@ -37,7 +37,7 @@ def lake(place: Place) -> Iterator[lv.Lake]:
 
 
 def off_by(place: Place, seconds: float) -> lv.Lake:
-    """The lake as a machine has it whose clock is off by so much."""
+    """Return a client whose clock is wrong by so many seconds."""
     lake, clock = place.connect(), Later()
     clock.ahead_seconds = seconds
     inside(lake).clock = clock
@@ -62,7 +62,9 @@ def test_clean_up_with_a_wrong_clock_deletes_no_file_of_a_running_transaction(
         assert values(fresh.read("a")) == [1, 2, 3]
 
 
-def test_an_idempotency_key_is_not_forgotten(place: Place, lake: lv.Lake) -> None:
+def test_clean_up_with_a_wrong_clock_forgets_no_idempotency_key(
+    place: Place, lake: lv.Lake
+) -> None:
     for _ in range(2):
         with off_by(place, 30 * DAY) as other:
             lake.run(lambda txn: txn.append("a", rows(2)), idempotency_key="load")
@@ -83,7 +85,7 @@ def requests_of(lake: lv.Lake, dry_run: bool) -> dict[str, Requests]:
     return found
 
 
-def test_clean_up_writes_once_for_the_store_s_time_and_a_dry_run_writes_nothing(
+def test_clean_up_writes_one_object_to_get_the_stores_time_and_a_dry_run_writes_none(
     place: Place, lake: lv.Lake
 ) -> None:
     lake.gc()
@@ -94,7 +96,9 @@ def test_clean_up_writes_once_for_the_store_s_time_and_a_dry_run_writes_nothing(
     assert puts == {"gc": 3, "vacuum": 2}, "the time, and HEAD; gc keeps a copy of that"
 
 
-def test_nothing_is_written_into_the_table_of_another_lake(place: Place, lake: lv.Lake) -> None:
+def test_a_vacuum_of_another_lakes_table_is_refused_and_writes_nothing(
+    place: Place, lake: lv.Lake
+) -> None:
     other_root = f"{place.root.rstrip('/')}-other"
     with lv.connect(other_root, storage_options=place.storage_options or None) as other:
         before = [info.key for info in listed(inside(lake).store, "a")]

@@ -1,6 +1,4 @@
-"""Strange objects in a queue: no transaction is stopped by them, and none sees a parser's
-traceback.
-"""
+"""Strange objects in a queue stop no transaction, and raise no parser's error."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ from tests.support.queues import CT, I, R, Told, beside, head_of, left_over, rec
 from tests.support.tables import accounts, kinds
 
 LEASE_SECONDS = 0.15
-#: Far more than a lease and some requests, far less than a wait that nothing ends.
+#: Far longer than a lease and some requests, far shorter than an endless wait.
 SOON = 10.0
 SHORT = lv.Settings(lease_seconds=LEASE_SECONDS, wait_poll_seconds=0.02, wait_poll_cap_seconds=0.05)
 YEAR_1970 = uuid7(1, 7)
@@ -71,7 +69,7 @@ def with_field(body: bytes, **fields: object) -> bytes:
 
 
 def gets_through(lake: lv.Lake, features: lv.Feature = R | CT | I) -> float:
-    """A transaction that writes x commits; how long it took."""
+    """Commit a transaction that writes x; return how long it took."""
     (before,) = lake.snapshot().read("x", where="id = 0")["balance"].to_pylist()
     started = time.monotonic()
     with lake.transaction(features) as txn:
@@ -100,13 +98,15 @@ MARKERS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("body", MARKERS.values(), ids=MARKERS)
-def test_an_unreadable_marker_counts_for_a_lease_and_is_swept(lake: lv.Lake, body: bytes) -> None:
+def test_an_unreadable_marker_holds_its_place_for_a_lease_and_is_then_deleted(
+    lake: lv.Lake, body: bytes
+) -> None:
     store(lake, marker_key("x", 1), body)
     assert LEASE_SECONDS <= gets_through(lake) < SOON
     assert left_over(lake, "x") == []
 
 
-def test_a_marker_of_a_newer_format_is_passed_after_a_lease_and_left(lake: lv.Lake) -> None:
+def test_a_marker_of_a_newer_format_holds_its_place_for_a_lease_and_is_kept(lake: lv.Lake) -> None:
     body = with_field(marker(), format=FORMAT + 1, access="something new")
     store(lake, marker_key("x", 1), body)
     told = Told()
@@ -121,7 +121,7 @@ def test_a_marker_of_a_newer_format_is_passed_after_a_lease_and_left(lake: lv.La
 
 
 @pytest.mark.parametrize("txn", [YEAR_1970, YEAR_2100, LAST_YEAR])
-def test_a_marker_without_a_record_is_void_at_once(place: Place, txn: str) -> None:
+def test_a_marker_without_a_record_holds_no_place(place: Place, txn: str) -> None:
     with place.connect() as lake:  # a lease of half a minute
         store(lake, marker_key("x", 1), marker(txn))
         assert gets_through(lake) < 5
@@ -172,7 +172,7 @@ RECORDS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("body", RECORDS.values(), ids=RECORDS)
-def test_a_record_that_makes_no_sense_is_stale_after_a_lease(lake: lv.Lake, body: bytes) -> None:
+def test_a_record_with_invalid_content_is_stale_after_a_lease(lake: lv.Lake, body: bytes) -> None:
     assert body != record()
     store(lake, marker_key("x", 1), marker())
     store(lake, record_key(YEAR_2100), body)
@@ -181,7 +181,9 @@ def test_a_record_that_makes_no_sense_is_stale_after_a_lease(lake: lv.Lake, body
 
 
 @pytest.mark.parametrize("txn", [YEAR_1970, YEAR_2100, LAST_YEAR])
-def test_the_date_in_an_id_makes_no_transaction_stale_or_immortal(lake: lv.Lake, txn: str) -> None:
+def test_the_date_in_a_transactions_id_does_not_decide_whether_it_is_stale(
+    lake: lv.Lake, txn: str
+) -> None:
     store(lake, marker_key("x", 1), marker(txn))
     store(lake, record_key(txn), record(txn))
     assert LEASE_SECONDS <= gets_through(lake) < SOON
@@ -198,8 +200,8 @@ def test_a_ticket_with_a_lease_of_years_is_waited_for_only_a_limited_time(
     assert tickets(lake, "x") == [1]
 
 
-def test_a_ring_of_dead_transactions_is_no_deadlock(lake: lv.Lake) -> None:
-    """Two that wait for each other, and for whom the living one would give way."""
+def test_a_cycle_of_dead_transactions_blocks_a_live_one_only_for_a_lease(lake: lv.Lake) -> None:
+    """Two dead transactions wait for each other; the live one is behind both."""
     old, young = YEAR_1970, YEAR_2100
     for txn, mine, theirs, other in ((old, 1, 2, young), (young, 2, 1, old)):
         store(lake, marker_key("x", mine), marker(txn, ticket=mine))
@@ -211,7 +213,7 @@ def test_a_ring_of_dead_transactions_is_no_deadlock(lake: lv.Lake) -> None:
 
 
 class Shifted(SystemClock):
-    """A clock that shows another year; it runs as fast as others do."""
+    """A clock that shows another year and runs at normal speed."""
 
     def __init__(self, now: float) -> None:
         self._offset = now - super().now()
@@ -221,7 +223,7 @@ class Shifted(SystemClock):
 
 
 @pytest.mark.parametrize("year", [1970, 2100])
-def test_clients_decades_apart_cross_over_two_tables_and_both_commit(
+def test_deadlocked_clients_with_clocks_decades_apart_both_commit(
     tmp_path: Path, year: int
 ) -> None:
     place = Place(str(tmp_path / "lake"))
@@ -257,7 +259,7 @@ def test_clients_decades_apart_cross_over_two_tables_and_both_commit(
 
 
 @pytest.mark.night
-def test_ten_thousand_dead_places_take_one_lease(tmp_path: Path) -> None:
+def test_ten_thousand_dead_places_delay_a_transaction_by_one_lease(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "lake"))
     fill(place, {"x": accounts(3)})
     count, lease = 10_000, 2.0
@@ -281,20 +283,22 @@ def test_ten_thousand_dead_places_take_one_lease(tmp_path: Path) -> None:
         assert kinds(told.events).count("stale") == count / 2
 
 
-def test_a_transaction_whose_own_record_is_damaged_gets_an_error(lake: lv.Lake) -> None:
+def test_a_commit_that_waits_raises_if_the_transactions_own_record_is_damaged(
+    lake: lv.Lake,
+) -> None:
     store(lake, marker_key("x", 1), marker())
     store(lake, record_key(YEAR_2100), record(lease_seconds=1e9))
     txn = lake.transaction(R | CT)
     txn.update("x", {"balance": "0"}, "id = 0")
     store(lake, record_key(txn.id), b"{")
     with pytest.raises(lv.CorruptObject, match=txn.id):
-        txn.commit()  # it is behind another, so it writes down whom it waits for
+        txn.commit()  # the commit waits, so it writes its wait edges into the record
     txn.abort()
     assert tickets(lake, "x") == [1]
     assert records(lake) == [record_key(YEAR_2100)]
 
 
-def test_a_place_whose_marker_is_deleted_is_taken_again(place: Place) -> None:
+def test_a_transaction_takes_a_new_place_if_its_marker_was_deleted(place: Place) -> None:
     quick = lv.Settings(wait_poll_seconds=0.02, wait_poll_cap_seconds=0.05)
     with (
         place.connect(settings=quick) as one,
@@ -310,8 +314,8 @@ def test_a_place_whose_marker_is_deleted_is_taken_again(place: Place) -> None:
         assert left_over(one, "x") == []
 
 
-def test_a_reservation_of_a_transaction_that_ended_delays_no_other(place: Place) -> None:
-    """HEAD names a holder whose record is gone: the next commit drops it."""
+def test_a_reservation_of_an_ended_transaction_delays_no_other(place: Place) -> None:
+    """The next commit drops a reservation whose holder has no record any more."""
     with place.connect() as lake:
         head = head_of(place)
         forged = msgspec.structs.replace(

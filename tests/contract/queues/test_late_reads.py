@@ -1,4 +1,4 @@
-"""Reads with Feature.CT take their places late: with the first write, or once they have lasted."""
+"""Reads with Feature.CT take places late: with the first write, or after some time."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ BOTH = ["R|CT", "R|CT|I"]
 
 @pytest.fixture
 def never(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No transaction lasts long enough here, however busy the machine is."""
+    """Set the time after which reads take places so high that the tests never reach it."""
     monkeypatch.setattr(late_reads, "PLACE_AFTER_SECONDS", 3600.0)
 
 
 def let_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is open has lasted, at the next look of the thread that places it."""
+    """Have the placing thread take places for all open transactions at its next check."""
     monkeypatch.setattr(late_reads, "PLACE_AFTER_SECONDS", 0.0)
 
 
@@ -57,14 +57,14 @@ def test_a_read_takes_no_place_and_the_first_write_takes_those_of_all_reads(
             txn.sql("SELECT * FROM y")
             assert left_over(lake, "x", "y") == []
             txn.update("y", {"balance": "balance + 1"}, "id = 0")
-            # The write covers what was read of its own table.
+            # The place to write covers reads of the same table.
             assert (tickets(lake, "x"), tickets(lake, "y")) == ([1], [1])
             assert records(lake) == [f"_lakevilla/txns/{txn.id}.json"]
         assert left_over(lake, "x", "y") == []
 
 
 @pytest.mark.usefixtures("never")
-def test_an_append_takes_the_places_of_what_was_read_and_none_of_its_own(
+def test_an_append_takes_places_for_earlier_reads_and_none_for_its_own_table(
     local_place: Place,
 ) -> None:
     bank(local_place)
@@ -79,7 +79,7 @@ def test_an_append_takes_the_places_of_what_was_read_and_none_of_its_own(
 @pytest.mark.usefixtures("never")
 @pytest.mark.parametrize("ends", ["by reading alone", "by a write", "by an abort"])
 @pytest.mark.parametrize("features", BOTH)
-def test_a_transaction_that_reads_for_long_is_placed_and_gives_its_place_back(
+def test_a_long_reading_transaction_takes_a_place_and_gives_it_back_at_its_end(
     local_place: Place, features: str, ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank(local_place)
@@ -99,7 +99,7 @@ def test_a_transaction_that_reads_for_long_is_placed_and_gives_its_place_back(
 
 @pytest.mark.usefixtures("never")
 @pytest.mark.parametrize("end", ["commit", "abort"])
-def test_an_end_that_comes_while_the_place_is_being_taken_waits_and_leaves_no_marker(
+def test_a_commit_or_abort_waits_while_a_late_place_is_taken_and_leaves_no_marker(
     local_place: Place, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank(local_place)
@@ -124,12 +124,12 @@ def test_an_end_that_comes_while_the_place_is_being_taken_waits_and_leaves_no_ma
 
 
 @pytest.mark.usefixtures("never")
-def test_a_transaction_that_has_ended_takes_no_place_any_more(
+def test_an_ended_transaction_takes_no_late_place(
     local_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank(local_place)
     with local_place.connect() as lake:
-        inside(lake).client.placer.close()  # this test is the thread
+        inside(lake).client.placer.close()  # this test does the thread's work
         txn = lake.transaction(QUEUED["R|CT|I"])
         txn.read("x")
         place = LatePlaces(executor(txn))
@@ -141,7 +141,7 @@ def test_a_transaction_that_has_ended_takes_no_place_any_more(
 
 
 @pytest.mark.usefixtures("never")
-def test_a_resumed_transaction_goes_on_putting_off(local_place: Place) -> None:
+def test_a_resumed_transaction_with_defer_still_defers_its_verbs(local_place: Place) -> None:
     bank(local_place)
     features = lv.Feature.R | lv.Feature.I
     with local_place.connect() as lake, local_place.connect() as other:

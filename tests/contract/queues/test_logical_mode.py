@@ -1,7 +1,7 @@
-"""Deferred operations behind other transactions: they do what they would have done at once.
+"""Deferred operations behind other transactions have the same effect as immediate ones.
 
-Where who is ahead is the point, real rivals stand in the queue; where any choice
-of tables must do, the queue says what the test plans.
+Where it matters which transaction is ahead, real rivals hold places; where any choice
+of tables must work, a planned queue reports what the test chooses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CT = lv.Feature.R | lv.Feature.CT | lv.Feature.I
 
 
 class Planned(Queue):
-    """A queue in which others are ahead on the tables that a test names."""
+    """A queue in which other transactions are ahead on the tables that a test names."""
 
     def __init__(self, behind: Iterable[str] = ()) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Planned(Queue):
 
 
 def put_behind(txn: lv.Transaction, *tables: str) -> None:
-    """Have others be ahead on these tables, and on no others."""
+    """Have other transactions be ahead on these tables alone."""
     queue = executor(txn).state.claims.queue
     if not isinstance(queue, Planned):
         queue = executor(txn).state.claims.queue = Planned()
@@ -54,7 +54,7 @@ def behind(lake: lv.Lake, *tables: str, **options: Any) -> lv.Transaction:
 
 
 def put_off(txn: lv.Transaction) -> list[str]:
-    """The kinds of the operations that are deferred."""
+    """Return the kinds of the deferred operations."""
     return [type(d.operation).__name__ for d in executor(txn).state.work.done if d.deferred]
 
 
@@ -101,7 +101,7 @@ VERBS: dict[str, Callable[[lv.Transaction], Any]] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_with_defer_does_what_it_would_have_done_at_once(lake: lv.Lake, verb: str) -> None:
+def test_a_deferred_verb_has_the_same_effect_as_an_immediate_one(lake: lv.Lake, verb: str) -> None:
     at_once = lake.transaction()
     expected = VERBS[verb](at_once)
     expected_counts, expected_rows = counts(expected), in_order(at_once.read("bank"))
@@ -117,7 +117,9 @@ def test_a_verb_with_defer_does_what_it_would_have_done_at_once(lake: lv.Lake, v
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_with_defer_is_performed_when_its_counts_are_read(lake: lv.Lake, verb: str) -> None:
+def test_a_deferred_verb_is_performed_when_its_row_counts_are_read(
+    lake: lv.Lake, verb: str
+) -> None:
     txn = behind(lake, "bank")
     result = VERBS[verb](txn)
     before = put_off(txn)
@@ -128,7 +130,7 @@ def test_a_verb_with_defer_is_performed_when_its_counts_are_read(lake: lv.Lake, 
     assert counts(result) == told
 
 
-def test_a_read_sees_deferred_operations_as_done(lake: lv.Lake) -> None:
+def test_a_read_performs_deferred_operations_first(lake: lv.Lake) -> None:
     with behind(lake, "bank") as txn:
         txn.update("bank", {"balance": "balance + 1"}, where="id = 0")
         txn.delete("bank", where="balance = 101")
@@ -140,7 +142,7 @@ def test_a_read_sees_deferred_operations_as_done(lake: lv.Lake) -> None:
     assert rows(lake) == [{"id": i, "balance": 0 if i == 1 else 100} for i in (1, 2, 3)]
 
 
-def test_reading_another_table_leaves_operations_deferred(lake: lv.Lake) -> None:
+def test_a_read_of_another_table_leaves_operations_deferred(lake: lv.Lake) -> None:
     with behind(lake, "bank") as txn:
         txn.delete("bank", where="id = 0")
         assert len(txn.read("news")) == 1
@@ -149,7 +151,7 @@ def test_reading_another_table_leaves_operations_deferred(lake: lv.Lake) -> None
     assert [row["id"] for row in rows(lake)] == [1, 2, 3]
 
 
-def test_an_append_keeps_its_place_among_deferred_operations(lake: lv.Lake) -> None:
+def test_an_append_keeps_its_order_among_deferred_operations(lake: lv.Lake) -> None:
     with behind(lake, "bank") as txn:
         txn.update("bank", {"balance": "1"}, where="true")
         txn.append("bank", [{"id": 20, "balance": 20}])
@@ -179,7 +181,7 @@ def test_an_append_keeps_its_place_among_deferred_operations(lake: lv.Lake) -> N
     ],
     ids=["add a column", "add a constraint", "overwrite and widen", "append and widen", "drop"],
 )
-def test_a_change_of_a_table_is_performed_after_all_deferred_operations(
+def test_a_change_of_a_definition_performs_all_deferred_operations_first(
     request: pytest.FixtureRequest, lake: lv.Lake, change: Callable[[lv.Transaction], Any]
 ) -> None:
     skip_constraints(request)
@@ -191,7 +193,7 @@ def test_a_change_of_a_table_is_performed_after_all_deferred_operations(
     assert rows(lake, "news") == []
 
 
-def test_once_deferred_a_table_never_goes_back_before_it_must(lake: lv.Lake) -> None:
+def test_later_operations_on_a_table_with_deferred_ones_are_deferred_too(lake: lv.Lake) -> None:
     with behind(lake, "bank") as txn:
         txn.update("bank", {"balance": "balance + 1"}, where="id = 0")
         put_behind(txn)
@@ -218,7 +220,9 @@ def test_a_deferred_update_stores_nothing_before_its_commit(local_place: Place) 
         assert {row["balance"] for row in rows(lake)} == {101}
 
 
-def test_an_abort_leaves_nothing_of_what_was_deferred_or_performed_late(local_place: Place) -> None:
+def test_an_abort_leaves_no_file_of_deferred_or_late_performed_operations(
+    local_place: Place,
+) -> None:
     fill(local_place, {"bank": accounts(4), "news": accounts(1)})
     with local_place.connect() as lake:
         lake.register("bank")
@@ -262,7 +266,7 @@ def test_an_abort_leaves_nothing_of_what_was_deferred_or_performed_late(local_pl
         ),
     ],
 )
-def test_an_operation_that_can_not_fit_is_refused_at_the_verb_and_not_recorded(
+def test_an_invalid_operation_is_refused_at_the_verb_and_not_deferred(
     lake: lv.Lake, wrong: Callable[[lv.Transaction], Any]
 ) -> None:
     with behind(lake, "bank") as txn:
@@ -273,7 +277,7 @@ def test_an_operation_that_can_not_fit_is_refused_at_the_verb_and_not_recorded(
     assert rows(lake)[0] == {"id": 0, "balance": 5}
 
 
-def test_an_insert_that_can_be_replayed_from_its_rows_alone_is_performed_at_once(
+def test_an_insert_that_can_only_be_redone_with_its_rows_is_not_deferred(
     lake: lv.Lake,
 ) -> None:
     sql = (
@@ -304,7 +308,7 @@ def test_an_append_only_table_refuses_a_delete_at_the_verb(
 
 
 def impossible(txn: lv.Transaction) -> None:
-    """A value that no row of the table fits: known only once the rows are."""
+    """Update with an overflow that shows only when the rows are read."""
     txn.update("bank", {"balance": "CAST(id * 9223372036854775807 AS BIGINT)"}, where="id >= 2")
 
 
@@ -334,7 +338,7 @@ def test_a_row_error_of_a_deferred_update_is_raised_when_performed_and_nothing_c
     assert rows(lake) == before
 
 
-def test_deferred_operations_interrupted_while_performed_are_performed_later(
+def test_deferred_operations_can_be_performed_after_an_interruption(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*args: object) -> None:
@@ -362,7 +366,7 @@ def test_counts_of_deferred_verbs_raise_after_the_transaction_has_ended(lake: lv
         _ = result.rows_deleted
 
 
-# -- others that commit meanwhile --------------------------------------------------
+# -- concurrent commits of other transactions ----------------------------------------
 
 
 def rival_update(place: Place, sets: str = "balance + 1") -> None:
@@ -370,7 +374,7 @@ def rival_update(place: Place, sets: str = "balance + 1") -> None:
         txn.update("bank", {"balance": sets}, where="id = 1")
 
 
-def test_a_commit_that_came_between_is_no_conflict_for_what_was_deferred(
+def test_a_deferred_operation_does_not_conflict_with_a_commit_in_between(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(4)})
@@ -386,7 +390,7 @@ def test_a_commit_that_came_between_is_no_conflict_for_what_was_deferred(
         assert "redo" not in kinds(events)
 
 
-def test_rows_read_before_a_deferred_update_conflict_with_commits_in_between(
+def test_a_read_before_a_deferred_update_conflicts_with_a_commit_in_between(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(4)})
@@ -401,7 +405,7 @@ def test_rows_read_before_a_deferred_update_conflict_with_commits_in_between(
         assert [row["balance"] for row in rows(lake)] == [100, 101, 100, 100]
 
 
-def test_a_column_that_is_gone_when_it_is_performed_is_a_conflict(delta_place: Place) -> None:
+def test_a_deferred_update_of_a_column_dropped_meanwhile_is_a_conflict(delta_place: Place) -> None:
     fill(delta_place, {"bank": [{"id": 0, "balance": 1, "note": "x"}]})
     with delta_place.connect() as lake, delta_place.connect() as other:
         with other.transaction() as rival:
@@ -415,7 +419,9 @@ def test_a_column_that_is_gone_when_it_is_performed_is_a_conflict(delta_place: P
         assert rows(lake) == [{"id": 0, "balance": 1}]
 
 
-def test_a_constraint_added_meanwhile_that_it_breaks_is_a_conflict(delta_place: Place) -> None:
+def test_a_deferred_update_that_breaks_a_constraint_added_meanwhile_is_a_conflict(
+    delta_place: Place,
+) -> None:
     fill(delta_place, {"bank": accounts(2)})
     with delta_place.connect() as lake, delta_place.connect() as other:
         txn = behind(lake, "bank")
@@ -426,7 +432,7 @@ def test_a_constraint_added_meanwhile_that_it_breaks_is_a_conflict(delta_place: 
             txn.commit()
 
 
-def test_files_of_a_deferred_overwrite_must_fit_a_schema_changed_meanwhile(
+def test_a_deferred_overwrite_must_fit_a_schema_changed_meanwhile(
     delta_place: Place,
 ) -> None:
     fill(delta_place, {"bank": accounts(2)})
@@ -440,7 +446,9 @@ def test_files_of_a_deferred_overwrite_must_fit_a_schema_changed_meanwhile(
         assert rows(lake) == accounts(2)
 
 
-def test_a_table_dropped_meanwhile_is_a_conflict(quick_place: Place) -> None:
+def test_a_deferred_operation_on_a_table_dropped_meanwhile_is_a_conflict(
+    quick_place: Place,
+) -> None:
     fill(quick_place, {"bank": accounts(2)})
     with quick_place.connect() as lake, quick_place.connect() as other:
         lake.register("bank") if quick_place.seen_by_others else None
@@ -451,7 +459,7 @@ def test_a_table_dropped_meanwhile_is_a_conflict(quick_place: Place) -> None:
             txn.commit()
 
 
-def test_other_operations_are_redone_and_what_is_deferred_is_left_alone(
+def test_only_performed_operations_are_redone_and_deferred_ones_stay_deferred(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(2), "news": accounts(2)})
@@ -471,7 +479,7 @@ def test_other_operations_are_redone_and_what_is_deferred_is_left_alone(
         assert rows(lake, "bank")[1] == rows(lake, "news")[1] == {"id": 1, "balance": 202}
 
 
-def test_a_read_before_a_deferred_operation_stands_when_others_are_redone(
+def test_a_redo_on_one_table_keeps_reads_and_deferred_operations_on_another(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(2), "news": accounts(2)})
@@ -486,7 +494,7 @@ def test_a_read_before_a_deferred_operation_stands_when_others_are_redone(
         assert rows(lake, "news")[1] == {"id": 1, "balance": 200}
 
 
-def test_a_redo_before_the_commit_drops_the_file_that_was_not_stored_yet(
+def test_a_redo_drops_a_file_in_memory_that_was_not_stored_yet(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(2)})
@@ -500,10 +508,10 @@ def test_a_redo_before_the_commit_drops_the_file_that_was_not_stored_yet(
         assert made not in (*executor(txn).state.work.bodies, *executor(txn).state.work.stored)
 
 
-# -- shifted -----------------------------------------------------------------------
+# -- giving way ---------------------------------------------------------------------
 
 
-def test_a_shift_puts_off_what_was_performed_and_it_is_performed_on_the_new_state(
+def test_giving_way_defers_performed_operations_which_are_performed_again_at_the_commit(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(3)})
@@ -530,7 +538,9 @@ def test_a_shift_puts_off_what_was_performed_and_it_is_performed_on_the_new_stat
         assert "redo" not in kinds(events)
 
 
-def test_a_shift_puts_off_what_was_made_from_the_table_elsewhere(lake: lv.Lake) -> None:
+def test_giving_way_on_a_table_defers_operations_on_other_tables_that_have_read_it(
+    lake: lv.Lake,
+) -> None:
     txn = lake.transaction()
     txn.update("bank", {"balance": "1"}, where="id = 0")
     txn.sql("INSERT INTO news SELECT * FROM bank")
@@ -541,7 +551,7 @@ def test_a_shift_puts_off_what_was_made_from_the_table_elsewhere(lake: lv.Lake) 
     assert rows(lake, "news") == [{"id": 0, "balance": 1}, {"id": 2, "balance": 7}]
 
 
-def test_a_shift_leaves_what_the_caller_has_read_and_what_that_was_made_from(
+def test_giving_way_keeps_operations_whose_results_the_caller_has_read(
     lake: lv.Lake,
 ) -> None:
     txn = lake.transaction()
@@ -555,7 +565,7 @@ def test_a_shift_leaves_what_the_caller_has_read_and_what_that_was_made_from(
     assert rows(lake)[:2] == [{"id": 0, "balance": 1}, {"id": 1, "balance": 2}]
 
 
-def test_operations_before_a_new_constraint_are_not_deferred_by_a_shift(
+def test_giving_way_does_not_defer_operations_before_a_new_constraint(
     request: pytest.FixtureRequest, lake: lv.Lake
 ) -> None:
     skip_iceberg(request)
@@ -571,7 +581,7 @@ def test_operations_before_a_new_constraint_are_not_deferred_by_a_shift(
 
 
 @pytest.mark.parametrize(("sets", "conflicts"), [("balance + 1", False), ("0", True)])
-def test_counts_seen_before_a_shift_must_not_change(
+def test_row_counts_read_before_giving_way_must_not_change(
     quick_place: Place, sets: str, conflicts: bool
 ) -> None:
     fill(quick_place, {"bank": accounts(3)})
@@ -589,7 +599,9 @@ def test_counts_seen_before_a_shift_must_not_change(
             assert rows(lake) == []
 
 
-def test_a_deferred_update_that_a_rival_made_invalid_is_a_conflict(delta_place: Place) -> None:
+def test_a_deferred_update_that_breaks_a_constraint_after_a_rivals_commit_is_a_conflict(
+    delta_place: Place,
+) -> None:
     fill(delta_place, {"bank": accounts(3)})
     with delta_place.connect() as lake:
         with lake.transaction() as setup:
@@ -606,7 +618,7 @@ def test_a_deferred_update_that_a_rival_made_invalid_is_a_conflict(delta_place: 
 # -- saved and resumed ---------------------------------------------------------------
 
 
-def test_deferred_operations_are_saved_as_such_and_performed_after_resuming(
+def test_deferred_operations_are_saved_deferred_and_performed_after_resuming(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(3), "news": accounts(1)})
@@ -625,7 +637,7 @@ def test_deferred_operations_are_saved_as_such_and_performed_after_resuming(
         assert [row["balance"] for row in rows(other, "news")] == [100, 200, 202, 100, 5]
 
 
-def test_a_resumed_deferred_update_that_a_rival_made_invalid_is_a_conflict(
+def test_a_resumed_deferred_update_that_a_rivals_commit_made_invalid_is_a_conflict(
     delta_place: Place,
 ) -> None:
     fill(delta_place, {"bank": accounts(3)})
@@ -641,14 +653,14 @@ def test_a_resumed_deferred_update_that_a_rival_made_invalid_is_a_conflict(
             other.resume(txn.id).commit()
 
 
-# -- any sequence ----------------------------------------------------------------------
+# -- random sequences ------------------------------------------------------------------
 
 TABLES = ("bank", "news")
 Step = tuple[str, Callable[[lv.Transaction], Any], tuple[str, ...], tuple[str, ...]]
 
 
 def draw(rng: random.Random) -> list[Step]:
-    """Steps of a transaction: a verb, where others are ahead by then, where it shifts after it."""
+    """Return random steps: a verb, tables with others ahead, tables to give way on afterwards."""
     steps: list[Step] = []
     for number in range(rng.randrange(3, 9)):
         table, other = rng.sample(TABLES, 2)
@@ -689,7 +701,7 @@ def draw(rng: random.Random) -> list[Step]:
 def outcome(
     lake: lv.Lake, steps: Collection[Step], *, plan: bool
 ) -> tuple[list[Any], dict[str, list[dict[str, Any]]], int]:
-    """What the caller is told in the transaction and after it, the rows then, how much was late."""
+    """Run the steps; return the results, the rows at the end, and how many operations deferred."""
     told, results, late = [], [], 0
     with lake.transaction() as txn:
         for _, verb, ahead, shifted in steps:
@@ -707,7 +719,9 @@ def outcome(
     return told, {table: rows(lake, table) for table in TABLES}, late
 
 
-def test_any_choice_of_deferred_operations_ends_alike(request: pytest.FixtureRequest) -> None:
+def test_any_choice_of_deferred_operations_has_the_same_results_as_none(
+    request: pytest.FixtureRequest,
+) -> None:
     late, seeds = 0, how_many(5, whole=24)
     for seed in range(seeds):
         steps = draw(random.Random(seed))
@@ -728,7 +742,7 @@ def test_any_choice_of_deferred_operations_ends_alike(request: pytest.FixtureReq
 
 @contextmanager
 def in_front(place: Place, table: str = "bank") -> Iterator[lv.Transaction]:
-    """A transaction of another client that is first in the table's queue, and not ended."""
+    """Return an open transaction of another client that is first in the table's queue."""
     with place.connect() as other:
         txn = other.transaction(CT)
         txn.update(table, {"balance": "balance + 1"}, where="id = 1")
@@ -736,7 +750,7 @@ def in_front(place: Place, table: str = "bank") -> Iterator[lv.Transaction]:
         txn.abort()
 
 
-def test_behind_a_real_rival_a_transaction_waits_and_then_works_on_what_it_left(
+def test_a_transaction_behind_a_rival_waits_and_then_works_on_the_rivals_state(
     quick_place: Place,
 ) -> None:
     fill(quick_place, {"bank": accounts(4)})
@@ -768,7 +782,7 @@ def test_behind_a_real_rival_a_transaction_waits_and_then_works_on_what_it_left(
         assert "redo" not in kinds(events)
 
 
-def test_a_storm_of_commits_redoes_nothing_that_was_deferred(quick_place: Place) -> None:
+def test_many_concurrent_commits_cause_no_redo_of_deferred_operations(quick_place: Place) -> None:
     fill(quick_place, {"bank": accounts(4)})
     events: list[lv.Event] = []
     with quick_place.connect(on_event=events.append) as lake, in_front(quick_place) as rival:
@@ -784,7 +798,7 @@ def test_a_storm_of_commits_redoes_nothing_that_was_deferred(quick_place: Place)
         assert "redo" not in kinds(events)
 
 
-def test_gc_deletes_what_a_saved_transaction_made_before_it_was_deferred(
+def test_gc_deletes_saved_files_of_operations_that_were_deferred_later(
     local_place: Place,
 ) -> None:
     fill(local_place, {"bank": accounts(4)})
@@ -802,5 +816,5 @@ def test_gc_deletes_what_a_saved_transaction_made_before_it_was_deferred(
 
 
 def own_files(place: Place) -> list[str]:
-    """Data files that LakeVilla made."""
+    """Return the data files that LakeVilla has written."""
     return [key for key in contents(place.root) if "/lv-" in key]

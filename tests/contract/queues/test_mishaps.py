@@ -1,4 +1,4 @@
-"""Clients in queues that sleep, vanish, are interrupted, or meet a reservation head-on."""
+"""Clients in queues that sleep, die, are interrupted, or deadlock with a reservation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.queues import (
 )
 from tests.support.tables import accounts
 
-#: A lease that tests can wait for.
+#: A lease short enough for tests to wait for its end.
 SHORT = lv.Settings(
     lease_seconds=0.5,
     wait_poll_seconds=0.02,
@@ -76,13 +76,13 @@ def balance(lake: lv.Lake, table: str) -> int:
         return read(txn, table)
 
 
-def test_a_client_that_sleeps_past_its_lease_loses_its_place_and_nothing_else(
+def test_a_client_that_sleeps_past_its_lease_loses_its_place_and_still_commits(
     place: Place, lake: lv.Lake, told: Told
 ) -> None:
     with place.connect(settings=SHORT) as sleeper:
         asleep = sleeper.transaction(R | CT | I)
         in_another_thread(lambda: add(asleep, "x"))
-        sleeper.close()  # its heartbeat stops
+        sleeper.close()  # the client's heartbeat stops
         with lake.transaction(R | CT | I) as txn:
             add(txn, "x", 10)
         assert told.of("stale")[0].detail["holder"] == asleep.id
@@ -113,10 +113,10 @@ def test_a_client_that_wakes_behind_other_transactions_waits_for_them(
         assert left_over(lake, "x") == []
 
 
-def test_a_client_that_wakes_in_a_place_that_was_given_to_another_takes_nothing_but_that(
+def test_a_client_that_wakes_after_its_ticket_number_was_reused_keeps_the_new_holders_place(
     place: Place, lake: lv.Lake, told: Told
 ) -> None:
-    """The queue had run empty, and numbers began at 1 again."""
+    """The queue was empty meanwhile, so its tickets began at 1 again."""
     with place.connect(settings=SHORT) as sleeper:
         asleep = sleeper.transaction(R | CT)
         in_another_thread(lambda: add(asleep, "x"))
@@ -132,14 +132,14 @@ def test_a_client_that_wakes_in_a_place_that_was_given_to_another_takes_nothing_
         assert left_over(lake, "x") == []
 
 
-# A warning that is an error is kept with its traceback, which would hold the transaction.
+# A warning raised as an error would keep a traceback, and by it the transaction, alive.
 @pytest.mark.filterwarnings("ignore::lakevilla.LakeVillaWarning")
-def test_a_transaction_that_its_caller_forgot_is_waited_for_a_lease(
+def test_a_transaction_without_references_is_waited_for_only_a_lease(
     place: Place, lake: lv.Lake, told: Told
 ) -> None:
     with place.connect(settings=SHORT) as other:
         dropped: lv.Transaction | None = other.transaction(R | CT)
-        # Of another thread: a transaction is not waited for by the one that has it open.
+        # Another thread opens the transaction, as a thread does not wait for its own ones.
         in_another_thread(lambda: add(dropped, "x"))  # type: ignore[arg-type]
         dropped = None
         gc.collect()
@@ -150,7 +150,7 @@ def test_a_transaction_that_its_caller_forgot_is_waited_for_a_lease(
 
 
 def test_a_live_holder_is_never_taken_for_dead(place: Place, told: Told) -> None:
-    """It lives for more than a lease, and its record is renewed all the while."""
+    """The holder stays open for longer than a lease, and renews its record meanwhile."""
     settings = dataclasses.replace(SHORT, lease_seconds=1.0)
     with (
         place.connect(settings=settings) as other,
@@ -168,7 +168,7 @@ def test_a_live_holder_is_never_taken_for_dead(place: Place, told: Told) -> None
         assert balance(lake, "x") == 111
 
 
-def test_ctrl_c_in_a_wait_gives_the_places_back(place: Place, lake: lv.Lake) -> None:
+def test_ctrl_c_during_a_wait_gives_the_places_back(place: Place, lake: lv.Lake) -> None:
     with place.connect(settings=QUICK) as other:
         first = other.transaction(R | CT)
         in_another_thread(lambda: add(first, "x"))
@@ -193,7 +193,7 @@ def test_ctrl_c_in_a_wait_gives_the_places_back(place: Place, lake: lv.Lake) -> 
 
 
 class Refusing(WrappedStore):
-    """Stores no marker of one table."""
+    """A store that refuses the markers of one table."""
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
         if key.startswith("y/_lakevilla/markers/"):
@@ -201,9 +201,7 @@ class Refusing(WrappedStore):
         return super().put(key, body, condition)
 
 
-def test_a_verb_whose_place_could_not_be_taken_has_had_no_effect(
-    place: Place, lake: lv.Lake
-) -> None:
+def test_a_verb_has_no_effect_if_its_place_could_not_be_taken(place: Place, lake: lv.Lake) -> None:
     inside(lake).store = Refusing(inside(lake).store)
     with lake.transaction(R | CT | I) as txn:
         add(txn, "x")
@@ -214,7 +212,7 @@ def test_a_verb_whose_place_could_not_be_taken_has_had_no_effect(
     assert left_over(lake, "x", "y") == []
 
 
-def test_threads_of_one_lake_stand_in_line_like_others(place: Place) -> None:
+def test_threads_of_one_client_take_places_in_queues_like_separate_clients(place: Place) -> None:
     with place.connect(settings=QUICK) as lake:
 
         def work(number: int) -> None:
@@ -233,7 +231,9 @@ def test_threads_of_one_lake_stand_in_line_like_others(place: Place) -> None:
         assert left_over(lake, "x", "y") == []
 
 
-def test_a_table_elsewhere_has_its_queue_next_to_it(tmp_path: Path, told: Told) -> None:
+def test_a_table_outside_the_root_has_its_queue_in_its_own_directory(
+    tmp_path: Path, told: Told
+) -> None:
     place, elsewhere = Place(str(tmp_path / "lake")), Place(str(tmp_path / "else where"))
     fill(place, {"a b/ü": accounts(2)})
     fill(elsewhere, {"t": accounts(2)})
@@ -261,7 +261,7 @@ def test_a_table_elsewhere_has_its_queue_next_to_it(tmp_path: Path, told: Told) 
 def run_escalated(
     lake: lv.Lake, place: Place, told: Told, then: Callable[[lv.Transaction], object]
 ) -> None:
-    """Its first attempt reads x, writes y and loses; ``then`` goes on with the second."""
+    """Run a transaction that reads x, writes y and loses; ``then`` is its second attempt."""
 
     def losing(txn: lv.Transaction) -> None:
         if told.of("escalation"):
@@ -275,7 +275,7 @@ def run_escalated(
     lake.run(losing, attempts=2)
 
 
-def test_a_reservation_whose_holder_vanished_holds_for_a_lease(place: Place) -> None:
+def test_a_reservation_of_a_dead_holder_holds_for_a_lease(place: Place) -> None:
     holds, others = Told(), Told()
     with (
         place.connect(settings=SHORT, on_event=holds) as holder,
@@ -284,7 +284,7 @@ def test_a_reservation_whose_holder_vanished_holds_for_a_lease(place: Place) -> 
 
         def vanish(gone: lv.Transaction) -> None:
             assert [one.txn for one in head_of(place).reserved] == [gone.id]
-            holder.close()  # its heartbeat stops
+            holder.close()  # the client's heartbeat stops
             with other.transaction() as txn:
                 add(txn, "x", 10)
             assert others.of("waiting")[0].detail["holders"] == [gone.id]
@@ -295,8 +295,10 @@ def test_a_reservation_whose_holder_vanished_holds_for_a_lease(place: Place) -> 
         run_escalated(holder, place, holds, vanish)
 
 
-def test_an_escalated_transaction_and_one_in_a_queue_that_cross_both_commit(place: Place) -> None:
-    """One has reserved x and is behind on z; the other is first on z and writes x."""
+def test_an_escalated_transaction_that_deadlocks_with_a_queued_one_commits_as_does_the_other(
+    place: Place,
+) -> None:
+    """The escalated one has reserved x and waits on z; the other is first on z and writes x."""
     holds, others = Told(), Told()
     settings = dataclasses.replace(QUICK, escalate_after=1)
     with (
@@ -322,7 +324,7 @@ def test_an_escalated_transaction_and_one_in_a_queue_that_cross_both_commit(plac
         assert left_over(one, "x", "y", "z") == []
 
 
-def test_two_that_are_escalated_at_once_go_one_after_the_other(place: Place) -> None:
+def test_two_transactions_escalated_at_once_commit_one_after_the_other(place: Place) -> None:
     tolds = Told(), Told()
     started = threading.Barrier(2, timeout=PATIENCE_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Operating queues: looking at them, freeing those of the dead, ending what hangs."""
+"""Operating queues: listing them, freeing dead clients' places, aborting hung transactions."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ SHORT = lv.Settings(
     wait_poll_cap_seconds=0.05,
     wait_timeout_seconds=60.0,
 )
-#: A lease that nobody outlives in a test.
+#: A lease that does not end during a test.
 LONG = lv.Settings(wait_poll_seconds=0.02, wait_poll_cap_seconds=0.05)
 
 
 @pytest.fixture
 def operator(shop: Place) -> Iterator[lv.Lake]:
-    """An operator's client, with caches of its own."""
+    """Return an operator's client with its own caches."""
     with shop.connect() as lake, lake.transaction() as txn:
         txn.append("orders", {"id": [4], "sku": ["plum"], "qty": [40]})
         txn.append("stock", {"sku": ["plum"], "left": [70]})
@@ -60,7 +60,7 @@ def begin(lake: lv.Lake, *tables: str) -> lv.Transaction:
 
 
 def died(place: Place, *tables: str, settings: lv.Settings = SHORT) -> lv.Transaction:
-    """A transaction whose client is gone: no process renews or ends it."""
+    """Begin a transaction whose client dies: no process renews or ends it."""
     client = place.connect(settings=settings)
     txn = begin(client, *tables)
     client.close()
@@ -68,11 +68,11 @@ def died(place: Place, *tables: str, settings: lv.Settings = SHORT) -> lv.Transa
 
 
 class Gone(BaseException):
-    """A client that dies where it stands."""
+    """The client dies."""
 
 
 def died_decided(place: Place, table: str, settings: lv.Settings = SHORT) -> lv.Transaction:
-    """A transaction whose client is gone once it was decided: nothing is published."""
+    """Decide a transaction whose client dies before it publishes."""
 
     class Dying(WrappedStore):
         dead = False
@@ -117,7 +117,9 @@ def found(report: lv.Report, kind: str) -> list[lv.Finding]:
 # -- transactions ----------------------------------------------------------------
 
 
-def test_transactions_lists_those_that_each_waits_for(shop: Place, operator: lv.Lake) -> None:
+def test_transactions_lists_for_each_transaction_those_that_it_waits_for(
+    shop: Place, operator: lv.Lake
+) -> None:
     assert operator.transactions() == []
     told = Told()
     before = datetime.now(UTC) - timedelta(seconds=1)
@@ -141,14 +143,14 @@ def test_transactions_lists_those_that_each_waits_for(shop: Place, operator: lv.
     assert operator.transactions() == []
 
 
-def test_a_saved_transaction_is_one_that_can_be_resumed(shop: Place, operator: lv.Lake) -> None:
+def test_a_transaction_listed_as_saved_can_be_resumed(shop: Place, operator: lv.Lake) -> None:
     with shop.connect(settings=SHORT) as client:
         txn = client.transaction()
         txn.append("stock", {"sku": ["fig"], "left": [1]})
         txn.save()
         assert [info.state for info in operator.transactions()] == ["running"]
     (info,) = operator.transactions()
-    while info.state == "running":  # by the store's clock, until its lease is over
+    while info.state == "running":  # until its lease is over by the store's clock
         time.sleep(0.02)
         (info,) = operator.transactions()
     assert (info.id, info.state, info.tables) == (txn.id, "saved", ("stock",))
@@ -158,7 +160,7 @@ def test_a_saved_transaction_is_one_that_can_be_resumed(shop: Place, operator: l
 
 
 def fence_alone(lake: lv.Lake, txn_id: str) -> None:
-    """Fence the transaction, as a client would that died before it deleted the record."""
+    """Fence the transaction but keep its record, as a client that died in between."""
     assert inside(lake).run(fence(inside(lake).context, txn_id)) is None
 
 
@@ -175,7 +177,9 @@ def test_doctor_reports_ended_transactions_that_were_not_cleaned_up(
     assert len(found(operator.doctor(), "ended")) == 2
 
 
-def test_registered_names_are_reported(shop: Place, operator: lv.Lake, tmp_path: Path) -> None:
+def test_transactions_and_doctor_report_tables_by_their_registered_names(
+    shop: Place, operator: lv.Lake, tmp_path: Path
+) -> None:
     Place(str(tmp_path)).write("beyond", [{"sku": "pear"}])
     operator.register("far", str(tmp_path / "beyond"))
     txn = begin(operator, "far")
@@ -195,7 +199,7 @@ def test_listing_transactions_costs_one_list_and_one_get_each(
     assert (counts.list, counts.get, counts.put, counts.delete) == (1, 1 + len(dead), 0, 0)
 
 
-def test_a_lake_that_is_not_there_has_no_transactions(tmp_path: Path) -> None:
+def test_a_missing_lake_has_no_transactions(tmp_path: Path) -> None:
     with lv.connect(str(tmp_path / "nowhere")) as lake:
         assert lake.transactions() == []
     assert not (tmp_path / "nowhere").exists()
@@ -204,13 +208,13 @@ def test_a_lake_that_is_not_there_has_no_transactions(tmp_path: Path) -> None:
 # -- doctor ----------------------------------------------------------------------
 
 
-def test_the_doctor_shows_each_queue_in_order(shop: Place, operator: lv.Lake) -> None:
+def test_doctor_shows_each_queue_in_order(shop: Place, operator: lv.Lake) -> None:
     assert operator.doctor() == lv.Report(True)
     with shop.connect(settings=LONG) as lake:
         first, second = begin(lake, "stock"), begin(lake, "stock", "orders")
         third = lake.transaction(QUEUED)
         third.read("stock")
-        third.append("orders", operator.snapshot().read("orders"))  # places what was read
+        third.append("orders", operator.snapshot().read("orders"))  # takes places for the reads
         before = contents(shop.root)
         report = operator.doctor()
         assert contents(shop.root) == before
@@ -229,7 +233,7 @@ def test_the_doctor_shows_each_queue_in_order(shop: Place, operator: lv.Lake) ->
 
 
 def ring(place: Place, *members: str) -> None:
-    """Transactions of which each waits for the next, each first at one table of its own."""
+    """Store a cycle of transactions: each is first at one table and waits for the next one's."""
     for index, txn in enumerate(members):
         holder = members[(index + 1) % len(members)]
         own, theirs = (f"t{index}", f"t{(index + 1) % len(members)}")
@@ -250,9 +254,7 @@ def ring(place: Place, *members: str) -> None:
             write(place, marker_key(table, number), body)
 
 
-def test_the_doctor_shows_the_transactions_that_wait_in_a_cycle(
-    shop: Place, operator: lv.Lake
-) -> None:
+def test_doctor_shows_transactions_that_wait_in_a_cycle(shop: Place, operator: lv.Lake) -> None:
     members = [uuid7(10_000 + number, number) for number in range(3)]
     ring(shop, *members)
     report = operator.doctor()
@@ -269,7 +271,7 @@ def test_the_doctor_shows_the_transactions_that_wait_in_a_cycle(
     assert {info.state for info in operator.transactions()} == {"waiting"}
 
 
-def test_the_doctor_names_what_can_not_be_read(shop: Place, operator: lv.Lake) -> None:
+def test_doctor_reports_unreadable_markers_and_records(shop: Place, operator: lv.Lake) -> None:
     txn = uuid7(10_000, 1)
     newer = uuid7(10_000, 2)
     write(shop, marker_key("stock", 1), b"{")
@@ -293,7 +295,9 @@ def test_the_doctor_names_what_can_not_be_read(shop: Place, operator: lv.Lake) -
     assert operator.transactions() == []
 
 
-def test_the_doctor_hints_at_owners_that_are_silent(shop: Place, operator: lv.Lake) -> None:
+def test_doctor_reports_owners_that_do_not_renew_their_records(
+    shop: Place, operator: lv.Lake
+) -> None:
     dead = died(shop)
     report = operator.doctor()
     while not found(report, "silent"):
@@ -303,7 +307,7 @@ def test_the_doctor_hints_at_owners_that_are_silent(shop: Place, operator: lv.La
     assert report.ok
 
 
-def test_the_doctor_shows_reservations(shop: Place, operator: lv.Lake) -> None:
+def test_doctor_shows_reservations(shop: Place, operator: lv.Lake) -> None:
     with shop.connect(settings=LONG) as lake:
         txn = begin(lake)
         inside(lake).run(reserve(executor(txn).state, {"stock", "orders"}))
@@ -321,7 +325,7 @@ def test_the_doctor_shows_reservations(shop: Place, operator: lv.Lake) -> None:
 # -- recover ---------------------------------------------------------------------
 
 
-def test_recover_gives_up_the_places_of_the_dead_after_a_lease(
+def test_recover_frees_the_places_of_dead_transactions_after_a_lease(
     shop: Place, operator: lv.Lake
 ) -> None:
     dead = [died(shop, "stock", "orders") for _ in range(3)]
@@ -336,12 +340,12 @@ def test_recover_gives_up_the_places_of_the_dead_after_a_lease(
     ]
     assert all(txn.id in report.findings[0].message for txn in dead)
     assert report.ok
-    # Their records stay: one that was only asleep goes on, at the end.
+    # The records of dead transactions stay: a client that only slept takes a new place.
     assert len(operator.transactions()) == 3
     dead[0].commit()
     with inside(operator).requests.counting() as counts:
         assert operator.recover() == lv.Report(True)
-    assert counts.list < 10  # nobody is in a queue, so nobody is waited for
+    assert counts.list < 10  # the queues are empty, so recover does not wait
 
 
 def test_recover_waits_for_no_live_transaction(shop: Place, operator: lv.Lake) -> None:
@@ -370,7 +374,7 @@ def test_recover_deletes_places_of_ended_transactions_at_once(
         assert tickets(operator, "stock") == tickets(operator, "orders") == []
 
 
-def test_recover_publishes_what_the_dead_had_decided(shop: Place, operator: lv.Lake) -> None:
+def test_recover_publishes_decided_commits_of_dead_clients(shop: Place, operator: lv.Lake) -> None:
     died_decided(shop, "stock")
     report = operator.recover()
     assert [f.kind for f in report.findings] == ["published", "stale"]
@@ -384,7 +388,7 @@ def test_recover_deletes_unreadable_markers_after_a_lease_but_not_newer_ones(
     write(shop, marker_key("stock", 1), b'{"format": 99}')
     started = time.monotonic()
     report = operator.recover()
-    assert time.monotonic() - started < LEASE  # nothing can be done about it, so no wait
+    assert time.monotonic() - started < LEASE  # recover can't delete it, so it does not wait
     assert [(f.severity, f.key) for f in report.findings] == [("warning", marker_key("stock", 1))]
     write(shop, marker_key("stock", 2), b"")
     started = time.monotonic()
@@ -394,10 +398,10 @@ def test_recover_deletes_unreadable_markers_after_a_lease_but_not_newer_ones(
     assert tickets(operator, "stock") == [1]
 
 
-def test_a_place_that_another_takes_while_recover_watches_is_left(
+def test_recover_keeps_a_place_whose_ticket_a_live_transaction_reuses_meanwhile(
     shop: Place, operator: lv.Lake
 ) -> None:
-    """The number of a dead transaction's marker is free again, and taken by a live one."""
+    """A live transaction takes the ticket number that a dead one had."""
     dead = died(shop)
     with shop.connect(settings=LONG) as lake:
         started = threading.Event()
@@ -424,7 +428,7 @@ def test_a_place_that_another_takes_while_recover_watches_is_left(
     assert dead.state == "open"
 
 
-def test_a_longer_lease_than_ours_is_reported_and_not_waited_for(
+def test_recover_reports_a_longer_lease_than_its_own_and_does_not_wait_for_it(
     shop: Place, operator: lv.Lake
 ) -> None:
     dead = died(shop, settings=LONG)
@@ -437,7 +441,7 @@ def test_a_longer_lease_than_ours_is_reported_and_not_waited_for(
     assert tickets(operator, "stock") == [1]
 
 
-def test_recover_takes_the_reservations_of_the_dead_out_of_head(
+def test_recover_removes_reservations_of_dead_transactions_from_head(
     shop: Place, operator: lv.Lake
 ) -> None:
     client = shop.connect(settings=SHORT)
@@ -451,7 +455,7 @@ def test_recover_takes_the_reservations_of_the_dead_out_of_head(
 
 
 @pytest.mark.night
-def test_ten_thousand_stale_places_are_given_up_in_one_lease(
+def test_recover_frees_ten_thousand_stale_places_in_one_lease(
     shop: Place, operator: lv.Lake
 ) -> None:
     count = 10_000
@@ -480,7 +484,7 @@ def test_ten_thousand_stale_places_are_given_up_in_one_lease(
 # -- gc --------------------------------------------------------------------------
 
 
-def test_gc_deletes_the_markers_of_those_that_can_not_commit_any_more(
+def test_gc_deletes_markers_of_transactions_that_can_not_commit_any_more(
     shop: Place, operator: lv.Lake
 ) -> None:
     died_decided(shop, "orders", LONG)
@@ -504,7 +508,9 @@ def test_gc_deletes_the_markers_of_those_that_can_not_commit_any_more(
         live.commit()
 
 
-def test_gc_takes_the_reservations_of_the_ended_out_of_head(shop: Place, operator: lv.Lake) -> None:
+def test_gc_removes_reservations_of_ended_transactions_from_head(
+    shop: Place, operator: lv.Lake
+) -> None:
     with shop.connect(settings=LONG) as lake:
         live = begin(lake)
         inside(lake).run(reserve(executor(live).state, {"stock"}))
@@ -524,10 +530,10 @@ def test_gc_takes_the_reservations_of_the_ended_out_of_head(shop: Place, operato
 # -- abort -----------------------------------------------------------------------
 
 
-def test_an_operator_aborts_an_owner_that_hangs_and_the_waiters_go_on(
+def test_abort_of_a_hung_transaction_lets_the_waiting_ones_go_on(
     shop: Place, operator: lv.Lake
 ) -> None:
-    """Its heartbeat lives, so no lease would ever end it."""
+    """The hung transaction's heartbeat still renews its record, so its lease never ends."""
     told = Told()
     with (
         shop.connect(settings=SHORT) as lake,

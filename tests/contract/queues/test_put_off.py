@@ -1,4 +1,4 @@
-"""``defer=True``: verbs that are noted only, and performed together by the commit."""
+"""``defer=True``: verbs are only noted, and performed together at the commit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lake(quick_place: Place) -> Iterator[lv.Lake]:
 
 @FEATURES
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_deferred_verb_does_what_it_would_have_done_at_once(
+def test_a_deferred_verb_has_the_same_effect_as_an_immediate_one(
     lake: lv.Lake, verb: str, features: lv.Feature
 ) -> None:
     at_once = lake.transaction()
@@ -46,7 +46,7 @@ def test_a_deferred_verb_does_what_it_would_have_done_at_once(
 
 @FEATURES
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_deferred_verb_is_performed_when_its_counts_are_read(
+def test_a_deferred_verb_is_performed_when_its_row_counts_are_read(
     lake: lv.Lake, verb: str, features: lv.Feature
 ) -> None:
     with lake.transaction(features, defer=True) as txn:
@@ -58,7 +58,7 @@ def test_a_deferred_verb_is_performed_when_its_counts_are_read(
 
 
 @FEATURES
-def test_deferred_work_reads_as_done(lake: lv.Lake, features: lv.Feature) -> None:
+def test_a_read_performs_deferred_verbs_first(lake: lv.Lake, features: lv.Feature) -> None:
     with lake.transaction(features, defer=True) as txn:
         txn.update("bank", {"balance": "balance + 1"}, where="id = 0")
         txn.delete("bank", where="balance = 101")
@@ -72,7 +72,7 @@ def test_deferred_work_reads_as_done(lake: lv.Lake, features: lv.Feature) -> Non
 
 
 @FEATURES
-def test_a_row_error_of_a_deferred_verb_is_raised_by_the_commit_and_ends_the_transaction(
+def test_a_row_error_of_a_deferred_verb_is_raised_by_the_commit_which_aborts(
     lake: lv.Lake, features: lv.Feature
 ) -> None:
     before = rows(lake)
@@ -110,7 +110,7 @@ def test_a_column_error_of_a_deferred_verb_is_raised_by_the_verb(
 
 
 @FEATURES
-def test_columns_that_another_client_has_added_are_found(
+def test_a_deferred_verb_can_use_a_column_that_another_client_has_just_added(
     request: pytest.FixtureRequest, quick_place: Place, lake: lv.Lake, features: lv.Feature
 ) -> None:
     skip_iceberg(request)
@@ -124,7 +124,7 @@ def test_columns_that_another_client_has_added_are_found(
 
 
 @FEATURES
-def test_a_commit_in_between_is_where_deferred_work_goes_on(
+def test_deferred_verbs_are_performed_on_the_state_of_a_commit_in_between(
     lake: lv.Lake, features: lv.Feature
 ) -> None:
     txn = lake.transaction(features, defer=True)
@@ -135,7 +135,7 @@ def test_a_commit_in_between_is_where_deferred_work_goes_on(
     assert result.retries == 0, "nothing was done twice"
 
 
-def test_a_deferred_table_has_no_place_before_the_commit(lake: lv.Lake) -> None:
+def test_a_deferred_verb_takes_no_place_before_the_commit_or_take_turn(lake: lv.Lake) -> None:
     with lake.transaction(R | CT | I, defer=True) as txn:
         txn.update("bank", {"balance": "1"}, where="id = 0")
         assert executor(txn).state.claims.queue is None
@@ -167,12 +167,12 @@ def update_all(lake: lv.Lake, count: int, **options: Any) -> Callable[[], None]:
 
 @pytest.fixture
 def remote(request: pytest.FixtureRequest) -> Place:
-    """Files on this machine are not fetched."""
+    """Return a place in memory: files of the local disk are not fetched in rounds."""
     return make_place("memory", request)
 
 
 def data_rounds(found: list[list[tuple[str, str]]]) -> list[int]:
-    """The GETs of data files, by round."""
+    """Return the number of GETs of data files in each round."""
     wanted = [
         sum(verb == "get" and key.endswith(".parquet") for verb, key in step) for step in found
     ]
@@ -180,7 +180,9 @@ def data_rounds(found: list[list[tuple[str, str]]]) -> list[int]:
 
 
 @FEATURES
-def test_updates_of_k_tables_take_the_rounds_of_one(remote: Place, features: lv.Feature) -> None:
+def test_deferred_updates_of_eight_tables_need_as_many_rounds_as_of_one(
+    remote: Place, features: lv.Feature
+) -> None:
     with contextlib.closing(many(remote, 8)) as lake:
         update_all(lake, 8, features=features)()
         found = {
@@ -221,7 +223,7 @@ def test_a_round_fetches_no_more_than_memory_allows(
         assert rows(lake, "t4")[1]["balance"] == 103
 
 
-def test_one_table_after_itself_is_read_as_it_was_left(remote: Place) -> None:
+def test_several_deferred_verbs_on_one_table_build_on_each_other(remote: Place) -> None:
     with contextlib.closing(many(remote, 2)) as lake:
         with lake.transaction(defer=True) as txn:
             for _ in range(3):
@@ -232,7 +234,7 @@ def test_one_table_after_itself_is_read_as_it_was_left(remote: Place) -> None:
         assert [row["balance"] for row in rows(lake, "t1")] == [100, 800, 100]
 
 
-def test_files_are_released_when_they_were_read(remote: Place) -> None:
+def test_fetched_files_are_released_after_their_use(remote: Place) -> None:
     with contextlib.closing(many(remote, 3)) as lake:
         update_all(lake, 3, defer=True)()
         with lake.transaction(defer=True) as txn:

@@ -1,4 +1,4 @@
-"""Transactions with Feature.CT: places in the queue of each table, kept, waited for, given back."""
+"""Transactions with Feature.CT take, keep and give back places in the queues of tables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def memory_place(request: pytest.FixtureRequest) -> Place:
 
 def bank(place: Place, *tables: str) -> None:
     fill(place, {table: accounts(3) for table in tables or ("x", "y", "z")})
-    with place.connect() as lake:  # there is a HEAD, and the tables are in it
+    with place.connect() as lake:  # writes a HEAD that has the tables
         with lake.transaction() as txn:
             for table in tables or ("x", "y", "z"):
                 txn.update(table, {"balance": "balance"}, "id = 0")
@@ -67,7 +67,7 @@ class Oops(Exception):
 
 
 @pytest.mark.parametrize("features", QUEUED)
-def test_a_place_is_taken_at_the_first_use_and_given_back_by_the_commit(
+def test_a_transaction_takes_a_place_at_the_first_write_and_gives_it_back_at_the_commit(
     place: Place, features: str
 ) -> None:
     bank(place)
@@ -92,7 +92,7 @@ def test_a_place_is_taken_at_the_first_use_and_given_back_by_the_commit(
 
 @pytest.mark.parametrize("end", ["abort", "exception", "verb", "commit", "interrupt"])
 @pytest.mark.parametrize("features", QUEUED)
-def test_a_transaction_gives_its_places_back_in_every_way_it_ends(
+def test_a_transaction_gives_its_places_back_however_it_ends(
     memory_place: Place, features: str, end: str
 ) -> None:
     with memory_place.connect() as lake:
@@ -128,7 +128,7 @@ def test_a_transaction_gives_its_places_back_in_every_way_it_ends(
 
 
 @pytest.mark.parametrize("features", QUEUED)
-def test_a_verb_that_raises_leaves_the_transaction_in_its_places(
+def test_a_transaction_keeps_its_places_after_a_verb_that_raises(
     memory_place: Place, features: str
 ) -> None:
     with memory_place.connect() as lake:
@@ -172,7 +172,7 @@ MISSPELT: dict[str, Callable[[lv.Transaction], object]] = {
 
 @pytest.mark.parametrize("verb", MISSPELT)
 @pytest.mark.parametrize("features", ["R|CT", "R|CT|I"])
-def test_a_misspelt_name_leaves_nothing_behind(
+def test_a_misspelt_table_name_leaves_no_marker(
     local_place: Place, features: str, verb: str
 ) -> None:
     bank(local_place)
@@ -186,7 +186,7 @@ def test_a_misspelt_name_leaves_nothing_behind(
         assert contents(local_place.root) == before
 
 
-def test_read_and_then_written_is_a_second_place_behind_the_first(memory_place: Place) -> None:
+def test_a_write_after_a_read_of_the_same_table_takes_a_second_place(memory_place: Place) -> None:
     with memory_place.connect() as lake:
         with lake.transaction(R | CT) as txn:
             add(txn, "y")
@@ -218,7 +218,7 @@ USES: dict[str, Callable[[lv.Transaction, int], object]] = {
 @pytest.mark.parametrize("behind", USES)
 @pytest.mark.parametrize("ahead", USES)
 @pytest.mark.parametrize("features", ["R|CT", "R|CT|I"])
-def test_reads_pass_reads_appends_pass_appends_and_all_else_waits(
+def test_reads_do_not_wait_for_reads_nor_appends_for_appends_and_other_uses_wait(
     memory_place: Place, features: str, ahead: str, behind: str
 ) -> None:
     told = Told()
@@ -233,7 +233,7 @@ def test_reads_pass_reads_appends_pass_appends_and_all_else_waits(
         USES[behind](second, 1)
         second.append("z", accounts(1))
         if ahead == behind != "write" or ahead == "append":
-            # What was only appended has no place until it waits itself (note 25).
+            # An append takes a place only when it has to wait itself (note 25).
             second.commit()
             assert told.of("waiting") == []
             assert first.commit().global_version == second.result.global_version + 1  # type: ignore[union-attr, operator]
@@ -253,7 +253,7 @@ def test_reads_pass_reads_appends_pass_appends_and_all_else_waits(
 
 
 @pytest.mark.parametrize("features", ["R|CT", "R|CT|I"])
-def test_an_append_that_must_wait_takes_a_place_and_is_waited_for(
+def test_an_append_that_has_to_wait_takes_a_place_for_which_others_wait(
     memory_place: Place, features: str
 ) -> None:
     events = [Told(), Told()]
@@ -282,7 +282,7 @@ def test_an_append_that_must_wait_takes_a_place_and_is_waited_for(
         assert left_over(one, "x", "y") == []
 
 
-def test_a_waiter_goes_on_as_soon_as_the_one_before_it_has_ended(place: Place) -> None:
+def test_a_waiting_transaction_goes_on_as_soon_as_the_one_ahead_has_ended(place: Place) -> None:
     bank(place)
     for end in ("commit", "abort"):
         told = Told()
@@ -299,7 +299,7 @@ def test_a_waiter_goes_on_as_soon_as_the_one_before_it_has_ended(place: Place) -
                 getattr(first, end)()
                 started = time.monotonic()
                 ended.result(PATIENCE_SECONDS)
-                # Far below the lease, which is what it would take for a dead one.
+                # Far below the lease, for which it would wait if the one ahead were dead.
                 assert time.monotonic() - started < QUICK.lease_seconds / 3
             assert left_over(one, "x") == []
             assert "stale" not in kinds(told.events)
@@ -307,7 +307,7 @@ def test_a_waiter_goes_on_as_soon_as_the_one_before_it_has_ended(place: Place) -
         assert balance(lake, "x") == 121
 
 
-def test_a_transaction_behind_another_works_logically_and_redoes_nothing(
+def test_a_transaction_behind_another_defers_its_operations_and_redoes_none(
     memory_place: Place,
 ) -> None:
     told = Told()
@@ -351,7 +351,7 @@ def test_a_long_queue_is_served_in_the_order_of_its_places(memory_place: Place) 
 
 
 @pytest.mark.parametrize("seconds", [0, 0.15])
-def test_a_wait_that_is_over_commits_optimistically_and_loses_nothing(
+def test_a_transaction_whose_wait_times_out_commits_and_the_one_ahead_redoes(
     memory_place: Place, seconds: float
 ) -> None:
     told = Told()
@@ -368,7 +368,7 @@ def test_a_wait_that_is_over_commits_optimistically_and_loses_nothing(
         assert "shift" not in kinds(told.events)
         assert tickets(one, "x") == [1]
         assert balance(one, "x") == 110
-        first.commit()  # redone
+        first.commit()  # redoes its update
         assert balance(one, "x") == 111
         assert left_over(one, "x") == []
 
@@ -402,7 +402,7 @@ def test_transactions_without_the_feature_neither_wait_nor_are_waited_for(
         assert balance(one, "x") == 103
 
 
-def test_two_that_cross_over_two_tables_both_commit_and_the_younger_gives_way(
+def test_two_deadlocked_transactions_both_commit_and_the_younger_gives_way(
     memory_place: Place,
 ) -> None:
     tolds = Told(), Told()
@@ -412,7 +412,7 @@ def test_two_that_cross_over_two_tables_both_commit_and_the_younger_gives_way(
     ):
         older = one.transaction(R | CT | I)
         younger = two.transaction(R | CT | I)
-        while younger.id < older.id:  # begun within one millisecond
+        while younger.id < older.id:  # both began within one millisecond
             younger = two.transaction(R | CT | I)
         add(older, "x", 1)
         add(younger, "y", 10)
@@ -433,7 +433,7 @@ def test_two_that_cross_over_two_tables_both_commit_and_the_younger_gives_way(
 
 
 def move(lake: lv.Lake) -> None:
-    """One transaction that changes both tables."""
+    """Change both tables by one transaction."""
     with lake.transaction() as txn:
         add(txn, "x", -10)
         add(txn, "y", 10)
@@ -447,7 +447,7 @@ def read(txn: lv.Transaction, table: str) -> int:
 
 @pytest.mark.parametrize("features", ["CT", "R|CT"])
 @pytest.mark.parametrize("read_only", [True, False])
-def test_without_isolation_each_table_is_the_newest_when_first_used_and_stays_as_it_was(
+def test_without_isolation_each_table_is_bound_to_its_newest_state_at_its_first_use(
     place: Place, features: str, read_only: bool
 ) -> None:
     bank(place)
@@ -489,7 +489,7 @@ def test_a_transaction_that_read_an_outdated_value_can_not_commit_a_write(
 
 
 @pytest.mark.parametrize("features", QUEUED)
-def test_own_writes_are_read(memory_place: Place, features: str) -> None:
+def test_a_transaction_reads_its_own_writes(memory_place: Place, features: str) -> None:
     with memory_place.connect() as lake:
         with lake.transaction(QUEUED[features]) as txn:
             add(txn, "x", 5)
@@ -538,7 +538,7 @@ def test_no_update_is_lost_for_each_pair_of_features(
         assert head_of(memory_place).reserved == ()
 
 
-# -- with everything else ------------------------------------------------------------
+# -- with other features of transactions ---------------------------------------------
 
 
 @pytest.mark.parametrize("features", QUEUED)
@@ -588,7 +588,7 @@ def test_every_verb_works_in_a_queue(place: Place, features: str) -> None:
 
 
 @pytest.mark.parametrize("features", QUEUED)
-def test_a_table_that_two_create_at_once_is_created_once(
+def test_a_table_created_by_two_transactions_at_once_is_created_once(
     memory_place: Place, features: str
 ) -> None:
     told = Told()
@@ -615,7 +615,9 @@ def test_a_table_that_two_create_at_once_is_created_once(
 
 
 @pytest.mark.parametrize("features", QUEUED)
-def test_decided_is_enough_to_give_the_places_back(local_place: Place, features: str) -> None:
+def test_a_commit_with_wait_decided_gives_the_places_back_before_it_publishes(
+    local_place: Place, features: str
+) -> None:
     bank(local_place)
     with local_place.connect() as lake:
         with lake.transaction(QUEUED[features], wait="decided") as txn:
@@ -674,7 +676,7 @@ def test_a_saved_transaction_leaves_nothing_when_it_commits(memory_place: Place)
 # -- run again ------------------------------------------------------------------------
 
 
-def test_a_re_run_keeps_its_id_and_its_places(place: Place) -> None:
+def test_a_transaction_run_again_keeps_its_id_and_its_places(place: Place) -> None:
     bank(place)
     seen = []
     with place.connect(settings=QUICK) as lake, place.connect() as other:
@@ -692,7 +694,7 @@ def test_a_re_run_keeps_its_id_and_its_places(place: Place) -> None:
         assert lake.run(losing, features=R | CT | I) == "done"
         assert len({txn_id for txn_id, *_ in seen}) == 1
         assert [value for _, value, *_ in seen] == [100, 101, 102]
-        # The ticket to write comes when it first writes, and stays from then on.
+        # The transaction takes the ticket to write x at its first write of x, and keeps it.
         assert [x for _, _, x, _, _ in seen] == [[1], [1, 2], [1, 2]]
         assert [(y, count) for *_, y, count in seen] == [([1], 1)] * 3
         assert balance(lake, "x") == 204
@@ -700,7 +702,7 @@ def test_a_re_run_keeps_its_id_and_its_places(place: Place) -> None:
         assert left_over(lake, "x", "y") == []
 
 
-def test_a_transaction_that_runs_again_stays_first_in_the_queue(memory_place: Place) -> None:
+def test_a_transaction_run_again_stays_first_in_the_queue(memory_place: Place) -> None:
     told = Told()
     attempts = []
     with (
@@ -715,7 +717,7 @@ def test_a_transaction_that_runs_again_stays_first_in_the_queue(memory_place: Pl
             value = read(txn, "x")
             txn.update("x", {"balance": value + 1}, "id = 0")
             if len(attempts) == 1:
-                add(second, "x", 10)  # placed between the two attempts
+                add(second, "x", 10)  # takes a place between the two attempts
                 with optimistic.transaction() as faster:
                     add(faster, "x", 100)
 
@@ -727,7 +729,9 @@ def test_a_transaction_that_runs_again_stays_first_in_the_queue(memory_place: Pl
         assert left_over(one, "x") == []
 
 
-def test_places_are_given_back_when_the_attempts_are_used_up(memory_place: Place) -> None:
+def test_a_transaction_gives_its_places_back_when_its_attempts_are_used_up(
+    memory_place: Place,
+) -> None:
     with memory_place.connect(settings=QUICK) as lake, memory_place.connect() as other:
         ids = []
 
@@ -746,7 +750,9 @@ def test_places_are_given_back_when_the_attempts_are_used_up(memory_place: Place
         assert balance(lake, "x") == 102
 
 
-def test_places_are_given_back_when_the_function_raises_in_a_re_run(memory_place: Place) -> None:
+def test_a_transaction_gives_its_places_back_when_its_function_raises_in_a_rerun(
+    memory_place: Place,
+) -> None:
     with memory_place.connect(settings=QUICK) as lake, memory_place.connect() as other:
         seen = []
 
@@ -764,7 +770,9 @@ def test_places_are_given_back_when_the_function_raises_in_a_re_run(memory_place
         assert left_over(lake, "x", "y") == []
 
 
-def test_optimistic_transactions_let_one_that_keeps_losing_commit_first(place: Place) -> None:
+def test_optimistic_transactions_wait_for_an_escalated_transaction_that_has_lost_often(
+    place: Place,
+) -> None:
     bank(place)
     escalating = lv.Settings(
         escalate_after=2,
@@ -800,7 +808,7 @@ def test_optimistic_transactions_let_one_that_keeps_losing_commit_first(place: P
                 begun.set()
                 tolds[1].wait("waiting")
                 reserved.append(head_of(place).reserved)
-                # Who writes elsewhere, or only reads, is not held up.
+                # Writers of other tables and readers do not wait.
                 with other.transaction() as elsewhere:
                     add(elsewhere, "z")
                 with other.transaction(read_only=True) as reader:
@@ -825,10 +833,10 @@ def test_optimistic_transactions_let_one_that_keeps_losing_commit_first(place: P
         assert balance(lake, "x") == 103
 
 
-def test_an_escalated_transaction_commits_under_a_storm_that_it_would_not_survive(
+def test_an_escalated_transaction_commits_among_constant_conflicting_commits(
     memory_place: Place,
 ) -> None:
-    """Each attempt takes longer than three commits of the others, for as long as it takes."""
+    """Until the escalation, each attempt takes longer than three commits of the other client."""
     settings = lv.Settings(
         escalate_after=2,
         wait_poll_seconds=0.01,
@@ -853,7 +861,7 @@ def test_an_escalated_transaction_commits_under_a_storm_that_it_would_not_surviv
                 value = read(txn, "x")
                 if not escalated.of("escalation"):
                     while committed.acquire(blocking=False):
-                        pass  # what was committed before the read is nobody's conflict
+                        pass  # commits before the read are no conflict
                     for _ in range(3):
                         assert committed.acquire(timeout=PATIENCE_SECONDS)
                 txn.update("y", {"balance": value}, "id = 0")
@@ -868,7 +876,7 @@ def test_an_escalated_transaction_commits_under_a_storm_that_it_would_not_surviv
         assert left_over(lake, "x", "y") == []
 
 
-def test_a_reservation_goes_when_its_holder_fails_for_good(memory_place: Place) -> None:
+def test_a_reservation_is_dropped_after_its_holder_has_failed_for_good(memory_place: Place) -> None:
     settings = dataclasses.replace(QUICK, escalate_after=1)
     with memory_place.connect(settings=settings) as lake, memory_place.connect() as other:
         seen = []
@@ -884,7 +892,7 @@ def test_a_reservation_goes_when_its_holder_fails_for_good(memory_place: Place) 
         with pytest.raises(Oops):
             lake.run(losing)
         assert left_over(lake, "x", "y") == []
-        # Void without its holder's record: nobody waits, and the next commit drops it.
+        # Without its holder's record no one waits for the reservation; the next commit drops it.
         started = time.monotonic()
         with other.transaction() as next_one:
             add(next_one, "x")
@@ -894,7 +902,7 @@ def test_a_reservation_goes_when_its_holder_fails_for_good(memory_place: Place) 
         assert head_of(memory_place).reserved == ()
 
 
-def test_the_first_attempt_of_a_default_transaction_places_nothing(memory_place: Place) -> None:
+def test_the_first_attempt_of_a_default_transaction_takes_no_place(memory_place: Place) -> None:
     with memory_place.connect() as lake:
         seen = lake.run(lambda txn: (read(txn, "x"), add(txn, "y"), left_over(lake, "x", "y"))[2])
         assert seen == []
@@ -906,7 +914,7 @@ def test_the_first_attempt_of_a_default_transaction_places_nothing(memory_place:
 @pytest.mark.parametrize(
     "seconds", [-1, -0.001, float("nan"), float("-inf"), True, "5", b"5", [5]], ids=repr
 )
-def test_a_wait_that_makes_no_sense_is_refused(memory_place: Place, seconds: object) -> None:
+def test_an_invalid_wait_timeout_is_refused(memory_place: Place, seconds: object) -> None:
     with memory_place.connect() as lake:
         for begin in (
             lambda: lake.transaction(R | CT, wait_timeout_seconds=seconds),  # type: ignore[arg-type]
@@ -917,7 +925,7 @@ def test_a_wait_that_makes_no_sense_is_refused(memory_place: Place, seconds: obj
 
 
 @pytest.mark.parametrize("seconds", [None, 0, 0.0, 5, 7.5, float("inf")])
-def test_a_wait_may_be_none_or_any_number_of_seconds(
+def test_a_wait_timeout_may_be_none_or_any_number_of_seconds(
     memory_place: Place, seconds: float | None
 ) -> None:
     with memory_place.connect() as lake:
@@ -925,8 +933,10 @@ def test_a_wait_may_be_none_or_any_number_of_seconds(
             add(txn, "x")
 
 
-def test_a_commit_whose_head_was_lost_keeps_its_places_and_commits(memory_place: Place) -> None:
-    """A lost race in the queue costs what it costs without one."""
+def test_a_commit_that_loses_the_race_for_head_keeps_its_places_and_commits(
+    memory_place: Place,
+) -> None:
+    """A lost race costs a queued transaction no more attempts than an optimistic one."""
     with memory_place.connect() as lake, memory_place.connect() as other:
 
         def rival() -> None:

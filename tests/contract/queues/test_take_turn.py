@@ -1,4 +1,4 @@
-"""Taking one's turn before reading; and one thread that has several queued transactions open."""
+"""``take_turn`` before a read; and several queued transactions that one thread has open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def balance(lake: lv.Lake, table: str) -> int:
 
 
 def read_and_add(txn: lv.Transaction, *tables: str) -> None:
-    """Computes in Python what it writes."""
+    """Read balances, and write values that Python has computed from them."""
     for table in tables:
         (now,) = txn.read(table, where="id = 0")["balance"].to_pylist()
         txn.update(table, {"balance": now + 1}, "id = 0")
@@ -36,7 +36,7 @@ def read_and_add(txn: lv.Transaction, *tables: str) -> None:
 
 @pytest.mark.parametrize("features", QUEUED)
 @pytest.mark.night
-def test_clients_that_take_their_turn_read_and_write_without_a_conflict(
+def test_clients_that_take_turns_read_and_write_without_conflicts(
     local_place: Place, features: str
 ) -> None:
     with local_place.connect() as lake:
@@ -95,7 +95,9 @@ def test_a_read_after_taking_the_turn_sees_the_commits_of_earlier_transactions(
         assert balance(lake, "x") == before + 11
 
 
-def test_turn_that_changes_what_was_read_before_is_a_conflict_at_once(local_place: Place) -> None:
+def test_a_turn_raises_a_conflict_if_rows_read_before_it_were_changed_meanwhile(
+    local_place: Place,
+) -> None:
     told = Told()
     with (
         local_place.connect(settings=QUICK) as lake,
@@ -117,7 +119,7 @@ def test_turn_that_changes_what_was_read_before_is_a_conflict_at_once(local_plac
         assert left_over(lake, "x") == []
 
 
-def test_turn_on_several_tables_takes_one_place_in_each(local_place: Place) -> None:
+def test_a_turn_on_several_tables_takes_one_place_in_each_queue(local_place: Place) -> None:
     with local_place.connect() as lake:
         with lake.transaction(QUEUED["R|CT|I"]) as txn:
             txn.take_turn("x", "y", "x")
@@ -127,7 +129,7 @@ def test_turn_on_several_tables_takes_one_place_in_each(local_place: Place) -> N
         assert left_over(lake, "x", "y") == []
 
 
-def test_without_queues_a_turn_does_nothing(local_place: Place) -> None:
+def test_a_turn_without_feature_ct_does_nothing(local_place: Place) -> None:
     with local_place.connect() as lake, lake.transaction(R | I) as txn:
         txn.read("y")
         with inside(lake).requests.counting() as requests:
@@ -136,7 +138,7 @@ def test_without_queues_a_turn_does_nothing(local_place: Place) -> None:
         assert left_over(lake, "x") == []
 
 
-def test_mistakes_with_a_turn_are_reported(local_place: Place) -> None:
+def test_invalid_calls_of_take_turn_are_refused(local_place: Place) -> None:
     with local_place.connect() as lake:
         txn = lake.transaction(QUEUED["R|CT|I"])
         with pytest.raises(lv.InvalidOperation, match="names tables"):
@@ -159,11 +161,11 @@ def test_mistakes_with_a_turn_are_reported(local_place: Place) -> None:
 
 @pytest.mark.parametrize("outer", QUEUED)
 @pytest.mark.parametrize("inner", QUEUED)
-def test_thread_does_not_wait_for_a_transaction_that_it_has_open_itself(
+def test_a_thread_does_not_wait_for_its_own_open_transaction(
     local_place: Place, outer: str, inner: str
 ) -> None:
     told = Told()
-    # Were it waited for, the patience of a day would never end.
+    # If it waited, the test would hang for a day.
     settings = lv.Settings(wait_timeout_seconds=24 * 3600.0)
     with (
         local_place.connect(settings=settings, on_event=told) as lake,
@@ -181,7 +183,7 @@ def test_thread_does_not_wait_for_a_transaction_that_it_has_open_itself(
     assert event.detail["holders"] == [first.id]
 
 
-def test_helper_that_runs_a_transaction_inside_another_ones_run_does_not_hang(
+def test_a_transaction_run_inside_the_function_of_another_does_not_hang(
     local_place: Place,
 ) -> None:
     with local_place.connect(settings=lv.Settings(wait_timeout_seconds=24 * 3600.0)) as lake:
@@ -198,7 +200,7 @@ def test_helper_that_runs_a_transaction_inside_another_ones_run_does_not_hang(
         assert balance(lake, "x") == before + 11
 
 
-def test_transaction_of_another_thread_is_waited_for(local_place: Place) -> None:
+def test_a_transaction_waits_for_one_of_another_thread(local_place: Place) -> None:
     told = Told()
     with local_place.connect(settings=QUICK, on_event=told) as lake:
         first = lake.transaction(QUEUED["R|CT|I"])
@@ -216,7 +218,7 @@ def test_transaction_of_another_thread_is_waited_for(local_place: Place) -> None
 # -- what is printed -----------------------------------------------------------------
 
 
-def test_printing_a_result_neither_performs_nor_observes_what_was_deferred(
+def test_printing_a_result_neither_performs_nor_observes_a_deferred_verb(
     local_place: Place,
 ) -> None:
     with local_place.connect(settings=QUICK) as lake, local_place.connect() as other:

@@ -1,4 +1,4 @@
-"""Tables as views and relations of a caller's DuckDB connection."""
+"""A lake's tables as views and relations of the caller's DuckDB connection."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def views_of(connection: duckdb.DuckDBPyConnection) -> set[str]:
     return {name for (name,) in rows_of(connection, "SHOW TABLES")}
 
 
-def test_all_tables_are_views_of_one_state(
+def test_attached_tables_are_views_of_one_state(
     lake: lv.Lake, connection: duckdb.DuckDBPyConnection
 ) -> None:
     for table in ("here", "there"):
@@ -58,7 +58,7 @@ def test_all_tables_are_views_of_one_state(
     assert rows_of(connection, query) == [(2, 2)]
 
 
-def test_names_are_quoted_where_they_must_be(
+def test_attached_tables_with_unusual_names_are_queried_by_quoted_names(
     connection: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     with lv.connect(tmp_path / "lake") as lake:
@@ -91,7 +91,7 @@ def test_names_are_quoted_where_they_must_be(
         "CREATE TEMP VIEW bank AS SELECT 'mine' AS x",
     ],
 )
-def test_attach_keeps_tables_and_views_of_the_caller_and_attaches_nothing_on_a_clash(
+def test_attach_keeps_the_callers_tables_and_attaches_nothing_if_a_name_is_taken(
     connection: duckdb.DuckDBPyConnection, tmp_path: Path, own: str
 ) -> None:
     with lv.connect(tmp_path / "lake") as lake:
@@ -107,7 +107,7 @@ def test_attach_keeps_tables_and_views_of_the_caller_and_attaches_nothing_on_a_c
         assert rows_of(connection, "FROM bank") == [("mine",)]
 
 
-def test_a_schema_or_database_of_the_caller_stays(
+def test_attach_keeps_a_schema_or_database_of_the_caller(
     connection: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     with lv.connect(tmp_path / "lake") as lake:
@@ -125,7 +125,7 @@ def test_a_schema_or_database_of_the_caller_stays(
         assert rows_of(connection, "SELECT count(*) FROM orders") == [(1,)]
 
 
-def test_names_that_are_one_to_duckdb_are_refused(
+def test_attach_refuses_two_tables_whose_names_are_equal_for_duckdb(
     connection: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     with lv.connect(tmp_path / "lake") as lake:
@@ -137,7 +137,7 @@ def test_names_that_are_one_to_duckdb_are_refused(
         assert views_of(connection) == {"bank"}
 
 
-def test_two_lakes_share_a_connection(
+def test_two_lakes_can_be_attached_to_one_connection(
     connection: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     with lv.connect(tmp_path / "1") as one, lv.connect(tmp_path / "2") as two:
@@ -150,7 +150,7 @@ def test_two_lakes_share_a_connection(
         assert rows_of(connection, query) == [(1, 2)]
 
 
-def test_no_database_file_keeps_the_views(lake: lv.Lake, tmp_path: Path) -> None:
+def test_attached_views_are_not_stored_in_a_database_file(lake: lv.Lake, tmp_path: Path) -> None:
     lake.create_table("sales/orders", [{"x": 0.5}])
     with duckdb.connect(tmp_path / "own.db") as connection:
         lake.attach(connection)
@@ -162,7 +162,7 @@ def test_no_database_file_keeps_the_views(lake: lv.Lake, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_rows_are_right_whatever_the_connection_is_set_to(
+def test_rows_of_attached_tables_do_not_depend_on_the_connections_settings(
     local_place: Place, connection: duckdb.DuckDBPyConnection, kind: Literal["delta", "iceberg"]
 ) -> None:
     at = dt.datetime(2024, 1, 1, 3, tzinfo=dt.UTC)
@@ -212,7 +212,7 @@ def test_rows_are_right_whatever_the_connection_is_set_to(
         ]
 
 
-def test_a_query_reads_the_columns_that_it_needs(
+def test_a_query_of_an_attached_table_reads_only_the_columns_that_it_needs(
     local_place: Place, connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with local_place.connect() as lake:
@@ -235,7 +235,7 @@ def test_a_query_reads_the_columns_that_it_needs(
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_query_reads_the_files_that_may_have_rows_for_it(
+def test_a_query_of_an_attached_table_reads_only_files_that_may_have_matching_rows(
     local_place: Place,
     connection: duckdb.DuckDBPyConnection,
     monkeypatch: pytest.MonkeyPatch,
@@ -272,7 +272,9 @@ def test_a_query_reads_the_files_that_may_have_rows_for_it(
             assert read == [files], condition
 
 
-def test_a_table_is_a_relation(lake: lv.Lake, connection: duckdb.DuckDBPyConnection) -> None:
+def test_to_duckdb_returns_a_relation_of_the_tables_state(
+    lake: lv.Lake, connection: duckdb.DuckDBPyConnection
+) -> None:
     lake.create_table("bank", [{"id": k, "f": NAN if k == 3 else k / 2} for k in range(6)])
     table = lake.table("bank")
     whole = table.to_duckdb(connection=connection)
@@ -293,7 +295,9 @@ print(connection.sql("SELECT a.id FROM bank AS a LIMIT 1").fetchall())
 
 
 @pytest.mark.night
-def test_a_process_ends_well_after_a_query_that_needed_the_first_rows(tmp_path: Path) -> None:
+def test_a_process_exits_normally_after_a_query_that_read_only_the_first_row(
+    tmp_path: Path,
+) -> None:
     with lv.connect(tmp_path / "lake") as lake:
         lake.create_table("bank", pa.table({"id": pa.array([7] * 2_000_000)}))
     command = [sys.executable, "-c", FIRST_ROW_ALONE, str(tmp_path / "lake")]

@@ -1,4 +1,4 @@
-"""A column that came after the rows of a partition: NULL there, in SQL too."""
+"""A column that was added after the rows of a partition is NULL in these rows, in SQL too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that a table names elsewhere are read where the caller allows it, and only there."""
+"""A table's files outside its lake are read only from places that the caller allows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def private_file(directory: Path, name: str = "private file.parquet") -> Path:
 
 
 def add_to_log(table: Path, path: str, size: int, **more: Any) -> None:
-    """Let a table's log name a file, as any client that may write the log can."""
+    """Add a file to a table's log, as any client that may write the log can."""
     logs = sorted((table / "_delta_log").glob("*.json"))
     add = {
         "path": path,
@@ -46,7 +46,7 @@ def add_to_log(table: Path, path: str, size: int, **more: Any) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A table in a lake, whose log names a file beside the lake."""
+    """Make a table in a lake whose log names a file outside the lake."""
     write_deltalake(str(tmp_path / "lake" / "t"), OWN)
     file = private_file(tmp_path / "elsewhere")
     add_to_log(tmp_path / "lake" / "t", str(file).replace(" ", "%20"), file.stat().st_size)
@@ -77,7 +77,7 @@ VERBS: dict[str, Callable[[lv.Lake], Any]] = {
 
 
 @pytest.mark.parametrize("verb", [*VERBS])
-def test_no_verb_reads_a_file_outside_without_permission(table: Path, verb: str) -> None:
+def test_no_verb_reads_a_file_outside_the_lake_without_permission(table: Path, verb: str) -> None:
     with lv.connect(table.parent) as lake:
         with pytest.raises(lv.InvalidOperation) as refused:
             VERBS[verb](lake)
@@ -90,7 +90,9 @@ def test_no_verb_reads_a_file_outside_without_permission(table: Path, verb: str)
 
 
 @pytest.mark.parametrize("start", ["", "file://", "file:", "file://localhost"])
-def test_however_it_is_spelled(tmp_path: Path, start: str) -> None:
+def test_a_file_outside_the_lake_is_refused_however_its_path_is_spelled(
+    tmp_path: Path, start: str
+) -> None:
     write_deltalake(str(tmp_path / "lake" / "t"), OWN)
     file = private_file(tmp_path / "elsewhere", "a.parquet")
     add_to_log(tmp_path / "lake" / "t", f"{start}{file}", file.stat().st_size)
@@ -100,7 +102,7 @@ def test_however_it_is_spelled(tmp_path: Path, start: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["../../elsewhere/a.parquet", "%2e%2e/%2e%2e/elsewhere/a.parquet"])
-def test_no_path_climbs_out_of_the_table(tmp_path: Path, path: str) -> None:
+def test_a_file_path_with_parent_steps_cannot_leave_the_lake(tmp_path: Path, path: str) -> None:
     write_deltalake(str(tmp_path / "lake" / "t"), OWN)
     file = private_file(tmp_path / "elsewhere", "a.parquet")
     for spelled in (path, f"{tmp_path}/lake/t/{path}"):
@@ -109,18 +111,18 @@ def test_no_path_climbs_out_of_the_table(tmp_path: Path, path: str) -> None:
             lv.connect(tmp_path / "lake", files_outside=[str(tmp_path / "lake")]).read("t")
 
 
-def test_files_outside_are_read_and_rewritten_where_the_caller_allows_it(table: Path) -> None:
+def test_files_outside_the_lake_are_read_and_rewritten_if_the_caller_allows_it(table: Path) -> None:
     allowed = [str(table.parent.parent / "elsewhere")]
     with lv.connect(table.parent, files_outside=allowed) as lake:
         assert sorted(lake.read("t")["n"].to_pylist()) == ["own", "private"]
         lake.table("t").optimize()
         assert sorted(lake.read("t")["n"].to_pylist()) == ["own", "private"]
-    # From there on it has rows of its own.
+    # The optimize has copied the rows into the table's own files.
     assert sorted(lv.connect(table.parent).read("t")["n"].to_pylist()) == ["own", "private"]
     assert (table.parent.parent / "elsewhere" / "private file.parquet").exists()
 
 
-def test_operations_that_need_no_row_of_an_outside_file_continue(table: Path) -> None:
+def test_operations_that_need_no_row_of_a_file_outside_the_lake_succeed(table: Path) -> None:
     with lv.connect(table.parent) as lake:
         assert len(lake.table("t").history()) == 2
         lake.run(lambda txn: txn.append("t", [{"n": "more"}]))
@@ -128,7 +130,9 @@ def test_operations_that_need_no_row_of_an_outside_file_continue(table: Path) ->
         assert lake.read("t").num_rows == 1
 
 
-def test_changes_by_other_clients_that_name_files_elsewhere_are_not_read(tmp_path: Path) -> None:
+def test_changes_refuses_a_foreign_commit_that_names_a_file_outside_the_lake(
+    tmp_path: Path,
+) -> None:
     with lv.connect(tmp_path / "lake") as lake:
         lake.create_table("t", OWN)
         before = lake.snapshot().version
@@ -140,7 +144,7 @@ def test_changes_by_other_clients_that_name_files_elsewhere_are_not_read(tmp_pat
             lake.run(lambda txn: txn.changes("t", before))
 
 
-def test_a_files_own_table_may_name_it_as_a_whole(tmp_path: Path) -> None:
+def test_a_file_of_the_lake_may_be_named_by_its_full_uri(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "lake" / "t"), OWN)
     write_deltalake(str(tmp_path / "lake" / "u"), PRIVATE)
     table = tmp_path / "lake" / "t"
@@ -153,7 +157,7 @@ def test_a_files_own_table_may_name_it_as_a_whole(tmp_path: Path) -> None:
     assert sorted(rows["n"].to_pylist()) == ["own", "own", "private"]
 
 
-def test_a_root_that_is_reached_by_a_link_is_one_place(tmp_path: Path) -> None:
+def test_a_file_may_be_named_by_the_link_through_which_the_lake_is_opened(tmp_path: Path) -> None:
     table = tmp_path / "lake" / "t"
     write_deltalake(str(table), OWN)
     os.symlink(tmp_path / "lake", tmp_path / "link")
@@ -163,7 +167,7 @@ def test_a_root_that_is_reached_by_a_link_is_one_place(tmp_path: Path) -> None:
     assert lv.connect(tmp_path / "link").read("t").num_rows == 2
 
 
-def test_a_deletion_vector_elsewhere_is_not_read(tmp_path: Path) -> None:
+def test_a_deletion_vector_outside_the_lake_is_not_read(tmp_path: Path) -> None:
     table = tmp_path / "lake" / "t"
     write_deltalake(str(table), OWN)
     pq.write_table(OWN, table / "again.parquet")
@@ -183,11 +187,11 @@ def test_a_deletion_vector_elsewhere_is_not_read(tmp_path: Path) -> None:
 
     with pytest.raises(lv.InvalidOperation, match=r"vector\.bin.*files_outside"):
         lv.connect(tmp_path / "lake").read("t")
-    with pytest.raises(lv.CorruptObject):  # it is read, and is none
+    with pytest.raises(lv.CorruptObject):  # the file is read, but is no deletion vector
         lv.connect(tmp_path / "lake", files_outside=[str(tmp_path)]).read("t")
 
 
-def test_a_registered_table_elsewhere_has_its_own_files(tmp_path: Path) -> None:
+def test_a_registered_table_outside_the_lake_reads_its_own_files(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "far" / "x"), OWN)
     file = private_file(tmp_path / "elsewhere", "a.parquet")
     lv.connect(tmp_path / "lake").register("x", str(tmp_path / "far" / "x"))
@@ -202,7 +206,7 @@ def test_a_registered_table_elsewhere_has_its_own_files(tmp_path: Path) -> None:
         lv.connect(tmp_path / "lake").read("x")
 
 
-def test_clones_of_a_table_elsewhere_need_no_word(tmp_path: Path) -> None:
+def test_clones_of_a_registered_table_outside_the_lake_need_no_permission(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "far" / "x"), pa.table({"n": ["a", "b"]}))
     lake = lv.connect(tmp_path / "lake")
     lake.register("x", str(tmp_path / "far" / "x"))
@@ -215,14 +219,14 @@ def test_clones_of_a_table_elsewhere_need_no_word(tmp_path: Path) -> None:
     writer.tag("v1")
 
     def seen(name: str, ref: str = "main") -> list[str]:
-        """The rows that a new client reads."""
+        """Return the rows that a new client reads."""
         found: list[str] = lv.connect(tmp_path / "lake").on(ref).read(name)["n"].to_pylist()
         return sorted(found)
 
     assert seen("trial") == seen("second") == seen("trial", "v1") == ["a", "b", "c"]
 
 
-def test_an_export_is_read_by_its_lake_and_elsewhere_with_leave(tmp_path: Path) -> None:
+def test_an_export_is_read_by_its_own_lake_and_by_another_with_permission(tmp_path: Path) -> None:
     lake = lv.connect(tmp_path / "lake")
     lake.create_table("t", OWN)
     lake.export("t", f"{tmp_path}/out")
@@ -234,7 +238,7 @@ def test_an_export_is_read_by_its_lake_and_elsewhere_with_leave(tmp_path: Path) 
     assert allowed.read(f"{tmp_path}/out").num_rows == 1
 
 
-def test_verify_reports_a_file_elsewhere_and_goes_on(table: Path) -> None:
+def test_verify_reports_a_file_outside_the_lake_and_goes_on(table: Path) -> None:
     with lv.connect(table.parent) as lake:
         lake.register("t")
         lake.create_table("u", OWN)
@@ -245,7 +249,7 @@ def test_verify_reports_a_file_elsewhere_and_goes_on(table: Path) -> None:
     assert "files_outside" in found.message
 
 
-def test_a_lake_on_a_store_reads_no_file_of_this_machine(
+def test_a_lake_on_an_object_store_reads_no_local_file(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     place = make_place("s3", request)
@@ -272,7 +276,7 @@ def test_a_lake_on_a_store_reads_no_file_of_this_machine(
         place.connect(files_outside=[str(tmp_path)])
 
 
-def test_another_bucket_is_read_with_leave(request: pytest.FixtureRequest) -> None:
+def test_a_file_in_another_bucket_is_read_with_permission(request: pytest.FixtureRequest) -> None:
     place, other = (make_place("s3", request) for _ in range(2))
     place.write("t", OWN)
     other.write("x", PRIVATE)

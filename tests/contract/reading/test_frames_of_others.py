@@ -1,4 +1,4 @@
-"""A table as what other libraries hold, whole or as an Arrow stream."""
+"""A table in the types of other libraries, as a whole or as an Arrow stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.places import Place
 from tests.support.tables import accounts
 
 
-def test_a_table_is_a_frame_of_pandas_and_polars(place: Place) -> None:
+def test_a_table_can_be_read_into_pandas_and_polars_frames(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("bank", accounts(5))
         table = lake.table("bank")
@@ -22,7 +22,7 @@ def test_a_table_is_a_frame_of_pandas_and_polars(place: Place) -> None:
         assert table.to_polars(["id"], where="id > :n", params={"n": 2})["id"].to_list() == [3, 4]
 
 
-def test_libraries_that_take_arrow_take_a_table(place: Place) -> None:
+def test_libraries_that_accept_arrow_streams_accept_a_table(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("bank", accounts(5))
         table = lake.table("bank")
@@ -32,7 +32,7 @@ def test_libraries_that_take_arrow_take_a_table(place: Place) -> None:
         assert bank.name == "bank"
 
 
-def test_a_stream_of_a_table_is_of_one_state(place: Place) -> None:
+def test_an_arrow_stream_of_a_table_shows_one_state(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("bank", accounts(5))
         stream = pa.RecordBatchReader.from_stream(lake.table("bank"))
@@ -42,7 +42,7 @@ def test_a_stream_of_a_table_is_of_one_state(place: Place) -> None:
         assert pa.table(lake.table("bank")).num_rows == 0
 
 
-def test_a_library_that_is_not_there_is_named(
+def test_a_missing_library_is_named_with_its_install_command(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with place.connect() as lake:

@@ -1,4 +1,4 @@
-"""Iceberg tables that name files elsewhere: data, manifests, and tables of catalogs."""
+"""Iceberg tables whose data or manifests lie outside the lake, and tables of catalogs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def connect(catalog: SqlCatalog, root: Path, **options: Any) -> lv.Lake:
     return lv.connect(root, catalogs={"prod": dict(catalog.properties)}, **options)
 
 
-def test_a_data_file_elsewhere_is_not_read_and_not_rewritten(tmp_path: Path) -> None:
+def test_a_data_file_outside_the_lake_is_neither_read_nor_rewritten(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "lake"), format="iceberg")
     place.write("t", OWN)
     pq.write_table(pa.table({"n": ["private"]}), tmp_path / "private.parquet")
@@ -48,7 +48,7 @@ def test_a_data_file_elsewhere_is_not_read_and_not_rewritten(tmp_path: Path) -> 
         assert sorted(lake.read("t")["n"].to_pylist()) == ["own", "private"]
 
 
-def test_a_catalogs_table_has_the_files_below_its_location(
+def test_a_catalogs_table_reads_and_writes_files_below_its_own_location(
     warehouse: SqlCatalog, tmp_path: Path
 ) -> None:
     warehouse.create_table("db.t", OWN.schema).append(OWN)
@@ -61,7 +61,7 @@ def test_a_catalogs_table_has_the_files_below_its_location(
         assert lake.read("prod.db.t").num_rows == 2
 
 
-def test_a_warehouse_that_is_reached_by_a_link_was_not_moved(tmp_path: Path) -> None:
+def test_a_catalogs_table_can_be_used_through_a_link_to_its_warehouse(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to("disk")
     uri = f"sqlite:///{tmp_path}/catalog.db"
@@ -78,7 +78,7 @@ def test_a_warehouse_that_is_reached_by_a_link_was_not_moved(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("path", ["data", "metadata"])
-def test_a_tables_own_properties_open_no_other_place(
+def test_a_tables_write_path_properties_do_not_allow_files_at_other_places(
     warehouse: SqlCatalog, tmp_path: Path, path: str
 ) -> None:
     elsewhere = f"file://{tmp_path}/elsewhere"
@@ -86,7 +86,7 @@ def test_a_tables_own_properties_open_no_other_place(
     table.append(OWN)
 
     if path == "metadata":
-        # The catalog itself names the file there.
+        # The catalog itself names the metadata file at the other place.
         assert connect(warehouse, tmp_path / "lake").read("prod.db.t").num_rows == 1
         return
     with pytest.raises(lv.InvalidOperation, match="files_outside"):
@@ -95,7 +95,7 @@ def test_a_tables_own_properties_open_no_other_place(
     assert allowed.read("prod.db.t").num_rows == 1
 
 
-def test_a_manifest_list_elsewhere_is_not_read(tmp_path: Path) -> None:
+def test_a_manifest_list_outside_the_lake_is_not_read(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "lake"), format="iceberg")
     place.write("t", OWN)
     metadata = max(Path(place.uri("t"), "metadata").glob("v*.metadata.json"))

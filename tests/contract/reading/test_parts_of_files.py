@@ -1,4 +1,4 @@
-"""Parts of a file: together all of its rows, each once, and deleted rows in none of them."""
+"""Parts of a file: together they have each row once, and no deleted row."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
 
 
 def delta(lake: Lake, rows: int = 40, group: int = 5) -> TableInput:
-    """One file of several row groups, with a deletion vector."""
+    """Make a table of one file with several row groups and a deletion vector."""
     small = WriterProperties(max_row_group_size=group)
     lake.make("t", pa.table({"k": list(range(rows))}), writer_properties=small)
     table = lake.input("t")
@@ -58,7 +58,9 @@ def keys(found: pa.Table) -> list[int]:
 
 
 @pytest.mark.parametrize("count", [1, 3, 50])
-def test_parts_are_all_rows_but_the_deleted(lake: Lake, count: int) -> None:
+def test_the_parts_of_a_file_together_have_all_rows_but_the_deleted_ones(
+    lake: Lake, count: int
+) -> None:
     table = delta(lake)
 
     def scan(table: TableInput, where: str | None = None) -> list[int]:
@@ -72,21 +74,21 @@ def test_parts_are_all_rows_but_the_deleted(lake: Lake, count: int) -> None:
     assert sorted(chain.from_iterable(some)) == [8, 33]
 
 
-def test_rows_of_a_part_are_rewritten_and_no_others(lake: Lake) -> None:
+def test_a_delete_on_parts_rewrites_only_the_rows_of_its_part(lake: Lake) -> None:
     table = delta(lake)
     done = [
         lake.runner.run(lake.engine.delete(part, predicate("k < 8", table.layout), lake.name))
         for part in of_parts(table, 4)
     ]
     assert [(one.rows_deleted, one.rows_copied, len(one.removed)) for one in done] == [
-        (5, 2, 1),  # of ten rows the vector has taken three
+        (5, 2, 1),  # the vector had already deleted three of the part's ten rows
         (0, 0, 0),
         (0, 0, 0),
         (0, 0, 0),
     ]
 
 
-def test_position_deletes_of_iceberg_hold_in_parts(tmp_path: Path) -> None:
+def test_iceberg_position_deletes_apply_to_parts_of_a_file(tmp_path: Path) -> None:
     own = Table(tmp_path / "t", [column(1, "k", "long")])
     rows = of_ids(pa.table({"k": pa.array(range(40), pa.int64())}), {"k": 1})
     (tmp_path / "t/data").mkdir(parents=True)
@@ -108,8 +110,8 @@ def test_position_deletes_of_iceberg_hold_in_parts(tmp_path: Path) -> None:
     assert [len(part) for part in found] == [9, 9, 10, 9]
 
 
-def test_a_part_costs_its_row_groups_and_one_footer(tmp_path: Path) -> None:
-    """In requests to the store: the footer is asked for once, and no other part is read."""
+def test_reading_a_part_requests_its_row_groups_and_the_footer_once(tmp_path: Path) -> None:
+    """The store is asked for the footer only once, and for no other part of the file."""
     lake = Lake(str(tmp_path), remote=True)
     noise = pa.table({"k": list(range(200_000)), "text": [f"{n * 7919:x}" for n in range(200_000)]})
     lake.make("t", noise, writer_properties=WriterProperties(max_row_group_size=20_000))

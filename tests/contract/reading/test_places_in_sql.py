@@ -1,4 +1,4 @@
-"""SQL reads and writes the lake's tables alone, by whatever statement."""
+"""No SQL statement reads or writes a table outside the lake."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 import lakevilla as lv
 import lakevilla.dbapi
 
-#: ``{x}`` is a table of nobody's lake, ``{t}`` one of this.
+#: ``{x}`` is a table outside the lake, ``{t}`` a table of the lake.
 STATEMENTS = [
     'SELECT * FROM "{x}"',
     'FROM "{x}"',
@@ -109,7 +109,7 @@ def lake(tmp_path: Path) -> lv.Lake:
         *[(by_session, text) for text in SCRIPTED],
     ],
 )
-def test_no_statement_reaches_a_table_beyond_the_root(
+def test_no_statement_reaches_a_table_outside_the_root(
     lake: lv.Lake, elsewhere: str, run: Run, text: str, prefix: str
 ) -> None:
     with pytest.raises((lv.LakeVillaError, lakevilla.dbapi.Error)) as refused:
@@ -124,14 +124,16 @@ def test_no_statement_reaches_a_table_beyond_the_root(
 
 
 @pytest.mark.parametrize("text", STATEMENTS)
-def test_a_transaction_of_a_session_reaches_no_more(
+def test_no_statement_in_a_sessions_transaction_reaches_a_table_outside_the_root(
     lake: lv.Lake, elsewhere: str, text: str
 ) -> None:
     with pytest.raises(lv.InvalidOperation, match="SQL reads and writes only tables of the lake"):
         in_open_transaction(lake, text.format(x=elsewhere))
 
 
-def test_the_refusal_says_what_to_do(lake: lv.Lake, elsewhere: str) -> None:
+def test_the_error_for_a_table_outside_the_root_says_how_to_allow_it(
+    lake: lv.Lake, elsewhere: str
+) -> None:
     with pytest.raises(lv.InvalidOperation) as refused:
         lake.sql(f'SELECT * FROM "{elsewhere}"')
 
@@ -139,13 +141,15 @@ def test_the_refusal_says_what_to_do(lake: lv.Lake, elsewhere: str) -> None:
     assert "Settings(sql_uris=True)" in str(refused.value)
 
 
-def test_no_path_climbs_out_of_the_root(lake: lv.Lake, elsewhere: str) -> None:
+def test_a_table_name_with_parent_steps_cannot_leave_the_root(
+    lake: lv.Lake, elsewhere: str
+) -> None:
     for name in ("../x", "t/../../x", "./../x", "%2e%2e/x", "a/%2E%2e/%2e%2e/x"):
         with pytest.raises(lv.LakeVillaError):
             lake.sql(f'SELECT * FROM "{name}"')
 
 
-def test_a_registered_table_is_reached_by_its_name_and_as_it_is_listed(
+def test_a_registered_table_outside_the_root_is_reached_by_its_name_and_its_path(
     lake: lv.Lake, elsewhere: str
 ) -> None:
     lake.register("named", elsewhere)
@@ -158,26 +162,30 @@ def test_a_registered_table_is_reached_by_its_name_and_as_it_is_listed(
         lake.sql(f'SELECT * FROM "{elsewhere}"')
 
 
-def test_a_path_below_the_root_may_be_spelled_as_a_whole(lake: lv.Lake) -> None:
+def test_sql_may_name_a_table_below_the_root_by_its_full_path(lake: lv.Lake) -> None:
     assert lake.sql(f'SELECT a FROM "{lake.root}/t"').to_pylist() == [{"a": 1}]
     assert lake.sql(f'SELECT a FROM "file://{lake.root}/t"').to_pylist() == [{"a": 1}]
 
 
-def test_a_view_may_be_called_as_a_place_is(lake: lv.Lake, elsewhere: str) -> None:
+def test_a_view_may_have_a_path_as_its_name(lake: lv.Lake, elsewhere: str) -> None:
     rows = lake.sql(f'SELECT b FROM "{elsewhere}"', views={elsewhere: pa.table({"b": [7]})})
 
     assert rows.to_pylist() == [{"b": 7}]
 
 
-def test_python_names_a_table_by_its_place(lake: lv.Lake, elsewhere: str) -> None:
+def test_the_python_api_may_name_a_table_outside_the_root_by_its_path(
+    lake: lv.Lake, elsewhere: str
+) -> None:
     assert lake.read(elsewhere).num_rows == 2
     with lake.transaction() as txn:
         txn.append(elsewhere, [{"n": 3}])
-        # What the caller has opened in Python, its statements may name.
+        # SQL in this transaction may name the table, as the caller opened it in Python.
         assert txn.sql(f'SELECT n FROM "{elsewhere}"').num_rows == 3
 
 
-def test_a_setting_lets_sql_name_places(tmp_path: Path, elsewhere: str) -> None:
+def test_the_setting_sql_uris_lets_sql_name_tables_by_their_paths(
+    tmp_path: Path, elsewhere: str
+) -> None:
     lake = lv.connect(tmp_path / "lake", settings=lv.Settings(sql_uris=True))
 
     assert lake.sql(f'SELECT n FROM "{elsewhere}"').num_rows == 2
@@ -186,7 +194,9 @@ def test_a_setting_lets_sql_name_places(tmp_path: Path, elsewhere: str) -> None:
         assert session.sql(f'SELECT * FROM "{tmp_path}/made"').num_rows == 0
 
 
-def test_a_tag_and_a_branch_reach_no_more(lake: lv.Lake, elsewhere: str) -> None:
+def test_sql_on_a_tag_or_a_branch_reaches_no_table_outside_the_root(
+    lake: lv.Lake, elsewhere: str
+) -> None:
     lake.tag("v1")
     lake.branch("etl")
 
@@ -195,7 +205,9 @@ def test_a_tag_and_a_branch_reach_no_more(lake: lv.Lake, elsewhere: str) -> None
             lake.on(ref).sql(f'SELECT * FROM "{elsewhere}"')
 
 
-def test_a_lake_that_is_not_there_yet_reaches_no_more(tmp_path: Path, elsewhere: str) -> None:
+def test_sql_on_a_lake_that_does_not_exist_yet_reaches_no_table_outside_the_root(
+    tmp_path: Path, elsewhere: str
+) -> None:
     lake = lv.connect(tmp_path / "new")
 
     for text in (f'SELECT * FROM "{elsewhere}"', f'CREATE TABLE "{tmp_path}/made" (a BIGINT)'):

@@ -1,4 +1,4 @@
-"""Tables as frames of polars: what a lazy one reads, and that its filters mean what polars' do."""
+"""Tables as polars frames: a lazy frame reads what it needs, and filters as polars does."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def row(k: int, f: float | None) -> dict[str, Any]:
     return dict(zip(SCHEMA.names, values, strict=True))
 
 
-#: Each is a file: of numbers, with NaN and infinities, of NULL, of zeros.
+#: One file each: numbers, NaN and infinities, NULLs, zeros.
 FILES = [
     [row(1, 1.0), row(2, 2.5)],
     [row(3, NAN), row(4, INF)],
@@ -98,7 +98,7 @@ def lake(request: pytest.FixtureRequest, local_place: Place) -> Iterator[lv.Lake
         yield lake
 
 
-def test_a_lazy_frame_has_the_rows_that_polars_own_filter_leaves(lake: lv.Lake) -> None:
+def test_a_lazy_frames_filter_gives_the_same_rows_as_polars_own(lake: lv.Lake) -> None:
     table = lake.table("t")
     whole, lazy = table.to_polars(), table.to_polars(lazy=True)
     assert whole.height == 13
@@ -119,13 +119,13 @@ def test_a_lazy_frame_has_the_rows_that_polars_own_filter_leaves(lake: lv.Lake) 
         (c.i == 2, "i = 2"),
         ((c.i < 2) | (c.s == "é4'"), "i < 2 OR s = 'é4'''"),
         ((c.i % 2 == 1) & (c.d > dt.date(2024, 1, 8)), "d > date '2024-01-08'"),
-        (c.f > 100, "f > 100"),  # NaN is above every number, and in no statistics
+        (c.f > 100, "f > 100"),  # NaN is greater than every number, and statistics leave it out
         (c.t < at(3).replace(tzinfo=UTC), "t < timestamp '2024-01-03 23:30:00Z'"),
         (c.i.is_null() & c.s.is_null(), "i IS NULL AND s IS NULL"),
         (c.s.str.starts_with("é7"), "starts_with(s, 'é7')"),
     ],
 )
-def test_files_without_a_row_for_the_filter_are_not_read(
+def test_a_lazy_frame_skips_files_without_a_row_for_its_filter(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch, predicate: pl.Expr, where: str
 ) -> None:
     read: list[int] = []
@@ -144,7 +144,7 @@ def test_files_without_a_row_for_the_filter_are_not_read(
     assert of_polars == of_ours < len(FILES)
 
 
-def test_a_lazy_frame_reads_the_columns_of_its_query(
+def test_a_lazy_frame_reads_only_the_columns_of_its_query(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Any] = []
@@ -165,19 +165,19 @@ def test_a_lazy_frame_reads_the_columns_of_its_query(
     assert given.filter(c.i > 1).collect().rows() == [("é2'", 2)]
 
 
-def test_a_lazy_frame_shows_the_state_of_its_making(lake: lv.Lake) -> None:
+def test_a_lazy_frame_shows_the_tables_state_at_its_creation(lake: lv.Lake) -> None:
     frame = lake.table("t").to_polars(lazy=True)
     with lake.transaction() as txn:
         txn.delete("t", "true")
         txn.alter("t", add_columns={"new": "long"})
     assert lake.table("t").to_polars().height == 0
     assert "new" not in frame.collect_schema()
-    joined = frame.join(frame, on="i").collect()  # by two threads at once
+    joined = frame.join(frame, on="i").collect()  # two threads read the frame at once
     assert joined.height == 11
     assert frame.collect(engine="streaming").height == 13
 
 
-def test_mistakes_are_reported_where_they_are_made(lake: lv.Lake) -> None:
+def test_mistakes_in_to_polars_are_reported_before_the_frame_is_collected(lake: lv.Lake) -> None:
     table = lake.table("t")
     for given in ({"columns": ["gone"]}, {"where": "gone > 1"}, {"where": "i"}, {"lazy": 1}):
         with pytest.raises(lv.InvalidOperation):

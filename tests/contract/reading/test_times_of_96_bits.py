@@ -1,4 +1,4 @@
-"""Times of 96 bits, as Spark writes them, are times in UTC where a table has these."""
+"""INT96 timestamps, as Spark writes them, are read as UTC if the column's type has a time zone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMES = [
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["footers asked", "too many files"])
-def test_times_of_96_bits_are_read_as_utc_in_columns_and_nested_values(
+def test_int96_timestamps_are_read_as_utc_in_columns_and_nested_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
 ) -> None:
     if not asked:
@@ -54,8 +54,8 @@ def test_times_of_96_bits_are_read_as_utc_in_columns_and_nested_values(
     assert left == {"id": [0, 1, 3, 6], "v": [TIMES[0], TIMES[1], TIMES[3], None]}
 
 
-def test_bounds_in_a_footer_hide_no_row(tmp_path: Path) -> None:
-    """Of times of 96 bits these have no order that all writers agree on: some take the bytes'."""
+def test_bounds_of_int96_timestamps_in_a_footer_hide_no_row(tmp_path: Path) -> None:
+    """Writers don't agree on the order of INT96 values in bounds: some compare the bytes."""
     tables = Tables(tmp_path)
     log = tables.log()
     log.mkdir(parents=True)
@@ -66,7 +66,8 @@ def test_bounds_in_a_footer_hide_no_row(tmp_path: Path) -> None:
     pq.write_table(rows, path, store_schema=False)
     held = path.read_bytes()
     start = len(held) - 8 - int.from_bytes(held[-8:-4], "little")
-    footer = held[start:].replace(b"\x15\x0e", b"\x15\x06")  # bytes of a fixed length: INT96
+    # Change the column's type from fixed-length bytes to INT96.
+    footer = held[start:].replace(b"\x15\x0e", b"\x15\x06")
     path.write_bytes(held[:start] + footer)
     assert pq.read_metadata(path).row_group(0).column(1).physical_type == "INT96"
     kinds = [field("id"), field("v", "timestamp")]

@@ -1,7 +1,7 @@
-"""A batch of another checkpoint is no repetition, whatever its number: skipped, its rows are lost.
+"""A batch of another checkpoint is no repetition, and is refused: a skip would lose its rows.
 
-Neither is one that its checkpoint has planned anew. Which checkpoint a batch is of, and what is
-planned, Spark tells; here a fixture does (``tests/contract/spark`` asks it).
+So is a batch that its checkpoint has planned again with other rows. Spark knows a batch's
+checkpoint and plan; here a fixture sets them (``tests/contract/spark`` uses Spark itself).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Write = Callable[..., None]
 
 @pytest.fixture
 def write(monkeypatch: pytest.MonkeyPatch) -> Write:
-    """What Spark does with a batch of query ``q`` and a checkpoint: its one row is its number."""
+    """Return a function that writes a batch as Spark does; its one row is its number."""
 
     def written(
         lake: lv.Lake,
@@ -45,11 +45,11 @@ def keep(txn: lv.Transaction, rows: Any) -> None:
     txn.append("t", rows)
 
 
-def test_only_the_last_batch_may_come_again(quick_place: Place) -> None:
+def test_only_the_last_batch_can_be_repeated(quick_place: Place) -> None:
     with quick_place.connect() as lake:
         lake.create_table("t", {"id": "long"})
         write = lake.foreach_batch(keep, query_id="q")
-        for batch in (0, 1, 1, 3, 3):  # that of 2 wrote nothing
+        for batch in (0, 1, 1, 3, 3):  # batch 2 is missing: it wrote nothing
             write([{"id": batch}], batch)
         for batch in (0, 2):
             with pytest.raises(lv.InvalidOperation, match=rf"'q' brings batch {batch}, .* batch 3"):
@@ -58,7 +58,7 @@ def test_only_the_last_batch_may_come_again(quick_place: Place) -> None:
         assert sorted(lake.read("t")["id"].to_pylist()) == [0, 1, 3, 4]
 
 
-def test_a_batch_that_failed_after_it_began_may_come_again(quick_place: Place) -> None:
+def test_a_failed_batch_can_be_repeated(quick_place: Place) -> None:
     with quick_place.connect() as lake:
         lake.create_table("t", {"id": "long"})
 
@@ -78,7 +78,7 @@ def time_passes(place: Place) -> lv.Lake:
 
 
 def history_goes(place: Place) -> lv.Lake:
-    """The commit that proves the batch is no longer in HEAD's history: the key's object says it."""
+    """Have gc forget the batch's commit, so that only the key's object proves the batch."""
     lake = place.connect(settings=lv.Settings(max_age_seconds=0, outcome_retention_seconds=0))
     lake.run(lambda txn: txn.append("other", [{"id": 1}]))
     for _ in range(2):
@@ -95,7 +95,7 @@ def head_is_lost(place: Place) -> lv.Lake:
 
 
 @pytest.mark.parametrize("then", [time_passes, history_goes, head_is_lost])
-def test_a_batch_of_another_checkpoint_is_no_repetition(
+def test_a_batch_with_the_last_number_of_another_checkpoint_is_refused(
     shared_place: Place, write: Write, then: Callable[[Place], lv.Lake]
 ) -> None:
     with shared_place.connect() as lake:
@@ -106,16 +106,17 @@ def test_a_batch_of_another_checkpoint_is_no_repetition(
         for other in ("second", ""):
             with pytest.raises(lv.InvalidOperation, match=r"'q' brings batch 0 of .* query_id of"):
                 write(lake, 0, other)
-        write(lake, 0, "first")  # the driver died before Spark noted it
+
+        write(lake, 0, "first")  # a repetition: the driver died before Spark recorded the batch
         write(lake, 1, "first")
         with pytest.raises(lv.InvalidOperation, match="brings batch 1 of checkpoint second"):
             write(lake, 1, "second")
-        write(lake, 2, "second")  # nothing is skipped
+        write(lake, 2, "second")  # a new number, so no batch is skipped
         assert values(lake.snapshot().read("t")) == [0, 1, 2]
 
 
 def run_twice(other: lv.Lake) -> tuple[Callable[[lv.Transaction, Any], None], list[str]]:
-    """A function for batches that loses to another writer once, and the transactions it ran in."""
+    """Return a batch function that conflicts once with another writer, and its transaction ids."""
     calls: list[str] = []
 
     def contested(txn: lv.Transaction, rows: Any) -> None:
@@ -129,7 +130,7 @@ def run_twice(other: lv.Lake) -> tuple[Callable[[lv.Transaction, Any], None], li
 
 
 @pytest.mark.parametrize("options", [{}, {"durability": "every_op"}])
-def test_a_batch_that_is_run_again_keeps_its_checkpoint(
+def test_a_batch_that_is_run_again_after_a_conflict_keeps_its_checkpoint(
     quick_place: Place, write: Write, options: dict[str, Any]
 ) -> None:
     with quick_place.connect() as lake, quick_place.connect() as other:
@@ -143,7 +144,7 @@ def test_a_batch_that_is_run_again_keeps_its_checkpoint(
         assert values(lake.snapshot().read("t")) == [0, 9]
 
 
-def test_a_batch_that_was_not_committed_is_any_checkpoint_s(
+def test_a_batch_that_failed_may_come_from_another_checkpoint_next(
     quick_place: Place, write: Write
 ) -> None:
     with quick_place.connect() as lake:
@@ -161,7 +162,7 @@ def test_a_batch_that_was_not_committed_is_any_checkpoint_s(
         assert values(lake.snapshot().read("t")) == [0]
 
 
-def test_an_idempotency_pair_that_is_no_batch_needs_no_checkpoint(
+def test_an_idempotency_pair_outside_foreach_batch_needs_no_checkpoint(
     quick_place: Place, write: Write
 ) -> None:
     with quick_place.connect() as lake:
@@ -176,7 +177,7 @@ def test_an_idempotency_pair_that_is_no_batch_needs_no_checkpoint(
 
 
 @pytest.mark.parametrize("then", [time_passes, history_goes, head_is_lost])
-def test_a_batch_that_its_checkpoint_has_planned_again_is_no_repetition(
+def test_a_batch_that_its_checkpoint_has_planned_again_with_other_rows_is_refused(
     shared_place: Place, write: Write, then: Callable[[Place], lv.Lake]
 ) -> None:
     with shared_place.connect() as lake:
@@ -189,18 +190,18 @@ def test_a_batch_that_its_checkpoint_has_planned_again_is_no_repetition(
         )
         with pytest.raises(lv.InvalidOperation, match=message):
             write(lake, 0, "first", planned="b")
-        write(lake, 0, "first", planned="a")  # the driver died before Spark noted it
-        write(lake, 0, "first")  # nobody can tell
+        write(lake, 0, "first", planned="a")  # a repetition
+        write(lake, 0, "first")  # without a plan: taken for a repetition
         write(lake, 1, "first", planned="c")
         with pytest.raises(lv.InvalidOperation, match="batch 1 of other rows"):
             write(lake, 1, "first", planned="a")
         write(lake, 2, "first")
-        write(lake, 2, "first", planned="d")  # nobody can tell
+        write(lake, 2, "first", planned="d")  # the first had no plan: a repetition
         assert values(lake.snapshot().read("t")) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("options", [{}, {"durability": "every_op"}])
-def test_a_batch_that_is_run_again_keeps_what_was_planned(
+def test_a_batch_that_is_run_again_after_a_conflict_keeps_its_plan(
     quick_place: Place, write: Write, options: dict[str, Any]
 ) -> None:
     with quick_place.connect() as lake, quick_place.connect() as other:
@@ -214,7 +215,7 @@ def test_a_batch_that_is_run_again_keeps_what_was_planned(
         assert values(lake.snapshot().read("t")) == [0, 9]
 
 
-def test_a_batch_that_was_not_committed_may_be_planned_again(
+def test_a_failed_batch_may_be_planned_again_with_other_rows(
     quick_place: Place, write: Write
 ) -> None:
     with quick_place.connect() as lake:
@@ -233,7 +234,7 @@ def test_a_batch_that_was_not_committed_may_be_planned_again(
 
 
 def test_an_older_client_can_read_the_key_of_a_planned_batch(tmp_path: Path, write: Write) -> None:
-    """A client from before: to it the object has one field more, which it leaves out."""
+    """An older client does not know the field ``planned`` of the key's object, and ignores it."""
 
     class Before(msgspec.Struct):
         key: str

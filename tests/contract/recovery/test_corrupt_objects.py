@@ -1,4 +1,4 @@
-"""Objects that are broken, or of a newer library: an error with the key, never a traceback."""
+"""An object that is broken or of a newer release raises a LakeVilla error with its key."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tests.support.tables import contents
 
 
 class Stop(Exception):
-    """Raised where a client is to stop for ever."""
+    """The client dies."""
 
 
 @pytest.fixture(scope="module")
 def spoiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, bytes]]:
-    """A lake with an object of every kind: a page, a pending commit, a saved transaction, a key."""
+    """Return a lake with a page, a pending commit, a saved transaction and an idempotency key."""
     root = tmp_path_factory.mktemp("spoiled") / "lake"
     place = Place(str(root))
     place.write("t", [{"id": 1, "v": 1}])
     place.write("u", [{"id": 1}])
     with place.connect() as lake:
-        # Commits that leave no object of their own fill a page.
+        # Commits without a commit object fill a page.
         for number in range(130):
             lake.register({f"other name {number}": f"{root}/t"})
         for number in range(2, 5):
@@ -50,7 +50,7 @@ def spoiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, by
     def die() -> None:
         raise Stop
 
-    # A commit that is decided, and of which no entry was written.
+    # A decided commit without a log entry.
     dying = place.connect()
     with pytest.raises(Stop), interrupted(dying, is_entry("u"), die):
         dying.run(lambda txn: txn.append("u", {"id": [3]}))
@@ -79,11 +79,11 @@ def keys_of(kind: str, objects: dict[str, bytes]) -> list[str]:
 
 
 def exercise(place: Place, saved: str) -> list[BaseException]:
-    """Everything that reads objects of a lake; what it raised."""
+    """Run all verbs that read objects of a lake, and return the errors that they raised."""
     raised: list[BaseException] = []
 
     def attempt(call: Callable[[lv.Lake], object]) -> None:
-        # A client of its own each time: nothing comes from a cache.
+        # A new client for each call: no object comes from a cache.
         with place.connect(settings=lv.Settings(retry_limit=2, lease_seconds=0.5)) as lake:
             try:
                 call(lake)
@@ -116,7 +116,7 @@ def lay_out(root: Path, objects: dict[str, bytes]) -> Place:
 
 
 def moved(objects: dict[str, bytes], root: Path) -> dict[str, bytes]:
-    """The same lake at another root, as if it had been made there."""
+    """Return the lake's objects with another root in them, as if it had been created there."""
     old = json.loads(objects["_lakevilla/HEAD.json"])["root"].encode()
     new = str(root).encode()
     small = {key for key in objects if key.endswith(".json")}
@@ -146,7 +146,7 @@ def only_ours(raised: list[BaseException], kind: str) -> None:
         assert isinstance(error, lv.LakeVillaError), (kind, type(error), error)
 
 
-def test_of_a_whole_lake_nothing_is_reported(
+def test_an_undamaged_lake_raises_no_error(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
     saved, objects = spoiled
@@ -167,9 +167,9 @@ def test_a_broken_object_is_reported_by_its_key(
     only_ours(raised, kind)
     corrupt = [error for error in raised if isinstance(error, lv.CorruptObject)]
     if kind in ("last-checkpoint", "lake"):
-        return  # a hint; and a file that nobody reads while HEAD has the table
+        return  # a hint, and a claim that no client reads while HEAD has the table
     assert corrupt, f"nobody noticed: {raised}"
-    # The engine knows a data file by its place.
+    # The engine reports the full path of a data file.
     assert any(str(error.key).removeprefix(f"{place.root}/") in keys for error in corrupt)
     for error in corrupt:
         assert error.key is not None
@@ -186,7 +186,7 @@ def test_an_object_of_a_newer_release_asks_for_an_upgrade(
     keys = keys_of(kind, objects)
 
     def newer(body: bytes) -> bytes:
-        # What else a newer release changes is not known, so nothing else is believed.
+        # A newer release may change all fields, so only the format number counts.
         return json.dumps({"format": 99, "tables": 7}).encode()
 
     place = lay_out(tmp_path / "lake", objects | {key: newer(objects[key]) for key in keys})
@@ -198,7 +198,7 @@ def test_an_object_of_a_newer_release_asks_for_an_upgrade(
     assert {error.kind for error in told} == {"unsupported_format"}
 
 
-def test_a_lake_file_that_is_broken_is_reported_when_the_table_is_claimed(tmp_path: Path) -> None:
+def test_a_broken_claim_is_reported_when_a_lake_claims_the_table(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "lake"))
     place.write("t", [{"id": 1}])
     for body, error in ((b"{", lv.CorruptObject), (b'{"format":99}', lv.UnsupportedFormat)):
@@ -212,7 +212,7 @@ def test_a_lake_file_that_is_broken_is_reported_when_the_table_is_claimed(tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["commit", "page", "sublog", "data"])
-def test_an_object_that_is_missing_is_reported_by_its_key(
+def test_a_missing_object_is_reported_by_its_key(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, kind: str
 ) -> None:
     saved, objects = spoiled
@@ -222,7 +222,7 @@ def test_an_object_that_is_missing_is_reported_by_its_key(
     raised = exercise(place, saved)
     only_ours(raised, kind)
     if kind == "data":
-        # It may have been vacuumed, or be out of reach for now.
+        # The data file may have been vacuumed, or be unreachable for now.
         assert any(
             isinstance(error, lv.StoreError) and "vacuumed" in str(error) for error in raised
         )
@@ -232,7 +232,7 @@ def test_an_object_that_is_missing_is_reported_by_its_key(
 
 
 def of_another(key: str, objects: dict[str, bytes]) -> bytes:
-    """Return what a whole object of the same kind holds, which is not this one."""
+    """Return the body of another commit object."""
     return next(
         body
         for other, body in objects.items()
@@ -249,7 +249,7 @@ def of_another(key: str, objects: dict[str, bytes]) -> bytes:
     ],
     ids=["rows", "space", "another"],
 )
-def test_a_commit_object_whose_bytes_are_not_those_of_its_name_is_not_published(
+def test_a_commit_object_whose_bytes_do_not_match_the_hash_in_its_name_is_not_published(
     spoiled: tuple[str, dict[str, bytes]],
     tmp_path: Path,
     change: Callable[[str, dict[str, bytes]], bytes],
@@ -282,7 +282,7 @@ def test_a_commit_object_whose_bytes_are_not_those_of_its_name_is_not_published(
     [b'{"table_id":"\xff","published":0}', b'{"table_id":1,"published":0}', b'"state"', b"[]"],
     ids=["no utf-8", "number", "text", "list"],
 )
-def test_a_saved_state_of_a_table_that_can_t_be_read_is_named(
+def test_a_saved_transaction_with_an_invalid_table_state_is_reported_by_its_key(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, state: bytes
 ) -> None:
     saved, objects = spoiled
@@ -303,7 +303,7 @@ def test_a_saved_state_of_a_table_that_can_t_be_read_is_named(
 PAGE_BEFORE = {"hash": "00", "first_sequence": 0, "first_timestamp_ms": 0, "last_timestamp_ms": 0}
 
 
-def test_a_page_that_holds_other_commits_than_head_says_is_refused(
+def test_a_page_with_other_commits_than_head_names_is_refused(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
     saved, objects = spoiled
@@ -332,7 +332,9 @@ def test_a_page_that_holds_other_commits_than_head_says_is_refused(
         assert caught.value.key == key
 
 
-def test_a_page_in_the_place_of_another_is_refused(tmp_path: Path, page_length: int) -> None:
+def test_a_page_with_the_content_of_another_page_is_refused(
+    tmp_path: Path, page_length: int
+) -> None:
     place = Place(str(tmp_path / "lake"))
     place.write("t", [{"id": 1}])
     with place.connect() as lake:
@@ -351,7 +353,7 @@ def test_a_page_in_the_place_of_another_is_refused(tmp_path: Path, page_length: 
         assert len(lake.history()) == 3 * page_length + 2
 
 
-def test_a_page_that_is_named_by_its_nonce_as_the_first_were_is_read(
+def test_a_page_named_by_its_nonce_as_in_older_releases_is_read(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
     _, objects = spoiled
@@ -421,7 +423,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_no_change_of_one_value_brings_a_traceback(
+def test_a_random_change_of_one_value_raises_only_errors_of_lakevilla(
     spoiled: tuple[str, dict[str, bytes]],
     tmp_path_factory: pytest.TempPathFactory,
     kind: str,
@@ -444,7 +446,7 @@ OLD = lv.Settings(max_age_seconds=0, outcome_retention_seconds=0)
 
 
 @pytest.mark.parametrize("how", ["empty", "another-type", "newer"])
-def test_gc_and_the_doctor_go_on_past_a_key_that_can_t_be_read(
+def test_gc_and_doctor_report_an_unreadable_key_and_go_on(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, how: str
 ) -> None:
     saved, objects = spoiled
@@ -470,7 +472,7 @@ def test_gc_and_the_doctor_go_on_past_a_key_that_can_t_be_read(
 
 
 @pytest.mark.parametrize("how", ["missing", "truncated"])
-def test_gc_leaves_the_history_alone_while_a_page_of_it_can_t_be_read(
+def test_gc_deletes_no_history_while_a_page_of_it_cannot_be_read(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, how: str
 ) -> None:
     saved, objects = spoiled
@@ -502,7 +504,7 @@ def test_gc_leaves_the_history_alone_while_a_page_of_it_can_t_be_read(
 
 
 @pytest.mark.parametrize("kind", ["pending", "published"])
-def test_a_commit_object_that_is_missing_is_reported_and_does_not_stop_gc(
+def test_a_missing_commit_object_is_reported_and_does_not_stop_gc(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, kind: str
 ) -> None:
     _, objects = spoiled
@@ -535,7 +537,7 @@ def test_a_commit_object_that_is_missing_is_reported_and_does_not_stop_gc(
     ],
     ids=["missing", "broken", "another's"],
 )
-def test_the_doctor_reports_a_table_that_another_lake_may_take(
+def test_doctor_reports_a_table_whose_claim_is_missing_or_wrong(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, body: bytes | None, told: str
 ) -> None:
     _, objects = spoiled
@@ -550,7 +552,7 @@ def test_the_doctor_reports_a_table_that_another_lake_may_take(
         (finding,) = [one for one in report.findings if one.key == key]
         assert (finding.key, finding.table) == (key, "t")
         assert told in finding.message
-        # Letting it go never takes another lake's claim away.
+        # Unregistering the table never removes another lake's claim.
         lake.unregister("t")
         left = contents(root).get(key)
         if body == b"{":
@@ -561,7 +563,7 @@ def test_the_doctor_reports_a_table_that_another_lake_may_take(
 
 
 @pytest.mark.parametrize("map_name", ["tables", "names", "refs"])
-def test_recovery_reports_a_leaf_that_is_missing_and_recovers_the_others(
+def test_recover_reports_a_missing_leaf_and_recovers_the_tables_of_other_leaves(
     local_place: Place, monkeypatch: pytest.MonkeyPatch, map_name: str
 ) -> None:
     monkeypatch.setattr(leaves, "INLINE_BYTES", 400)

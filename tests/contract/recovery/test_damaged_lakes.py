@@ -25,7 +25,7 @@ HEAD = "_lakevilla/HEAD.json"
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest) -> Place:
-    """A lake of two tables, with a few commits of its own."""
+    """Return a lake with two tables and a few commits."""
     place = make_place("local", request)
     for table in (TABLE, "other"):
         place.write(table, accounts(2))
@@ -41,7 +41,7 @@ def head_file(place: Place) -> Path:
 
 
 def findings(place: Place) -> list[dict[str, Any]]:
-    """Return what ``lakevilla doctor`` prints, in a process that knows nothing yet."""
+    """Return the findings that ``lakevilla doctor`` prints in a new process."""
     told = CliRunner().invoke(app, ["doctor", place.root, "--json"])
     assert told.exit_code == 1, told.output
     found: list[dict[str, Any]] = json.loads(told.stdout)["findings"]
@@ -49,7 +49,7 @@ def findings(place: Place) -> list[dict[str, Any]]:
 
 
 def refused(place: Place, error: type[lv.LakeVillaError], *says: str) -> None:
-    """Every verb raises ``error``, which says what is wrong; nothing is written."""
+    """Assert that every verb raises ``error`` with the cause, and that none writes an object."""
     before = lake_state(place)
     calls: tuple[Callable[[lv.Lake], object], ...] = (
         lambda lake: lake.snapshot().read(TABLE),
@@ -72,7 +72,9 @@ def refused(place: Place, error: type[lv.LakeVillaError], *says: str) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 40, -1], ids=["empty", "1", "40", "all-but-1"])
-def test_a_truncated_head_is_refused_and_comes_back_whole(place: Place, length: int) -> None:
+def test_a_truncated_head_is_refused_and_the_restored_one_accepted(
+    place: Place, length: int
+) -> None:
     body = head_file(place).read_bytes()
     head_file(place).write_bytes(body[:length])
     refused(place, lv.CorruptObject, HEAD, "restore the newest copy")
@@ -87,7 +89,7 @@ def test_a_head_of_a_newer_release_is_refused(place: Place) -> None:
     refused(place, lv.UnsupportedFormat, HEAD, "99", "upgrade")
 
 
-def test_a_missing_commit_object_is_named_and_only_its_table_is_held_up(place: Place) -> None:
+def test_a_missing_commit_object_is_reported_and_blocks_only_its_table(place: Place) -> None:
     decided_and_left(place, lambda txn: txn.append(TABLE, [{"id": 20, "balance": 0}]))
     pending = json.loads(head_file(place).read_bytes())["tables"][TABLE]["pending"][0]
     key = f"_lakevilla/commits/{pending['txn']}-{pending['hash']}.json"
@@ -111,7 +113,7 @@ def test_a_missing_commit_object_is_named_and_only_its_table_is_held_up(place: P
     assert values(place.delta(TABLE).to_pyarrow_table()) == [0, 1, 10, 11, 12, 20]
 
 
-def test_a_missing_page_is_named(place: Place, page_length: int) -> None:
+def test_a_missing_page_is_reported_by_its_key(place: Place, page_length: int) -> None:
     with place.connect() as lake:
         for number in range(2 * page_length + 2 - len(lake.history())):
             lake.register({f"another name {number}": f"{place.root}/{TABLE}"})
@@ -121,7 +123,7 @@ def test_a_missing_page_is_named(place: Place, page_length: int) -> None:
     told = [f for f in findings(place) if f["kind"] == "corrupt_object"]
     assert told
     assert key in told[0]["message"]
-    # What needs no old history goes on, as it was.
+    # Reads and writes that need no old history still work.
     with place.connect() as lake:
         lake.run(lambda txn: txn.append(TABLE, [{"id": 20, "balance": 0}]))
         assert values(lake.snapshot().read(TABLE)) == [0, 1, 10, 11, 12, 20]
@@ -134,10 +136,10 @@ def test_a_missing_page_is_named(place: Place, page_length: int) -> None:
 
 
 def set_back(place: Place, *, grown: int) -> tuple[lv.Lake, bytes]:
-    """A client that has seen the newest HEAD, which is then replaced by an older one.
+    """Replace HEAD by an older one; return a client that has seen the newest HEAD, and that HEAD.
 
-    ``grown``: commits of a third client on the older one since. They are on a table that the
-    others did not write, so that client had no way to notice.
+    ``grown``: the number of commits of a third client on the older HEAD, to a table that the
+    first client did not write, so that the third client can't notice.
     """
     older = head_file(place).read_bytes()
     client = place.connect()
@@ -152,7 +154,7 @@ def set_back(place: Place, *, grown: int) -> tuple[lv.Lake, bytes]:
 
 
 @pytest.mark.parametrize("grown", [0, 1, 3, 5])
-def test_a_client_that_saw_a_newer_head_refuses_an_older_one_and_what_grew_from_it(
+def test_a_client_that_saw_a_newer_head_refuses_an_older_head_and_its_successors(
     place: Place, grown: int
 ) -> None:
     client, newest = set_back(place, grown=grown)
@@ -194,18 +196,18 @@ def test_a_head_set_back_between_validation_and_decision_is_not_replaced(place: 
     assert values(place.delta("other").to_pyarrow_table()) == [0, 1]
 
 
-def test_the_doctor_finds_by_the_logs_that_head_was_set_back(place: Place) -> None:
+def test_doctor_finds_by_the_tables_logs_that_head_was_set_back(place: Place) -> None:
     client, _ = set_back(place, grown=0)
     client.close()
     told = findings(place)
     assert [(f["kind"], f["table"]) for f in told if f["severity"] == "error"] == [
-        ("corrupt_object", None),  # by the commit object that HEAD does not know
+        ("corrupt_object", None),  # found by a commit object that HEAD does not have
         ("corrupt_object", TABLE),
     ]
     assert HEAD in told[0]["message"]
 
 
-def test_a_head_that_is_gone_is_not_made_again_by_a_client_that_saw_it(place: Place) -> None:
+def test_a_missing_head_is_not_created_again_by_a_commit(place: Place) -> None:
     with place.connect() as client:
         client.snapshot().read(TABLE)
         head_file(place).unlink()
@@ -213,7 +215,7 @@ def test_a_head_that_is_gone_is_not_made_again_by_a_client_that_saw_it(place: Pl
         with pytest.raises(lv.CorruptObject, match="missing"):
             client.run(lambda txn: txn.append(TABLE, [{"id": 1, "balance": 1}]))
         assert lake_state(place) == before
-    # Nor by one that never saw it.
+    # A client that never saw HEAD does not create it either.
     with place.connect() as fresh, pytest.raises(lv.CorruptObject, match="--rebuild-head"):
         fresh.run(lambda txn: txn.append(TABLE, [{"id": 1, "balance": 1}]))
 
@@ -221,7 +223,7 @@ def test_a_head_that_is_gone_is_not_made_again_by_a_client_that_saw_it(place: Pl
 # ------------------------------------------------------- tables, twice or elsewhere
 
 
-def test_a_client_of_a_lake_that_was_made_again_takes_nothing_for_a_table_of_the_new_one(
+def test_a_client_of_a_deleted_lake_does_not_write_its_tables_in_a_new_lake_at_the_root(
     local_place: Place,
 ) -> None:
     root = Path(local_place.root)
@@ -233,7 +235,7 @@ def test_a_client_of_a_lake_that_was_made_again_takes_nothing_for_a_table_of_the
         shutil.rmtree(root)
         with local_place.connect() as new:
             new.create_table("bank", accounts(2))
-            # With the old table's tip in mind, an entry would be stored above one that is gone.
+            # By the old table's tip, the client would write a log entry above missing ones.
             with pytest.raises(lv.TableNotFound, match="no table news"):
                 old.run(lambda txn: txn.append("news", accounts(1)))
             assert not (root / "news").exists()
@@ -241,7 +243,7 @@ def test_a_client_of_a_lake_that_was_made_again_takes_nothing_for_a_table_of_the
             assert new.read("news").num_rows == 4
 
 
-def test_a_table_registered_twice_is_one_table(place: Place) -> None:
+def test_a_table_registered_under_two_names_is_one_table(place: Place) -> None:
     with place.connect() as lake:
         before = lake.snapshot().version
         lake.register("other")
@@ -260,7 +262,7 @@ def test_a_table_registered_twice_is_one_table(place: Place) -> None:
     assert values(place.delta("other").to_pyarrow_table()) == [0, 1, 20, 21]
 
 
-def test_a_table_moved_out_of_the_lake_is_missed_here_and_refused_elsewhere(
+def test_a_table_moved_to_another_root_is_reported_lost_and_refused_by_another_lake(
     place: Place, tmp_path: Path
 ) -> None:
     elsewhere = Place(str(tmp_path / "elsewhere"))
@@ -287,7 +289,7 @@ def test_a_table_moved_out_of_the_lake_is_missed_here_and_refused_elsewhere(
         key: body for key, body in lake_state(elsewhere).items() if "_lakevilla/" not in key
     }
     assert table_part == {key: body for key, body in before.items() if "_lakevilla/" not in key}
-    # The lake that it belongs to finds it again under its new place.
+    # The table's own lake can register it at its new place.
     with place.connect() as lake:
         lake.unregister(TABLE)
         lake.register("moved", elsewhere.uri(TABLE))
@@ -296,7 +298,7 @@ def test_a_table_moved_out_of_the_lake_is_missed_here_and_refused_elsewhere(
         assert all(finding.severity != "error" for finding in lake.doctor().findings)
 
 
-def test_a_table_moved_out_with_a_decided_commit_voids_it_and_says_so(
+def test_recover_voids_and_reports_a_decided_commit_to_a_table_that_was_moved_away(
     place: Place, tmp_path: Path
 ) -> None:
     decided_and_left(place, add_five)
@@ -308,7 +310,7 @@ def test_a_table_moved_out_with_a_decided_commit_voids_it_and_says_so(
     assert values(place.delta("other").to_pyarrow_table()) == [0, 1, 8]
 
 
-def test_two_lakes_over_one_table_are_refused_whichever_way_they_nest(
+def test_a_table_of_an_outer_lake_is_refused_by_a_lake_inside_it(
     request: pytest.FixtureRequest,
 ) -> None:
     outer = make_place("local", request)
@@ -333,7 +335,9 @@ def test_two_lakes_over_one_table_are_refused_whichever_way_they_nest(
 
 
 @pytest.mark.parametrize("verb", ["register", "append"])
-def test_of_two_lakes_that_take_a_table_at_once_one_gets_it(tmp_path: Path, verb: str) -> None:
+def test_only_one_of_two_lakes_that_claim_a_table_at_once_gets_it(
+    tmp_path: Path, verb: str
+) -> None:
     for attempt in range(5):
         elsewhere = Place(str(tmp_path / f"shared{attempt}"))
         elsewhere.write("t", [{"id": 0, "balance": 0}])
@@ -363,7 +367,7 @@ def test_of_two_lakes_that_take_a_table_at_once_one_gets_it(tmp_path: Path, verb
             assert lake.tables() == []
 
 
-def test_adopting_a_moved_lake_waits_for_what_is_pending(tmp_path: Path) -> None:
+def test_adopting_a_moved_lake_fails_until_pending_commits_are_published(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "lake"))
     place.write("bank", accounts(1))
     with place.connect() as lake:
@@ -374,7 +378,7 @@ def test_adopting_a_moved_lake_waits_for_what_is_pending(tmp_path: Path) -> None
     shutil.move(place.root, moved.root)
     settings = lv.Settings(publish_timeout_seconds=1e-6)
     with moved.connect(settings=settings) as lake:
-        # One lost race, and the time that publishing may take is over.
+        # After one lost race, publish_timeout_seconds are over.
         with (
             interrupted(lake, is_entry("bank"), lambda: moved.write("bank", accounts(1))),
             pytest.raises(lv.StoreError),
@@ -396,6 +400,6 @@ def test_a_head_that_was_set_back_is_refused(local_place: Place) -> None:
     with local_place.connect() as lake:
         with pytest.raises(lv.CorruptObject, match=r"HEAD\.json"):
             lake.snapshot().read("bank")
-        # Its sequence would count as published already, and the rows be lost.
+        # The commit's sequence would count as published, and its rows would be lost.
         with pytest.raises(lv.CorruptObject), lake.transaction() as txn:
             txn.append("bank", [{"id": 6, "balance": 6}])

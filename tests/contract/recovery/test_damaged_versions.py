@@ -1,4 +1,4 @@
-"""A table's own metadata, damaged or missing: the newest is reported, an old one does no harm."""
+"""Damaged or missing metadata of a table: the newest is reported, old versions are not needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.places import Place, make_place
 
 
 def lake_of(request: pytest.FixtureRequest, kind: str) -> Place:
-    """A table of four versions; a checkpoint of the newest where it is a Delta table."""
+    """Return a lake with a table of four versions; a Delta table has a checkpoint of the newest."""
     place = make_place(kind, request)
     properties = {} if kind == "iceberg" else {"delta.checkpointInterval": "3"}
     with place.connect() as lake:
@@ -40,7 +40,7 @@ def newest(place: Place, pattern: str) -> Path:
 
 @pytest.mark.parametrize("damage", [Path.unlink, cut, zeroed])
 @pytest.mark.parametrize("pattern", ["t/metadata/snap-*.avro", "t/metadata/*-m0.avro"])
-def test_the_doctor_reports_a_table_whose_manifests_are_lost(
+def test_doctor_reports_a_table_whose_manifests_are_lost(
     request: pytest.FixtureRequest, damage: Callable[[Path], object], pattern: str
 ) -> None:
     place = lake_of(request, "iceberg")
@@ -48,7 +48,7 @@ def test_the_doctor_reports_a_table_whose_manifests_are_lost(
     damage(path)
     with pytest.raises(lv.CorruptObject):
         place.connect().snapshot().read("t")
-    # Listed by its metadata, as by other clients.
+    # The table's metadata exists, so it is listed.
     assert [table.name for table in place.connect().tables()] == ["t"]
     for files in (False, True):
         report = place.connect().doctor(files=files)
@@ -67,11 +67,11 @@ def test_the_doctor_reports_a_table_whose_manifests_are_lost(
     ("kind", "old"),
     [
         ("iceberg", "t/metadata/v3.metadata.json"),
-        ("local", f"t/_delta_log/{3:020}.json"),  # the checkpoint holds it
+        ("local", f"t/_delta_log/{3:020}.json"),  # the checkpoint has the same content
         ("local", f"t/_delta_log/{2:020}.json"),
     ],
 )
-def test_an_old_version_that_is_damaged_does_no_more_harm_than_one_cleaned_up(
+def test_a_damaged_old_version_of_a_table_does_not_affect_reads_and_writes(
     request: pytest.FixtureRequest, damage: Callable[[Path], object], kind: str, old: str
 ) -> None:
     place = lake_of(request, kind)
@@ -116,11 +116,11 @@ def test_recover_reports_a_table_that_cannot_be_read_as_the_doctor_does(
     assert shown.exit_code == 1
 
 
-def test_recover_reports_a_table_that_another_client_has_deleted(
+def test_recover_reports_a_table_that_a_foreign_client_has_deleted(
     request: pytest.FixtureRequest,
 ) -> None:
     place = lake_of(request, "local")
-    place.connect().gc()  # nothing is pending any more by what HEAD says
+    place.connect().gc()  # HEAD has no pending commits any more
     shutil.rmtree(Path(place.root, "t/_delta_log"))
     report = place.connect().recover()
     assert not report.ok

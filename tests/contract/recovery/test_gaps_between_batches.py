@@ -1,7 +1,7 @@
-"""Batches of one checkpoint are contiguous: after a gap the lake has gone back (note 49).
+"""Batches of one checkpoint are contiguous: a gap shows that the lake was set back (note 49).
 
-Who calls the function, and of which checkpoint a batch is, Spark tells; here a fixture does
-(``tests/contract/spark/streams`` asks it).
+Spark knows the caller of the function and the batch's checkpoint; here a fixture sets them
+(``tests/contract/spark/streams`` uses Spark itself).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Bring = Callable[..., None]
 
 @pytest.fixture
 def bring(monkeypatch: pytest.MonkeyPatch) -> Bring:
-    """What Spark does with a batch of query ``q`` and checkpoint ``of``: its row is its number."""
+    """Return a function that brings a batch as Spark does; its one row is its number."""
 
     def brought(
         lake: lv.Lake,
@@ -91,7 +91,7 @@ def test_a_batch_after_a_gap_is_refused(
             r"first .* newer state of the lake, or .* copy of the checkpoint .* or .* query_id "
             r"of its own"
         )
-        for fn in (keep, nothing, keep):  # an empty one does not close the gap
+        for fn in (keep, nothing, keep):  # an empty batch does not close the gap
             with pytest.raises(lv.InvalidOperation, match=message):
                 bring(lake, 4, fn)
         with pytest.raises(lv.InvalidOperation, match="stays without batch 2"):
@@ -102,13 +102,13 @@ def test_a_batch_after_a_gap_is_refused(
 
 
 @pytest.mark.parametrize("empty", [nothing, reads, aborts, commits])
-def test_a_batch_that_writes_nothing_leaves_no_gap(
+def test_a_batch_that_writes_nothing_is_not_reported_as_a_gap(
     quick_place: Place, bring: Bring, empty: Callable[..., object]
 ) -> None:
     with made(quick_place) as lake:
         for number in range(7):
             bring(lake, number, keep if number in (1, 4) else empty)
-        bring(lake, 6, empty)  # the driver died before Spark noted it
+        bring(lake, 6, empty)  # a repetition: the driver died before Spark recorded the batch
         with pytest.raises(lv.InvalidOperation, match="ends with its batch 6: batch 7 of"):
             bring(lake, 8)
         bring(lake, 7)
@@ -134,9 +134,7 @@ def test_notes_of_empty_batches_survive_time_forgotten_history_and_loss_of_head(
         assert ids(lake) == [0, 3]
 
 
-def test_a_batch_without_rows_may_have_some_when_it_comes_again(
-    quick_place: Place, bring: Bring
-) -> None:
+def test_an_empty_batch_may_have_rows_when_it_is_repeated(quick_place: Place, bring: Bring) -> None:
     with made(quick_place) as lake:
         bring(lake, 0)
         bring(lake, 1, nothing)
@@ -145,11 +143,13 @@ def test_a_batch_without_rows_may_have_some_when_it_comes_again(
         assert ids(lake) == [0, 1, 2]
 
 
-def test_batches_that_a_function_leaves_out_are_no_gap(quick_place: Place, bring: Bring) -> None:
+def test_batches_that_a_users_wrapper_skips_are_not_reported_as_a_gap(
+    quick_place: Place, bring: Bring
+) -> None:
     with made(quick_place) as lake:
         for number in (0, 3, 5):
             bring(lake, number, by_spark=False)
-        bring(lake, 8)  # it is handed to Spark as it is from here on
+        bring(lake, 8)  # from here on, Spark calls the function itself
         with pytest.raises(lv.InvalidOperation, match="ends with its batch 8"):
             bring(lake, 10)
         bring(lake, 10, by_spark=False)
@@ -157,11 +157,11 @@ def test_batches_that_a_function_leaves_out_are_no_gap(quick_place: Place, bring
         assert ids(lake) == [0, 3, 5, 8, 10, 12]
 
 
-def test_no_gap_is_reported_where_the_checkpoint_is_unknown_or_another(
+def test_a_gap_is_not_reported_if_the_checkpoint_is_unknown_or_different(
     quick_place: Place, bring: Bring
 ) -> None:
     with made(quick_place) as lake:
-        bring(lake, 7)  # of a stream that was taken over
+        bring(lake, 7)  # a stream that began without LakeVilla
         bring(lake, 9, of="second")
         bring(lake, 12, of="")
         bring(lake, 14)
@@ -171,7 +171,7 @@ def test_no_gap_is_reported_where_the_checkpoint_is_unknown_or_another(
         assert ids(lake) == [7, 9, 12, 14, 20, 22, 30]
 
 
-def test_a_lake_that_went_back_goes_on_in_one_of_three_ways(
+def test_a_lake_that_was_set_back_accepts_batches_of_an_equally_old_checkpoint(
     shared_place: Place, bring: Bring
 ) -> None:
     with made(shared_place) as lake:
@@ -184,7 +184,7 @@ def test_a_lake_that_went_back_goes_on_in_one_of_three_ways(
     with shared_place.connect() as lake:
         with pytest.raises(lv.InvalidOperation, match="ends with its batch 0: batches 1 to 2 of"):
             bring(lake, 3)
-        bring(lake, 1)  # of a copy of the checkpoint that is as old
+        bring(lake, 1)  # from an equally old copy of the checkpoint
         assert ids(lake) == [0, 1]
     shutil.rmtree(shared_place.root)
     shutil.move(f"{shared_place.root}-newer", shared_place.root)
@@ -193,8 +193,10 @@ def test_a_lake_that_went_back_goes_on_in_one_of_three_ways(
         assert ids(lake) == [0, 1, 2, 3]
 
 
-def test_a_copy_with_newer_keys_than_commits_is_reported(shared_place: Place, bring: Bring) -> None:
-    """As one that was taken while the stream wrote: the batch is bound, its commit is not there."""
+def test_a_gap_is_reported_by_a_copy_of_a_lake_with_newer_keys_than_commits(
+    shared_place: Place, bring: Bring
+) -> None:
+    """A copy made while the stream wrote may have a batch's key without the batch's commit."""
     with made(shared_place) as lake:
         bring(lake, 0)
         shutil.copytree(shared_place.root, f"{shared_place.root}-older")
@@ -214,7 +216,7 @@ def test_a_copy_with_newer_keys_than_commits_is_reported(shared_place: Place, br
 
 
 @pytest.mark.parametrize("options", [{}, {"durability": "every_op"}])
-def test_a_batch_that_is_run_again_is_counted(
+def test_a_batch_that_is_run_again_after_a_conflict_is_counted(
     quick_place: Place, bring: Bring, options: dict[str, Any]
 ) -> None:
     with made(quick_place) as lake, quick_place.connect() as other:
@@ -228,7 +230,7 @@ def test_a_batch_that_is_run_again_is_counted(
 
 
 def history_is_forgotten(place: Place) -> lv.Lake:
-    """HEAD no longer shows how the key's last use ended."""
+    """Change the key's object so that HEAD does not show how the key's last use ended."""
     (stored,) = Path(place.root, "_lakevilla", "keys").glob("*.json")
     record = msgspec.json.decode(stored.read_bytes())
     stored.write_bytes(msgspec.json.encode({**record, "sequence": -1}))
@@ -236,7 +238,7 @@ def history_is_forgotten(place: Place) -> lv.Lake:
 
 
 @pytest.mark.parametrize("then", [time_passes, history_is_forgotten])
-def test_a_batch_that_was_bound_and_then_writes_nothing_is_noted(
+def test_a_batch_whose_second_run_writes_nothing_is_counted(
     shared_place: Place, bring: Bring, then: Callable[[Place], lv.Lake]
 ) -> None:
     with made(shared_place) as lake, shared_place.connect() as other:
@@ -257,7 +259,9 @@ def test_a_batch_that_was_bound_and_then_writes_nothing_is_noted(
         assert ids(lake) == [0, 2, 9]
 
 
-def test_a_saved_batch_is_counted_when_it_is_resumed(quick_place: Place, bring: Bring) -> None:
+def test_a_saved_batch_is_counted_when_another_client_resumes_it(
+    quick_place: Place, bring: Bring
+) -> None:
     with made(quick_place) as lake, quick_place.connect() as other:
         bring(lake, 0)
 
@@ -275,10 +279,10 @@ def test_a_saved_batch_is_counted_when_it_is_resumed(quick_place: Place, bring: 
         assert ids(lake) == [0, 1, 2]
 
 
-def test_a_client_that_does_not_count_batches_ends_the_counting(
+def test_a_gap_is_not_reported_after_an_older_client_has_dropped_the_count_of_batches(
     tmp_path: Path, bring: Bring
 ) -> None:
-    """A client from before leaves out the field when it replaces the object."""
+    """An older client omits the field ``due`` when it replaces the key's object."""
     with lv.connect(str(tmp_path)) as lake:
         lake.create_table("t", {"id": "long"})
         bring(lake, 0)

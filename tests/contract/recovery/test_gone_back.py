@@ -1,4 +1,4 @@
-"""A lake that went back: by its HEAD, by that of a branch, or by all of its own directory."""
+"""A lake that was set back: its HEAD, a branch's HEAD, or its whole directory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def state_of(place: Place) -> dict[str, bytes]:
 
 
 def older_head(place: Place) -> bytes:
-    """A lake whose HEAD is an older one, from before a branch and a commit; the newest one."""
+    """Set HEAD back to before a branch and a commit; return the newest HEAD."""
     with place.connect() as lake:
         lake.create_table("a", [{"id": 1}])
         lake.create_table("sales/b", [{"id": 1}])
@@ -97,7 +97,7 @@ def test_deleting_or_forking_a_lake_with_an_older_head_raises_and_changes_nothin
 
 
 @pytest.mark.night
-def test_a_head_that_may_have_been_set_back_by_one_deletes_nothing_until_a_commit(
+def test_gc_is_refused_until_the_next_commit_if_head_may_have_been_set_back_by_one_replacement(
     one_place: Place,
 ) -> None:
     with one_place.connect() as lake:
@@ -116,7 +116,7 @@ def test_a_head_that_may_have_been_set_back_by_one_deletes_nothing_until_a_commi
         assert lake.doctor().ok
 
 
-def test_upkeep_does_nothing_and_says_so(place: Place) -> None:
+def test_maintain_changes_nothing_and_reports_a_head_that_was_set_back(place: Place) -> None:
     newest = older_head(place)
     before = {key for key in state_of(place) if "/maintenance/" not in key}
     with place.connect(settings=SOON) as lake:
@@ -131,19 +131,19 @@ def test_upkeep_does_nothing_and_says_so(place: Place) -> None:
         assert values(lake.on("etl").read("a")) == [1, 100]
 
 
-def test_an_older_head_is_made_the_newest_state_again(place: Place) -> None:
+def test_reset_head_restores_the_newest_state_from_an_older_head(place: Place) -> None:
     older_head(place)
     number = head_of(place)["replacement"]
     lake_id = head_of(place)["lake_id"]
     said = CliRunner().invoke(app, ["recover", place.root, "--reset-head", str(number), "--json"])
-    assert said.exit_code == 1, said.output  # somebody is to read it
+    assert said.exit_code == 1, said.output  # the findings need attention
     kinds = {one["kind"] for one in json.loads(said.stdout)["findings"]}
     assert {"head_rebuilt", "ref_found"} <= kinds
     assert not kinds & {"unpublished", "maybe_decided", "corrupt_object"}
     assert head_of(place)["replacement"] > number + 1000
     assert head_of(place)["former"] == [lake_id]
     with place.connect() as lake:
-        assert values(lake.read("a")) == [2]  # what the logs hold is there
+        assert values(lake.read("a")) == [2]  # the rows of the tables' logs
         assert values(lake.read("revenue")) == [1]
         assert values(lake.on("etl").read("a")) == [1, 100]
         with pytest.raises(lv.InvalidOperation, match="--confirm-head"):
@@ -157,7 +157,7 @@ def test_an_older_head_is_made_the_newest_state_again(place: Place) -> None:
         assert values(lake.on("etl").read("a")) == [1, 100, 101]
 
 
-def test_gc_and_pages_keep_recent_heads_to_go_back_to(one_place: Place) -> None:
+def test_recover_can_reset_head_to_a_recent_head_that_gc_has_kept(one_place: Place) -> None:
     with one_place.connect() as lake:
         lake.create_table("a", [{"id": 1}])
         lake.tag("closing", metadata={"year": "2026"})
@@ -178,7 +178,7 @@ def test_gc_and_pages_keep_recent_heads_to_go_back_to(one_place: Place) -> None:
         assert values(lake.read("a")) == [1, 2]
 
 
-def test_a_head_that_is_there_and_wrong_is_rebuilt_by_force(one_place: Place) -> None:
+def test_an_existing_wrong_head_is_rebuilt_only_with_force(one_place: Place) -> None:
     older_head(one_place)
     with one_place.connect() as lake:
         with pytest.raises(lv.InvalidOperation, match="--force"):
@@ -198,7 +198,7 @@ def test_a_head_that_is_there_and_wrong_is_rebuilt_by_force(one_place: Place) ->
             lake.recover(**wrong)  # type: ignore[arg-type]
 
 
-def test_a_branch_whose_head_went_back_is_reported(one_place: Place) -> None:
+def test_a_branch_whose_head_was_set_back_is_reported(one_place: Place) -> None:
     with one_place.connect() as lake:
         lake.create_table("a", [{"id": 1}])
         lake.branch("b")
@@ -215,20 +215,22 @@ def test_a_branch_whose_head_went_back_is_reported(one_place: Place) -> None:
                 assert not report.ok
     head.write_bytes(Path(one_place.root, "after-4").read_bytes())
     with one_place.connect() as lake:
-        lake.gc()  # which notes how far the branch has come
+        lake.gc()  # gc records the newest version of the branch
     head.write_bytes(Path(one_place.root, "after-3").read_bytes())
     with one_place.connect() as lake, pytest.raises(lv.CorruptObject, match="was set back"):
         lake.on("b")
 
 
-def test_a_branch_whose_head_went_back_is_not_hidden_by_its_protection(one_place: Place) -> None:
+def test_a_branch_whose_head_was_set_back_is_reported_though_it_is_protected(
+    one_place: Place,
+) -> None:
     with one_place.connect() as lake:
         lake.create_table("a", [{"id": 1}])
         lake.branch("etl")
         (head,) = Path(one_place.root, "_lakevilla/branches").glob("*/HEAD.json")
         old = head.read_bytes()
         lake.on("etl").run(lambda txn: txn.append("a", [{"id": 2}]))
-        lake.gc()  # it notes how far the branch has come
+        lake.gc()  # gc records the newest version of the branch
     newest = head.read_bytes()
     head.write_bytes(old)
     with one_place.connect() as lake:
@@ -243,7 +245,7 @@ def test_a_branch_whose_head_went_back_is_not_hidden_by_its_protection(one_place
         assert values(lake.on("etl").read("a"), "id") == [1, 2]
 
 
-def test_a_lake_without_its_directory_is_no_new_one(place: Place) -> None:
+def test_a_lake_whose_own_directory_is_lost_is_not_taken_for_a_new_lake(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("deep/er/a", [{"id": 1}])
         lake.run(lambda txn: txn.append("deep/er/a", [{"id": 2}]), idempotency_key="day 1")
@@ -264,7 +266,7 @@ def test_a_lake_without_its_directory_is_no_new_one(place: Place) -> None:
         lake.recover(rebuild_head=True)
         assert values(lake.read("deep/er/a")) == [1, 2]
         lake.run(lambda txn: txn.append("deep/er/a", [{"id": 3}]))
-        # Nobody can tell any more whether that was done, or what else was.
+        # The lake can't know any more whether the key has committed.
         with pytest.raises(lv.CommitOutcomeUnknown, match="--confirm-head"):
             lake.run(lambda txn: txn.append("deep/er/a", [{"id": 9}]), idempotency_key="day 1")
         lake.recover(confirm_head=True)
@@ -273,7 +275,7 @@ def test_a_lake_without_its_directory_is_no_new_one(place: Place) -> None:
         assert lake.doctor().ok
 
 
-def test_tables_of_other_clients_below_a_root_are_no_sign_of_a_lost_lake(one_place: Place) -> None:
+def test_foreign_tables_below_a_root_are_not_taken_for_a_lost_lake(one_place: Place) -> None:
     with lv.connect(f"{one_place.root}/inner") as other:
         other.create_table("a", [{"id": 1}])
     with one_place.connect() as lake:

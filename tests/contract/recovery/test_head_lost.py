@@ -21,7 +21,7 @@ from tests.support.places import Place, make_place
 from tests.support.tables import values
 
 HEAD = "_lakevilla/HEAD.json"
-#: How the commit of a transaction ends that began on a HEAD which was lost.
+#: The errors of a commit whose transaction began on a HEAD that was lost.
 NEVER = (lv.ConflictError, lv.TransactionAborted, lv.CommitOutcomeUnknown)
 
 
@@ -31,7 +31,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 def filled(place: Place) -> None:
-    """A lake of two tables with a few commits, one table under another name."""
+    """Create a lake with two tables and a few commits."""
     with place.connect() as lake:
         lake.create_table("a", [{"id": 1}])
         lake.create_table("sales/b", [{"id": 1}])
@@ -62,7 +62,7 @@ def state_of(place: Place) -> dict[str, bytes]:
     }
 
 
-def test_a_lost_head_is_no_new_lake_and_nothing_is_written(place: Place) -> None:
+def test_a_lake_with_a_lost_head_is_not_taken_for_new_and_not_written(place: Place) -> None:
     filled(place)
     lose(place)
     before = state_of(place)
@@ -89,7 +89,7 @@ def test_a_lost_head_is_no_new_lake_and_nothing_is_written(place: Place) -> None
 
 
 @pytest.mark.parametrize("how", ["lost", "cut"])
-def test_a_head_made_again_has_every_table_and_row(place: Place, how: str) -> None:
+def test_a_rebuilt_head_has_every_table_and_row(place: Place, how: str) -> None:
     filled(place)
     old = head_of(place)
     path = Path(place.root, HEAD)
@@ -98,7 +98,7 @@ def test_a_head_made_again_has_every_table_and_row(place: Place, how: str) -> No
     else:
         path.write_bytes(path.read_bytes()[:40])
     told = CliRunner().invoke(app, ["recover", place.root, "--rebuild-head", "--json"])
-    assert told.exit_code == 1, told.output  # somebody is to read it
+    assert told.exit_code == 1, told.output  # the findings need attention
     findings = json.loads(told.stdout)["findings"]
     assert {f["kind"] for f in findings} == {"head_rebuilt", "lake_file"}
     new = head_of(place)
@@ -119,7 +119,7 @@ def test_a_head_made_again_has_every_table_and_row(place: Place, how: str) -> No
     assert values(place.connect().snapshot().read("sales/b")) == [1, 2, 13]
 
 
-def test_nothing_is_deleted_until_the_rebuild_is_confirmed(place: Place) -> None:
+def test_gc_and_vacuum_are_refused_until_a_rebuilt_head_is_confirmed(place: Place) -> None:
     filled(place)
     lose(place)
     with place.connect() as lake:
@@ -139,7 +139,7 @@ def test_nothing_is_deleted_until_the_rebuild_is_confirmed(place: Place) -> None
     assert told.exit_code == 0
 
 
-def test_recover_says_that_a_rebuilt_head_waits_for_a_person_until_one_has_confirmed(
+def test_recover_reports_a_rebuilt_head_until_a_user_has_confirmed_it(
     place: Place,
 ) -> None:
     filled(place)
@@ -155,7 +155,7 @@ def test_recover_says_that_a_rebuilt_head_waits_for_a_person_until_one_has_confi
     assert CliRunner().invoke(app, ["recover", place.root]).exit_code == 0
 
 
-def test_the_history_begins_with_the_rebuild(place: Place) -> None:
+def test_the_history_of_a_lake_begins_with_its_rebuild(place: Place) -> None:
     filled(place)
     lose(place)
     with place.connect() as lake:
@@ -187,7 +187,7 @@ def test_the_history_begins_with_the_rebuild(place: Place) -> None:
                 gone()
         assert lake.recover(confirm_head=True).ok
     with place.connect(settings=lv.Settings(outcome_retention_seconds=0)) as lake:
-        lake.gc()  # takes what is published out of HEAD
+        lake.gc()  # removes published commits from HEAD
         assert lake.gc().ok
         assert lake.history() == []
         assert values(lake.snapshot().read("a")) == [1, 2, 3, 4]
@@ -204,7 +204,7 @@ def test_a_table_is_shown_by_the_same_name_after_the_rebuild(place: Place, tmp_p
         lake.register({"mine": elsewhere.uri("u")})
         lake.register("yours", elsewhere.uri("u"))
         lake.unregister("mine")
-        # Until it is written, no object in the lake's own directory names where it is.
+        # Before its first write, no object in the lake's own directory names the table's location.
         lake.run(lambda txn: txn.append("zebra", [{"id": 2}]))
         lake.run(lambda txn: txn.append("yours", [{"id": 2}]))
         before = [table.name for table in lake.tables()]
@@ -216,7 +216,7 @@ def test_a_table_is_shown_by_the_same_name_after_the_rebuild(place: Place, tmp_p
         assert values(lake.snapshot().read("a")) == [1, 2, 3]
 
 
-def test_a_sound_head_is_not_rebuilt_nor_one_where_nothing_was(place: Place) -> None:
+def test_rebuild_head_is_refused_for_a_sound_head_and_where_no_lake_was(place: Place) -> None:
     with place.connect() as lake, pytest.raises(lv.InvalidOperation, match="nothing of a lake"):
         lake.recover(rebuild_head=True)
     filled(place)
@@ -226,7 +226,7 @@ def test_a_sound_head_is_not_rebuilt_nor_one_where_nothing_was(place: Place) -> 
     assert head_of(place) == before
 
 
-def test_transactions_through_a_lost_head_never_commit_and_later_ones_of_the_client_do(
+def test_open_transactions_fail_after_a_rebuild_and_new_ones_of_the_same_client_commit(
     place: Place,
 ) -> None:
     filled(place)
@@ -245,8 +245,8 @@ def test_transactions_through_a_lost_head_never_commit_and_later_ones_of_the_cli
         with pytest.raises(NEVER):
             late.commit()
         assert client.outcome(late.id).state == "expired"
-        by_entry.commit()  # to any HEAD, the lost one too, it is another client's
-        # Begun anew on the new HEAD, the same client goes on, without being connected anew.
+        by_entry.commit()  # a commit by log entry alone depends on no HEAD
+        # New transactions of the same client use the new HEAD, without a new connection.
         client.run(lambda txn: txn.append("a", [{"id": 70}]))
         both = client.transaction()
         both.update("a", {"id": "id + 1"}, where="id = 70")
@@ -255,12 +255,12 @@ def test_transactions_through_a_lost_head_never_commit_and_later_ones_of_the_cli
     assert values(place.connect().snapshot().read("a")) == [1, 2, 3, 65, 71]
 
 
-def test_a_stalled_create_of_an_empty_head_takes_no_table(
+def test_an_empty_head_created_late_by_a_stalled_client_loses_no_table(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context, "_NEW_SECONDS", 3600.0)
     with place.connect() as stalled:
-        assert not stalled.exists()  # it has looked: the lake is new
+        assert not stalled.exists()  # the client has found no lake, and takes it for new
         filled(place)
         lose(place)
         with pytest.raises(lv.CorruptObject, match="--rebuild-head"):
@@ -277,7 +277,7 @@ def test_a_stalled_create_of_an_empty_head_takes_no_table(
     assert values(place.connect().snapshot().read("a")) == [1, 2, 3, 4]
 
 
-def test_two_that_rebuild_at_once_make_one_head(place: Place) -> None:
+def test_two_concurrent_rebuilds_make_one_head(place: Place) -> None:
     filled(place)
     lose(place)
     both = threading.Barrier(2)
@@ -300,13 +300,13 @@ def test_two_that_rebuild_at_once_make_one_head(place: Place) -> None:
     assert any(isinstance(one, lv.Report) for one in made)
     with place.connect() as lake:
         lake.run(lambda txn: txn.append("a", [{"id": 4}]))
-        report = lake.recover(rebuild_head=True)  # once more changes nothing
+        report = lake.recover(rebuild_head=True)  # another rebuild changes nothing
         assert [f.kind for f in report.findings] == ["head_rebuilt"]
         assert values(lake.snapshot().read("a")) == [1, 2, 3, 4]
 
 
 def unpublished(place: Place, monkeypatch: pytest.MonkeyPatch) -> tuple[lv.Lake, str]:
-    """A client that has decided a commit, and has not published it."""
+    """Return a client with a decided and unpublished commit."""
     client = place.connect()
     txn = client.transaction(wait="decided")
     with monkeypatch.context() as patch:
@@ -316,7 +316,7 @@ def unpublished(place: Place, monkeypatch: pytest.MonkeyPatch) -> tuple[lv.Lake,
     return client, txn.id
 
 
-def test_rebuilding_head_reports_an_unpublished_decision_and_does_not_apply_it(
+def test_rebuild_head_reports_a_decided_unpublished_commit_and_does_not_apply_it(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(place)
@@ -344,7 +344,7 @@ def test_a_client_that_publishes_after_the_rebuild_loses_no_row(
     with place.connect() as lake:
         lake.recover(rebuild_head=True)
         lake.run(lambda txn: txn.append("a", [{"id": 4}]))
-    # It wakes between its commit point and publishing, with the HEAD that it has stored.
+    # The client wakes between commit point and publishing, with the HEAD that it has stored.
     inside(client).run(publish_once(inside(client).context, decided.head, "a"))
     with place.connect() as lake:
         assert values(lake.snapshot().read("a")) == [1, 2, 3, 4, 30]
@@ -353,7 +353,7 @@ def test_a_client_that_publishes_after_the_rebuild_loses_no_row(
     assert sorted(row["id"] for row in place.seen("a")) == [1, 2, 3, 4, 5, 30]
 
 
-def test_a_key_used_before_the_loss_is_done_or_unknown_and_never_runs_twice(
+def test_an_idempotency_key_from_before_a_rebuild_never_commits_twice(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(place)
@@ -396,20 +396,20 @@ def test_registered_names_come_back_with_their_tables(place: Place, tmp_path: Pa
             assert values(lake.snapshot().read(name)) == rows
 
 
-def test_names_that_a_claim_lacks_are_noted_by_recover(place: Place) -> None:
+def test_recover_adds_missing_names_to_claims(place: Place) -> None:
     filled(place)
     with place.connect() as lake:
         lake.register({"first": place.uri("a")})
     claim = Path(place.root, "a/_lakevilla/lake.json")
     noted = json.loads(claim.read_bytes())
     assert noted["aliases"] == ["a", "first"]
-    # As after a crash between HEAD and the claim.
+    # As after a crash between the replacement of HEAD and the update of the claim.
     claim.write_bytes(json.dumps({**noted, "aliases": []}).encode())
     assert place.connect().recover().ok
     assert json.loads(claim.read_bytes())["aliases"] == ["a", "first"]
 
 
-def test_a_new_lake_costs_a_list_and_a_search_for_tables_and_one_with_a_head_none(
+def test_only_a_lake_without_a_head_costs_a_list_and_a_search_for_tables(
     place: Place,
 ) -> None:
     with place.connect() as lake, inside(lake).requests.counting() as requests:
@@ -422,7 +422,7 @@ def test_a_new_lake_costs_a_list_and_a_search_for_tables_and_one_with_a_head_non
     assert (requests.list, requests.get) == (0, 1)
 
 
-def test_names_and_tables_that_are_stored_in_leaves_are_found_again(
+def test_a_rebuild_finds_names_and_tables_that_were_stored_in_leaves(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leaves, "INLINE_BYTES", 200)
@@ -446,7 +446,7 @@ def test_names_and_tables_that_are_stored_in_leaves_are_found_again(
     assert values(place.connect().snapshot().read("a")) == [1, 2, 3, 4]
 
 
-def test_a_table_that_comes_back_though_it_was_dropped_is_reported(place: Place) -> None:
+def test_a_rebuild_reports_a_dropped_table_that_comes_back(place: Place) -> None:
     filled(place)
     with place.connect() as lake:
         lake.drop_table("a")
@@ -460,7 +460,7 @@ def test_a_table_that_comes_back_though_it_was_dropped_is_reported(place: Place)
     assert told.txn_id in told.message
 
 
-def test_a_damaged_head_names_the_command_that_makes_it_again(place: Place) -> None:
+def test_the_error_for_a_damaged_head_names_the_command_that_rebuilds_it(place: Place) -> None:
     filled(place)
     whole = Path(place.root, HEAD).read_bytes()
     for body in (b"", whole[: len(whole) // 2], b"garbage", b"[]"):
@@ -469,7 +469,7 @@ def test_a_damaged_head_names_the_command_that_makes_it_again(place: Place) -> N
         assert "lakevilla recover ROOT --rebuild-head" in told.message
 
 
-def test_a_table_that_a_page_says_was_dropped_stays_out(
+def test_a_rebuild_leaves_out_a_table_that_a_page_records_as_dropped(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head, "PAGE_LENGTH", 4)
@@ -493,7 +493,7 @@ def test_a_table_that_a_page_says_was_dropped_stays_out(
         assert values(lake.snapshot().read("gone")) == [1]
 
 
-def test_damaged_remains_are_reported_and_do_not_stop_it(place: Place) -> None:
+def test_a_rebuild_reports_damaged_objects_and_goes_on(place: Place) -> None:
     filled(place)
     commit = sorted(Path(place.root, "_lakevilla/commits").iterdir())[0]
     commit.write_bytes(b"{")

@@ -1,4 +1,4 @@
-"""The heartbeat renews what lives long, and nothing else; it never keeps a process alive."""
+"""The heartbeat renews records of long transactions alone, and never keeps a process alive."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 class Watched(WrappedStore):
-    """Tells of every replacement of a transaction's record; ``failing`` replaces answers."""
+    """A store that counts replacements of transactions' records; ``failing`` replaces answers."""
 
     def __init__(self, lake: lv.Lake) -> None:
         super().__init__(inside(lake).store)
@@ -56,7 +56,7 @@ class Watched(WrappedStore):
         failure = self.failing()
         outcome = failure or super().put(key, body, condition)
         if isinstance(outcome, Refused):
-            return outcome  # it is written again
+            return outcome  # the client writes it again
         with self.changed:
             self.writes[key] = self.writes.get(key, 0) + 1
             self.changed.notify_all()
@@ -71,7 +71,7 @@ class Watched(WrappedStore):
 
 
 def until(true: Callable[[], bool]) -> None:
-    """Wait for what a thread does without telling."""
+    """Wait until ``true`` returns True."""
     give_up = time.monotonic() + SOON
     while not true():
         assert time.monotonic() < give_up
@@ -106,14 +106,14 @@ def test_a_record_is_renewed_as_long_as_its_transaction_is_open(place: Place) ->
         before = record(place, txn.id)
         watched.until_written(txn.id, 3)
         after = record(place, txn.id)
-        # The first of the three may have been stored when `before` was read, and counted after.
+        # `before` may include the first of the three writes, if that was counted later.
         assert after.heartbeat >= before.heartbeat + 2
         assert (after.claim, after.tickets, after.tables) == (
             before.claim,
             executor(txn).state.claims.queue.tickets,
             ("orders",),
         )
-        # Another test's may be about to end; none of them keeps the process alive.
+        # A thread of another test may still run; no such thread keeps the process alive.
         assert threads()
         assert all(thread.daemon for thread in threads())
         txn.commit()
@@ -121,20 +121,20 @@ def test_a_record_is_renewed_as_long_as_its_transaction_is_open(place: Place) ->
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
-def test_the_thread_ends_with_the_last_transaction(place: Place, end: str) -> None:
+def test_the_heartbeat_thread_ends_with_the_last_transaction(place: Place, end: str) -> None:
     with leased(place) as (lake, watched):
         txn = begin(lake)
         watched.until_written(txn.id)
         getattr(txn, end)()
         until(lambda: not threads())
         assert not (Path(place.root) / record_key(txn.id)).exists()
-        # And there is another when there is need of one.
+        # A later transaction starts a new thread.
         txn = begin(lake)
         watched.until_written(txn.id)
         txn.abort()
 
 
-def test_a_transaction_that_was_dropped_is_not_renewed_any_more(place: Place) -> None:
+def test_a_garbage_collected_transaction_is_not_renewed_any_more(place: Place) -> None:
     with leased(place) as (lake, watched):
         txn = begin(lake)
         dropped = txn.id
@@ -144,13 +144,13 @@ def test_a_transaction_that_was_dropped_is_not_renewed_any_more(place: Place) ->
         gc.collect()
         until(lambda: not threads())
         assert (Path(place.root) / record_key(dropped)).exists()
-        # Its place goes after a lease, and whoever is behind it goes on.
+        # The next transaction in the queue removes the place after a lease, and goes on.
         with lake.transaction(QUEUED, wait_timeout_seconds=SOON) as other:
             other.update("orders", {"qty": "0"}, "id = 1")
         assert not list((Path(place.root) / "orders/_lakevilla/markers").glob("*.json"))
 
 
-def test_short_transactions_send_no_request_for_the_heartbeat(place: Place) -> None:
+def test_a_short_transaction_sends_no_request_for_its_heartbeat(place: Place) -> None:
     with leased(place, lease_seconds=30.0) as (lake, watched):
         for _ in range(3):
             begin(lake).commit()
@@ -158,7 +158,7 @@ def test_short_transactions_send_no_request_for_the_heartbeat(place: Place) -> N
         assert len(threads()) == 1
 
 
-def test_closing_the_lake_stops_it(place: Place) -> None:
+def test_closing_the_lake_stops_the_heartbeat(place: Place) -> None:
     with leased(place) as (lake, watched):
         txn = begin(lake)
         watched.until_written(txn.id)
@@ -166,7 +166,7 @@ def test_closing_the_lake_stops_it(place: Place) -> None:
     assert not threads()
 
 
-def test_a_store_that_fails_for_a_while_gets_the_request_again(place: Place) -> None:
+def test_the_heartbeat_repeats_its_request_after_errors_of_the_store(place: Place) -> None:
     settings = lv.Settings(lease_seconds=LEASE, retry_limit=1)
     with place.connect(settings=settings) as lake:
         inside(lake).client.ensure_safe_store()
@@ -174,7 +174,7 @@ def test_a_store_that_fails_for_a_while_gets_the_request_again(place: Place) -> 
         txn = begin(lake)
         watched.failing = lambda: Failure("503 slow down", ambiguous=False, throttled=True)
         watched.until_written(txn.id, 3)
-        watched.failing = lambda: Failure("timeout")  # what became of it is unknown
+        watched.failing = lambda: Failure("timeout")  # the outcome of the write is unknown
         watched.until_written(txn.id, 2)
 
         def broken() -> Failure | None:
@@ -189,7 +189,7 @@ def test_a_store_that_fails_for_a_while_gets_the_request_again(place: Place) -> 
         txn.commit()
 
 
-def test_a_transaction_that_run_keeps_for_another_attempt_is_renewed(place: Place) -> None:
+def test_a_transaction_that_run_will_run_again_is_renewed(place: Place) -> None:
     with leased(place) as (lake, watched):
         attempts = []
 
@@ -208,10 +208,10 @@ def test_a_transaction_that_run_keeps_for_another_attempt_is_renewed(place: Plac
         assert attempts[0] == attempts[1]
 
 
-def test_a_failed_transaction_that_is_kept_is_renewed(place: Place) -> None:
+def test_a_failed_transaction_that_will_be_run_again_is_renewed(place: Place) -> None:
     with leased(place) as (lake, watched):
         txn = lake.transaction(QUEUED)
-        executor(txn).keeps_place = True  # as ``run`` has it
+        executor(txn).keeps_place = True  # as in ``run``
         txn.read("orders")
         txn.update("orders", {"qty": "qty + 1"}, "id = 1")
         with place.connect() as other:
@@ -223,14 +223,14 @@ def test_a_failed_transaction_that_is_kept_is_renewed(place: Place) -> None:
         txn.abort()
 
 
-def test_a_running_event_loop_is_not_touched(place: Place) -> None:
+def test_the_heartbeat_adds_no_task_to_a_running_event_loop(place: Place) -> None:
     async def work() -> int:
         loop = asyncio.get_running_loop()
         assert loop is not None
         tasks = asyncio.all_tasks()
         with leased(place) as (lake, watched):
             txn = begin(lake)
-            # Blocks the loop, as any synchronous call does: the heartbeat goes on beside it.
+            # The call blocks the loop; the heartbeat's thread goes on.
             watched.until_written(txn.id, 2)
             assert asyncio.all_tasks() == tasks
             await asyncio.to_thread(watched.until_written, txn.id, 2)
@@ -240,13 +240,13 @@ def test_a_running_event_loop_is_not_touched(place: Place) -> None:
     assert asyncio.run(work()) == 1
 
 
-def test_a_transaction_and_its_heartbeat_replace_one_record(place: Place) -> None:
+def test_a_transaction_and_its_heartbeat_can_replace_the_same_record(place: Place) -> None:
     with leased(place) as (lake, watched):
         txn = begin(lake)
         met = []
 
         def save_first() -> None:
-            """The transaction is faster, just before the heartbeat's own write."""
+            """Have the transaction replace its record right before the heartbeat does."""
             if threading.current_thread().name == "lakevilla-heartbeat" and len(met) < 3:
                 met.append(record(place, txn.id).heartbeat)
                 watched.failing = lambda: None
@@ -263,11 +263,15 @@ def test_a_transaction_and_its_heartbeat_replace_one_record(place: Place) -> Non
         assert not (Path(place.root) / record_key(txn.id)).exists()
 
 
-def test_a_forked_child_renews_its_own_and_not_its_parents(place: Place) -> None:
+def test_a_forked_child_renews_its_own_transactions_and_not_those_of_its_parent(
+    place: Place,
+) -> None:
     with leased(place) as (lake, watched):
         txn = begin(lake)
         watched.until_written(txn.id)
-        gc.collect()  # a database that nobody uses any more ends badly where its threads are not
+
+        # The child lacks DuckDB's threads, so it must not free an unused database.
+        gc.collect()
         child = os.fork()
         if child == 0:
             status = 1
@@ -289,7 +293,7 @@ def test_a_forked_child_renews_its_own_and_not_its_parents(place: Place) -> None
 
 # -- other processes ------------------------------------------------------------
 
-#: They leave transactions with writes in them, which a process is told of at its end.
+#: Ignore warnings of transactions with writes that are open at the end of the process.
 QUIET = ("-W", "ignore:transaction")
 
 CLIENT = """
@@ -354,7 +358,7 @@ while inside(lake).requests.snapshot().put < seen + 10:
 
 
 @pytest.mark.night
-def test_a_process_that_ends_in_the_middle_of_renewals_does_not_crash(
+def test_a_process_that_ends_during_renewals_does_not_crash(
     s3_root: str, s3_server: S3Server
 ) -> None:
     place = Place(s3_root, s3_server.storage_options)
@@ -393,8 +397,10 @@ def test_a_client_that_slept_past_its_lease_can_do_no_harm(
         assert not list((Path(place.root) / "orders/_lakevilla/markers").glob("*.json"))
 
 
-def test_no_renewal_is_taken_for_the_transactions_own_failure(place: Place) -> None:
-    """An aborted owner learns of it at its own next step, not from the heartbeat's thread."""
+def test_an_abort_by_another_client_is_raised_at_the_owners_commit_and_not_by_the_heartbeat(
+    place: Place,
+) -> None:
+    """The heartbeat's thread ends; the owner's transaction stays open until its commit fails."""
     with leased(place) as (lake, _):
         txn = begin(lake)
         with place.connect() as other:

@@ -21,11 +21,11 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 def clean_up(place: Place, table: str) -> None:
-    """What ``vacuum`` and ``remove_orphan_files`` of Trino delete: the hidden directory too."""
+    """Delete a table's ``_lakevilla/``, as Trino's ``vacuum`` and ``remove_orphan_files`` do."""
     shutil.rmtree(Path(place.root, table, "_lakevilla"))
 
 
-def test_the_doctor_names_it_and_recover_brings_it_back(place: Place) -> None:
+def test_a_deleted_claim_is_reported_by_doctor_and_restored_by_recover(place: Place) -> None:
     filled(place)
     clean_up(place, "a")
     with place.connect() as lake:
@@ -49,7 +49,7 @@ def test_the_doctor_names_it_and_recover_brings_it_back(place: Place) -> None:
     ids=["append", "update"],
 )
 @pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, ~lv.Feature.NONE])
-def test_nothing_is_torn_when_it_goes_beneath_running_clients(
+def test_transactions_stay_atomic_when_claim_and_markers_are_deleted_meanwhile(
     place: Place, work: Callable[[lv.Transaction], object], features: lv.Feature
 ) -> None:
     filled(place)
@@ -66,7 +66,9 @@ def test_nothing_is_torn_when_it_goes_beneath_running_clients(
         assert sorted(row["id"] for row in place.seen("a")) == values(lake.snapshot().read("a"))
 
 
-def test_no_second_lake_keeps_the_table(place: Place, tmp_path: Path) -> None:
+def test_a_second_lake_does_not_get_a_table_whose_claim_was_restored(
+    place: Place, tmp_path: Path
+) -> None:
     filled(place)
     clean_up(place, "a")
     second = Place(str(tmp_path / "second"), format=place.format)
@@ -75,7 +77,7 @@ def test_no_second_lake_keeps_the_table(place: Place, tmp_path: Path) -> None:
         assert lake.recover().ok
         with second.connect() as other, pytest.raises(lv.InvalidOperation, match="belongs to"):
             other.register("mine", place.uri("a"))
-    # One that came before ``recover`` is told of, on both sides.
+    # If the second lake registers the table before ``recover``, recover and doctor report it.
     clean_up(place, "a")
     with second.connect() as other, place.connect() as lake:
         other.register("mine", place.uri("a"))
@@ -85,7 +87,7 @@ def test_no_second_lake_keeps_the_table(place: Place, tmp_path: Path) -> None:
         assert not lake.doctor().ok
 
 
-def test_a_table_that_is_released_meanwhile_gets_no_claim_back(
+def test_recover_restores_no_claim_of_a_table_that_is_unregistered_meanwhile(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(place)

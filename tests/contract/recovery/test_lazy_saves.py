@@ -1,4 +1,4 @@
-"""A transaction that lasts is saved beside its caller; one that ends soon costs nothing."""
+"""A thread of the lake saves long transactions; short transactions cost no request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICKLY = lv.Settings(save_interval_seconds=0.05)
 
 
 class Watched(WrappedStore):
-    """Tells when a transaction's record names a sublog; ``failing`` replaces answers."""
+    """A store that notes which threads save transactions; ``failing`` replaces answers."""
 
     def __init__(self, lake: lv.Lake) -> None:
         super().__init__(inside(lake).store)
@@ -44,7 +44,7 @@ class Watched(WrappedStore):
         return outcome
 
     def until_saved(self, txn: str) -> list[str]:
-        """The names of the threads that have saved it, once there is one."""
+        """Wait until a thread has saved the transaction; return the names of all that have."""
         with self.changed:
             assert self.changed.wait_for(lambda: txn in self.threads, SOON)
             return self.threads[txn]
@@ -58,13 +58,13 @@ def place(request: pytest.FixtureRequest) -> Place:
     return place
 
 
-def test_one_whose_caller_thinks_is_saved_by_the_lakes_thread(place: Place) -> None:
+def test_an_idle_transaction_is_saved_by_the_lakes_thread(place: Place) -> None:
     with place.connect(settings=QUICKLY) as lake, place.connect() as heir:
         store = Watched(lake)
         txn = lake.transaction()
         txn.append("orders", accounts(3))
         assert store.until_saved(txn.id) == ["lakevilla-saver"]
-        # As it would go on after a crash of the first.
+        # As after a crash of the first client.
         heir.resume(txn.id).commit()
         with pytest.raises(lv.LakeVillaError):
             txn.commit()
@@ -84,7 +84,7 @@ def test_a_lazily_saved_transaction_commits_its_work_from_before_and_after_the_s
         assert not [name for name in contents(place.root) if name.startswith("_lakevilla/txns/")]
 
 
-def test_many_operations_of_a_short_transaction_save_nothing(place: Place) -> None:
+def test_a_short_transaction_with_many_operations_is_not_saved(place: Place) -> None:
     with place.connect() as lake:
         with lake.transaction() as txn:
             txn.append("orders", accounts(1))
@@ -99,7 +99,7 @@ def test_many_operations_of_a_short_transaction_save_nothing(place: Place) -> No
         assert (many.get, many.list, many.delete) == (one.get, one.list, one.delete)
 
 
-def test_a_save_that_fails_is_no_failure_of_the_transaction(
+def test_a_failed_save_does_not_fail_the_transaction(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="lakevilla")
@@ -121,7 +121,7 @@ def test_a_save_that_fails_is_no_failure_of_the_transaction(
     assert "could not save transaction" in caplog.text
 
 
-def test_with_an_interval_of_zero_the_verb_itself_saves(place: Place) -> None:
+def test_each_verb_saves_the_transaction_if_the_save_interval_is_zero(place: Place) -> None:
     with place.connect(settings=lv.Settings(save_interval_seconds=0.0)) as lake:
         store = Watched(lake)
         with lake.transaction() as txn:
@@ -130,7 +130,7 @@ def test_with_an_interval_of_zero_the_verb_itself_saves(place: Place) -> None:
             assert record_key(txn.id) in contents(place.root)
 
 
-def test_the_verb_that_fills_the_memory_saves_at_once(
+def test_a_verb_that_fills_the_memory_for_files_saves_at_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(due, "MOST_HELD_BYTES", 1)

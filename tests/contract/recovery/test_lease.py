@@ -1,4 +1,4 @@
-"""A lease below what the store's latency allows is refused when the user connects."""
+"""A lease that is too short for the store's latency is refused when the user connects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.places import make_place
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes every store that is connected to as slow as a profile."""
+    """Return a function that makes every store as slow as a latency profile."""
 
     def slow_down(profile: LatencyProfile) -> None:
         open_store = connecting.open_store
@@ -50,7 +50,7 @@ def test_a_lease_too_short_for_the_store_is_refused(
     connect(tmp_path, advice).close()
 
 
-def test_a_lease_that_fits_the_store_is_taken(tmp_path: Path, slow: Any) -> None:
+def test_a_lease_that_fits_the_store_is_accepted(tmp_path: Path, slow: Any) -> None:
     slow(EXPRESS)
     with connect(tmp_path, 2.0) as lake:
         lake.create_table("orders", [{"id": 1}])
@@ -74,9 +74,9 @@ def test_the_default_and_longer_leases_send_no_request(tmp_path: Path, lease: fl
         assert inside(lake).requests.snapshot().total == 0
 
 
-def test_one_slow_answer_does_not_count(tmp_path: Path) -> None:
+def test_a_lease_is_not_refused_for_a_few_slow_answers(tmp_path: Path) -> None:
     class Waking(WrappedStore):
-        """The first answers take a minute by the clock, the others none."""
+        """A store whose first two answers take a minute by the clock, and later ones no time."""
 
         now = 0.0
         asked = 0
@@ -96,7 +96,7 @@ def test_one_slow_answer_does_not_count(tmp_path: Path) -> None:
         assert store.asked == 5
 
 
-def test_a_lake_with_a_short_lease_travels_to_another_process(
+def test_a_lake_with_a_short_lease_can_be_pickled(
     request: pytest.FixtureRequest,
 ) -> None:
     import pickle

@@ -1,4 +1,4 @@
-"""A commit that is decided and not published, and whose object is gone for good (note 19)."""
+"""A commit that is decided and not published, and whose commit object is lost (note 19)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def place(shared_place: Place) -> Place:
 
 
 def left(lake: lv.Lake) -> tuple[str, Path]:
-    """Two commits of which nothing is published in ``bank``, and the object of the first."""
+    """Decide two commits without publishing to ``bank``; return id and object of the first."""
     inner = inside(lake).store
     inside(lake).store = Closed(inner, is_entry("bank"))
     with lake.transaction() as first:
@@ -45,7 +45,7 @@ def voids(report: lv.Report) -> list[lv.Finding]:
 
 
 def everywhere(place: Place, table: str = "bank") -> dict[int, int]:
-    """Return the rows that a new client and one without LakeVilla read: the same, once each."""
+    """Return the rows; clients with and without LakeVilla must read the same ones, once each."""
     with place.connect() as lake:
         ours = lake.snapshot().read(table).sort_by("id").to_pylist()
     assert ours == place.seen(table)
@@ -54,7 +54,7 @@ def everywhere(place: Place, table: str = "bank") -> dict[int, int]:
 
 
 def goes_on(place: Place) -> None:
-    """Nothing is left to be done, and a commit is published."""
+    """Assert that recover finds no problem, and that a new commit is published."""
     with place.connect() as lake:
         assert lake.recover().ok
         with lake.transaction() as txn:
@@ -73,7 +73,7 @@ def test_recover_voids_the_lost_commit_and_reports_it_and_later_commits_are_publ
     key = found.relative_to(place.root).as_posix()
     before = contents(place.root)
     with place.connect() as lake:
-        # Those who only come by leave it to whoever may have a copy.
+        # Other verbs void no commit, since a client may still have a copy of the object.
         with pytest.raises(lv.CorruptObject, match="lakevilla recover") as caught:
             lake.run(lambda txn: add(txn, 0, 1))
         assert caught.value.key == key
@@ -88,8 +88,10 @@ def test_recover_voids_the_lost_commit_and_reports_it_and_later_commits_are_publ
     assert everywhere(place, "other") == {0: 100, 8: 8}, "there it was published"
 
 
-def test_a_client_that_has_it_in_memory_publishes_it_and_nothing_is_void(place: Place) -> None:
-    """Its entry comes before the one with which recovery would end it."""
+def test_recover_voids_nothing_if_a_client_with_the_commit_in_memory_publishes_first(
+    place: Place,
+) -> None:
+    """The owner's log entry is written before the one by which recover would void the commit."""
     with place.connect() as owner, place.connect() as helper:
         _, found = left(owner)
         found.unlink()
@@ -100,8 +102,10 @@ def test_a_client_that_has_it_in_memory_publishes_it_and_nothing_is_void(place: 
     assert everywhere(place) == {0: 101, 1: 112, 2: 107, 3: 100, 9: 9}
 
 
-def test_a_client_that_has_it_in_memory_comes_too_late_to_publish_it(place: Place) -> None:
-    """Its entry was under way; refused, it finds that nothing fits, and nothing comes twice."""
+def test_a_client_with_the_lost_commit_in_memory_can_not_publish_it_after_recover(
+    place: Place,
+) -> None:
+    """The owner's log entry is refused, as recover's is there; no commit is published twice."""
     reports = []
     with place.connect() as owner, place.connect() as helper:
         lost, found = left(owner)
@@ -113,8 +117,8 @@ def test_a_client_that_has_it_in_memory_comes_too_late_to_publish_it(place: Plac
     assert everywhere(place) == {0: 101, 1: 107, 2: 107, 3: 100, 9: 9}
 
 
-def test_recovery_that_ends_halfway_is_taken_up(place: Place) -> None:
-    """Its entry is in the log and HEAD is as it was; that entry is enough for the next one."""
+def test_an_interrupted_recovery_is_finished_by_the_next_one(place: Place) -> None:
+    """The first recover writes its log entry and not HEAD; the second continues from the entry."""
     with place.connect() as lake:
         lost, found = left(lake)
     found.unlink()
@@ -134,7 +138,7 @@ def test_recovery_that_ends_halfway_is_taken_up(place: Place) -> None:
     assert everywhere(place) == {0: 101, 1: 107, 2: 107, 3: 100, 9: 9}
 
 
-def test_a_table_that_it_was_to_make_is_not_made(place: Place) -> None:
+def test_a_table_whose_creation_was_in_the_lost_commit_is_not_created(place: Place) -> None:
     with place.connect() as lake:
         lake.unregister("bank")
     for path in sorted(Path(place.uri("bank")).rglob("*"), reverse=True):
@@ -170,7 +174,7 @@ ACCOUNT = [{"id": 1, "balance": 1}]
 
 
 @pytest.mark.parametrize("how", MADE_AND_GONE)
-def test_a_table_whose_directory_was_deleted_is_not_made_again_without_its_files(
+def test_a_table_whose_directory_was_deleted_is_not_created_again_without_its_files(
     place: Place, how: str
 ) -> None:
     with place.connect() as lake:

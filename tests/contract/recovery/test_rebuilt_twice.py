@@ -1,4 +1,4 @@
-"""A HEAD that is rebuilt, or reset, keeps refs and dropped tables, also the second time."""
+"""A rebuilt or reset HEAD keeps refs and dropped tables, also if that happens twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.places import Place, make_place
 from tests.support.tables import values
 
 HEAD = "_lakevilla/HEAD.json"
-#: What is garbage is deleted at once.
+#: Settings with which garbage is deleted at once.
 AT_ONCE = lv.Settings(max_age_seconds=0, outcome_retention_seconds=0, reuse_after_seconds=0)
 
 
@@ -41,7 +41,7 @@ def rebuild(place: Place) -> list[lv.Finding]:
 
 
 def with_refs(place: Place) -> None:
-    """A lake with a tag and a branch, which has a commit of its own."""
+    """Create a lake with a tag, and a branch with a commit of its own."""
     with place.connect() as lake:
         lake.create_table("t", [{"id": 1}])
         lake.tag("closing")
@@ -52,7 +52,7 @@ def with_refs(place: Place) -> None:
 
 
 def check_refs(place: Place) -> None:
-    """Both refs are there, also after gc, and are read and written by a client without caches."""
+    """Assert that both refs exist, also after gc, and that a new client can read them."""
     with place.connect(settings=AT_ONCE) as lake:
         assert {(ref.name, ref.kind) for ref in lake.refs()} == {
             ("closing", "tag"),
@@ -89,7 +89,7 @@ def test_refs_of_an_adopted_lake_are_found_again(place: Place, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("how", ["rebuilt", "reset"])
-def test_a_branch_that_was_merged_keeps_the_base_of_its_epoch(place: Place, how: str) -> None:
+def test_a_merged_branch_keeps_the_base_of_its_epoch_in_a_rebuild(place: Place, how: str) -> None:
     with place.connect() as lake:
         lake.create_table("t", [{"id": 1}])
         lake.branch("etl")
@@ -112,11 +112,11 @@ def test_a_branch_that_was_merged_keeps_the_base_of_its_epoch(place: Place, how:
         assert values(lake.on("etl@2").read("t")) == [1, 2]
         lake.on("etl").run(lambda txn: txn.append("t", [{"id": 5}]), idempotency_key="five")
         lake.merge("etl")
-        assert values(lake.read("t")) == [1, 2, 3, 4, 5]  # no row twice
+        assert values(lake.read("t")) == [1, 2, 3, 4, 5]  # no row is merged twice
         assert lake.doctor().ok
 
 
-def test_a_kept_tag_keeps_protection_and_metadata_in_a_reset(place: Place) -> None:
+def test_a_kept_tag_keeps_its_protection_and_metadata_in_a_reset(place: Place) -> None:
     with place.connect() as lake:
         lake.create_table("t", [{"id": 1}])
         lake.tag("closing", protected=True, metadata={"year": "2026"})
@@ -152,7 +152,7 @@ def test_a_tag_that_was_kept_after_the_chosen_head_keeps_its_protection(place: P
         assert values(lake.on("closing").read("t")) == [1]
 
 
-def test_a_branch_whose_own_head_is_lost_too_is_reported(place: Place) -> None:
+def test_a_rebuild_reports_a_branch_whose_own_head_is_lost_too(place: Place) -> None:
     with_refs(place)
     (own,) = Path(place.root, "_lakevilla/branches").glob("*/HEAD.json")
     body = own.read_bytes()
@@ -217,7 +217,7 @@ def test_a_dropped_table_stays_dropped_in_a_reset_and_register_revives_it(place:
         assert values(lake.read("t")) == [1]
 
 
-def test_a_table_that_was_made_again_since_is_in_the_lake_after_a_reset(place: Place) -> None:
+def test_a_table_recreated_after_the_chosen_head_is_in_the_lake_after_a_reset(place: Place) -> None:
     with place.connect(settings=AT_ONCE) as lake:
         lake.create_table("t", [{"id": 1}])
         lake.drop_table("t", delete_data=True)
@@ -233,7 +233,7 @@ def test_a_table_that_was_made_again_since_is_in_the_lake_after_a_reset(place: P
 def test_a_half_deleted_table_does_not_return_in_a_reset(
     place: Place, monkeypatch: pytest.MonkeyPatch, paged: bool
 ) -> None:
-    if paged:  # a page says too that it was dropped
+    if paged:  # a page, too, records that the table was dropped
         monkeypatch.setattr(head, "PAGE_LENGTH", 4)
         monkeypatch.setattr(head, "COMMITS_IN_HEAD", 8)
 
@@ -263,5 +263,5 @@ def test_a_half_deleted_table_does_not_return_in_a_reset(
         with pytest.raises(lv.InvalidOperation, match="delete_data"):
             lake.register("t")
         assert [table.name for table in lake.tables()] == ["other"]
-        lake.drop_table("t", delete_data=True)  # goes on with it
+        lake.drop_table("t", delete_data=True)  # finishes the deletion
     assert not list(Path(place.root, "t").rglob("*.parquet"))

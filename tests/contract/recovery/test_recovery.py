@@ -1,4 +1,4 @@
-"""Saving, resuming, ending and cleaning up: what survives its process, and what must not."""
+"""Saving, resuming and aborting transactions, recovery and gc across processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEAD = "_lakevilla/HEAD.json"
 
 
 class Gone(BaseException):
-    """A client that dies where it stands: nothing of its own code runs any more."""
+    """The client dies: none of its code runs any more."""
 
 
 def die() -> None:
@@ -37,7 +37,7 @@ def die() -> None:
 
 
 def dies(place: Place, where: Callable[[str], bool], body: Callable[[lv.Transaction], Any]) -> str:
-    """Run a transaction whose client is gone before its first PUT of such a key; its id."""
+    """Run a transaction whose client dies before its first PUT of such a key; return its id."""
     client = place.connect()
     txn = client.transaction()
     body(txn)
@@ -68,7 +68,7 @@ def _save_and_die(root: str, pipe: Any) -> None:
     txn.update("stock", {"left": '"left" - 5'}, f"sku = '{seen['sku'][0]}'")
     txn.append("orders", {"id": [5], "qty": [5]})
     txn.save()
-    txn.append("orders", {"id": [6], "qty": [6]})  # not saved any more
+    txn.append("orders", {"id": [6], "qty": [6]})  # this operation is not saved
     pipe.send(txn.id)
 
 
@@ -98,7 +98,7 @@ def test_a_saved_transaction_is_resumed_and_committed_by_another_process(
     assert [f for f in lake.doctor().findings if f.kind == "saved"] == []
 
 
-def test_a_resumed_transaction_still_conflicts_with_what_it_had_read(
+def test_a_resumed_transaction_conflicts_with_changes_to_rows_read_before_the_save(
     lake: lv.Lake, shop: Place
 ) -> None:
     txn = lake.transaction()
@@ -111,7 +111,7 @@ def test_a_resumed_transaction_still_conflicts_with_what_it_had_read(
     assert len(shop.seen("stock")) == 3
 
 
-def test_a_resumed_transaction_redoes_what_is_in_conflict(lake: lv.Lake, shop: Place) -> None:
+def test_a_resumed_transaction_redoes_operations_in_conflict(lake: lv.Lake, shop: Place) -> None:
     txn = lake.transaction()
     txn.update("orders", {"qty": "qty + 1"}, "true")
     txn.save()
@@ -121,7 +121,7 @@ def test_a_resumed_transaction_redoes_what_is_in_conflict(lake: lv.Lake, shop: P
     assert [row["qty"] for row in shop.seen("orders")] == [11, 21, 31, 41, 6]
 
 
-def test_every_operation_is_saved_if_requested(lake: lv.Lake, shop: Place) -> None:
+def test_each_operation_is_saved_if_requested(lake: lv.Lake, shop: Place) -> None:
     txn = lake.transaction(durability="every_op")
     txn.append("orders", {"id": [5], "qty": [5]})
     txn.append("orders", {"id": [6], "qty": [6]})
@@ -130,7 +130,7 @@ def test_every_operation_is_saved_if_requested(lake: lv.Lake, shop: Place) -> No
     assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5, 6]
 
 
-def test_tables_that_were_created_and_dropped_are_saved_too(lake: lv.Lake, shop: Place) -> None:
+def test_a_save_includes_created_and_dropped_tables(lake: lv.Lake, shop: Place) -> None:
     txn = lake.transaction(durability="every_op")
     txn.create_table("fresh", {"id": [1]})
     with shop.connect() as second, second.resume(txn.id) as resumed:
@@ -151,7 +151,7 @@ def test_tables_that_were_created_and_dropped_are_saved_too(lake: lv.Lake, shop:
         ("CREATE TABLE fresh AS SELECT id FROM orders", ["Create", "Insert"]),
     ],
 )
-def test_a_statement_of_several_operations_is_saved_as_a_whole_or_not_at_all(
+def test_a_statement_of_several_operations_is_saved_wholly_or_not_at_all(
     lake: lv.Lake, shop: Place, statement: str, made: list[str]
 ) -> None:
     session = lake.session(durability="every_op")
@@ -166,7 +166,7 @@ def test_a_statement_of_several_operations_is_saved_as_a_whole_or_not_at_all(
         resumed.abort()
 
 
-def test_the_thread_that_saves_transactions_leaves_half_a_statement_alone(shop: Place) -> None:
+def test_the_saving_thread_saves_no_half_statement(shop: Place) -> None:
     lake = shop.connect(settings=lv.Settings(save_interval_seconds=1e-6))
     txn = lake.transaction()
     executor = txn._executor
@@ -179,7 +179,7 @@ def test_the_thread_that_saves_transactions_leaves_half_a_statement_alone(shop: 
     txn.abort()
 
 
-def test_a_merge_from_memory_is_redone_by_the_process_that_resumes_it(
+def test_a_merge_from_data_in_memory_is_redone_by_the_process_that_resumes_it(
     lake: lv.Lake, shop: Place
 ) -> None:
     big = pa.table({"id": range(20_000), "qty": range(1, 20_001)})
@@ -194,7 +194,7 @@ def test_a_merge_from_memory_is_redone_by_the_process_that_resumes_it(
 
 
 @pytest.mark.parametrize("first", ["owner", "resumer"])
-def test_of_an_owner_and_a_resumer_one_commits(lake: lv.Lake, shop: Place, first: str) -> None:
+def test_only_one_of_owner_and_resumer_commits(lake: lv.Lake, shop: Place, first: str) -> None:
     owner = lake.transaction()
     both(owner)
     owner.save()
@@ -210,7 +210,7 @@ def test_of_an_owner_and_a_resumer_one_commits(lake: lv.Lake, shop: Place, first
 
 
 @pytest.mark.parametrize("moment", ["commit-object", "head"])
-def test_an_owner_at_its_commit_point_and_a_resumer_do_not_both_commit(
+def test_only_the_resumer_commits_if_it_does_so_right_before_the_owners_commit_point(
     lake: lv.Lake, shop: Place, moment: str
 ) -> None:
     where = is_head if moment == "head" else lambda key: key.startswith("_lakevilla/commits/")
@@ -226,7 +226,7 @@ def test_an_owner_at_its_commit_point_and_a_resumer_do_not_both_commit(
     assert state(shop) == (True, True)
 
 
-def test_of_two_resumers_one_commits(lake: lv.Lake, shop: Place) -> None:
+def test_only_one_of_two_resumers_commits(lake: lv.Lake, shop: Place) -> None:
     txn = lake.transaction()
     both(txn)
     txn.save()
@@ -235,7 +235,7 @@ def test_of_two_resumers_one_commits(lake: lv.Lake, shop: Place) -> None:
         with interrupted(one, is_head, second.commit):
             with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
                 first.commit()
-        # The first saver has lost its place too.
+        # The owner that saved the transaction can't commit any more either.
         with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
             txn.save()
             txn.commit()
@@ -243,7 +243,7 @@ def test_of_two_resumers_one_commits(lake: lv.Lake, shop: Place) -> None:
     assert state(shop) == (True, True)
 
 
-def test_only_what_was_saved_can_be_resumed(lake: lv.Lake) -> None:
+def test_only_a_saved_transaction_can_be_resumed(lake: lv.Lake) -> None:
     txn = lake.transaction()
     txn.append("orders", {"id": [5], "qty": [5]})
     with pytest.raises(lv.TransactionNotFound, match=txn.id):
@@ -285,7 +285,9 @@ def test_a_committed_transaction_cannot_be_aborted(lake: lv.Lake, shop: Place) -
     assert lake.outcome(txn.id).result == txn.result or lake.outcome(txn.id).state == "committed"
 
 
-def test_asking_for_the_outcome_ends_an_undecided_transaction(lake: lv.Lake, shop: Place) -> None:
+def test_a_request_for_the_outcome_aborts_an_undecided_transaction(
+    lake: lv.Lake, shop: Place
+) -> None:
     txn = lake.transaction()
     both(txn)
     with shop.connect() as other:
@@ -305,7 +307,7 @@ def test_the_outcome_of_an_unknown_transaction_is_aborted_and_stays_so(lake: lv.
 # -------------------------------------------------------------------- recovery
 
 
-def test_a_decided_transaction_of_a_dead_client_is_published_by_a_recovery(
+def test_recover_publishes_a_decided_transaction_of_a_dead_client(
     lake: lv.Lake, shop: Place
 ) -> None:
     txn_id = dies(shop, is_entry("stock"), both)
@@ -313,7 +315,7 @@ def test_a_decided_transaction_of_a_dead_client_is_published_by_a_recovery(
     report = lake.doctor()
     assert not report.ok
     assert {(f.kind, f.table) for f in report.findings} >= {("unpublished", "stock")}
-    # LakeVilla's readers see all of it already.
+    # Readers with LakeVilla see the whole transaction already.
     assert values(lake.snapshot().read("orders")) == [1, 2, 3, 4, 5]
     first = lake.recover()
     assert first.ok
@@ -326,7 +328,7 @@ def test_a_decided_transaction_of_a_dead_client_is_published_by_a_recovery(
     assert lake.outcome(txn_id).state == "committed"
 
 
-def test_the_next_writer_publishes_what_a_dead_client_has_decided(
+def test_the_next_writer_publishes_decided_commits_of_a_dead_client(
     lake: lv.Lake, shop: Place
 ) -> None:
     dies(shop, is_entry("stock"), both)
@@ -340,12 +342,12 @@ def test_the_next_writer_publishes_what_a_dead_client_has_decided(
 
 
 def without_notes(found: dict[str, bytes]) -> dict[str, bytes]:
-    """Without what gc keeps for itself: copies of HEAD, and what time it is."""
+    """Remove gc's own objects: copies of HEAD, and the object with the time."""
     notes = ("/recent/", "/time.json")
     return {key: body for key, body in found.items() if not any(note in key for note in notes)}
 
 
-def test_gc_deletes_what_dead_clients_have_left_and_nothing_that_is_in_use(
+def test_gc_deletes_objects_of_dead_clients_and_no_object_in_use(
     lake: lv.Lake, shop: Place
 ) -> None:
     whole = contents(shop.root)
@@ -355,10 +357,10 @@ def test_gc_deletes_what_dead_clients_have_left_and_nothing_that_is_in_use(
     saved.save()
     orphans = {k for k in contents(shop.root) if k not in whole}
     assert {key.split("/")[0] for key in orphans} == {"_lakevilla", "orders", "stock"}
-    # Nothing is old enough yet.
+    # No object is old enough yet.
     assert lake.gc().findings == ()
     with shop.connect(settings=OLD) as late:
-        # A HEAD that was set back by the one commit would look the same: somebody says it was not.
+        # HEAD set back by one commit would look the same: the user confirms that it was not.
         late.recover(confirm_head=True)
         before = contents(shop.root)
         told = late.gc(dry_run=True)
@@ -369,7 +371,7 @@ def test_gc_deletes_what_dead_clients_have_left_and_nothing_that_is_in_use(
         left = without_notes(contents(shop.root))
         assert left.keys() == whole.keys()
         assert late.gc() == lv.Report(True)
-        # Time has passed, so the floor in HEAD has risen; nothing else is different.
+        # Time has passed, so HEAD has a higher floor; no other object is different.
         assert {**without_notes(contents(shop.root)), HEAD: b""} == {**left, HEAD: b""}
     assert shop.seen("orders") == shop.seen("orders", 2)
     with pytest.raises(lv.TransactionAborted):
@@ -377,7 +379,7 @@ def test_gc_deletes_what_dead_clients_have_left_and_nothing_that_is_in_use(
 
 
 def within(place: Place) -> None:
-    """A table of LakeVilla inside the directory of another one, which deltalake has made later."""
+    """Create a table; deltalake then creates another around it, which is registered."""
     with place.connect() as lake:
         lake.create_table("sales/orders", {"id": [1, 2]})
     place.write("sales", [{"id": 10}])
@@ -385,7 +387,7 @@ def within(place: Place) -> None:
         lake.register("sales")
 
 
-def test_gc_leaves_the_files_of_a_table_inside_of_another_ones_directory(shop: Place) -> None:
+def test_gc_keeps_files_of_a_table_inside_the_directory_of_another(shop: Place) -> None:
     within(shop)
     with shop.connect(settings=OLD) as lake:
         with lake.transaction() as txn:
@@ -397,7 +399,7 @@ def test_gc_leaves_the_files_of_a_table_inside_of_another_ones_directory(shop: P
         assert values(fresh.snapshot().read("sales")) == [10, 11]
 
 
-def test_data_of_a_dropped_table_is_deleted_without_that_of_a_table_inside(shop: Place) -> None:
+def test_dropping_a_table_with_data_keeps_a_table_inside_its_directory(shop: Place) -> None:
     within(shop)
     with shop.connect() as lake:
         lake.drop_table("sales", delete_data=True)
@@ -407,7 +409,7 @@ def test_data_of_a_dropped_table_is_deleted_without_that_of_a_table_inside(shop:
             fresh.snapshot().read("sales")
 
 
-def test_a_table_is_not_created_where_the_vacuum_of_another_would_delete_it(shop: Place) -> None:
+def test_a_table_is_not_created_inside_the_directory_of_another(shop: Place) -> None:
     with shop.connect() as lake:
         lake.create_table("sales", {"id": [1]})
         with pytest.raises(lv.InvalidOperation, match=r"sales/orders would be inside .* sales"):
@@ -420,7 +422,7 @@ def test_a_table_is_not_created_where_the_vacuum_of_another_would_delete_it(shop
         lake.create_table("sales/orders", {"id": [1]})
 
 
-def test_gc_leaves_a_decided_commit_that_is_not_published_yet(lake: lv.Lake, shop: Place) -> None:
+def test_gc_keeps_a_decided_commit_that_is_not_published_yet(lake: lv.Lake, shop: Place) -> None:
     dies(shop, is_entry("stock"), both)
     with shop.connect(settings=lv.Settings(max_age_seconds=0, outcome_retention_seconds=0)) as late:
         late.gc()
@@ -430,13 +432,13 @@ def test_gc_leaves_a_decided_commit_that_is_not_published_yet(lake: lv.Lake, sho
 
 
 @pytest.mark.parametrize("moment", ["head", "commit-object"])
-def test_a_committer_that_sleeps_while_gc_runs_is_fenced_and_not_half_deleted(
+def test_a_client_that_sleeps_before_its_commit_point_while_gc_runs_is_fenced(
     lake: lv.Lake, shop: Place, moment: str
 ) -> None:
     where = is_head if moment == "head" else lambda key: key.startswith("_lakevilla/commits/")
     txn = lake.transaction()
     both(txn)
-    txn.read("orders")  # its data files are stored
+    txn.read("orders")  # the read stores the data files
 
     def clean() -> None:
         with shop.connect(settings=OLD) as other:
@@ -446,12 +448,12 @@ def test_a_committer_that_sleeps_while_gc_runs_is_fenced_and_not_half_deleted(
     with interrupted(lake, where, clean), pytest.raises(lv.TransactionAborted):
         txn.commit()
     assert state(shop) == (False, False)
-    # Run again, it has an id above the floor and files of its own.
+    # Run again, the transaction has an id above the floor, and new files.
     lake.run(both)
     assert state(shop) == (True, True)
 
 
-def test_a_committer_that_sleeps_between_decision_and_publishing_is_left_alone_by_gc(
+def test_gc_keeps_files_of_a_client_that_sleeps_between_decision_and_publishing(
     lake: lv.Lake, shop: Place
 ) -> None:
     def clean() -> None:
@@ -465,7 +467,7 @@ def test_a_committer_that_sleeps_between_decision_and_publishing_is_left_alone_b
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock, off by some seconds."""
+    """The machine's clock, shifted by some seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -486,7 +488,7 @@ def shifted(place: Place, seconds: float, **settings: Any) -> Lake:
 
 
 def later(place: Place, seconds: float) -> Lake:
-    """The lake as it is found after so long, by the store's clock too."""
+    """Return a client so many seconds later, by the store's clock too."""
     lake, clock = place.connect(), Later()
     clock.ahead_seconds = seconds
     clock.of(lake)
@@ -494,7 +496,7 @@ def later(place: Place, seconds: float) -> Lake:
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
-def test_a_client_whose_clock_is_behind_the_floor_takes_an_id_above_it(
+def test_a_client_whose_clock_is_behind_takes_an_id_above_the_floor(
     lake: lv.Lake, shop: Place, warm: bool
 ) -> None:
     behind = shifted(shop, -10 * 24 * 3600.0)
@@ -519,14 +521,14 @@ def test_a_client_whose_clock_is_ahead_fences_no_transaction_that_commits_later(
     assert times == sorted(times)
 
 
-def test_a_transaction_past_its_retention_is_never_called_aborted(
+def test_a_committed_transaction_past_its_retention_is_never_reported_aborted(
     lake: lv.Lake, shop: Place
 ) -> None:
     with lake.transaction() as txn:
         both(txn)
     late = later(shop, 8 * 24 * 3600.0)
     late.gc()
-    # HEAD's short list may hold it for longer than it must.
+    # HEAD's list of commits may keep it beyond the retention.
     assert late.outcome(txn.id).state in ("committed", "expired")
     assert late.outcome(shifted(shop, -3600.0).transaction().id).state == "expired"
     assert state(shop) == (True, True)
@@ -544,7 +546,7 @@ def count(place: Place) -> int:
 
 
 @pytest.mark.parametrize("key", ["load-2024-02-29", ("loader", 7)], ids=repr)
-def test_a_key_commits_once_in_every_process(lake: lv.Lake, shop: Place, key: Any) -> None:
+def test_a_key_commits_once_across_processes(lake: lv.Lake, shop: Place, key: Any) -> None:
     with lake.transaction(idempotency_key=key) as txn:
         load(txn)
     for _ in range(2):
@@ -559,7 +561,9 @@ def test_a_key_commits_once_in_every_process(lake: lv.Lake, shop: Place, key: An
     assert count(shop) == 1
 
 
-def test_a_version_not_above_the_last_one_is_done_already(lake: lv.Lake, shop: Place) -> None:
+def test_an_application_version_not_above_the_last_one_counts_as_committed(
+    lake: lv.Lake, shop: Place
+) -> None:
     for version in (3, 5):
         lake.run(load, idempotency_key=("loader", version))
     for version in (0, 3, 4, 5):
@@ -571,7 +575,7 @@ def test_a_version_not_above_the_last_one_is_done_already(lake: lv.Lake, shop: P
     assert shop.delta("orders").transaction_version("loader") == 5
 
 
-def test_a_key_of_a_failed_transaction_is_free_again(lake: lv.Lake, shop: Place) -> None:
+def test_a_key_of_a_failed_transaction_can_be_used_again(lake: lv.Lake, shop: Place) -> None:
     with pytest.raises(ValueError, match="no"), lake.transaction(idempotency_key="k") as txn:
         load(txn)
         raise ValueError("no")
@@ -579,14 +583,16 @@ def test_a_key_of_a_failed_transaction_is_free_again(lake: lv.Lake, shop: Place)
     assert count(shop) == 1
 
 
-def test_a_key_is_remembered_after_gc(lake: lv.Lake, shop: Place) -> None:
+def test_a_key_is_kept_by_gc_for_the_retention_and_an_application_version_for_ever(
+    lake: lv.Lake, shop: Place
+) -> None:
     lake.run(load, idempotency_key="plain")
     lake.run(load, idempotency_key=("loader", 7))
     with shop.connect(settings=OLD) as other:
         other.gc()
         for key in ("plain", ("loader", 7)):
             assert other.run(lambda txn: pytest.fail("it ran"), idempotency_key=key) is None
-    # A plain key is kept for the retention, an application's version for ever.
+    # The retention is over: only the application's version is kept.
     late = later(shop, 8 * 24 * 3600.0)
     late.gc()
     late.gc()
@@ -599,7 +605,7 @@ def test_a_key_is_remembered_after_gc(lake: lv.Lake, shop: Place) -> None:
 def test_a_key_used_again_while_its_first_user_sleeps_commits_once(
     lake: lv.Lake, shop: Place, key: Any
 ) -> None:
-    """The second waits for a lease, aborts the first, and goes on; the first finds out."""
+    """The second client waits for a lease, aborts the first transaction, and commits."""
 
     def second() -> None:
         with shop.connect(settings=lv.Settings(lease_seconds=0.2)) as other:
@@ -613,7 +619,9 @@ def test_a_key_used_again_while_its_first_user_sleeps_commits_once(
     assert lake.outcome(idempotency_key=key).state == "committed"
 
 
-def test_a_key_of_a_client_that_died_decided_is_done(lake: lv.Lake, shop: Place) -> None:
+def test_a_key_of_a_client_that_died_after_its_decision_counts_as_committed(
+    lake: lv.Lake, shop: Place
+) -> None:
     client = shop.connect()
     with pytest.raises(Gone), interrupted(client, is_entry("orders"), die):
         client.run(load, idempotency_key="k")
@@ -633,7 +641,7 @@ def test_the_outcome_of_an_unused_key_is_expired(lake: lv.Lake) -> None:
 def test_a_transaction_commits_after_hundreds_of_commits_have_gone_to_pages(
     shop: Place,
 ) -> None:
-    """70 commits fill no page, 210 fill two: one id commits once whatever lies between."""
+    """70 commits fill no page, 210 fill two; each open transaction still commits at most once."""
     with shop.connect() as lake, shop.connect() as writer:
         lake.run(lambda txn: txn.append("stock", {"sku": ["fig"], "left": [1]}))
         writer.create_table("noise", {"n": [0]})
@@ -706,13 +714,13 @@ def test_a_copied_lake_is_read_only_until_it_is_adopted(
         there.run(lambda txn: txn.append("orders", {"id": [6], "qty": [1]}))
         assert [row["id"] for row in copy.seen("orders")] == [1, 2, 3, 4, 5, 6]
         there.doctor(adopt=True)
-    # The lake that was copied goes on as if nothing had happened.
+    # The original lake is unaffected.
     lake.recover()
     lake.run(lambda txn: txn.append("orders", {"id": [7], "qty": [1]}))
     assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5, 7]
 
 
-def test_the_doctor_reports_a_table_that_other_clients_have_deleted_or_made_again(
+def test_doctor_reports_a_table_that_foreign_clients_have_deleted_or_recreated(
     lake: lv.Lake, shop: Place
 ) -> None:
     shutil.rmtree(Path(shop.root) / "stock")
@@ -725,7 +733,7 @@ def test_the_doctor_reports_a_table_that_other_clients_have_deleted_or_made_agai
         assert {(f.kind, f.table) for f in other.doctor().findings} == {("table_lost", "stock")}
         other.unregister("stock")
         other.register("stock")
-        # What was decided on the lost table is void; that stays told.
+        # Decided commits on the lost table are void, which doctor still reports.
         assert {f.severity for f in other.doctor().findings} <= {"warning"}
         assert other.snapshot().read("stock").to_pylist() == [{"sku": "new", "left": 1}]
 
@@ -739,12 +747,12 @@ def test_a_lake_without_a_head_is_healthy_and_empty(shop: Place) -> None:
         assert lake.tables() == []
 
 
-def test_a_transaction_in_forgotten_history_is_expired_whatever_a_clock_says(
+def test_a_transaction_in_forgotten_history_is_expired_by_any_clock(
     lake: lv.Lake, shop: Place, page_length: int
 ) -> None:
     with lake.transaction() as txn:
         both(txn)
-    for number in range(2 * page_length + 2):  # so many that HEAD no longer lists the first
+    for number in range(2 * page_length + 2):  # HEAD no longer lists the first commit
         lake.run(load, metadata={"number": str(number)})
     undecided = lake.transaction()
     undecided.read("orders")
@@ -753,13 +761,13 @@ def test_a_transaction_in_forgotten_history_is_expired_whatever_a_clock_says(
     late.gc()
     for client in (late, shifted(shop, -(24 * 3600.0)), shop.connect()):
         assert client.outcome(txn.id).state == "expired"
-        # Begun after all that was forgotten: the history that is kept tells all.
+        # This transaction began after the forgotten history, so the kept history has its outcome.
         assert client.outcome(undecided.id).state == "aborted"
         with pytest.raises(lv.InvalidOperation, match="not known"):
             client.abort(txn.id)
 
 
-def test_a_transaction_that_commits_by_its_own_entry_cannot_be_aborted_or_settled(
+def test_a_transaction_that_commits_by_a_log_entry_alone_cannot_be_aborted_by_id(
     lake: lv.Lake,
 ) -> None:
     txn = lake.transaction(lv.Feature.R)
@@ -768,13 +776,13 @@ def test_a_transaction_that_commits_by_its_own_entry_cannot_be_aborted_or_settle
         lake.abort(txn.id)
     with pytest.raises(lv.CommitOutcomeUnknown, match="own log entry"):
         lake.outcome(txn.id)
-    txn.save()  # from here on it commits through HEAD
+    txn.save()  # a saved transaction commits through HEAD
     lake.abort(txn.id)
     with pytest.raises(lv.TransactionAborted):
         txn.commit()
 
 
-def test_recovering_and_cleaning_where_no_lake_is_writes_nothing(tmp_path: Path) -> None:
+def test_recover_and_gc_write_nothing_where_no_lake_is(tmp_path: Path) -> None:
     misspelt = tmp_path / "misspelt"
     lake = lv.connect(str(misspelt))
     for report in (lake.recover(), lake.gc(dry_run=True), lake.gc()):
@@ -783,7 +791,9 @@ def test_recovering_and_cleaning_where_no_lake_is_writes_nothing(tmp_path: Path)
     assert not misspelt.exists()
 
 
-def test_an_id_that_was_seen_is_kept_even_behind_the_floor(lake: lv.Lake, shop: Place) -> None:
+def test_a_transaction_keeps_an_id_that_its_caller_has_seen_even_below_the_floor(
+    lake: lv.Lake, shop: Place
+) -> None:
     behind = shifted(shop, -10 * 24 * 3600.0)
     with shop.connect(settings=OLD) as other:
         other.register("orders")
@@ -807,5 +817,5 @@ def test_a_dry_run_of_gc_writes_nothing_even_when_head_is_full(lake: lv.Lake, sh
     late = later(shop, 8 * 24 * 3600.0)
     assert late.gc(dry_run=True).ok
     assert contents(shop.root) == before
-    late.gc()  # for real its oldest commits leave HEAD
+    late.gc()  # gc that is no dry run moves the oldest commits out of HEAD
     assert any(key.startswith("_lakevilla/pages/") for key in contents(shop.root).keys() - before)

@@ -1,4 +1,4 @@
-"""A transaction that is resumed commits what was saved, if that still stands."""
+"""A resumed transaction commits its saved operations if no conflict has come since."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_resumed_transaction_checks_for_its_files_before_it_commits(local_plac
         txn = lake.transaction()
         txn.append("bank", [{"id": 9, "balance": 9}])
         txn.save()
-        # A week later VACUUM has run: no log entry names the files.
+        # A week later VACUUM deletes the saved files, as no log entry names them.
         for file in Path(local_place.uri("bank")).glob("lv-*.parquet"):
             file.unlink()
         with pytest.raises(lv.TransactionAborted):
@@ -89,7 +89,9 @@ def test_a_resumed_transaction_checks_for_its_files_before_it_commits(local_plac
     assert len(local_place.seen("bank")) == 1
 
 
-def test_a_resumed_transaction_shows_no_table_newer_than_what_it_has_read(place: Place) -> None:
+def test_a_resumed_transaction_shows_no_table_in_a_newer_state_than_its_earlier_reads(
+    place: Place,
+) -> None:
     fill(place, {"a": accounts(1), "b": accounts(1)})
     owner, rival = place.connect(), place.connect()
     owner.register({"a": "a", "b": "b"})
@@ -106,7 +108,9 @@ def test_a_resumed_transaction_shows_no_table_newer_than_what_it_has_read(place:
         resumed.read("b")
 
 
-def test_a_resumed_transaction_goes_on_when_nothing_it_has_read_was_changed(place: Place) -> None:
+def test_a_resumed_transaction_can_read_newer_tables_if_its_earlier_reads_are_unchanged(
+    place: Place,
+) -> None:
     fill(place, {"a": accounts(1), "b": accounts(1)})
     owner, rival = place.connect(), place.connect()
     owner.register({"a": "a", "b": "b"})

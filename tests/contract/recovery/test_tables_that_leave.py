@@ -12,7 +12,7 @@ from tests.support.places import Place
 from tests.support.stores import unpublished
 from tests.support.tables import accounts
 
-#: Who creates where a table was dropped a moment ago, and knows that nobody writes there.
+#: Allow a table where one was just dropped: no other client writes there in these tests.
 AT_ONCE = lv.Settings(reuse_after_seconds=0)
 
 
@@ -28,7 +28,9 @@ def test_a_revived_table_has_the_rows_decided_before_it_was_dropped(local_place:
     assert sorted(row["id"] for row in local_place.seen("bank")) == [0, 5]
 
 
-def test_unregister_lets_a_table_go_after_reconciling_what_was_pending(local_place: Place) -> None:
+def test_unregister_reconciles_pending_commits_before_the_table_leaves_the_lake(
+    local_place: Place,
+) -> None:
     local_place.write("bank", accounts(3))
     with local_place.connect() as lake, local_place.connect() as other:
         lake.register("bank")
@@ -41,7 +43,7 @@ def test_unregister_lets_a_table_go_after_reconciling_what_was_pending(local_pla
     assert sorted((row["id"], row["balance"]) for row in rows) == [(0, 100), (1, 7)]
 
 
-def test_a_table_made_again_after_its_data_was_deleted_is_claimed_again(tmp_path: Path) -> None:
+def test_a_table_recreated_after_its_data_was_deleted_is_claimed_again(tmp_path: Path) -> None:
     place, elsewhere = Place(str(tmp_path / "lake")), Place(str(tmp_path / "other"))
     rows = pa.Table.from_pylist(accounts(2))
     with place.connect(settings=AT_ONCE) as lake, elsewhere.connect() as rival:
@@ -52,7 +54,7 @@ def test_a_table_made_again_after_its_data_was_deleted_is_claimed_again(tmp_path
             rival.register("bank", place.uri("bank"))
 
 
-def test_a_table_dropped_with_its_data_before_it_was_published_does_not_come_back(
+def test_an_unpublished_table_that_is_dropped_with_its_data_does_not_come_back(
     place: Place,
 ) -> None:
     creator, other = place.connect(), place.connect()

@@ -1,4 +1,4 @@
-"""A lake with nothing in it, and the format of its tables."""
+"""Fixtures: a lake without tables, and the format of its tables."""
 
 from __future__ import annotations
 

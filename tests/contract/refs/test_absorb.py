@@ -1,4 +1,4 @@
-"""Commits of other clients before a tag is made, and the logs that are read for them."""
+"""A tag absorbs commits of foreign clients: which tables' logs it reads for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def events() -> list[lv.Event]:
 
 @pytest.fixture
 def lake(shared_place: Place, events: list[lv.Event]) -> Iterator[lv.Lake]:
-    """Three tables of which ``a`` and ``b/c`` then got a row that LakeVilla has not seen."""
+    """Return a lake with three tables; foreign commits have added a row to ``a`` and ``b/c``."""
     with shared_place.connect(on_event=events.append) as lake:
         for name in ("a", "b/c", "d"):
             lake.create_table(name, [{"id": 1}])
@@ -39,10 +39,12 @@ def left_out(events: list[lv.Event]) -> list[str]:
     return [event.message for event in events if event.kind == "left_out"]
 
 
-def test_all_tables_are_checked_by_default(lake: lv.Lake, shared_place: Place) -> None:
+def test_a_tag_absorbs_foreign_commits_of_all_tables_by_default(
+    lake: lv.Lake, shared_place: Place
+) -> None:
     made = lake.tag("closing")
     then = lake.on("closing")
-    assert made.version == 5  # the commits of others have a version by then
+    assert made.version == 5  # the foreign commits have versions by then
     assert lake.history(1)[0].kind == "foreign"
     for name in ("a", "b/c"):
         shared_place.write(name, [{"id": 3}])
@@ -61,19 +63,19 @@ def test_all_tables_are_checked_by_default(lake: lv.Lake, shared_place: Place) -
         ((), [1], [1]),
     ],
 )
-def test_only_the_tables_that_are_named_are_checked(
+def test_a_tag_absorbs_only_foreign_commits_of_the_tables_named_in_absorb(
     lake: lv.Lake, events: list[lv.Event], absorb: Any, a: list[int], b: list[int]
 ) -> None:
     lake.tag("closing", absorb=absorb)
     then = lake.on("closing")
     assert (ids(then, "a"), ids(then, "b/c"), ids(then, "d")) == (a, b, [1])
     assert left_out(events) == []
-    # What was left out is in the lake for all that, and comes to it with the next commit.
+    # The lake shows the rows left out of the tag: the next commit absorbs them.
     lake.run(lambda txn: txn.append("b/c", [{"id": 3}]))
     assert (ids(lake, "b/c"), ids(then, "b/c")) == ([1, 2, 3], b)
 
 
-def test_a_commit_left_out_of_a_tag_is_not_in_it_after_a_clean_up(lake: lv.Lake) -> None:
+def test_a_foreign_commit_left_out_of_a_tag_stays_out_of_it_after_a_clean_up(lake: lv.Lake) -> None:
     lake.tag("closing", absorb=[])
     lake.run(lambda txn: txn.update("a", {"id": "id + 10"}, where="true"))
     for name in lake:
@@ -82,14 +84,14 @@ def test_a_commit_left_out_of_a_tag_is_not_in_it_after_a_clean_up(lake: lv.Lake)
     assert (ids(lake, "a"), ids(lake.on("closing"), "a")) == ([11, 12], [1])
 
 
-def test_of_some_tables_only_those_are_checked(lake: lv.Lake) -> None:
+def test_a_tag_of_some_tables_absorbs_foreign_commits_of_these_alone(lake: lv.Lake) -> None:
     lake.tag("some", tables=["a", "d"])
     assert ids(lake.on("some"), "a") == [1, 2]
     lake.tag("all", absorb=[])
     assert (ids(lake.on("all"), "a"), ids(lake.on("all"), "b/c")) == ([1, 2], [1])
 
 
-def test_of_too_many_tables_none_is_checked_and_that_is_reported(
+def test_a_tag_of_too_many_tables_reads_no_log_and_reports_that(
     lake: lv.Lake, events: list[lv.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(taken_in, "MOST_TABLES", 2)
@@ -104,21 +106,21 @@ def test_of_too_many_tables_none_is_checked_and_that_is_reported(
     assert len(left_out(events)) == 1
 
 
-def test_a_guarded_table_is_not_checked(local_place: Place) -> None:
+def test_the_log_of_a_guarded_table_is_not_read_for_a_tag(local_place: Place) -> None:
     with local_place.connect() as lake:
         for name in ("a", "b"):
             lake.create_table(name, [{"id": 1}])
         lake.tag("warm")
         both = cost(lake, lambda: lake.tag("both"))
         lake.guard("a")
-        lake.run(lambda txn: txn.append("a", [{"id": 2}]))  # HEAD knows of the guard from then on
+        lake.run(lambda txn: txn.append("a", [{"id": 2}]))  # HEAD has the guard from then on
         lake.tag("again")
         one = cost(lake, lambda: lake.tag("one"))
         assert (both.get, one.get, one.put) == (3, 2, 2)
         assert ids(lake.on("one"), "a") == [1, 2]
 
 
-def test_a_table_that_cannot_be_read_does_not_stop_the_others(
+def test_a_tag_absorbs_foreign_commits_though_one_table_cannot_be_read(
     local_place: Place, events: list[lv.Event]
 ) -> None:
     with local_place.connect() as lake:

@@ -1,4 +1,4 @@
-"""Changes are applied row by row where other clients have rewritten the files."""
+"""Changes are applied row by row if other commits have rewritten the files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS = {"stock": "sku"}
 
 
 def shop(lake: lv.Lake, kind: Format = "delta", **options: Any) -> None:
-    """Version 1: four rows in one file."""
+    """Create a table with four rows in one file, as version 1."""
     rows = [{"sku": sku, "qty": 5} for sku in ("jam", "oil", "tea", "zen")]
     lake.create_table("stock", rows, format=kind, **options)
 
@@ -27,7 +27,7 @@ def change(lake: lv.Lake, sku: str, qty: int) -> int:
 
 
 def stock(lake: lv.Lake) -> dict[str, int]:
-    """All rows, as LakeVilla and others see them."""
+    """Return all rows; LakeVilla and other readers must see the same ones."""
     table = lake.table("stock")
     rows = sorted(table.read().to_pylist(), key=repr)
     for who, others in read_by_others(table.uri, table.format).items():
@@ -36,7 +36,7 @@ def stock(lake: lv.Lake) -> dict[str, int]:
     return {row["sku"]: row["qty"] for row in rows}
 
 
-def test_only_rows_that_both_have_changed_are_in_conflict(lake: lv.Lake, kind: Format) -> None:
+def test_a_revert_by_rows_keeps_later_changes_to_other_rows(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     second = change(lake, "jam", 6)
     change(lake, "tea", 7)
@@ -44,11 +44,11 @@ def test_only_rows_that_both_have_changed_are_in_conflict(lake: lv.Lake, kind: F
     assert stock(lake) == {"jam": 5, "oil": 5, "tea": 7, "zen": 5}
     assert lake.cherry_pick(second, keys=KEYS).tables == {"stock": "rows"}
     assert stock(lake)["jam"] == 6
-    # It is there already, row by row.
+    # The changed row is in the table already.
     assert lake.cherry_pick(second, keys=KEYS).tables == {"stock": "kept"}
 
 
-def test_a_conflict_shows_its_rows(lake: lv.Lake, kind: Format) -> None:
+def test_a_merge_conflict_has_the_rows_in_conflict(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.run(lambda txn: txn.update("stock", {"qty": 6}, where="sku IN ('jam', 'oil')"))
     change(lake, "jam", 7)
@@ -70,7 +70,9 @@ def test_a_conflict_shows_its_rows(lake: lv.Lake, kind: Format) -> None:
     assert stock(lake)["jam"] == 5
 
 
-def test_rows_that_came_went_and_changed_go_back_together(lake: lv.Lake, kind: Format) -> None:
+def test_a_revert_by_rows_undoes_inserts_deletes_and_updates_of_one_commit(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
 
     def batch(txn: lv.Transaction) -> None:
@@ -87,7 +89,9 @@ def test_rows_that_came_went_and_changed_go_back_together(lake: lv.Lake, kind: F
     assert stock(lake) == {"jam": 6, "new": 1, "tea": 7, "zen": 5}
 
 
-def test_a_revert_of_rows_that_were_only_moved_needs_no_keys(lake: lv.Lake, kind: Format) -> None:
+def test_a_revert_of_rows_that_optimize_has_moved_needs_no_keys(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
     lake.run(lambda txn: txn.append("stock", [{"sku": "a", "qty": 1}, {"sku": "b", "qty": 1}]))
     lake.table("stock").optimize()
@@ -102,7 +106,9 @@ def test_a_revert_of_rows_that_were_only_moved_needs_no_keys(lake: lv.Lake, kind
         lake.revert(lake.history()[2].version)
 
 
-def test_equal_rows_go_as_often_as_they_came(lake: lv.Lake, kind: Format) -> None:
+def test_a_revert_without_keys_removes_as_many_equal_rows_as_the_commit_added(
+    lake: lv.Lake, kind: Format
+) -> None:
     rows = [{"n": 1}, {"n": 1}, {"n": None}]
     lake.create_table("bag", rows, format=kind)
     lake.run(lambda txn: txn.append("bag", [{"n": 1}, {"n": None}, {"n": 2}]))
@@ -146,7 +152,7 @@ def test_a_revert_writes_its_rows_to_the_change_data_feed(lake: lv.Lake) -> None
         ([{"sku": "x", "qty": 5}], "qty", "two rows have 5"),
     ],
 )
-def test_keys_that_identify_no_rows_are_refused(
+def test_keys_that_do_not_identify_each_row_are_refused(
     lake: lv.Lake, rows: list[Any], keys: str, words: str
 ) -> None:
     shop(lake)
@@ -158,7 +164,7 @@ def test_keys_that_identify_no_rows_are_refused(
     assert lake.history(1)[0].version == before
 
 
-def test_files_that_are_to_be_compared_and_are_gone_are_named(lake: lv.Lake) -> None:
+def test_a_revert_by_rows_fails_if_files_to_compare_were_vacuumed(lake: lv.Lake) -> None:
     shop(lake)
     second = change(lake, "jam", 6)
     change(lake, "tea", 7)
@@ -168,7 +174,9 @@ def test_files_that_are_to_be_compared_and_are_gone_are_named(lake: lv.Lake) -> 
         lake.revert(second, keys=KEYS)
 
 
-def test_a_transaction_compares_rows_of_its_own(lake: lv.Lake, kind: Format) -> None:
+def test_an_apply_by_rows_includes_earlier_changes_of_its_transaction(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
     second = change(lake, "jam", 6)
     with lake.transaction() as txn:
@@ -184,7 +192,7 @@ def test_an_apply_is_redone_after_a_lost_race(lake: lv.Lake, kind: Format) -> No
     change(lake, "tea", 7)
     with lake.transaction() as txn:
         txn.apply(second, second - 1, keys=KEYS)
-        change(lake, "oil", 9)  # another client is faster
+        change(lake, "oil", 9)  # another client commits first
     assert stock(lake) == {"jam": 5, "oil": 9, "tea": 7, "zen": 5}
     with pytest.raises(lv.MergeConflict), lake.transaction() as txn:
         txn.apply(second - 1, second, keys=KEYS)
@@ -200,6 +208,6 @@ def test_a_saved_apply_is_resumed_by_another_client(lake: lv.Lake, kind: Format)
     assert txn.apply(second, second - 1, keys=KEYS).tables == {"stock": "rows"}
     txn.save()
     with lv.connect(lake.root) as other:
-        change(other, "oil", 9)  # it is applied anew there
+        change(other, "oil", 9)  # so the resuming client applies the rows again
         other.resume(txn.id).commit()
     assert stock(lake) == {"jam": 5, "oil": 9, "tea": 7, "zen": 5}

@@ -1,4 +1,4 @@
-"""Rows are applied by tasks as by one process: drawn histories come to the same end by both."""
+"""Spark tasks apply rows as one process does: random histories end in the same result."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def row(random: Random, number: int) -> dict[str, Any]:
 
 
 def write(random: Random, lake: Any, first: int) -> None:
-    """Some rows that change, go and come; others of the same keys may come later."""
+    """Update, delete and insert random rows; keys of deleted rows may be used again."""
     doomed = [random.randrange(40) for _ in range(4)]
     changed = [number for number in range(40) if random.random() < 0.2]
     rows = pa.Table.from_pylist([row(random, number) for number in changed], SCHEMA)
@@ -67,7 +67,7 @@ def write(random: Random, lake: Any, first: int) -> None:
         if random.random() < 0.5:
             txn.append("t", pa.Table.from_pylist([row(random, first)], SCHEMA))
 
-    # Its choices must be those of one attempt.
+    # A second attempt must draw the same choices.
     with lake.transaction() as txn:
         change(txn)
     if random.random() < 0.4:
@@ -93,7 +93,7 @@ BAG = {"t": pa.schema([("n", pa.int64()), ("x", pa.float64()), ("p", pa.string()
 
 
 def equal_rows(random: Random, count: int) -> pa.Table:
-    """Rows of which many are equal."""
+    """Return rows, many of them equal."""
     made = [
         {"n": random.randrange(3), "x": random.choice(_FLOATS), "p": random.choice(["a", None])}
         for _ in range(count)
@@ -120,7 +120,7 @@ def history_of_equal_rows(lake: Any, kind: Format, seed: int) -> None:
 
 
 def outcome(lake: Any, on_conflict: Any, keys: Any = KEYS) -> Any:
-    """What a merge comes to: the rows after it, or those in conflict, or why it can't be."""
+    """Merge, and return the rows afterwards, or the rows in conflict, or the type of the error."""
     try:
         done = lake.merge("etl", keys=keys, on_conflict=on_conflict)
     except lv.MergeConflict as error:
@@ -134,7 +134,7 @@ def outcome(lake: Any, on_conflict: Any, keys: Any = KEYS) -> Any:
 
 @pytest.fixture
 def by_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A lake whose rows meet in many small tasks; ``kinds`` of these are noted."""
+    """Return a lake that compares rows in many small tasks; ``kinds`` lists the kinds of tasks."""
     monkeypatch.setattr(bins, "_LEAST_BYTES", 1)
     monkeypatch.setattr(bins, "_MOST_BYTES", 2_000)
     monkeypatch.setattr(meeting, "_MEETING_BYTES", 4_000)
@@ -155,7 +155,7 @@ def by_one(tmp_path: Path) -> Iterator[lv.Lake]:
 @pytest.mark.parametrize("on_conflict", ["error", "ours", "theirs"])
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.night
-def test_a_merge_by_keys_comes_to_the_same_end(
+def test_a_merge_by_keys_has_the_same_result_by_tasks_and_by_one_process(
     by_tasks: Any, by_one: lv.Lake, kind: Format, seed: int, on_conflict: str
 ) -> None:
     for lake in (by_tasks, by_one):
@@ -168,7 +168,7 @@ def test_a_merge_by_keys_comes_to_the_same_end(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_indistinguishable_rows_are_merged_to_the_same_result(
+def test_a_merge_of_equal_rows_has_the_same_result_by_tasks_and_by_one_process(
     by_tasks: Any, by_one: lv.Lake, kind: Format, seed: int
 ) -> None:
     for lake in (by_tasks, by_one):
@@ -179,7 +179,9 @@ def test_indistinguishable_rows_are_merged_to_the_same_result(
     assert by_tasks.doctor().ok
 
 
-def test_a_nan_is_a_key_like_any_other(by_tasks: Any, by_one: lv.Lake, kind: Format) -> None:
+def test_a_nan_identifies_a_row_as_any_other_key_does(
+    by_tasks: Any, by_one: lv.Lake, kind: Format
+) -> None:
     made = pa.table({"x": [math.nan, 0.0, 1.0], "n": [1, 1, 1]})
     for lake in (by_tasks, by_one):
         lake.create_table("t", made, format=kind)
@@ -189,7 +191,7 @@ def test_a_nan_is_a_key_like_any_other(by_tasks: Any, by_one: lv.Lake, kind: For
         assert sorted(lake.read("t")["n"].to_pylist()) == [1, 1, 3]
 
 
-def test_the_sign_of_a_zero_is_a_change(by_tasks: Any, by_one: lv.Lake, kind: Format) -> None:
+def test_a_revert_restores_the_sign_of_a_zero(by_tasks: Any, by_one: lv.Lake, kind: Format) -> None:
     for lake in (by_tasks, by_one):
         made = {"id": [1, 2], "x": [0.0, 1.0], "place": [{"lat": 0.0}, None]}
         lake.create_table("t", pa.table(made), format=kind)
@@ -205,7 +207,7 @@ def test_the_sign_of_a_zero_is_a_change(by_tasks: Any, by_one: lv.Lake, kind: Fo
     ("keys", "why"),
     [("p", "two rows have 'a'"), ("id", "a row has NULL in it"), ("tags", "identify no rows")],
 )
-def test_keys_that_identify_no_rows_are_refused_and_leave_nothing(
+def test_a_revert_refuses_keys_that_do_not_identify_each_row_and_leaves_no_file(
     by_tasks: Any, by_one: lv.Lake, kind: Format, keys: str, why: str
 ) -> None:
     rows = {"id": [1, 2, None], "p": ["a", "a", "b"], "tags": [["a"], [], None], "n": [1, 2, 3]}
@@ -220,7 +222,7 @@ def test_keys_that_identify_no_rows_are_refused_and_leave_nothing(
         assert not list(Path(lake.root).rglob("source-*"))
 
 
-def test_many_changed_rows_are_searched_for_by_the_range_of_their_keys(
+def test_a_revert_of_many_changed_rows_finds_them_by_the_range_of_their_keys(
     by_tasks: Any, kind: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (merging, extents):
@@ -237,7 +239,7 @@ def test_many_changed_rows_are_searched_for_by_the_range_of_their_keys(
 
 
 @pytest.mark.night
-def test_of_a_large_table_those_rows_are_sent_alone_that_may_meet_a_changed_one(
+def test_a_revert_sends_only_rows_of_a_large_table_that_may_match_a_changed_row(
     by_tasks: Any, kind: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (merging, extents):
@@ -250,7 +252,7 @@ def test_of_a_large_table_those_rows_are_sent_alone_that_may_meet_a_changed_one(
     by_tasks.run(lambda txn: txn.update("t", {"n": "-1"}, where="id % 5000 = 4 AND id > 9000"))
     by_tasks.sent.clear()
     assert by_tasks.revert(2, keys={"t": "id"}).tables == {"t": "rows"}
-    assert by_tasks.sent[-1] == {0: 10, 1: 10}  # changed rows, and the table's
+    assert by_tasks.sent[-1] == {0: 10, 1: 10}  # changed rows, and rows of the table
     changed = {n for n in range(50_000) if n % 5000 == 4 and n > 9000}
     found = {row["id"]: row["n"] for row in by_tasks.read("t").to_pylist()}
     assert found == {n: -1 if n in changed else n for n in range(50_000)}

@@ -1,4 +1,4 @@
-"""Rollback, revert, cherry-pick, restore and diff, over tables that other clients use too."""
+"""Rollback, revert, cherry-pick, restore and diff, also of tables that foreign clients use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.refs.shop import shop
 
 
 def sell(lake: lv.Lake, number: int = 2) -> int:
-    """One commit over both tables; returns its version."""
+    """Commit a change to both tables, and return its version."""
 
     def both(txn: lv.Transaction) -> None:
         txn.update("stock", {"qty": "qty - 1"}, where="sku = 'tea'")
@@ -33,7 +33,7 @@ def sell(lake: lv.Lake, number: int = 2) -> int:
 
 
 def state(lake: lv.Lake) -> dict[str, list[Any]]:
-    """The rows of both tables, as LakeVilla and all others see them."""
+    """Return the rows of both tables; LakeVilla and other readers must see the same ones."""
     shown = {
         "stock": sorted(lake.read("stock").to_pylist(), key=repr),
         "sales/orders": sorted(lake.read("sales/orders").to_pylist(), key=repr),
@@ -45,7 +45,9 @@ def state(lake: lv.Lake) -> dict[str, list[Any]]:
     return shown
 
 
-def test_a_rollback_makes_all_tables_what_they_were(lake: lv.Lake, kind: Format) -> None:
+def test_a_rollback_restores_all_tables_and_can_itself_be_rolled_back(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
     before = state(lake)
     sell(lake)
@@ -57,12 +59,14 @@ def test_a_rollback_makes_all_tables_what_they_were(lake: lv.Lake, kind: Format)
     entry = lake.history(1)[0]
     assert (entry.version, entry.metadata) == (5, {"why": "a bad batch"})
     assert {one.operation for one in entry.operations} == {"RESTORE"}
-    assert lake.rollback(4).tables == done.tables  # and it is taken back
+    assert lake.rollback(4).tables == done.tables  # the rollback is undone
     assert [row["qty"] for row in lake.read("stock").to_pylist()] == [3]
     assert lake.rollback("main").version is None
 
 
-def test_rollback_takes_a_time_or_a_tag_and_a_choice_of_tables(lake: lv.Lake, kind: Format) -> None:
+def test_rollback_takes_a_timestamp_or_a_tag_and_a_choice_of_tables(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
     lake.tag("opening")
     sell(lake)
@@ -74,7 +78,7 @@ def test_rollback_takes_a_time_or_a_tag_and_a_choice_of_tables(lake: lv.Lake, ki
     assert lake.read("sales/orders")["id"].to_pylist() == [1]
 
 
-def test_a_revert_leaves_what_came_after(lake: lv.Lake, kind: Format) -> None:
+def test_a_revert_keeps_later_commits(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": -1}]))
     lake.run(lambda txn: txn.append("stock", [{"sku": "oil", "qty": 2}]))
@@ -99,7 +103,7 @@ def test_a_revert_of_rows_that_were_changed_since_is_a_conflict(
     assert raised.value.tables == ["stock"]
     with pytest.raises(lv.InvalidOperation, match="is in conflict as a whole"):
         raised.value.rows("stock")
-    assert state(lake) == before  # the orders, which fit, are as they were too
+    assert state(lake) == before  # the orders, though without conflict, are unchanged, too
     assert lake.revert(third, on_conflict="ours").tables == {
         "stock": "kept",
         "sales/orders": "physical",
@@ -111,7 +115,7 @@ def test_a_revert_of_rows_that_were_changed_since_is_a_conflict(
     assert state(lake)["stock"] == [{"qty": 5, "sku": "tea"}]
 
 
-def test_apply_is_part_of_a_transaction_with_other_operations(lake: lv.Lake, kind: Format) -> None:
+def test_a_transaction_can_have_an_apply_and_other_operations(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     third = sell(lake)
     with lake.transaction() as txn:
@@ -129,7 +133,7 @@ def test_apply_is_part_of_a_transaction_with_other_operations(lake: lv.Lake, kin
     assert state(lake)["sales/orders"] == [{"id": 1}]
 
 
-def test_a_verb_that_finds_a_conflict_has_had_no_effect(lake: lv.Lake) -> None:
+def test_an_apply_that_raises_a_conflict_leaves_its_transaction_unchanged(lake: lv.Lake) -> None:
     shop(lake)
     third = sell(lake)
     sell(lake, 3)
@@ -141,7 +145,7 @@ def test_a_verb_that_finds_a_conflict_has_had_no_effect(lake: lv.Lake) -> None:
     assert sorted(lake.read("sales/orders")["id"].to_pylist()) == [1, 2, 3, 9]
 
 
-def test_the_schema_comes_back_too(lake: lv.Lake, kind: Format) -> None:
+def test_a_rollback_restores_the_schema_too(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.run(lambda txn: txn.alter("stock", add_columns={"place": "string"}))
     lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1, "place": "b"}]))
@@ -149,7 +153,7 @@ def test_the_schema_comes_back_too(lake: lv.Lake, kind: Format) -> None:
     lake.rollback(2)
     assert lake.table("stock").schema.names == ["sku", "qty"]
     assert state(lake)["stock"] == [{"qty": 5, "sku": "tea"}]
-    # A column of that name is another one: no old value shows.
+    # A new column of the same name shows no value of the dropped one.
     lake.run(lambda txn: txn.alter("stock", add_columns={"place": "string"}))
     assert state(lake)["stock"] == [{"place": None, "qty": 5, "sku": "tea"}]
     lake.rollback(5)
@@ -159,7 +163,7 @@ def test_the_schema_comes_back_too(lake: lv.Lake, kind: Format) -> None:
     ]
 
 
-def test_a_commit_is_reverted_though_other_clients_have_added_a_column(
+def test_a_commit_is_reverted_though_a_foreign_client_has_added_a_column(
     lake: lv.Lake, kind: Format
 ) -> None:
     shop(lake, kind)
@@ -174,8 +178,8 @@ def test_a_commit_is_reverted_though_other_clients_have_added_a_column(
         lake.cherry_pick(4)
 
 
-def test_rollback_takes_back_commits_of_other_clients_too(lake: lv.Lake, kind: Format) -> None:
-    """It is in the log, and no transaction of the lake has seen it."""
+def test_a_rollback_undoes_commits_of_foreign_clients_too(lake: lv.Lake, kind: Format) -> None:
+    """The foreign commit is only in the table's log: HEAD does not know it."""
     shop(lake, kind)
     write_beside(lake, kind)
     assert len(lake.read("stock")) == 2
@@ -193,7 +197,7 @@ def write_beside(lake: lv.Lake, kind: Format) -> None:
 
 
 @pytest.mark.parametrize("delete_data", [False, True])
-def test_a_table_that_was_dropped_is_not_rolled_back(lake: lv.Lake, delete_data: bool) -> None:
+def test_a_rollback_of_a_dropped_table_is_refused(lake: lv.Lake, delete_data: bool) -> None:
     lake.create_table("u", [{"id": 1}])
     then = lake.history(1)[0].version
     lake.drop_table("u", delete_data=delete_data)
@@ -205,7 +209,9 @@ def test_a_table_that_was_dropped_is_not_rolled_back(lake: lv.Lake, delete_data:
     assert lake.rollback(lake.history(1)[0].version - 1, tables=["w"]).tables == {"w": "physical"}
 
 
-def test_tables_that_were_made_or_dropped_in_between(lake: lv.Lake, kind: Format) -> None:
+def test_a_rollback_drops_tables_created_since_and_revives_no_dropped_one(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
     lake.create_table("later", [{"n": 1}], format=kind)
     assert lake.rollback(2).tables == {"later": "dropped"}
@@ -219,7 +225,9 @@ def test_tables_that_were_made_or_dropped_in_between(lake: lv.Lake, kind: Format
     assert lake.rollback(3, tables=["stock"]).tables == {}
 
 
-def test_a_table_that_joined_with_a_log_of_its_own_is_left_alone(lake: lv.Lake) -> None:
+def test_a_rollback_leaves_a_table_that_joined_the_lake_later_with_its_own_log(
+    lake: lv.Lake,
+) -> None:
     shop(lake)
     rows = pa.table({"n": pa.array([1], pa.int64())})
     deltalake.write_deltalake(f"{lake.root}/guest", rows)
@@ -230,12 +238,14 @@ def test_a_table_that_joined_with_a_log_of_its_own_is_left_alone(lake: lv.Lake) 
     ]
     assert lake.rollback(2).tables == {"guest": "kept"}
     assert lake.read("guest").num_rows == 3
-    # Its own log reaches further back than the lake knows it.
+    # The table's own log has versions from before it joined the lake.
     assert lake.table("guest").restore(0).tables == {"guest": "physical"}
     assert deltalake.DeltaTable(f"{lake.root}/guest").to_pyarrow_table().num_rows == 1
 
 
-def test_a_table_is_restored_by_its_own_version_time_or_tag(lake: lv.Lake, kind: Format) -> None:
+def test_a_table_is_restored_to_a_version_of_its_log_a_timestamp_or_a_tag(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
     lake.tag("opening")
     first = lake.table("stock").version
@@ -256,7 +266,7 @@ def test_rollback_to_a_vacuumed_state_is_refused(lake: lv.Lake, kind: Format) ->
     shop(lake, kind)
     sell(lake)
     sell(lake, 3)
-    lake["stock"].vacuum(dry_run=False)  # within its retention it takes nothing
+    lake["stock"].vacuum(dry_run=False)  # deletes nothing: the retention is not over
     assert lake.rollback(2).version == 5
     lake.rollback(4)
     for name in ("stock", "sales/orders"):
@@ -267,7 +277,9 @@ def test_rollback_to_a_vacuumed_state_is_refused(lake: lv.Lake, kind: Format) ->
     assert state(lake) == before
 
 
-def test_a_tag_brings_back_what_no_other_state_keeps(lake: lv.Lake, kind: Format) -> None:
+def test_a_rollback_to_a_tag_restores_files_that_only_the_tag_has_kept(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
     lake.tag("opening")
     sell(lake)
@@ -291,11 +303,11 @@ def test_rollback_and_revert_report_files_that_deltalake_has_vacuumed(lake: lv.L
         lake.rollback(2)
     with pytest.raises(lv.VersionNotFound, match="was removed"):
         lake.revert(3)
-    # What it did not touch comes back.
+    # A rollback to a state whose files deltalake did not delete succeeds.
     assert lake.rollback(2, tables=["sales/orders"]).tables == {"sales/orders": "physical"}
 
 
-def test_deltalake_vacuums_between_rollbacks_and_harms_nothing(lake: lv.Lake) -> None:
+def test_a_vacuum_by_deltalake_after_a_rollback_deletes_no_needed_file(lake: lv.Lake) -> None:
     shop(lake)
     sell(lake)
     lake.rollback(2)
@@ -335,7 +347,7 @@ def test_a_diff_reports_tables_and_rows(lake: lv.Lake, kind: Format) -> None:
     assert repr(found) == "<lakevilla.Diff: 3 tables>"
 
 
-def test_a_diff_shows_what_a_branch_has(lake: lv.Lake, kind: Format) -> None:
+def test_a_diff_compares_the_lake_with_a_branch(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.branch("etl")
     assert lake.diff("main", "etl").tables.num_rows == 0
@@ -349,7 +361,7 @@ def test_a_diff_shows_what_a_branch_has(lake: lv.Lake, kind: Format) -> None:
         "sales/orders": "changed",
         "stock": "changed",
     }
-    assert found.rows("stock").num_rows == 0  # both have sold one: other files, the same rows
+    assert found.rows("stock").num_rows == 0  # equal rows in different files
     with pytest.raises(lv.InvalidOperation, match="not yet to a branch"):
         etl.run(lambda txn: txn.apply(2, 1))
     with pytest.raises(lv.InvalidOperation, match="is for the lake itself"):
@@ -410,14 +422,14 @@ def test_invalid_arguments_are_refused_by_name_and_write_nothing(
     assert state(lake)["stock"] == [{"qty": 4, "sku": "tea"}]
 
 
-def test_a_lake_without_a_version_says_so(lake: lv.Lake) -> None:
+def test_rollback_and_diff_of_a_lake_without_versions_raise(lake: lv.Lake) -> None:
     with pytest.raises(lv.VersionNotFound, match="has no global version"):
         lake.rollback(1)
     with pytest.raises(lv.VersionNotFound, match="has no global version"):
         lake.diff(1)
 
 
-def test_a_table_that_is_guarded_and_one_that_only_grows(lake: lv.Lake) -> None:
+def test_a_rollback_keeps_a_guard_and_refuses_to_shrink_an_append_only_table(lake: lv.Lake) -> None:
     shop(lake)
     lake.guard("stock")
     sell(lake)
@@ -430,10 +442,10 @@ def test_a_table_that_is_guarded_and_one_that_only_grows(lake: lv.Lake) -> None:
         lake.rollback(version)
 
 
-def test_an_iceberg_file_with_deletes_comes_back_with_the_rows_that_it_showed(
+def test_an_iceberg_file_with_deleted_rows_is_restored_without_these_rows(
     lake: lv.Lake,
 ) -> None:
-    """Under a new sequence number the deletes would not apply to it."""
+    """Deletes would not apply to the file if it came back under a new sequence number."""
     lake.create_table("stock", [{"id": n, "qty": n} for n in range(4)], format="iceberg")
     table = ObjectStoreCatalog("tests", warehouse=lake.root).load_table(("stock",))
     delete_positions(table, [1, 2], Random(1))
@@ -447,7 +459,7 @@ def test_an_iceberg_file_with_deletes_comes_back_with_the_rows_that_it_showed(
     assert sorted(lake.read("stock")["id"].to_pylist()) == [0, 3, 9]
 
 
-def test_iceberg_files_with_deletes_come_back_each_to_its_partition(lake: lv.Lake) -> None:
+def test_iceberg_files_with_deleted_rows_are_restored_to_their_partitions(lake: lv.Lake) -> None:
     rows = [{"id": n, "p": "ab"[n % 2]} for n in range(6)]
     lake.create_table("stock", rows, format="iceberg", partition_by="p")
     table = ObjectStoreCatalog("tests", warehouse=lake.root).load_table(("stock",))
@@ -457,16 +469,16 @@ def test_iceberg_files_with_deletes_come_back_each_to_its_partition(lake: lv.Lak
     version = lake.history(1)[0].version
     lake.run(lambda txn: txn.delete("stock", where="true"))
     with lv.connect(lake.root, settings=lv.Settings(in_memory_file_limit_bytes=0)) as other:
-        other.rollback(version)  # by the path for files of any size
+        other.rollback(version)  # writes files, none kept in memory
     found = lake.read("stock").sort_by("id").to_pylist()
     assert found == [*left, {"id": 9, "p": "b"}]
-    for p in "ab":  # who asks for a partition goes by what is told of files
+    for p in "ab":  # a partition is read by the metadata of its files
         in_it = lake.read("stock", where=f"p = '{p}'").sort_by("id").to_pylist()
         assert in_it == [row for row in found if row["p"] == p]
 
 
 class Scale(WrappedStore):
-    """Weighs what is written."""
+    """A store that counts the bytes written."""
 
     written: int
 
@@ -476,8 +488,10 @@ class Scale(WrappedStore):
 
 
 @pytest.mark.parametrize("rows", [10, 100_000])
-def test_no_data_is_copied_and_requests_do_not_grow(lake: lv.Lake, rows: int) -> None:
-    """Two tables: two entries, a commit object and HEAD."""
+def test_a_rollback_copies_no_data_and_needs_as_many_requests_for_any_number_of_rows(
+    lake: lv.Lake, rows: int
+) -> None:
+    """A rollback of two tables writes two log entries, a commit object and HEAD."""
     for name in ("one", "two"):
         lake.create_table(name, pa.table({"n": pa.array(range(rows), pa.int64())}))
     lake.run(lambda txn: [txn.delete(name, where="n >= 0") for name in ("one", "two")])
@@ -494,13 +508,13 @@ def test_no_data_is_copied_and_requests_do_not_grow(lake: lv.Lake, rows: int) ->
 
 
 @pytest.mark.parametrize("count", [10, 100_000])
-def test_a_lake_of_many_tables_costs_what_the_tables_in_question_cost(
+def test_diff_cherry_pick_and_rollback_cost_no_more_in_a_lake_of_many_tables(
     tmp_path: Path, count: int
 ) -> None:
-    """No leaf is read but those that have these tables."""
+    """These verbs read only leaves that hold the tables in question."""
     with lake_of(count, str(tmp_path / "lake"), commits=3) as lake:
         version = lake.history(1)[0].version
-        lake.revert(version)  # a first one opens what it needs
+        lake.revert(version)  # the first revert caches logs and leaves
         with inside(lake).requests.counting() as requests:
             assert lake.diff(version - 1, version).tables.num_rows == 2
         assert (requests.put, requests.head, requests.list) == (0, 0, 0)

@@ -1,4 +1,4 @@
-"""Branches: the lake's tables, written where no other client sees it."""
+"""Branches: writes to the lake's tables that no reader outside the branch sees."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def home(lake: lv.Lake) -> Path:
     return found
 
 
-def test_changes_on_a_branch_are_made_there_alone(lake: lv.Lake, kind: Format) -> None:
+def test_changes_on_a_branch_show_on_the_branch_alone(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     made = lake.branch("etl", metadata={"by": "night"})
     assert (made.kind, made.version, made.base_version) == ("branch", 2, 2)
@@ -79,7 +79,9 @@ def test_changes_on_a_branch_are_made_there_alone(lake: lv.Lake, kind: Format) -
     assert "on branch &#x27;etl&#x27;, version 7" in etl._repr_html_()
 
 
-def test_tables_come_and_go_on_a_branch_alone(lake: lv.Lake, kind: Format) -> None:
+def test_tables_created_altered_or_dropped_on_a_branch_are_unchanged_on_the_lake(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
     lake.branch("etl")
     etl = lake.on("etl")
@@ -104,7 +106,7 @@ def test_tables_come_and_go_on_a_branch_alone(lake: lv.Lake, kind: Format) -> No
     assert lake.on("other").read("fresh").to_pylist() == [{"b": "x"}]
 
 
-def test_other_clients_never_see_it(lake: lv.Lake) -> None:
+def test_foreign_clients_never_see_changes_on_a_branch(lake: lv.Lake) -> None:
     shop(lake)
     lake.create_table("ice", [{"k": 1}], format="iceberg")
     lake.branch("etl")
@@ -116,7 +118,7 @@ def test_other_clients_never_see_it(lake: lv.Lake) -> None:
     assert table.to_pyarrow_table().num_rows == 1
     rows = duckdb.sql(f"SELECT * FROM delta_scan('{lake.root}/stock')") if _has_delta() else []
     assert len(rows) in (0, 1)
-    # What they do is theirs: it is on the lake, and not on the branch.
+    # Foreign commits are on the lake, and not on the branch.
     deltalake.write_deltalake(
         f"{lake.root}/stock", pa.table({"sku": ["rum"], "qty": [1]}), mode="append"
     )
@@ -175,14 +177,14 @@ def test_a_deleted_branch_frees_its_space_and_its_name(lake: lv.Lake, kind: Form
     assert not objects(lake, "_lakevilla/branches/**/*.json")
     with pytest.raises(lv.RefNotFound, match="'etl' was deleted"):
         etl.run(put_in("rum", 2))
-    # The name is free: what is made under it is another one.
+    # The name is free: a new branch under it is another branch.
     lake.branch("etl")
     assert stock(lake.on("etl")) == {"tea": 5}
     with pytest.raises(lv.RefNotFound):
         stock(etl)
 
 
-def test_a_branch_of_a_branch_and_a_tag_of_one_outlive_it(lake: lv.Lake, kind: Format) -> None:
+def test_a_branch_and_a_tag_made_of_a_branch_outlive_it(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.branch("etl")
     etl = lake.on("etl")
@@ -218,7 +220,7 @@ def test_two_transactions_on_a_branch_conflict_as_on_the_lake(lake: lv.Lake) -> 
     first.commit()
     with pytest.raises(lv.ConflictError):
         second.commit()
-    # Nothing on the lake is in the way of a branch, nor the other way round.
+    # Transactions on the lake never conflict with those on a branch.
     third = one.transaction()
     third.update("stock", {"qty": "qty + 1"}, where="true")
     lake.run(lambda txn: txn.update("stock", {"qty": "qty * 2"}, where="true"))
@@ -227,7 +229,7 @@ def test_two_transactions_on_a_branch_conflict_as_on_the_lake(lake: lv.Lake) -> 
 
 
 @pytest.mark.night
-def test_many_write_a_branch_at_once(lake: lv.Lake) -> None:
+def test_concurrent_writers_of_a_branch_lose_no_row(lake: lv.Lake) -> None:
     shop(lake)
     lake.branch("etl")
     lakes = [lv.connect(lake.root).on("etl") for _ in range(2)]
@@ -249,7 +251,7 @@ def test_many_write_a_branch_at_once(lake: lv.Lake) -> None:
     assert stock(lake) == {"tea": 5}
 
 
-def test_only_some_tables_are_on_it(lake: lv.Lake) -> None:
+def test_a_branch_of_some_tables_has_no_other_tables(lake: lv.Lake) -> None:
     shop(lake)
     lake.branch("orders", tables=["sales/*"])
     with pytest.raises(lv.TableNotFound, match="not on branch 'orders'"):
@@ -330,7 +332,7 @@ def test_verbs_for_the_lake_itself_are_refused_on_a_branch(
 
 
 @pytest.mark.parametrize("name", ["57", "main", "a b", "a@1", "a//b", "../a", "a/", "", 7, "there"])
-def test_wrong_names_are_refused(lake: lv.Lake, name: Any) -> None:
+def test_invalid_branch_names_are_refused(lake: lv.Lake, name: Any) -> None:
     shop(lake)
     lake.branch("there")
     with pytest.raises((lv.InvalidOperation, lv.RefExists)):
@@ -338,7 +340,7 @@ def test_wrong_names_are_refused(lake: lv.Lake, name: Any) -> None:
     assert [ref.name for ref in lake.refs()] == ["there"]
 
 
-def test_a_table_that_a_branch_has_stays(lake: lv.Lake) -> None:
+def test_a_table_that_a_branch_has_is_not_unregistered_or_dropped_with_data(lake: lv.Lake) -> None:
     shop(lake)
     lake.branch("etl")
     with pytest.raises(lv.InvalidOperation, match="'etl' keeps it"):
@@ -347,7 +349,7 @@ def test_a_table_that_a_branch_has_stays(lake: lv.Lake) -> None:
         lake.drop_table("stock", delete_data=True)
 
 
-def test_the_data_of_a_dropped_table_goes_and_what_a_branch_has_made_there_stays(
+def test_dropping_a_table_with_data_keeps_files_of_a_branchs_table_of_the_same_name(
     lake: lv.Lake,
 ) -> None:
     shop(lake)
@@ -369,7 +371,7 @@ def test_a_protected_branch_is_not_deleted(lake: lv.Lake) -> None:
     lake.delete_ref("etl")
 
 
-def test_branches_are_found_again_when_head_is_lost(lake: lv.Lake) -> None:
+def test_branches_are_found_again_after_head_was_lost(lake: lv.Lake) -> None:
     shop(lake)
     for name in ("etl", "over"):
         lake.branch(name)
@@ -387,9 +389,7 @@ def test_branches_are_found_again_when_head_is_lost(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize("harm", ["missing", "damaged", "anothers", "commit"])
-def test_a_branch_that_is_damaged_is_reported_and_harms_nothing_else(
-    lake: lv.Lake, harm: str
-) -> None:
+def test_a_damaged_branch_is_reported_and_harms_nothing_else(lake: lv.Lake, harm: str) -> None:
     shop(lake)
     lake.branch("etl")
     lake.on("etl").run(put_in("jam", 2))
@@ -419,7 +419,7 @@ def test_a_branch_that_is_damaged_is_reported_and_harms_nothing_else(
         assert again.doctor().ok
 
 
-def test_a_deletion_that_was_cut_short_is_finished(lake: lv.Lake) -> None:
+def test_an_interrupted_deletion_of_a_branch_is_finished(lake: lv.Lake) -> None:
     shop(lake)
     lake.branch("etl")
     etl = lake.on("etl")
@@ -437,7 +437,9 @@ def test_a_deletion_that_was_cut_short_is_finished(lake: lv.Lake) -> None:
     assert stock(lake.on("etl")) == {"tea": 5}
 
 
-def test_a_branch_of_a_copied_lake_reads_and_is_merged(lake: lv.Lake, tmp_path: Path) -> None:
+def test_a_branch_of_a_copied_lake_can_be_read_branched_and_merged_but_not_written(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
     shop(lake)
     lake.branch("etl")
     lake.on("etl").run(put_in("jam", 2))
@@ -479,7 +481,7 @@ def test_large_branches_are_stored_in_leaves(lake: lv.Lake) -> None:
             assert found == [[n, 100] for n in range(8)]
 
 
-def test_a_branch_is_three_writes_however_many_tables_there_are(tmp_path: Path) -> None:
+def test_a_branch_costs_three_writes_however_many_tables_there_are(tmp_path: Path) -> None:
     with lake_of(10, str(tmp_path / "ten"), commits=1) as few:
         few.tag("warm")
         ten = cost(few, lambda: few.branch("one"))
@@ -491,7 +493,9 @@ def test_a_branch_is_three_writes_however_many_tables_there_are(tmp_path: Path) 
     assert ten.get <= 11  # HEAD, and each log
 
 
-def test_a_commit_on_a_branch_is_its_files_and_two_writes_more(lake: lv.Lake, kind: Format) -> None:
+def test_a_commit_on_a_branch_costs_two_writes_besides_its_data_files(
+    lake: lv.Lake, kind: Format
+) -> None:
     shop(lake, kind)
     lake.branch("etl")
     etl = lake.on("etl")
@@ -507,7 +511,7 @@ def test_a_commit_on_a_branch_is_its_files_and_two_writes_more(lake: lv.Lake, ki
 
 
 @pytest.mark.night
-def test_a_branch_of_many_commits_stays_small(lake: lv.Lake, kind: Format) -> None:
+def test_a_branch_with_many_commits_keeps_few_of_them_pending(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     lake.run(put_in("jam", 1))
     lake.branch("etl")
@@ -557,7 +561,7 @@ def test_reprs_of_objects_of_a_branch_or_a_tag_name_it(lake: lv.Lake) -> None:
     assert "branch '" not in repr(lake["stock"]) + repr(lake)
 
 
-def test_a_ref_of_a_lake_without_tables_is_reported(local_place: Place) -> None:
+def test_an_event_reports_a_branch_made_before_the_lake_has_any_table(local_place: Place) -> None:
     events: list[lv.Event] = []
     with local_place.connect(on_event=events.append) as lake:
         deltalake.write_deltalake(f"{lake.root}/there", pa.table({"id": [1]}))
@@ -574,7 +578,9 @@ def test_a_ref_of_a_lake_without_tables_is_reported(local_place: Place) -> None:
         assert lake.on("etl").read("there").num_rows == 1
 
 
-def test_outcomes_are_those_of_the_place_where_a_transaction_was_begun(lake: lv.Lake) -> None:
+def test_the_outcome_of_a_transaction_is_reported_by_the_branch_where_it_began(
+    lake: lv.Lake,
+) -> None:
     shop(lake, "delta")
     lake.branch("etl")
     lake.branch("other")
@@ -596,7 +602,7 @@ def test_outcomes_are_those_of_the_place_where_a_transaction_was_begun(lake: lv.
         other.abort(on_branch.id)
 
 
-def test_a_transaction_is_aborted_through_each_branch_and_the_lake(lake: lv.Lake) -> None:
+def test_a_transaction_can_be_aborted_through_any_branch_and_the_lake(lake: lv.Lake) -> None:
     shop(lake, "delta")
     lake.branch("etl")
     etl = lake.on("etl")
@@ -610,7 +616,7 @@ def test_a_transaction_is_aborted_through_each_branch_and_the_lake(lake: lv.Lake
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_an_outcome_is_unknown_if_its_branch_ends_while_it_is_requested(
+def test_an_outcome_is_unknown_if_the_branch_is_deleted_during_the_request(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch, is_made_again: bool
 ) -> None:
     shop(lake, "delta")
@@ -631,7 +637,7 @@ def test_an_outcome_is_unknown_if_its_branch_ends_while_it_is_requested(
         lake.outcome(txn.id)
 
 
-def test_a_transaction_is_resumed_where_it_was_begun(lake: lv.Lake) -> None:
+def test_a_saved_transaction_is_resumed_on_the_branch_where_it_began(lake: lv.Lake) -> None:
     shop(lake, "delta")
     lake.branch("etl")
     etl = lake.on("etl")

@@ -1,4 +1,4 @@
-"""Exports: tables of a branch, a tag or the lake, for readers that know no lake."""
+"""Exports: tables of a branch, a tag or the lake, for readers without LakeVilla."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def lake(tmp_path: Path) -> Iterator[lv.Lake]:
 
 
 def newest(uri: str) -> str:
-    """The newest metadata file of an Iceberg table."""
+    """Return the newest metadata file of an Iceberg table."""
     found = Path(uri, "metadata").glob("v*.metadata.json")
     return str(max(found, key=lambda path: int(path.name[1:].partition(".")[0])))
 
 
 def shown(uri: str, kind: Format) -> pa.Table:
-    """The rows as a client without LakeVilla reads them."""
+    """Return the rows as a client without LakeVilla reads them."""
     if kind == "delta":
         return deltalake.DeltaTable(uri).to_pyarrow_table().sort_by("sku")
     return StaticTable.from_metadata(newest(uri)).scan().to_arrow().sort_by("sku")
@@ -68,7 +68,9 @@ def by_polars(uri: str, kind: Format) -> pa.Table:
 @pytest.mark.parametrize(
     ("kind", "copies"), [("delta", True), ("iceberg", True), ("iceberg", False)]
 )
-def test_a_branch_is_read_by_other_clients(lake: lv.Lake, kind: Format, copies: bool) -> None:
+def test_foreign_clients_read_the_export_of_a_branch(
+    lake: lv.Lake, kind: Format, copies: bool
+) -> None:
     lake.create_table("stock", ROWS, format=kind, partition_by="shop")
     lake.branch("etl")
     etl = lake.on("etl")
@@ -82,9 +84,9 @@ def test_a_branch_is_read_by_other_clients(lake: lv.Lake, kind: Format, copies: 
     assert etl.export("stock", uri, copy=copies) == uri
     assert shown(uri, kind).to_pylist() == etl.read("stock").sort_by("sku").to_pylist()
     assert version(uri, kind) == 1
-    assert set(Path(uri).rglob("*.parquet")) == before  # what is there is not copied again
+    assert set(Path(uri).rglob("*.parquet")) == before  # copied files are not copied again
     etl.export("stock", uri, copy=copies)
-    assert version(uri, kind) == 1  # nothing is new
+    assert version(uri, kind) == 1  # the branch has no new commit
     expected = bag(etl.read("stock"))
     for reader, found in read_by_others(uri, kind).items():
         assert bag(found.select(etl["stock"].schema.names)) == expected, reader
@@ -94,8 +96,10 @@ def test_a_branch_is_read_by_other_clients(lake: lv.Lake, kind: Format, copies: 
     assert lake.doctor(files=True).ok
 
 
-def test_delta_files_are_named_by_their_uris(lake: lv.Lake, tmp_path: Path) -> None:
-    """As Spark and Trino read them: tests/interop/spark has it."""
+def test_the_log_of_a_delta_export_names_files_of_the_source_by_their_uris(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
+    """Spark and Trino read such URIs: tests/interop/spark tests it."""
     lake.create_table("stock", ROWS, partition_by="shop")
     uri = lake.export("stock", str(tmp_path / "exports" / "stock"))
     entry = Path(uri, "_delta_log", f"{0:020}.json").read_text()
@@ -107,7 +111,9 @@ def test_delta_files_are_named_by_their_uris(lake: lv.Lake, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_rows_that_a_deletion_vector_took_stay_taken(local_place: Place, copies: bool) -> None:
+def test_rows_deleted_by_a_deletion_vector_stay_deleted_in_an_export(
+    local_place: Place, copies: bool
+) -> None:
     local_place.write("bank", accounts(3))
     delete_by_vector(local_place, row=2)
     with local_place.connect() as lake:
@@ -118,7 +124,7 @@ def test_rows_that_a_deletion_vector_took_stay_taken(local_place: Place, copies:
         assert values(other.read("bank")) == [0, 1]
 
 
-def test_a_tag_is_exported(lake: lv.Lake) -> None:
+def test_a_tag_can_be_exported(lake: lv.Lake) -> None:
     lake.create_table("stock", ROWS)
     lake.tag("closing")
     change(lake)
@@ -132,7 +138,7 @@ def test_a_tag_is_exported(lake: lv.Lake) -> None:
     assert version(uri, "delta") == 2
 
 
-def test_on_a_bucket(shared_place: Place) -> None:
+def test_an_export_to_a_bucket_can_be_registered_and_read(shared_place: Place) -> None:
     with shared_place.connect() as lake:
         lake.create_table("stock", ROWS)
         lake.branch("etl")
@@ -169,7 +175,7 @@ def test_an_export_that_dies_before_any_write_leaves_the_old_state_whole(
     assert lake.read(uri).sort_by("sku") == lake.read("stock").sort_by("sku")
 
 
-def test_two_export_at_once(lake: lv.Lake) -> None:
+def test_concurrent_exports_of_a_table_write_one_version(lake: lv.Lake) -> None:
     lake.create_table("stock", ROWS)
     uri = lake.export("stock", "exports/stock", copy=True)
     change(lake)
@@ -185,7 +191,9 @@ def test_two_export_at_once(lake: lv.Lake) -> None:
     assert version(uri, "delta") == 1
 
 
-def test_a_place_that_is_not_the_exports_is_refused(lake: lv.Lake, tmp_path: Path) -> None:
+def test_an_export_is_refused_at_a_place_that_is_used_otherwise(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
     lake.create_table("stock", ROWS)
     lake.create_table("sales/orders", [{"id": 1}])
     deltalake.write_deltalake(str(tmp_path / "theirs"), pa.table({"x": [1]}))
@@ -230,7 +238,7 @@ def test_the_log_of_an_export_gets_checkpoints(lake: lv.Lake) -> None:
     assert shown(uri, "delta").num_rows == 7
 
 
-def test_a_guarded_table_gives_an_export_that_is_not(lake: lv.Lake) -> None:
+def test_the_export_of_a_guarded_table_is_not_guarded(lake: lv.Lake) -> None:
     lake.create_table("stock", ROWS)
     lake.guard("stock")
     uri = lake.export("stock", "exports/stock", copy=True)
@@ -240,7 +248,9 @@ def test_a_guarded_table_gives_an_export_that_is_not(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_deletes_that_would_not_apply_elsewhere_are_refused(lake: lv.Lake, copies: bool) -> None:
+def test_an_export_of_an_iceberg_table_with_position_deletes_is_refused(
+    lake: lv.Lake, copies: bool
+) -> None:
     lake.create_table("bank", accounts(3), format="iceberg")
     table = ObjectStoreCatalog("tests", warehouse=lake.root).load_table(("bank",))
     delete_positions(table, [2], Random(1))
@@ -252,13 +262,13 @@ def test_deletes_that_would_not_apply_elsewhere_are_refused(lake: lv.Lake, copie
 
 
 def configurations(uri: Path) -> list[dict[str, str]]:
-    """The properties of each version that sets some."""
+    """Return the properties of each version that sets some."""
     entries = sorted((uri / "_delta_log").glob("*.json"))
     actions = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
     return [action["metaData"]["configuration"] for action in actions if "metaData" in action]
 
 
-def test_an_export_says_where_its_own_in_commit_timestamps_begin(
+def test_an_export_records_from_which_version_it_has_in_commit_timestamps(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     lake.create_table("stock", pa.Table.from_pylist(ROWS))
@@ -277,7 +287,7 @@ def test_an_export_says_where_its_own_in_commit_timestamps_begin(
     assert versions == [None, "1"]
 
 
-def test_row_ids_of_copies_are_above_those_that_files_of_the_source_may_hold(
+def test_row_ids_of_an_export_are_above_those_that_files_of_the_source_may_hold(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     lake.create_table(
@@ -297,7 +307,8 @@ def test_the_highest_row_id_of_an_export_never_goes_down(lake: lv.Lake, tmp_path
     lake.create_table(
         "stock", pa.Table.from_pylist(ROWS), properties={"delta.enableRowTracking": "true"}
     )
-    lake.export("stock", str(tmp_path / "copy"))  # which assigns ids of its own, above the source's
+    # The copy assigns its own row ids, above the source's.
+    lake.export("stock", str(tmp_path / "copy"))
     off = {"delta.enableRowTracking": "false", "delta.rowTrackingSuspended": "true"}
     lake.run(lambda txn: txn.alter("stock", set_properties=off))
     lake.export("stock", str(tmp_path / "copy"))

@@ -1,4 +1,4 @@
-"""Readers that know no branches: what they see after merges, and what their clean-up leaves."""
+"""Readers without LakeVilla: which rows they see after merges, and which files they delete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.refs.merged import NOBODY_SEES, QUIET, rows_of, steps
 
 
 def read_by_all(path: Path, format: Format) -> dict[str, pa.Table]:
-    """By deltalake or pyiceberg, DuckDB's extensions and polars."""
+    """Read a table by deltalake or pyiceberg, by DuckDB's extensions and by polars."""
     found = read_by_others(path, format)
     if format == "delta":
         found["polars"] = pl.scan_delta(str(path)).collect().to_arrow()
@@ -30,12 +30,14 @@ def read_by_all(path: Path, format: Format) -> dict[str, pa.Table]:
 
 @pytest.fixture(autouse=True)
 def _planned_by_pyiceberg(monkeypatch: pytest.MonkeyPatch) -> None:
-    """polars warns where it has no planner of its own."""
+    """Ignore a warning of polars, which has pyiceberg plan its scans."""
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_all_read_what_the_lake_has_and_no_branch(local_place: Place, format: Format) -> None:
+def test_foreign_readers_see_the_rows_of_the_lake_and_none_of_a_branch(
+    local_place: Place, format: Format
+) -> None:
     with local_place.connect() as lake:
         for step in steps(lake, format):
             for name in lake:
@@ -50,7 +52,7 @@ def check(lake: lv.Lake, name: str, format: Format, step: str) -> None:
         assert rows_of(rows) == expected, (step, name, reader)
     if format == "delta":
         options: dict[str, Any] = {"dry_run": False, "enforce_retention_duration": False}
-        # It deletes what no entry needs, but for what lies in directories such as ours.
+        # deltalake deletes all files that no entry needs, except in directories such as _lakevilla.
         hours = 0 if step in QUIET else 24
         deltalake.DeltaTable(str(path)).vacuum(retention_hours=hours, full=True, **options)
         assert rows_of(lake.read(name)) == expected, (step, name)

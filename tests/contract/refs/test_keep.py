@@ -1,4 +1,4 @@
-"""``lake.keep``: a tag reads as before, whatever other clients have cleaned up."""
+"""``lake.keep``: a tag can be read, whichever files foreign clients have deleted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shop(lake: lv.Lake, **options: Any) -> None:
 
 
 def clean_up(lake: lv.Lake, options: dict[str, str] | None = None) -> None:
-    """A VACUUM without retention, and all of the log deleted that is below a checkpoint."""
+    """Run VACUUM without retention, and delete the log below a checkpoint."""
     table = deltalake.DeltaTable(lake.table("stock").uri, storage_options=options)
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     table.update_incremental()
@@ -68,7 +68,7 @@ def rows(lake: lv.Lake, name: str | None = None) -> list[dict[str, Any]]:
     ],
     ids=["plain", "partitioned", "column mapping", "change feed"],
 )
-def test_a_tag_survives_vacuum_and_the_clean_up_of_the_log(
+def test_a_kept_tag_survives_vacuum_and_the_clean_up_of_the_log(
     lake: lv.Lake, options: dict[str, Any]
 ) -> None:
     shop(lake, **options)
@@ -90,7 +90,7 @@ def test_a_tag_survives_vacuum_and_the_clean_up_of_the_log(
             assert found.to_pyarrow_table().num_rows == 3
 
 
-def test_without_keep_the_same_clean_up_takes_the_tag(lake: lv.Lake) -> None:
+def test_a_tag_that_is_not_kept_is_lost_by_the_same_clean_up(lake: lv.Lake) -> None:
     shop(lake)
     (note,) = [one for one in lake.doctor().findings if one.kind == "ref_at_risk"]
     assert "needs 1 files" in note.message
@@ -105,7 +105,7 @@ def test_without_keep_the_same_clean_up_takes_the_tag(lake: lv.Lake) -> None:
     assert [(one.kind, one.table) for one in report.findings] == [("ref_lost", "stock")]
 
 
-def test_rows_that_a_deletion_vector_took_stay_taken(local_place: Place) -> None:
+def test_rows_deleted_by_a_deletion_vector_stay_deleted_in_a_kept_tag(local_place: Place) -> None:
     local_place.write("bank", accounts(3))
     delete_by_vector(local_place, row=2)
     place = Path(local_place.root, "bank")
@@ -114,7 +114,7 @@ def test_rows_that_a_deletion_vector_took_stay_taken(local_place: Place) -> None
     with local_place.connect() as lake:
         lake.register("bank")
         lake.tag("closing")
-        lake.table("bank").optimize()  # the vector goes, and so does the file
+        lake.table("bank").optimize()  # the deletion vector and the data file are deleted
         assert lake.keep("closing").ok
     for path in old:
         path.unlink()
@@ -125,7 +125,7 @@ def test_rows_that_a_deletion_vector_took_stay_taken(local_place: Place) -> None
         assert values(lake.read("bank")) == [0, 1]
 
 
-def test_an_iceberg_tag_survives_the_loss_of_all_that_the_table_does_not_need(
+def test_a_kept_iceberg_tag_survives_the_loss_of_all_files_that_the_table_does_not_need(
     lake: lv.Lake,
 ) -> None:
     shop(lake, format="iceberg", partition_by="shop")
@@ -147,16 +147,16 @@ def test_an_iceberg_tag_survives_the_loss_of_all_that_the_table_does_not_need(
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", ["tag", "branch"])
-def test_rows_that_an_iceberg_client_deleted_by_position_stay_deleted(
+def test_rows_deleted_by_position_stay_deleted_in_a_kept_ref(
     lake: lv.Lake, kind: str, seed: int
 ) -> None:
-    """Of four seeds each writes another form: a file for all or each, with and without bounds."""
+    """The seeds choose the form: one delete file for all or for each, with or without bounds."""
     lake.create_table("stock", [{"id": n, "qty": n} for n in range(4)], format="iceberg")
     lake.run(lambda txn: txn.append("stock", [{"id": n, "qty": n} for n in range(4, 8)]))
     table = ObjectStoreCatalog("tests", warehouse=lake.root).load_table(("stock",))
     delete_positions(table, [1, 2, 6], Random(seed))
     getattr(lake, kind)("closing")
-    lake.run(lambda txn: txn.delete("stock", where="id < 4"))  # the other file stays
+    lake.run(lambda txn: txn.delete("stock", where="id < 4"))  # the file of ids 4 to 7 stays
     assert lake.keep("closing").ok
     forget(lake)
     with lv.connect(lake.root) as other:
@@ -174,7 +174,7 @@ def test_rows_that_an_iceberg_client_deleted_by_position_stay_deleted(
             assert sorted(rows["id"].to_pylist()) == [0, 3, 4, 5, 7]
 
 
-def test_an_iceberg_tag_survives_that_pyiceberg_expires_its_snapshot(lake: lv.Lake) -> None:
+def test_a_kept_iceberg_tag_survives_that_pyiceberg_expires_its_snapshot(lake: lv.Lake) -> None:
     shop(lake, format="iceberg")
     before = rows(lake, "closing")
     assert lake.keep("closing").ok
@@ -182,7 +182,7 @@ def test_an_iceberg_tag_survives_that_pyiceberg_expires_its_snapshot(lake: lv.La
     old = [one.snapshot_id for one in table.metadata.snapshots][:-1]
     table.maintenance.expire_snapshots().by_ids(old).commit()
     assert len(table.refresh().metadata.snapshots) == 1
-    forget(lake)  # pyiceberg leaves the files to others
+    forget(lake)  # pyiceberg does not delete the files
     with lv.connect(lake.root) as other:
         assert rows(other, "closing") == before
         assert other.doctor(files=True).ok
@@ -220,14 +220,14 @@ def test_keep_costs_five_writes_for_one_file_and_none_when_repeated(
     with local_place.connect() as lake:
         shop(lake)
         found = cost(lake, lambda: lake.keep("closing"))
-        # One copy, one kept state, the base; HEAD twice: for the directory and for the base.
+        # A copied file, the kept state, the base; HEAD twice: for the directory and the base.
         assert found.put == 5
         again = cost(lake, lambda: lake.keep("closing"))
         assert again.put == 0
         assert isinstance(again, Requests)
 
 
-def test_space_comes_back_when_the_tag_is_deleted(lake: lv.Lake) -> None:
+def test_deleting_a_kept_tag_frees_its_space(lake: lv.Lake) -> None:
     shop(lake)
     lake.keep("closing")
     lake.tag("second", at="closing")
@@ -244,7 +244,7 @@ def test_space_comes_back_when_the_tag_is_deleted(lake: lv.Lake) -> None:
     assert not list(Path(lake.root, "_lakevilla", "branches").rglob("*.parquet"))
 
 
-def test_files_that_main_names_after_a_rollback_stay_when_the_tag_is_deleted(lake: lv.Lake) -> None:
+def test_deleting_a_kept_tag_keeps_files_that_main_has_since_a_rollback(lake: lv.Lake) -> None:
     shop(lake)
     before = rows(lake, "closing")
     lake.keep("closing")
@@ -258,7 +258,7 @@ def test_files_that_main_names_after_a_rollback_stay_when_the_tag_is_deleted(lak
     assert lake.doctor(files=True).ok
 
 
-def test_refs_that_can_not_be_kept_are_refused(lake: lv.Lake) -> None:
+def test_keep_refuses_main_missing_refs_and_branches_with_unmerged_keys(lake: lv.Lake) -> None:
     shop(lake)
     lake.branch("etl")
     lake.on("etl").run(lambda txn: txn.append("orders", [{"id": 2}]), idempotency_key="night")
@@ -272,7 +272,7 @@ def test_refs_that_can_not_be_kept_are_refused(lake: lv.Lake) -> None:
 
 @pytest.mark.parametrize("merged", [False, True], ids=["not merged", "merged before"])
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_a_branch_that_is_kept_goes_on_whatever_other_clients_clean_up(
+def test_a_kept_branch_can_be_used_whatever_files_foreign_clients_delete(
     lake: lv.Lake, format: str, merged: bool
 ) -> None:
     shop(lake, format=format)
@@ -291,7 +291,7 @@ def test_a_branch_that_is_kept_goes_on_whatever_other_clients_clean_up(
     assert lake.keep("etl").findings == ()
     assert not [one for one in lake.doctor().findings if "'etl'" in one.message]
     forget(lake)
-    assert rows(lake, "etl") == before  # by a client that had it open
+    assert rows(lake, "etl") == before  # by a client that had opened the branch before
     with lv.connect(lake.root) as other:
         assert rows(other, "etl") == before
         assert other.doctor(files=True).ok
@@ -310,7 +310,7 @@ def test_a_branch_that_is_kept_goes_on_whatever_other_clients_clean_up(
 
 
 def forget(lake: lv.Lake) -> None:
-    """All goes that the table does not need, and nothing of LakeVilla's own."""
+    """Delete all files that the table does not need, except LakeVilla's own."""
     place = Path(lake.root, "stock")
     if Path(place, "_delta_log").exists():
         clean_up(lake)
@@ -321,7 +321,7 @@ def forget(lake: lv.Lake) -> None:
             path.unlink()
 
 
-def test_a_transaction_that_is_open_on_a_branch_while_it_is_kept_is_run_again(
+def test_a_transaction_on_a_branch_is_run_again_if_the_branch_is_kept_meanwhile(
     lake: lv.Lake,
 ) -> None:
     shop(lake)
@@ -342,7 +342,7 @@ def test_a_transaction_that_is_open_on_a_branch_while_it_is_kept_is_run_again(
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_a_branch_of_a_kept_tag_is_written_tagged_compared_and_merged(
+def test_a_branch_of_a_kept_tag_can_be_written_tagged_compared_and_merged(
     lake: lv.Lake, format: str
 ) -> None:
     shop(lake, format=format)
@@ -383,7 +383,7 @@ def test_keep_does_nothing_for_an_unchanged_table(lake: lv.Lake) -> None:
     assert not Path(lake.root, "stock", "_lakevilla", "b").exists()
 
 
-def test_the_command(lake: lv.Lake) -> None:
+def test_the_keep_command_keeps_a_tag(lake: lv.Lake) -> None:
     shop(lake)
     result = CliRunner().invoke(app, ["keep", lake.root, "closing"])
     assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""Merging branches: what was done there is done to the lake, by one commit over all tables."""
+"""Merging a branch applies its changes to the lake, by one commit over all tables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def files(lake: lv.Lake) -> set[Path]:
     return set(Path(lake.root).rglob("*.parquet"))
 
 
-def test_a_merge_does_to_the_lake_what_was_done_on_the_branch(lake: lv.Lake, kind: Format) -> None:
+def test_a_merge_applies_the_changes_of_the_branch_to_the_lake(lake: lv.Lake, kind: Format) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     set_to(etl, "tea", 6)
@@ -66,14 +66,14 @@ def test_a_merge_does_to_the_lake_what_was_done_on_the_branch(lake: lv.Lake, kin
     assert (before.merged, merge.merged, merge.metadata) == (None, "etl@8", {"by": "night"})
     assert (merge.entered, merge.left) == (("report",), ("orders",))
     assert merge.tables["stock"].num_rows == 4
-    # The branch is as it was: what is done to the lake is not on it.
+    # The branch is unchanged: it does not have the lake's other changes.
     assert stock(etl) == {"tea": 6, "rum": 3}
     clean_up(lake)
     assert stock(lv.connect(lake.root)) == {"tea": 6, "rum": 3, "ale": 4}
     assert stock(lv.connect(lake.root).on("etl")) == {"tea": 6, "rum": 3}
 
 
-def test_only_what_is_new_is_merged_the_next_time(lake: lv.Lake) -> None:
+def test_a_second_merge_applies_only_changes_since_the_first(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     assert lake.refs()[0].merged is None
@@ -94,7 +94,7 @@ def test_only_what_is_new_is_merged_the_next_time(lake: lv.Lake) -> None:
     assert stock(lake) == {"tea": 5, "jam": 1, "gin": 5}
 
 
-def test_a_merge_that_was_taken_back_still_counts_as_merged(lake: lv.Lake) -> None:
+def test_a_reverted_merge_still_counts_as_merged(lake: lv.Lake) -> None:
     put_in(lake.on("etl"), "rum", 3)
     done = lake.merge("etl")
     assert done.version is not None
@@ -103,12 +103,12 @@ def test_a_merge_that_was_taken_back_still_counts_as_merged(lake: lv.Lake) -> No
     lake.merge("etl", delete=True)
     assert stock(lake) == {"tea": 5, "jam": 1, "ale": 2}
 
-    lake.gc()  # the lake's history needs the file that was written on the branch
+    lake.gc()  # the lake's history needs the branch's file
     lake.cherry_pick(done.version)
     assert stock(lake) == {"tea": 5, "jam": 1, "ale": 2, "rum": 3}
 
 
-def test_no_data_is_read_or_written_where_the_files_are_there(lake: lv.Lake) -> None:
+def test_a_merge_by_files_reads_and_writes_no_data(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     set_to(etl, "tea", 6)
     etl.run(lambda txn: txn.append("orders", [{"id": 2}]))
@@ -132,12 +132,12 @@ def test_a_merge_costs_three_writes_and_one_for_each_table(lake: lv.Lake, kind: 
     put_in(etl, "ale", 3)
     etl.run(lambda txn: txn.append("orders", [{"id": 2}]))
     made = cost(lake, lambda: lake.merge("etl"))
-    of_iceberg = 3 * 2 if kind == "iceberg" else 0  # its manifests, list and hint
+    of_iceberg = 3 * 2 if kind == "iceberg" else 0  # manifests, manifest list and version hint
     assert made.put == 2 + 3 + of_iceberg
     assert made.list == made.head == 0
 
 
-def test_other_clients_read_what_was_merged(lake: lv.Lake, kind: Format) -> None:
+def test_foreign_clients_read_merged_rows(lake: lv.Lake, kind: Format) -> None:
     etl = lake.on("etl")
     for number in range(3):
         put_in(etl, f"x{number}", number)
@@ -162,11 +162,11 @@ def test_other_clients_read_what_was_merged(lake: lv.Lake, kind: Format) -> None
     ]
 
 
-def test_both_sides_have_changed_the_same_file(lake: lv.Lake) -> None:
+def test_a_merge_goes_by_rows_if_both_sides_have_changed_the_same_file(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     set_to(etl, "tea", 6)
     set_to(lake, "jam", 2)
-    # The rows that the branch has changed are there as they were.
+    # The lake has not changed the rows that the branch has changed.
     assert lake.merge("etl").tables == {"stock": "rows"}
     assert stock(lake) == {"tea": 6, "jam": 2}
     set_to(etl, "tea", 8)
@@ -182,7 +182,7 @@ def test_both_sides_have_changed_the_same_file(lake: lv.Lake) -> None:
 @pytest.mark.parametrize(
     ("on_conflict", "expected"), [("ours", {"tea": 7, "jam": 2}), ("theirs", {"tea": 6, "jam": 2})]
 )
-def test_both_sides_have_changed_the_same_row(
+def test_a_row_that_both_sides_have_changed_is_decided_by_on_conflict(
     lake: lv.Lake, on_conflict: Any, expected: dict[str, int]
 ) -> None:
     etl = lake.on("etl")
@@ -199,7 +199,7 @@ def test_both_sides_have_changed_the_same_row(
     assert lake.merge("etl", keys={"stock": ["sku"]}).version is None
 
 
-def test_some_tables_are_merged_and_the_others_later(lake: lv.Lake) -> None:
+def test_a_merge_of_some_tables_leaves_the_others_to_a_later_merge(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     etl.run(lambda txn: txn.append("orders", [{"id": 2}]))
@@ -209,10 +209,10 @@ def test_some_tables_are_merged_and_the_others_later(lake: lv.Lake) -> None:
     put_in(etl, "ale", 4)
     assert lake.merge("etl").tables == {"stock": "physical"}
     assert stock(lake) == {"tea": 5, "jam": 1, "rum": 3, "ale": 4}
-    assert lake.read("orders")["id"].to_pylist() == [1]  # what was merged once is the lake's
+    assert lake.read("orders")["id"].to_pylist() == [1]  # not merged twice
 
 
-def test_schema_changes_on_both_sides(lake: lv.Lake) -> None:
+def test_a_schema_change_is_merged_unless_both_sides_have_changed_the_schema(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     etl.run(lambda txn: txn.alter("stock", add_columns={"note": "string"}))
     etl.run(lambda txn: txn.append("stock", [{"sku": "rum", "qty": 1, "note": "new"}]))
@@ -226,7 +226,7 @@ def test_schema_changes_on_both_sides(lake: lv.Lake) -> None:
     assert lake.read("stock").column_names == ["sku", "qty", "note", "right"]
 
 
-def test_rows_of_the_lake_that_what_the_branch_has_made_of_the_table_does_not_fit(
+def test_a_merge_conflicts_if_new_rows_of_the_lake_may_not_fit_the_branchs_definition(
     lake: lv.Lake, kind: Format
 ) -> None:
     etl = lake.on("etl")
@@ -244,13 +244,15 @@ def test_rows_of_the_lake_that_what_the_branch_has_made_of_the_table_does_not_fi
     assert stock(lake) == stock(etl)
 
 
-def test_a_schema_that_a_branch_has_replaced_hides_no_row_of_the_lake(lake: lv.Lake) -> None:
+def test_a_merge_of_a_replaced_schema_conflicts_with_rows_committed_meanwhile(
+    lake: lv.Lake,
+) -> None:
     etl = lake.on("etl")
     new = [{"sku": "rum", "qty": "many"}]
     etl.run(lambda txn: txn.overwrite("stock", new, schema_mode="overwrite"))
 
     def beside(txn: lv.Transaction) -> bool:
-        """Others write while it is being merged."""
+        """Append a row while the merge runs."""
         if lake.history(1)[0].version == before:
             put_in(lake, "ale", 4)
         return True
@@ -302,7 +304,7 @@ def test_a_merge_by_another_client_while_the_branch_is_opened_is_no_conflict(
     assert stock(lake) == {"tea": 8, "jam": 1}
 
 
-def test_a_table_that_both_sides_have_made(lake: lv.Lake, kind: Format) -> None:
+def test_a_table_that_both_sides_have_created_is_a_conflict(lake: lv.Lake, kind: Format) -> None:
     lake.on("etl").create_table("report", [{"a": 1}], format=kind)
     lake.create_table("report", [{"b": "x"}], format=kind)
     with pytest.raises(lv.MergeConflict, match="report"):
@@ -311,7 +313,7 @@ def test_a_table_that_both_sides_have_made(lake: lv.Lake, kind: Format) -> None:
     assert lake.read("report").to_pylist() == [{"b": "x"}]
 
 
-def test_another_table_of_the_same_name_gets_no_rows_of_the_branchs(
+def test_rows_of_a_branchs_table_are_not_merged_into_a_new_table_of_the_same_name(
     lake: lv.Lake, kind: Format
 ) -> None:
     etl = lake.on("etl")
@@ -326,7 +328,9 @@ def test_another_table_of_the_same_name_gets_no_rows_of_the_branchs(
     assert lake.read("report").to_pylist() == [{"b": "b", "a": "a"}]
 
 
-def test_a_table_that_the_lake_has_dropped_and_the_branch_has_changed(lake: lv.Lake) -> None:
+def test_a_table_that_the_lake_has_dropped_and_the_branch_has_changed_is_a_conflict(
+    lake: lv.Lake,
+) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     etl.run(lambda txn: txn.append("orders", [{"id": 2}]))
@@ -338,7 +342,9 @@ def test_a_table_that_the_lake_has_dropped_and_the_branch_has_changed(lake: lv.L
     assert list(lake) == ["orders"]
 
 
-def test_a_fast_forward_alone(lake: lv.Lake) -> None:
+def test_fast_forward_only_refuses_a_merge_if_the_lake_has_changed_the_same_table(
+    lake: lv.Lake,
+) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     lake.run(lambda txn: txn.append("orders", [{"id": 2}]))
@@ -350,7 +356,7 @@ def test_a_fast_forward_alone(lake: lv.Lake) -> None:
     assert lake.merge("etl").tables == {"stock": "physical"}
 
 
-def test_a_foreign_commit_before_and_beneath_a_merge(lake: lv.Lake, kind: Format) -> None:
+def test_a_merge_absorbs_a_foreign_commit_to_the_same_table(lake: lv.Lake, kind: Format) -> None:
     if kind == "iceberg":
         pytest.skip("deltalake writes Delta tables")
     put_in(lake.on("etl"), "rum", 3)
@@ -360,7 +366,7 @@ def test_a_foreign_commit_before_and_beneath_a_merge(lake: lv.Lake, kind: Format
     assert stock(lake) == {"tea": 5, "jam": 1, "rum": 3, "ale": 4}
 
 
-def test_a_branch_ends_with_its_merge_unless_it_has_moved_on(lake: lv.Lake) -> None:
+def test_a_merge_deletes_the_branch_unless_it_has_new_commits(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     lake.merge("etl", delete=True)
@@ -385,7 +391,7 @@ def test_a_branch_ends_with_its_merge_unless_it_has_moved_on(lake: lv.Lake) -> N
     assert stock(lake)["late"] == 1
 
 
-def test_checks_see_what_the_lake_would_be(lake: lv.Lake) -> None:
+def test_checks_read_the_lake_as_it_is_after_the_merge(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, "bad", -1)
     put_in(lake, "ale", 4)
@@ -431,7 +437,7 @@ def test_a_check_that_commits_is_reported(lake: lv.Lake) -> None:
 @pytest.mark.parametrize(
     "no", [False, pa.scalar(False), pa.scalar(None, pa.bool_()), np.bool_(False)]
 )
-def test_no_is_no_in_whatever_library_a_check_computes(lake: lv.Lake, no: object) -> None:
+def test_a_false_value_of_any_library_fails_a_check(lake: lv.Lake, no: object) -> None:
     put_in(lake.on("etl"), "rum", -3)
     with pytest.raises(lv.AuditFailed):
         lake.merge("etl", checks=[lambda txn: no])
@@ -439,7 +445,7 @@ def test_no_is_no_in_whatever_library_a_check_computes(lake: lv.Lake, no: object
 
 
 @pytest.mark.parametrize("answer", [0, "no", [False], np.array([True, False])])
-def test_a_check_that_says_neither_yes_nor_no_is_refused(lake: lv.Lake, answer: object) -> None:
+def test_a_check_that_returns_no_truth_value_is_refused(lake: lv.Lake, answer: object) -> None:
     put_in(lake.on("etl"), "rum", -3)
     with pytest.raises(lv.InvalidOperation, match="return True or False"):
         lake.merge("etl", checks=[lambda txn: answer])
@@ -447,7 +453,7 @@ def test_a_check_that_says_neither_yes_nor_no_is_refused(lake: lv.Lake, answer: 
     assert lake.merge("etl", checks=[lambda txn: np.bool_(True)]).tables == {"stock": "physical"}
 
 
-def test_a_check_runs_again_where_others_change_what_it_has_read(lake: lv.Lake) -> None:
+def test_a_check_runs_again_if_another_client_changes_rows_that_it_has_read(lake: lv.Lake) -> None:
     put_in(lake.on("etl"), "rum", 3)
     other = lv.connect(lake.root)
     seen: list[int] = []
@@ -462,7 +468,7 @@ def test_a_check_runs_again_where_others_change_what_it_has_read(lake: lv.Lake) 
     assert stock(lake) == {"tea": 5, "jam": 1, "rum": 3, "ale": 4}
 
 
-def test_a_batch_is_written_audited_and_published(lake: lv.Lake) -> None:
+def test_an_audited_batch_is_merged_only_if_its_checks_pass(lake: lv.Lake) -> None:
     checks = ["SELECT min(qty) >= 0 FROM stock"]
     with lake.audited("night", checks=checks) as night:
         put_in(night, "rum", 3)
@@ -473,7 +479,7 @@ def test_a_batch_is_written_audited_and_published(lake: lv.Lake) -> None:
     with pytest.raises(lv.AuditFailed), lake.audited("night", checks=checks) as night:
         put_in(night, "bad", -3)
     assert "bad" not in stock(lake)
-    assert stock(lake.on("night"))["bad"] == -3  # to be looked at
+    assert stock(lake.on("night"))["bad"] == -3  # kept for inspection
     with pytest.raises(lv.RefExists), lake.audited("night", checks=checks):
         raise AssertionError("it does not begin")
     lake.delete_ref("night")
@@ -488,7 +494,9 @@ def test_a_batch_is_written_audited_and_published(lake: lv.Lake) -> None:
     assert stock(lake)["gin"] == 1
 
 
-def test_merges_of_several_branches_and_of_large_lakes(lake: lv.Lake, kind: Format) -> None:
+def test_two_branches_of_a_lake_with_leaves_are_merged_into_all_tables(
+    lake: lv.Lake, kind: Format
+) -> None:
     with small_limits(True):
         for number in range(6):
             lake.create_table(f"t{number}", [{"a": number}], format=kind)
@@ -528,7 +536,7 @@ def test_merges_of_several_branches_and_of_large_lakes(lake: lv.Lake, kind: Form
         ("etl", {"fast_forward_only": "yes"}, "fast_forward_only"),
     ],
 )
-def test_invalid_merges_are_refused_by_name(
+def test_invalid_arguments_of_a_merge_are_refused(
     lake: lv.Lake, branch: Any, options: dict[str, Any], said: str
 ) -> None:
     put_in(lake.on("etl"), "rum", 3)
@@ -538,7 +546,7 @@ def test_invalid_merges_are_refused_by_name(
     assert lake.history(1)[0].version == 2
 
 
-def test_a_protected_branch_is_merged_and_does_not_end(lake: lv.Lake) -> None:
+def test_a_protected_branch_is_merged_and_not_deleted(lake: lv.Lake) -> None:
     put_in(lake.on("etl"), "rum", 3)
     lake.protect("etl")
     with pytest.raises(lv.InvalidOperation, match="is protected"):

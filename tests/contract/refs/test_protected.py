@@ -1,4 +1,4 @@
-"""A protected lake takes merges and upkeep, and refuses by name what writes it directly."""
+"""A lake with protected main takes merges and upkeep, and refuses direct writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def in_stock(lake: lv.Lake) -> list[str]:
     return sorted(lake.read("stock")["sku"].to_pylist())
 
 
-#: All that changes rows or definitions, as a transaction does it.
+#: Verbs of a transaction that change rows or definitions.
 DIRECT: dict[str, Callable[[Any], object]] = {
     "append": lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]),
     "overwrite": lambda txn: txn.overwrite("stock", [{"sku": "jam", "qty": 1}]),
@@ -101,7 +101,7 @@ def test_a_check_that_writes_is_refused(lake: lv.Lake) -> None:
     assert in_stock(lake) == ["tea"]
 
 
-def test_upkeep_goes_on(lake: lv.Lake) -> None:
+def test_a_protected_main_allows_maintenance_and_renaming_of_tables(lake: lv.Lake) -> None:
     lake.protect_main(on=False)
     put_in(lake, "jam")
     lake.protect_main()
@@ -142,7 +142,7 @@ def test_a_transaction_that_wrote_before_main_was_protected_fails_at_the_commit(
 
 
 @pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, lv.Feature.NONE])
-def test_a_client_that_knows_main_as_protected_can_write_after_that_is_lifted(
+def test_a_client_that_has_cached_the_protection_can_write_after_another_lifts_it(
     lake: lv.Lake, local_place: Place, features: lv.Feature
 ) -> None:
     with local_place.connect() as other:
@@ -172,7 +172,7 @@ def test_protection_of_main_leaves_branches_writable_and_is_set_on_the_lake_alon
 ) -> None:
     assert lake.is_main_protected()
     lake.branch("etl")
-    put_in(lake.on("etl"), "jam")  # a branch is written as ever
+    put_in(lake.on("etl"), "jam")  # a branch can still be written
     with pytest.raises(lv.InvalidOperation, match="protect_main: this is branch 'etl'"):
         lake.on("etl").protect_main()
     with pytest.raises(lv.InvalidOperation, match="protect_main makes it take only merges"):

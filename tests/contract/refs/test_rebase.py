@@ -1,4 +1,4 @@
-"""Rebasing branches: they go on from the lake as it is now, with all that was done on them."""
+"""A rebase puts a branch's changes on top of the lake's newest state."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def files(lake: lv.Lake) -> set[Path]:
     return set(Path(lake.root).rglob("*.parquet"))
 
 
-def test_a_branch_has_what_the_lake_has_got_since_and_what_was_done_on_it(
+def test_a_rebased_branch_has_the_lakes_new_changes_and_its_own(
     lake: lv.Lake, kind: Format
 ) -> None:
     etl = lake.on("etl")
@@ -85,7 +85,7 @@ def test_a_branch_has_what_the_lake_has_got_since_and_what_was_done_on_it(
     assert lake.read("report").to_pylist() == [{"day": 1}]
 
 
-def test_versions_of_a_branch_go_on(lake: lv.Lake) -> None:
+def test_a_rebase_raises_the_version_of_the_branch(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     for number in range(5):
         put_in(etl, f"rum{number}", 3)
@@ -143,7 +143,9 @@ def test_a_conflict_names_the_rows_and_leaves_the_branch(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize(("decided", "qty"), [("ours", 7), ("theirs", 50)])
-def test_a_conflict_is_decided(lake: lv.Lake, decided: Literal["ours", "theirs"], qty: int) -> None:
+def test_on_conflict_decides_which_side_a_rebase_keeps(
+    lake: lv.Lake, decided: Literal["ours", "theirs"], qty: int
+) -> None:
     etl = lake.on("etl")
     set_to(etl, "tea", 50)
     put_in(etl, "rum", 3)
@@ -165,7 +167,7 @@ def test_schemas_that_both_sides_have_changed_are_in_conflict(lake: lv.Lake) -> 
     assert etl["stock"].schema.names == ["sku", "qty", "price"]
 
 
-def test_a_column_that_one_side_has_got_stays(lake: lv.Lake) -> None:
+def test_a_rebase_keeps_a_column_that_only_the_lake_has_added(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     lake.run(lambda txn: txn.alter("stock", add_columns={"price": "double"}))
@@ -174,7 +176,7 @@ def test_a_column_that_one_side_has_got_stays(lake: lv.Lake) -> None:
     assert stock(etl)["rum"] == 3
 
 
-def test_a_table_that_was_dropped(lake: lv.Lake) -> None:
+def test_a_changed_table_that_the_lake_has_dropped_is_a_conflict_of_a_rebase(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     etl.drop_table("orders")
     put_in(etl, "rum", 3)
@@ -196,7 +198,9 @@ def test_a_table_that_was_made_on_both_sides_is_in_conflict(lake: lv.Lake, kind:
     assert etl.read("report").to_pylist() == [{"day": 1}]
 
 
-def test_a_branch_of_some_tables_stays_one_of_these(lake: lv.Lake, kind: Format) -> None:
+def test_a_rebased_branch_of_some_tables_has_all_tables_that_match_its_patterns(
+    lake: lv.Lake, kind: Format
+) -> None:
     lake.branch("part", tables=["st*"])
     lake.branch("again", at="part")
     lake.create_table("sta", [{"a": 1}], format=kind)
@@ -219,7 +223,7 @@ def test_a_branch_of_a_branch_is_based_on_the_lake_with_the_commits_of_both(lake
     assert stock(lake.on("next")) == {"tea": 5, "jam": 1, "rum": 3, "gin": 4, "ale": 2}
 
 
-def test_a_transaction_that_is_open_meanwhile_is_run_again_on_what_is_there_now(
+def test_a_transaction_in_run_is_run_again_if_its_branch_is_rebased_meanwhile(
     lake: lv.Lake,
 ) -> None:
     etl = lake.on("etl")
@@ -237,7 +241,9 @@ def test_a_transaction_that_is_open_meanwhile_is_run_again_on_what_is_there_now(
     assert stock(etl) == {"tea": 5, "jam": 1, "ale": 2, "gin": 4}
 
 
-def test_one_without_run_gets_an_error_to_run_again(lake: lv.Lake) -> None:
+def test_a_transaction_without_run_raises_a_conflict_if_its_branch_is_rebased(
+    lake: lv.Lake,
+) -> None:
     etl = lake.on("etl")
     put_in(lake, "ale", 2)
     txn = etl.transaction()
@@ -250,7 +256,7 @@ def test_one_without_run_gets_an_error_to_run_again(lake: lv.Lake) -> None:
     assert stock(etl) == {"tea": 5, "jam": 1, "ale": 2, "gin": 4}
 
 
-def test_all_that_is_cached_of_a_branch_continues(lake: lv.Lake) -> None:
+def test_objects_of_a_branch_can_be_used_after_rebases(lake: lv.Lake) -> None:
     etl, other = lake.on("etl"), lake.on("etl")
     table = etl["stock"]
     there = pickle.dumps(etl)
@@ -281,7 +287,7 @@ def test_a_branch_that_was_rebased_and_deleted_is_not_found(lake: lv.Lake) -> No
         put_in(etl, "rum", 3)
 
 
-def test_space_comes_back_when_a_rebased_branch_ends(lake: lv.Lake) -> None:
+def test_deleting_a_rebased_branch_frees_its_space(lake: lv.Lake) -> None:
     before = files(lake)
     etl = lake.on("etl")
     for number in range(2):
@@ -296,7 +302,7 @@ def test_space_comes_back_when_a_rebased_branch_ends(lake: lv.Lake) -> None:
     assert not list(Path(lake.root).glob("_lakevilla/branches/*/*.json"))
 
 
-def test_invalid_rebases_are_refused_by_name(lake: lv.Lake) -> None:
+def test_invalid_arguments_of_a_rebase_are_refused(lake: lv.Lake) -> None:
     lake.tag("closing")
     lake.branch("kept", protected=True)
     put_in(lake, "ale", 2)
@@ -319,7 +325,7 @@ def test_invalid_rebases_are_refused_by_name(lake: lv.Lake) -> None:
     assert {path for path in before if not path.exists()} == set()
 
 
-def test_a_branch_of_a_copied_lake_is_written_once_it_was_rebased(
+def test_a_branch_of_a_copied_lake_can_be_written_after_a_rebase(
     local_place: Place, tmp_path: Path
 ) -> None:
     with local_place.connect() as lake:
@@ -352,7 +358,7 @@ def test_the_error_for_a_missing_table_says_how_it_gets_onto_the_branch(
         etl.read("visits")
 
 
-def test_outcomes_of_transactions_from_before_are_reported(lake: lv.Lake) -> None:
+def test_outcomes_of_transactions_from_before_a_rebase_are_reported(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     with etl.transaction() as done:
         done.append("stock", [{"sku": "gin", "qty": 4}])
@@ -385,7 +391,7 @@ def test_a_transaction_saved_before_a_rebase_is_not_resumed(lake: lv.Lake) -> No
     left.abort()
 
 
-def test_a_rebased_branch_is_found_again_when_head_is_lost(lake: lv.Lake) -> None:
+def test_a_rebased_branch_is_found_again_after_head_was_lost(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
     put_in(lake, "ale", 2)
@@ -405,7 +411,7 @@ def test_a_rebased_branch_is_found_again_when_head_is_lost(lake: lv.Lake) -> Non
         assert stock(again) == {"tea": 5, "jam": 1, "ale": 2, "rum": 3, "gin": 4, "mead": 1}
 
 
-def test_a_rebase_leaves_a_lake_that_only_takes_merges_as_it_is(lake: lv.Lake) -> None:
+def test_a_branch_can_be_rebased_and_merged_while_main_is_protected(lake: lv.Lake) -> None:
     put_in(lake.on("etl"), "rum", 3)
     put_in(lake, "ale", 2)
     lake.protect_main()
@@ -417,7 +423,7 @@ def test_a_rebase_leaves_a_lake_that_only_takes_merges_as_it_is(lake: lv.Lake) -
 
 @pytest.fixture
 def cut_off(lake: lv.Lake, monkeypatch: pytest.MonkeyPatch) -> lv.Lake:
-    """A lake whose branch was closed by a rebase that did not come to its end."""
+    """Return a lake whose branch was closed by a rebase that then was interrupted."""
 
     def dies(*_: object) -> Program[bool]:
         raise KeyboardInterrupt
@@ -431,7 +437,7 @@ def cut_off(lake: lv.Lake, monkeypatch: pytest.MonkeyPatch) -> lv.Lake:
     return lake
 
 
-def test_a_rebase_that_was_interrupted_is_reported_and_finished(cut_off: lv.Lake) -> None:
+def test_an_interrupted_rebase_is_reported_and_finished(cut_off: lv.Lake) -> None:
     lake = cut_off
     (ref,) = lake.refs()
     assert "ref_moved" in [found.kind for found in lake.doctor().findings]
@@ -474,7 +480,7 @@ def test_operations_on_a_branch_continue_after_an_interrupted_rebase(
         assert stock(lake.on(ref.name)).items() >= here.items()
 
 
-def test_a_client_follows_many_rebases(lake: lv.Lake) -> None:
+def test_a_client_can_use_a_branch_through_many_rebases(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     first = inside(etl).client
     for number in range(5):
@@ -485,7 +491,7 @@ def test_a_client_follows_many_rebases(lake: lv.Lake) -> None:
     assert first.newest().context.epoch != first.context.epoch
 
 
-def test_a_branch_of_a_large_lake_is_rebased(local_place: Place) -> None:
+def test_a_branch_of_a_lake_with_leaves_can_be_rebased(local_place: Place) -> None:
     with small_limits(True), local_place.connect() as lake:
         for number in range(12):
             lake.create_table(f"t{number:02}", [{"a": number}])
@@ -501,7 +507,7 @@ def test_a_branch_of_a_large_lake_is_rebased(local_place: Place) -> None:
         assert len(etl) == 13
 
 
-def test_a_rebase_is_five_writes(lake: lv.Lake) -> None:
+def test_a_rebase_costs_five_writes(lake: lv.Lake) -> None:
     etl = lake.on("etl")
 
     def both(txn: lv.Transaction[Any]) -> None:
@@ -510,7 +516,7 @@ def test_a_rebase_is_five_writes(lake: lv.Lake) -> None:
 
     etl.run(both)
     put_in(lake, "ale", 2)
-    # HEAD twice, that of the branch, the base, and the log of each table.
+    # HEAD twice, the branch's HEAD, the base, and the log of each table.
     cold = cost(lake, lambda: lake.rebase("etl"))
     assert cold.put == 5
     assert cost(lake, lambda: lake.rebase("etl")).put == 0
@@ -538,12 +544,12 @@ def test_a_rebase_costs_the_same_however_many_tables_there_are(tmp_path: Path) -
         many.on("etl").run(lambda txn: txn.append(name, rows))
         many.run(lambda txn: txn.append(name, rows))
         found = cost(many, lambda: many.rebase("etl"))
-        assert (found.put, found.list) == (5 + 1, 0)  # a leaf of the branch's
+        assert (found.put, found.list) == (5 + 1, 0)  # a leaf of the branch
         assert found.get <= 16
 
 
 def test_rebase_under_concurrent_writers_keeps_each_row_once(local_place: Place) -> None:
-    """Each row that was acknowledged is on the branch once, whatever life it was written in."""
+    """Each committed row is on the branch once, in whichever epoch it was written."""
     with local_place.connect() as lake:
         lake.create_table("stock", [{"sku": "tea", "qty": 0}])
         lake.branch("etl")

@@ -1,4 +1,4 @@
-"""Refs that one client protects, ends or finishes while another client replaces HEAD."""
+"""Refs that one client protects or deletes while another client replaces HEAD."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ def names(lake: lv.Lake) -> list[str]:
     return [ref.name for ref in lake.refs()]
 
 
-def test_a_branch_that_is_protected_during_its_merge_stays(lake: lv.Lake, other: lv.Lake) -> None:
-    """To protect it is in conflict with the merge, which runs again; then it finds it protected."""
+def test_a_branch_that_is_protected_during_its_merge_is_not_deleted(
+    lake: lv.Lake, other: lv.Lake
+) -> None:
+    """Protecting the branch conflicts with the merge, which runs again and finds it protected."""
     lake.branch("b")
     lake.on("b").run(lambda txn: txn.append("t", accounts(1, 7)))
     runs: list[int] = []
@@ -61,7 +63,7 @@ def closes_a_branch(key: str) -> bool:
     return "/branches/" in key and key.endswith("HEAD.json")
 
 
-def test_a_branch_that_is_protected_right_before_it_would_be_closed_stays(
+def test_a_branch_that_is_protected_right_before_it_is_closed_is_not_deleted(
     lake: lv.Lake, other: lv.Lake
 ) -> None:
     lake.branch("b")
@@ -87,8 +89,8 @@ def test_protecting_a_tag_that_is_deleted_meanwhile_raises(lake: lv.Lake, other:
     assert names(lake) == []
 
 
-def test_a_table_is_not_unregistered_by_a_head_that_was_set_back(lake: lv.Lake) -> None:
-    """The newest HEAD has tags that keep the table: its directory must stay this lake's."""
+def test_unregister_is_refused_on_a_head_that_was_set_back(lake: lv.Lake) -> None:
+    """Tags in the newest HEAD keep the table, so its claim must stay."""
     head = Path(lake.root, "_lakevilla/HEAD.json")
     claim = Path(lake.root, "t/_lakevilla/lake.json")
     older = head.read_bytes()
@@ -129,7 +131,7 @@ def test_tables_are_found_in_a_lake_with_leaves_that_another_client_changes(
 
 
 class DiesAtHead(WrappedStore):
-    """Ends its client before it replaces the lake's HEAD."""
+    """A store whose client dies before it replaces the lake's HEAD."""
 
     class Death(BaseException):
         pass
@@ -140,7 +142,7 @@ class DiesAtHead(WrappedStore):
         return self.inner.put(key, body, condition)
 
 
-def test_recover_removes_an_ended_branch_whatever_another_client_commits(
+def test_recover_removes_a_deleted_branch_though_another_client_commits_meanwhile(
     lake: lv.Lake, other: lv.Lake
 ) -> None:
     lake.branch("b")

@@ -1,4 +1,4 @@
-"""Merges that hold what was read on the branch against the lake."""
+"""Merges that check whether rows read on the branch were changed on the lake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.places import Place
 
 @pytest.fixture
 def lake(local_place: Place, kind: Format) -> Iterator[lv.Lake]:
-    """Two doctors are on call, each in a table of their own."""
+    """Return a lake with two doctors on call, each in a separate table."""
     with local_place.connect() as lake:
         for name in ("alice", "bob"):
             rows = [{"day": 1, "on_call": True}, {"day": 2, "on_call": True}]
@@ -27,7 +27,7 @@ def lake(local_place: Place, kind: Format) -> Iterator[lv.Lake]:
 
 
 def leaves(lake: lv.Lake, who: str, other: str, day: int = 1) -> None:
-    """A doctor leaves, as the other one is there."""
+    """Take one doctor off call after reading that the other is on call."""
 
     def work(txn: Any) -> None:
         there = txn.read(other, where="day = :day", params={"day": day}, columns=["on_call"])
@@ -43,7 +43,7 @@ def on_call(lake: lv.Lake, day: int = 1) -> int:
     return int(found["n"][0].as_py())
 
 
-def test_write_skew_is_merged_by_default(lake: lv.Lake) -> None:
+def test_a_merge_allows_write_skew_by_default(lake: lv.Lake) -> None:
     leaves(lake.on("a"), "alice", "bob")
     leaves(lake.on("b"), "bob", "alice")
     lake.merge("a")
@@ -51,7 +51,7 @@ def test_write_skew_is_merged_by_default(lake: lv.Lake) -> None:
     assert on_call(lake) == 0
 
 
-def test_write_skew_is_refused_where_reads_count(lake: lv.Lake) -> None:
+def test_a_serializable_merge_refuses_write_skew(lake: lv.Lake) -> None:
     leaves(lake.on("a"), "alice", "bob")
     leaves(lake.on("b"), "bob", "alice")
     lake.merge("a", isolation="serializable")
@@ -64,7 +64,9 @@ def test_write_skew_is_refused_where_reads_count(lake: lv.Lake) -> None:
     assert on_call(lake) == 0
 
 
-def test_a_transaction_of_the_lake_counts_as_another_branch_does(lake: lv.Lake) -> None:
+def test_a_serializable_merge_refuses_write_skew_with_a_transaction_on_the_lake(
+    lake: lv.Lake,
+) -> None:
     leaves(lake.on("a"), "alice", "bob")
     leaves(lake, "bob", "alice")
     with pytest.raises(lv.MergeConflict, match="have read bob"):
@@ -72,14 +74,16 @@ def test_a_transaction_of_the_lake_counts_as_another_branch_does(lake: lv.Lake) 
     assert on_call(lake) == 1
 
 
-def test_other_rows_of_the_table_that_was_read_may_change(lake: lv.Lake) -> None:
+def test_a_serializable_merge_allows_changes_to_rows_that_the_branch_did_not_read(
+    lake: lv.Lake,
+) -> None:
     leaves(lake.on("a"), "alice", "bob", day=1)
-    leaves(lake, "bob", "alice", day=2)  # the file that was read is another one now
+    leaves(lake, "bob", "alice", day=2)  # rewrites the file that the branch has read
     lake.merge("a", isolation="serializable", keys={"alice": "day"})
     assert (on_call(lake, 1), on_call(lake, 2)) == (1, 1)
 
 
-def test_rows_that_other_clients_have_only_moved_were_not_changed(lake: lv.Lake) -> None:
+def test_a_serializable_merge_allows_read_rows_to_be_moved_to_other_files(lake: lv.Lake) -> None:
     etl = lake.on("a")
     leaves(etl, "alice", "bob")
     lake.run(lambda txn: txn.append("bob", [{"day": 3, "on_call": True}]))
@@ -105,7 +109,7 @@ def test_changes_merged_before_are_no_conflict_in_a_serializable_merge(lake: lv.
     etl.run(lambda txn: txn.update("bob", {"on_call": "true"}, where="day = 1"))
     leaves(etl, "bob", "alice", day=2)
     lake.merge("a", isolation="serializable")
-    # What was read by what is merged may change from then on.
+    # After the merge, rows that the merged transactions have read may change.
     leaves(lake, "alice", "alice", day=2)
     etl.run(lambda txn: txn.append("bob", [{"day": 4, "on_call": True}]))
     lake.merge("a", isolation="serializable")
@@ -124,7 +128,9 @@ def test_a_serializable_merge_after_a_partial_one_validates_all_reads_of_the_bra
         lake.merge("a", isolation="serializable")
 
 
-def test_a_table_that_was_read_and_is_dropped_was_changed(lake: lv.Lake) -> None:
+def test_a_serializable_merge_refuses_if_a_table_that_the_branch_read_was_dropped(
+    lake: lv.Lake,
+) -> None:
     leaves(lake.on("a"), "alice", "bob")
     lake.drop_table("bob")
     with pytest.raises(lv.MergeConflict, match="have read bob"):
@@ -144,7 +150,7 @@ def test_tables_and_columns_made_on_the_branch_do_not_conflict_in_a_serializable
     assert lake.read("alice")["note"].to_pylist() == ["x", "x"]
 
 
-def test_a_change_while_it_is_merged_counts(
+def test_a_serializable_merge_refuses_a_change_committed_while_it_validates(
     lake: lv.Lake, local_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leaves(lake.on("a"), "alice", "bob")
@@ -181,7 +187,7 @@ def test_a_serializable_merge_without_the_commit_objects_fails(lake: lv.Lake) ->
         other.merge("a", isolation="serializable")
 
 
-def test_audited_takes_it(lake: lv.Lake) -> None:
+def test_audited_can_merge_with_serializable_isolation(lake: lv.Lake) -> None:
     with (
         pytest.raises(lv.MergeConflict, match="have read bob"),
         lake.audited("night", checks=[], isolation="serializable") as night,

@@ -1,4 +1,4 @@
-"""Tags and rebases on each kind of store, over commits of a dead client and tables outside the
+"""Tags and rebases on each kind of store, with commits of a dead client and tables outside the
 root.
 """
 
@@ -67,7 +67,7 @@ def test_a_commit_decided_by_a_dead_client_is_in_the_tag_before_it_is_published(
         assert balances(new) == [0] * 3
 
 
-def test_a_table_outside_of_the_root_is_kept_too(local_place: Place, tmp_path: Path) -> None:
+def test_a_tag_keeps_a_table_outside_the_root_too(local_place: Place, tmp_path: Path) -> None:
     outside = Place(str(tmp_path / "outside"))
     outside.write("bank", accounts(3))
     with local_place.connect() as lake:
@@ -84,7 +84,7 @@ def test_a_table_outside_of_the_root_is_kept_too(local_place: Place, tmp_path: P
         assert list(lake.on("closing")) == ["far/bank"]
 
 
-def test_a_branch_is_rebased_on_each_store(place: Place) -> None:
+def test_a_branch_can_be_rebased_on_each_store(place: Place) -> None:
     with place.connect() as lake, place.connect() as other:
         lake.create_table("bank", accounts(3))
         lake.branch("etl")

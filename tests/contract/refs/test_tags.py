@@ -1,4 +1,4 @@
-"""Tags: a state of all tables that has a name, and that no clean-up removes."""
+"""Tags: named states of all tables, which no clean-up removes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_older_version_can_be_tagged_until_it_is_vacuumed(lake: lv.Lake, kind
     assert quantities(lake.on(lake.tag("third", at=3).name)) == [6]
     assert quantities(lake.on(lake.tag("then", at=instant).name)) == [6]
     assert quantities(lake.on(lake.tag("same", at="third").name)) == [6]
-    # Within its retention a vacuum takes nothing of it.
+    # A vacuum deletes no file of the version within the retention.
     lake["stock"].vacuum(dry_run=False)
     assert quantities(lake.on(lake.tag("second", at=2).name)) == [5]
     for ref in lake.refs():
@@ -103,7 +103,7 @@ def test_a_tag_includes_a_commit_of_another_client(lake: lv.Lake) -> None:
     assert quantities(lake.on("closing")) == [5, 5]
 
 
-def test_only_some_tables_are_kept(lake: lv.Lake) -> None:
+def test_a_tag_of_some_tables_keeps_these_alone(lake: lv.Lake) -> None:
     shop(lake)
     lake.tag("orders", tables=["sales/*"])
     assert list(lake.on("orders")) == ["sales/orders"]
@@ -114,7 +114,7 @@ def test_only_some_tables_are_kept(lake: lv.Lake) -> None:
         lake.tag("none", tables=["nothing"])
 
 
-def test_a_table_that_a_tag_keeps_stays(lake: lv.Lake) -> None:
+def test_a_table_that_a_tag_keeps_is_not_unregistered_or_dropped_with_data(lake: lv.Lake) -> None:
     shop(lake)
     lake.tag("closing")
     with pytest.raises(lv.InvalidOperation, match="'closing' keeps it"):
@@ -159,7 +159,7 @@ def test_a_protected_tag_is_not_deleted(lake: lv.Lake) -> None:
         lambda lake: lake["stock"].vacuum(),
     ],
 )
-def test_a_tag_only_reads(lake: lv.Lake, writes: Callable[[lv.Lake], object]) -> None:
+def test_a_tag_refuses_writes(lake: lv.Lake, writes: Callable[[lv.Lake], object]) -> None:
     shop(lake)
     lake.tag("closing")
     version = lake.history(1)[0].version
@@ -190,7 +190,7 @@ def test_a_tag_only_reads(lake: lv.Lake, writes: Callable[[lv.Lake], object]) ->
         ("new", "nobody", lv.RefNotFound),
     ],
 )
-def test_wrong_names_and_states_are_refused(
+def test_invalid_names_and_states_of_a_tag_are_refused(
     lake: lv.Lake, name: Any, at: Any, error: type[Exception]
 ) -> None:
     shop(lake)
@@ -200,7 +200,7 @@ def test_wrong_names_and_states_are_refused(
     assert [ref.name for ref in lake.refs()] == ["closing"]
 
 
-def test_a_time_in_the_future_is_now(lake: lv.Lake) -> None:
+def test_a_tag_at_a_time_in_the_future_has_the_newest_state(lake: lv.Lake) -> None:
     shop(lake)
     assert lake.tag("soon", at=datetime.now(UTC) + timedelta(days=1)).version == 2
 
@@ -214,19 +214,19 @@ def test_a_lake_at_a_tag_can_be_pickled(lake: lv.Lake) -> None:
     assert "tag 'closing'" in repr(again)
 
 
-def test_a_client_that_knows_no_refs_refuses_the_lake_by_name(
+def test_a_client_that_does_not_support_refs_refuses_the_lake(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop(lake)
     with lv.connect(lake.root) as other:
-        assert quantities(other) == [5]  # a lake without any is as it was
+        assert quantities(other) == [5]  # without refs, older clients can use the lake
         lake.tag("closing")
         monkeypatch.setattr(Head, "FORMAT", 1)
         with pytest.raises(lv.UnsupportedFormat, match=r"HEAD\.json has format version 2"):
             other.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]))
 
 
-def test_tags_are_found_again_when_head_is_lost(lake: lv.Lake) -> None:
+def test_tags_are_found_again_after_head_was_lost(lake: lv.Lake) -> None:
     shop(lake)
     lake.tag("closing")
     change(lake)
@@ -251,7 +251,7 @@ def test_the_doctor_reports_a_base_that_is_damaged_or_missing(lake: lv.Lake) -> 
         with pytest.raises(lv.CorruptObject, match=said):
             lake.on("closing")
         with pytest.raises(lv.CorruptObject, match=said):
-            clean_up(lake)  # nobody can tell what it needs
+            clean_up(lake)  # the tag's files are unknown
         found = [finding for finding in lake.doctor().findings if finding.severity == "error"]
         assert [said in finding.message for finding in found] == [True]
         base.unlink(missing_ok=True)
@@ -260,7 +260,7 @@ def test_the_doctor_reports_a_base_that_is_damaged_or_missing(lake: lv.Lake) -> 
     assert lake.doctor().ok
 
 
-def test_a_table_made_again_by_another_client_is_not_taken_for_the_tagged_one(
+def test_a_table_recreated_by_a_foreign_client_is_not_taken_for_the_tagged_one(
     lake: lv.Lake,
 ) -> None:
     shop(lake)
@@ -294,7 +294,7 @@ def test_many_tags_are_stored_in_leaves(lake: lv.Lake) -> None:
             assert other.refs() == []
 
 
-def test_a_tag_is_two_writes_however_many_tables_there_are(tmp_path: Path) -> None:
+def test_a_tag_costs_two_writes_however_many_tables_there_are(tmp_path: Path) -> None:
     with lake_of(10, str(tmp_path / "ten"), commits=1) as few:
         few.tag("warm")
         ten = cost(few, lambda: few.tag("one"))
@@ -307,8 +307,8 @@ def test_a_tag_is_two_writes_however_many_tables_there_are(tmp_path: Path) -> No
         before = sizes_of(many)
         assert cost(many, lambda: many.tag("one")) == Requests(put=2, get=1)
         assert cost(many, lambda: many.tag("none", absorb=[])) == Requests(put=2, get=1)
-        # One that knows nothing but HEAD fetches no leaf for it either.
-        # Of what lies above HEAD each kind is listed, once in a process: that it did not go back.
+        # A client that has read only HEAD fetches no leaf for a tag either.
+        # A process lists each kind of newer object once, to check that HEAD was not set back.
         assert cost(new, lambda: new.tag("two", absorb=[])) == Requests(put=2, get=1, list=5)
         assert cost(new, lambda: new.tag("three")) == Requests(put=2, get=1)
         written = {key: size for key, size in sizes_of(many).items() if before.get(key) != size}
@@ -316,7 +316,7 @@ def test_a_tag_is_two_writes_however_many_tables_there_are(tmp_path: Path) -> No
             ("_lakevilla", "HEAD.json"),
             ("_lakevilla", "bases"),
         }
-        assert max(written.values()) < 64 * 1024  # of lists of leaves, not of tables
+        assert max(written.values()) < 64 * 1024  # lists of leaves, not of tables
 
 
 def sizes_of(lake: lv.Lake) -> dict[str, int]:
@@ -334,7 +334,7 @@ def test_reading_at_a_tag_costs_no_read_of_later_commits(lake: lv.Lake) -> None:
     assert cost(then, lambda: quantities(then)) == Requests()
 
 
-def test_a_tables_own_past_ends_at_the_tag(lake: lv.Lake, kind: Format) -> None:
+def test_the_log_versions_of_a_table_end_at_the_tag(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     change(lake)
     lake.tag("closing")
@@ -350,7 +350,7 @@ def test_a_tables_own_past_ends_at_the_tag(lake: lv.Lake, kind: Format) -> None:
         stock.read(version=now)
 
 
-def test_the_own_past_of_a_table_that_left_the_lake_is_read_at_the_tag(lake: lv.Lake) -> None:
+def test_log_versions_of_a_dropped_table_can_be_read_at_the_tag(lake: lv.Lake) -> None:
     shop(lake)
     change(lake)
     lake.tag("closing")
@@ -380,7 +380,9 @@ def test_values_that_are_no_ref_name_are_refused(lake: lv.Lake, name: Any) -> No
         lake.on(name)
 
 
-def test_a_name_of_later_is_not_offered_for_one_of_then(lake: lv.Lake) -> None:
+def test_the_error_for_a_table_missing_in_a_tag_suggests_only_names_of_the_tag(
+    lake: lv.Lake,
+) -> None:
     shop(lake)
     lake.tag("closing")
     lake.rename_table("stock", "goods")
@@ -399,11 +401,11 @@ def test_a_read_at_a_deleted_tag_is_refused_after_a_clean_up(lake: lv.Lake, kind
     then = lake.on("closing")
     change(lake)
     lake.delete_ref("closing")
-    assert quantities(then) == [5]  # nobody has cleaned up yet
+    assert quantities(then) == [5]  # no clean-up has run yet
     clean_up(lake)
     with pytest.raises(lv.VersionNotFound, match="'closing' any more: the tag was deleted"):
         then.read("stock")
-    lake.tag("closing")  # another one, under the same name
+    lake.tag("closing")  # another tag under the same name
     with pytest.raises(lv.VersionNotFound, match="'closing' any more: the tag was deleted"):
         then.read("stock")
 
@@ -416,7 +418,7 @@ def test_the_doctor_names_the_tag_whose_files_another_client_has_removed(
     change(lake)
     table = local_place.delta("stock")
     assert table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    assert lake.doctor().ok  # to look for each file costs a request each
+    assert lake.doctor().ok  # checking each file costs a request per file
     found = lake.doctor(files=True).findings[-1]
     assert (found.kind, found.table) == ("ref_lost", "stock")
     assert "in tag 'closing' any more: data file stock/" in found.message
@@ -439,7 +441,7 @@ def test_a_value_that_names_no_ref_is_neither_deleted_nor_protected(
     assert [(ref.name, ref.protected) for ref in lake.refs()] == [("closing", False)]
 
 
-def test_metadata_that_each_commit_would_carry_is_refused(lake: lv.Lake) -> None:
+def test_metadata_of_a_tag_above_4096_bytes_is_refused(lake: lv.Lake) -> None:
     shop(lake)
     lake.tag("small", metadata={"by": "x" * 4000})
     with pytest.raises(lv.InvalidOperation, match="at most 4096 bytes, and this has 4098"):
@@ -447,7 +449,7 @@ def test_metadata_that_each_commit_would_carry_is_refused(lake: lv.Lake) -> None
     assert [ref.name for ref in lake.refs()] == ["small"]
 
 
-def test_of_many_refs_those_spelt_alike_are_named_first(lake: lv.Lake) -> None:
+def test_the_error_for_a_missing_ref_names_similar_names_first(lake: lv.Lake) -> None:
     shop(lake)
     for number in range(30):
         lake.tag(f"day-{number:02}")
@@ -456,7 +458,7 @@ def test_of_many_refs_those_spelt_alike_are_named_first(lake: lv.Lake) -> None:
         lake.on("closed")
 
 
-def test_nothing_is_made_for_a_tag_of_a_lake_that_is_not_there(local_place: Place) -> None:
+def test_a_refused_tag_of_a_missing_lake_creates_no_lake(local_place: Place) -> None:
     with local_place.connect() as lake:
         for at in (1, datetime.now(UTC), "other"):
             with pytest.raises((lv.VersionNotFound, lv.RefNotFound)):
@@ -475,7 +477,7 @@ def test_verb_names_of_other_products_get_a_hint_of_the_verb_here(lake: lv.Lake,
         getattr(lake, name)
 
 
-def test_a_ref_in_the_place_of_its_name_or_a_name_in_that_of_a_version_is_answered(
+def test_a_ref_passed_for_its_name_or_a_name_passed_for_a_version_gets_a_hint(
     lake: lv.Lake,
 ) -> None:
     shop(lake)

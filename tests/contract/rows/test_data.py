@@ -1,4 +1,4 @@
-"""Data that callers may pass, and the rows that are stored of it (design, section 12)."""
+"""Data that callers can pass, and the rows that are stored from it (design, section 12)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = {"id": [5, 6], "sku": ["fig", None], "qty": [1, 2]}
 
 
 class Capsule:
-    """Nothing but the Arrow C stream, as any library may pass."""
+    """An object that has only the Arrow C stream interface, as of any library."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -61,7 +61,7 @@ KINDS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
-def test_every_kind_of_data_is_taken_by_every_verb(
+def test_every_verb_accepts_every_kind_of_data(
     lake: lv.Lake, shop: Place, make: Callable[[], object]
 ) -> None:
     with lake.transaction() as txn:
@@ -88,7 +88,7 @@ def test_a_table_is_created_from_every_kind_of_data(lake: lv.Lake, shop: Place) 
         assert len(shop.seen(f"made{number}")) == 2
 
 
-def test_a_stream_that_fails_undoes_its_verb_alone(lake: lv.Lake) -> None:
+def test_a_failing_stream_undoes_only_its_own_verb(lake: lv.Lake) -> None:
     def batches() -> Any:
         yield pa.record_batch({"id": [5], "qty": [1]})
         raise OSError("the source went away")
@@ -146,7 +146,7 @@ def test_schema_mode_merge_adds_columns_and_old_rows_have_null(lake: lv.Lake, sh
     assert set(rows) == {"apple", "pear", "plum", "fig", "nut"}
 
 
-def test_overwrite_with_where_replaces_those_rows_alone(lake: lv.Lake, shop: Place) -> None:
+def test_overwrite_with_where_replaces_only_matching_rows(lake: lv.Lake, shop: Place) -> None:
     with lake.transaction() as txn:
         done = txn.overwrite(
             "orders",
@@ -158,7 +158,9 @@ def test_overwrite_with_where_replaces_those_rows_alone(lake: lv.Lake, shop: Pla
     assert [row["id"] for row in shop.seen("orders")] == [1, 2, 4, 9]
 
 
-def test_upsert_updates_the_columns_given_and_inserts_the_rest(lake: lv.Lake, shop: Place) -> None:
+def test_upsert_updates_the_given_columns_of_matched_rows_and_inserts_other_rows(
+    lake: lv.Lake, shop: Place
+) -> None:
     with lake.transaction() as txn:
         done = txn.upsert("orders", {"id": [1, 9], "qty": [7, 8]}, ["ID"])
         assert (done.rows_updated, done.rows_inserted) == (1, 1)
@@ -172,7 +174,7 @@ def test_upsert_updates_the_columns_given_and_inserts_the_rest(lake: lv.Lake, sh
     [({"id": [1, None], "qty": [1, 1]}, "NULL"), ({"id": [1, 1], "qty": [1, 1]}, "two rows")],
     ids=["null", "twice"],
 )
-def test_upsert_refuses_keys_that_name_no_row_or_two(
+def test_upsert_refuses_null_keys_and_duplicate_keys(
     lake: lv.Lake, data: dict[str, Any], told: str
 ) -> None:
     with lake.transaction() as txn, pytest.raises(lv.InvalidOperation, match=told):
@@ -208,7 +210,9 @@ def test_upsert_finds_rows_by_nested_keys(
         txn.upsert("t", pa.table({"k": column.take(pa.array([2, 2])), "n": [1, 2]}), "k")
 
 
-def test_two_source_rows_are_shown_whole_whatever_their_columns_are_called(lake: lv.Lake) -> None:
+def test_the_error_for_two_source_rows_shows_both_whole_whatever_their_columns_names(
+    lake: lv.Lake,
+) -> None:
     twice = pa.table({"id": [1, 1], "s": [None, "x"]})
     with lake.transaction() as txn:
         merge = txn.merge("orders", twice, "source.id = target.id").when_matched_delete()
@@ -227,7 +231,7 @@ def test_the_error_of_upsert_for_an_unknown_column_names_all_columns(lake: lv.La
 
 
 @pytest.mark.parametrize("nothing", [[], {}, pa.table({}), pl.DataFrame(), pd.DataFrame()])
-def test_upsert_of_nothing_does_nothing_as_append_does(lake: lv.Lake, nothing: Any) -> None:
+def test_append_and_upsert_of_empty_data_change_nothing(lake: lv.Lake, nothing: Any) -> None:
     before = lake.snapshot().versions["orders"]
     with lake.transaction() as txn:
         for done in (txn.append("orders", nothing), txn.upsert("orders", nothing, "id")):
@@ -274,7 +278,7 @@ TYPES: dict[str, tuple[pa.DataType, Any, str]] = {
 
 
 @pytest.mark.parametrize(("type_", "value", "where"), TYPES.values(), ids=TYPES.keys())
-def test_every_type_is_stored_found_and_changed(
+def test_values_of_every_type_are_stored_found_and_changed(
     lake: lv.Lake, shop: Place, type_: pa.DataType, value: Any, where: str
 ) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", type_)])
@@ -334,7 +338,7 @@ def test_a_parameter_has_the_type_of_its_value(lake: lv.Lake, name: str, value: 
         assert same.num_rows == 2
 
 
-def test_decimals_of_the_most_digits_are_pruned_by_and_found(lake: lv.Lake, shop: Place) -> None:
+def test_decimals_of_38_digits_are_found_and_prune_files(lake: lv.Lake, shop: Place) -> None:
     widest = [Decimal("9" * 36 + ".99"), Decimal("-" + "9" * 36 + ".99"), Decimal("0.01"), None]
     amounts = pa.table({"n": [1, 2, 3, 4], "amount": pa.array(widest, pa.decimal128(38, 2))})
     shop.write("ledger", amounts)
@@ -348,7 +352,7 @@ def test_decimals_of_the_most_digits_are_pruned_by_and_found(lake: lv.Lake, shop
     assert shop.delta("ledger").to_pyarrow_table().num_rows == 8
 
 
-def test_hostile_text_in_a_parameter_is_text(lake: lv.Lake) -> None:
+def test_a_parameter_with_sql_in_it_is_only_text(lake: lv.Lake) -> None:
     hostile = "x' or true; drop table orders --"
     with lake.transaction() as txn:
         assert txn.read("orders", where="sku = :s", params={"s": hostile}).num_rows == 0
@@ -358,7 +362,7 @@ def test_hostile_text_in_a_parameter_is_text(lake: lv.Lake) -> None:
         assert txn.sql("select id from orders where sku = :s", {"s": hostile}).num_rows == 1
 
 
-def test_a_zone_where_none_belongs_is_refused_and_the_other_way_round(lake: lv.Lake) -> None:
+def test_timestamps_with_a_zone_and_without_are_not_mixed(lake: lv.Lake) -> None:
     aware, naive = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1)
     schema = pa.schema([("z", pa.timestamp("us", "UTC")), ("n", pa.timestamp("us"))])
     lake.create_table("t", pa.table({"z": [aware], "n": [naive]}, schema=schema))
@@ -416,7 +420,7 @@ def test_division_is_true_division(lake: lv.Lake, expression: str, result: float
     "expression",
     ["qty / (id - 1)", "qty % (id - 1)", "9223372036854775807 + qty", "cast(sku as bigint)"],
 )
-def test_expressions_without_a_value_raise_and_do_not_give_null(
+def test_expressions_without_a_value_raise_instead_of_returning_null(
     lake: lv.Lake, expression: str
 ) -> None:
     with lake.transaction() as txn:
@@ -457,7 +461,7 @@ NULLS: dict[str, Callable[[lv.Transaction, Any], object]] = {
     ids=str,
 )
 @pytest.mark.parametrize("verb", NULLS)
-def test_a_column_of_nothing_but_nulls_fits_every_column(
+def test_a_column_of_nulls_alone_fits_a_column_of_any_type(
     shop: Place, verb: str, kind: pa.DataType
 ) -> None:
     with shop.connect() as lake:
@@ -469,7 +473,7 @@ def test_a_column_of_nothing_but_nulls_fits_every_column(
             assert lake.snapshot().read("t").to_pylist() == [{"id": 1, "X": None}]
 
 
-def test_lists_without_an_element_fit_lists(shop: Place) -> None:
+def test_empty_lists_without_a_type_fit_list_columns(shop: Place) -> None:
     with shop.connect() as lake:
         tags = pa.list_(pa.string())
         lake.create_table("t", pa.schema([("id", pa.int64()), ("tags", tags)]))
@@ -477,7 +481,7 @@ def test_lists_without_an_element_fit_lists(shop: Place) -> None:
         assert lake.snapshot().read("t").to_pylist() == [{"id": 1, "tags": []}]
 
 
-def test_a_select_reads_a_view_with_a_column_of_nothing_but_nulls(lake: lv.Lake) -> None:
+def test_a_select_reads_a_view_with_a_column_of_nulls_alone(lake: lv.Lake) -> None:
     query = "SELECT v.id, v.x, o.sku FROM v LEFT JOIN orders AS o ON o.qty = v.x"
     for make in NOTHING:
         rows = lake.snapshot().sql(query, views={"v": make()})
@@ -488,7 +492,7 @@ def test_a_select_reads_a_view_with_a_column_of_nothing_but_nulls(lake: lv.Lake)
     ("verb", "named"),
     [("upsert", "'t'"), ("merge", "'t'"), ("insert", "'v'"), ("sql-merge", "'v'")],
 )
-def test_a_type_that_no_table_stores_is_refused_by_a_name_that_the_caller_gave(
+def test_the_error_for_an_unsupported_type_names_the_callers_column(
     shop: Place, verb: str, named: str
 ) -> None:
     rows = pa.table({"id": [1], "x": pa.array([1], pa.uint64())})
@@ -499,8 +503,8 @@ def test_a_type_that_no_table_stores_is_refused_by_a_name_that_the_caller_gave(
             NULLS[verb](txn, rows)
 
 
-def test_rows_of_a_void_column_are_taken_by_each_verb(tmp_path: Path) -> None:
-    """Spark makes such columns of ``SELECT NULL AS v``; no data file holds them."""
+def test_every_verb_accepts_rows_with_a_void_column(tmp_path: Path) -> None:
+    """Spark creates void columns by ``SELECT NULL AS v``; data files don't contain them."""
     table = Handmade(tmp_path)
     table.begin([field("id"), field("v", "void")], table.add("f.parquet", pa.table({"id": [1, 2]})))
     with lv.connect(tmp_path) as lake:

@@ -1,7 +1,7 @@
-"""Delta keeps an empty partition value as NULL: such rows are refused, not changed.
+"""Delta stores an empty partition value as NULL, so rows with one are refused.
 
-Spark stores ``''`` as NULL there without a word; deltalake stores it as ``""``, which every
-reader takes for NULL, as the protocol says.
+Spark silently stores ``''`` as NULL; deltalake stores it as ``""``, which every
+reader takes for NULL, as the Delta protocol requires.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ VERBS: dict[str, Callable[[lv.Transaction, pa.Table, Any], object]] = {
 @pytest.mark.parametrize("kind", EMPTY)
 @pytest.mark.parametrize("rules", ["none", "not null", "a constraint"])
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_refuses_it_and_nothing_is_written(
+def test_every_verb_refuses_an_empty_partition_value_and_writes_nothing(
     shop: Place, verb: str, rules: str, kind: str
 ) -> None:
     schema = pa.schema(
@@ -82,7 +82,9 @@ def test_a_verb_refuses_it_and_nothing_is_written(
             assert contents(lake.root) == before
 
 
-def test_many_rows_are_checked_before_a_file_is_stored(shop: Place) -> None:
+def test_an_empty_partition_value_in_many_rows_is_refused_before_a_file_is_stored(
+    shop: Place,
+) -> None:
     many = pa.table({"id": range(50_000), "part": [*(str(n % 40) for n in range(49_999)), ""]})
     settings = lv.Settings(in_memory_file_limit_bytes=10_000, target_file_size_bytes=50_000)
     with shop.connect(settings=settings) as lake:
@@ -94,7 +96,9 @@ def test_many_rows_are_checked_before_a_file_is_stored(shop: Place) -> None:
             assert contents(lake.root) == before
 
 
-def test_null_is_a_partition_value_and_an_upsert_meets_it_never_again(shop: Place) -> None:
+def test_rows_with_a_null_partition_value_are_found_by_is_null_and_not_by_empty_text(
+    shop: Place,
+) -> None:
     with shop.connect() as lake:
         lake.create_table("t", rows("a", None, kind="text"), partition_by=["part"])
         assert in_order(lake.snapshot().read("t", where="part is null")) == [
@@ -103,8 +107,10 @@ def test_null_is_a_partition_value_and_an_upsert_meets_it_never_again(shop: Plac
         assert lake.snapshot().read("t", where="part = ''").num_rows == 0
 
 
-def test_an_empty_partition_value_of_another_client_is_null_and_stays_null(shop: Place) -> None:
-    """deltalake's ``""``: read as Spark and deltalake do, and rewritten without a change."""
+def test_an_empty_partition_value_written_by_deltalake_is_read_and_rewritten_as_null(
+    shop: Place,
+) -> None:
+    """Spark and deltalake, too, read deltalake's ``""`` as NULL."""
     shop.write("t", rows("a", "", kind="text"), partition_by=["part"])
     assert {row["part"] for row in shop.seen("t")} == {"a", None}
     with shop.connect() as lake:
@@ -115,14 +121,14 @@ def test_an_empty_partition_value_of_another_client_is_null_and_stays_null(shop:
     assert shop.seen("t") == expected
 
 
-def test_columns_that_no_partition_is_made_of_hold_it(shop: Place) -> None:
+def test_a_column_outside_the_partitioning_can_store_empty_text(shop: Place) -> None:
     made = rows("a", "", kind="text").append_column("day", pa.array([1, 1]))
     with shop.connect() as lake:
         lake.create_table("t", made, partition_by=["day"])
         assert lake.snapshot().read("t", where="part = ''")["id"].to_pylist() == [1]
 
 
-def test_an_iceberg_table_keeps_it(shop: Place) -> None:
+def test_an_iceberg_table_can_store_an_empty_partition_value(shop: Place) -> None:
     with shop.connect() as lake:
         made = rows("a", "", None, kind="text")
         lake.create_table("t", made, format="iceberg", partition_by=["part"])

@@ -1,4 +1,4 @@
-"""Rows that a generator yields, one by one or batch by batch, and what is left when it fails."""
+"""Rows from generators, one by one or in batches, and generators that fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import lakevilla as lv
 from tests.contract.foreign_readers import FORMATS, Format, read_by_others
 from tests.support.tables import contents, values
 
-#: Files of a statement go to the store before it ends: a failure has something to leave behind.
+#: Settings with which a verb stores files before it ends, so that a failure could leave some.
 SMALL = lv.Settings(in_memory_file_limit_bytes=1 << 16, target_file_size_bytes=1 << 17)
 
 
@@ -55,7 +55,7 @@ def test_a_generator_that_fails_in_the_middle_writes_nothing(
         with pytest.raises(LookupError, match="went away"), lake.transaction() as txn:
             VERBS[verb](txn, make(24_000, 23_500))
         assert contents(tmp_path) == before
-        # The transaction goes on without the verb that failed.
+        # The transaction can go on without the failed verb.
         with lake.transaction() as txn:
             with pytest.raises(LookupError, match="went away"):
                 VERBS[verb](txn, make(24_000, 23_500))
@@ -68,7 +68,7 @@ def test_a_generator_that_fails_in_the_middle_writes_nothing(
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("make", [rows, batches])
-def test_rows_of_a_generator_are_read_by_other_libraries(
+def test_other_libraries_can_read_rows_from_a_generator(
     tmp_path: Path, make: Callable[..., Iterator[object]], format: Format
 ) -> None:
     with lv.connect(tmp_path, settings=SMALL) as lake:
@@ -82,7 +82,7 @@ def test_rows_of_a_generator_are_read_by_other_libraries(
         assert found["text"].to_pylist().count("new") == 2
 
 
-def test_chunks_of_pandas_may_differ_in_their_types(tmp_path: Path) -> None:
+def test_chunks_of_pandas_with_different_types_are_appended(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id,n\n1,5\n2,6\n3,\n4,8\n")
     with lv.connect(tmp_path / "lake") as lake:
         lake.create_table("t", {"id": "bigint", "n": "bigint"})
@@ -97,7 +97,7 @@ def test_chunks_of_pandas_may_differ_in_their_types(tmp_path: Path) -> None:
     ]
 
 
-def test_a_function_that_is_run_again_makes_its_generator_again_or_commits_nothing(
+def test_a_function_run_again_with_a_spent_generator_commits_nothing(
     tmp_path: Path,
 ) -> None:
     with lv.connect(tmp_path) as lake:
@@ -116,7 +116,7 @@ def test_a_function_that_is_run_again_makes_its_generator_again_or_commits_nothi
         assert len(lake.snapshot().read("t")) == 5
 
 
-def test_a_generator_that_reads_by_its_own_transaction_is_refused_with_a_remedy(
+def test_a_generator_that_reads_through_the_transaction_that_consumes_it_is_refused(
     tmp_path: Path,
 ) -> None:
     with lv.connect(tmp_path) as lake:

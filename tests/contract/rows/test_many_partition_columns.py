@@ -1,4 +1,4 @@
-"""Tables whose partition columns, or names, are many or odd."""
+"""Tables with many partition columns, or with slashes in the columns' names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import lakevilla as lv
 from lakevilla.formats.delta.checkpoint import file_list
 
 COLUMNS = [f"p{number}" for number in range(9)]
-#: With the constants of the other columns 256 texts: nine of them do not fit into 64 bits.
+#: With the other columns' 8 values there are 256 texts: nine codes of 8 bits exceed 64 bits.
 FILES = 248
 
 
 def table_of_files(root: Path) -> None:
-    """Each file has a value of its own in the first column, and the same one in each other."""
+    """Write a log of files that have different values in the first partition column alone."""
     (root / "_delta_log").mkdir(parents=True)
     pq.write_table(pa.table({"v": [7]}), root / "f7.parquet")
     fields = [{"name": "v", "type": "long"}, *({"name": c, "type": "string"} for c in COLUMNS)]
@@ -53,7 +53,7 @@ def table_of_files(root: Path) -> None:
     DeltaTable(str(root)).create_checkpoint()
 
 
-def test_a_large_checkpoint_is_pruned_by_any_number_of_partition_columns(
+def test_a_predicate_on_any_number_of_partition_columns_prunes_a_large_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_list, "KEPT_FILES", 0)
@@ -63,7 +63,9 @@ def test_a_large_checkpoint_is_pruned_by_any_number_of_partition_columns(
         assert lake.read("t", where="p0 = 'k7'")["v"].to_pylist() == [7]
 
 
-def test_columns_with_slashes_keep_their_values_when_they_are_mapped(tmp_path: Path) -> None:
+def test_columns_with_slashes_keep_their_values_after_column_mapping_is_enabled(
+    tmp_path: Path,
+) -> None:
     rows = pa.table({"id": [1, 2], "a/b": ["x", "y"], "c/b": ["p", "q"]})
     write_deltalake(str(tmp_path / "t"), rows)
     with lv.connect(tmp_path) as lake:

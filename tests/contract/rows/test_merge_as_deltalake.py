@@ -1,4 +1,4 @@
-"""A merge does to a table what deltalake's merge, with the same verbs, does to its twin."""
+"""A merge has the same result as deltalake's merge with the same clauses on an equal table."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ MERGES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("describe", MERGES.values(), ids=MERGES.keys())
 @pytest.mark.parametrize("partitioned", [False, True], ids=["plain", "partitioned"])
-def test_a_merge_is_the_one_of_deltalake(
+def test_a_merge_has_the_result_of_deltalakes_merge(
     request: pytest.FixtureRequest, describe: Callable[[Any], Any], partitioned: bool
 ) -> None:
     place: Place = make_place("local", request)
@@ -86,7 +86,7 @@ def test_a_merge_is_the_one_of_deltalake(
     assert ours.rows_deleted == theirs["num_target_rows_deleted"]
 
 
-def test_aliases_are_the_callers(request: pytest.FixtureRequest) -> None:
+def test_a_merge_uses_the_callers_aliases_and_parameters(request: pytest.FixtureRequest) -> None:
     place = make_place("local", request)
     place.write("t", TARGET)
     with place.connect() as lake, lake.transaction() as txn:

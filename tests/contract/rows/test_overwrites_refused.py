@@ -1,4 +1,4 @@
-"""Rows and arguments that an overwrite refuses: nothing is written, and all readers see what was.
+"""Rows and arguments that an overwrite refuses: it writes nothing, and the rows stay the same.
 
 With ``reuse_by`` and without, in both formats; deltalake, pyiceberg and DuckDB are the readers.
 """
@@ -74,7 +74,9 @@ WRONG_ROWS: dict[str, tuple[Any, str]] = {
 }
 
 
-def test_rows_that_do_not_fit(lake: lv.Lake, form: Format, options: dict[str, Any]) -> None:
+def test_an_overwrite_refuses_rows_that_do_not_fit(
+    lake: lv.Lake, form: Format, options: dict[str, Any]
+) -> None:
     before = contents(lake.root)
     for what, (rows, said) in WRONG_ROWS.items():
         with pytest.raises(lv.InvalidOperation, match=said), lake.transaction() as txn:
@@ -99,7 +101,7 @@ WRONG_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def test_arguments_that_do_not_fit(lake: lv.Lake, form: Format) -> None:
+def test_an_overwrite_refuses_arguments_that_do_not_fit(lake: lv.Lake, form: Format) -> None:
     rows = pa.Table.from_pylist([GOOD, {**GOOD, "id": 2}], SCHEMA)
     before = contents(lake.root)
     for what, (options, said) in WRONG_OPTIONS.items():
@@ -109,7 +111,7 @@ def test_arguments_that_do_not_fit(lake: lv.Lake, form: Format) -> None:
     shown_to_all(lake, form, ROWS)
 
 
-def test_after_a_mistake_the_transaction_goes_on(
+def test_a_transaction_can_go_on_after_a_refused_overwrite(
     lake: lv.Lake, form: Format, options: dict[str, Any]
 ) -> None:
     fewer = ROWS.slice(2)

@@ -1,4 +1,4 @@
-"""Overwrites that replace the partitions of their rows, or the schema too."""
+"""Overwrites that replace only the partitions of their rows, or also the schema."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def format_of(kind: str) -> Format:
 
 
 def seen_alike(lake: lv.Lake, kind: str) -> pa.Table:
-    """The rows, which all readers read alike."""
+    """Return the rows; all readers must read the same ones."""
     ours = lake.snapshot().read("t")
     others = read_by_others(lake.table("t").uri, format_of(kind), is_mapped="mapped" in kind)
     for name, theirs in others.items():
@@ -72,7 +72,9 @@ def test_only_partitions_with_new_rows_are_replaced(lake: lv.Lake, kind: str) ->
     ]
 
 
-def test_partitions_of_several_columns_go_together(lake: lv.Lake, kind: str) -> None:
+def test_a_dynamic_overwrite_replaces_partitions_by_the_values_of_all_partition_columns(
+    lake: lv.Lake, kind: str
+) -> None:
     make(lake, kind, SALES, partition_by=["day", "shop"])
     with lake.transaction() as txn:
         txn.overwrite(
@@ -131,7 +133,7 @@ def test_partitions_of_every_type_are_distinguished(
     assert values(lake.snapshot().read("t"), "n") == [10, 20, 30]
 
 
-def test_a_dynamic_overwrite_that_can_mean_nothing_is_refused_before_anything_is_written(
+def test_invalid_dynamic_overwrites_are_refused_before_anything_is_written(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     lake.create_table("plain", SALES)
@@ -165,7 +167,7 @@ def test_a_dynamic_overwrite_that_can_mean_nothing_is_refused_before_anything_is
     assert contents(tmp_path) == before
 
 
-def test_rows_that_come_into_a_replaced_partition_meanwhile_go_too(
+def test_a_redone_dynamic_overwrite_replaces_rows_added_to_its_partition_meanwhile(
     lake: lv.Lake, kind: str
 ) -> None:
     make(lake, kind, SALES, partition_by="day")
@@ -179,7 +181,7 @@ def test_rows_that_come_into_a_replaced_partition_meanwhile_go_too(
 # ---------------------------------------------------------------------- schema
 
 
-def test_an_overwrite_may_bring_its_schema(lake: lv.Lake, kind: str) -> None:
+def test_an_overwrite_can_replace_the_schema(lake: lv.Lake, kind: str) -> None:
     make(lake, kind, pa.table({"id": [1, 2], "x": [1.5, 2.5], "gone": ["a", "b"]}))
     for rows in (
         pa.table({"new": ["n"], "x": ["text"], "id": [7]}),
@@ -198,7 +200,9 @@ def test_an_overwrite_may_bring_its_schema(lake: lv.Lake, kind: str) -> None:
         assert lake.table("t").schema.types == rows.schema.types
 
 
-def test_the_state_before_is_still_read_with_its_columns(lake: lv.Lake, kind: str) -> None:
+def test_versions_before_a_replaced_schema_are_read_with_their_own_columns(
+    lake: lv.Lake, kind: str
+) -> None:
     make(lake, kind, pa.table({"id": [1, 2], "x": [1.5, 2.5]}))
     before = lake.snapshot().version
     with lake.transaction() as txn:
@@ -207,7 +211,9 @@ def test_the_state_before_is_still_read_with_its_columns(lake: lv.Lake, kind: st
     assert seen_alike(lake, kind).to_pydict() == {"x": ["a"]}
 
 
-def test_a_column_that_stays_keeps_its_rules(lake: lv.Lake, kind: str) -> None:
+def test_a_column_of_both_schemas_stays_not_null_after_an_overwrite_of_the_schema(
+    lake: lv.Lake, kind: str
+) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.int64())])
     make(lake, kind, schema)
     with lake.transaction() as txn:
@@ -244,7 +250,7 @@ def test_an_overwrite_of_the_schema_keeps_partitioning_and_constraints(
 
 
 @pytest.mark.parametrize("columns", [{"x": ["a"]}, {"y": [1]}, {"id": [3]}])
-def test_rows_for_the_old_schema_do_not_come_into_the_new_one(
+def test_an_append_for_the_old_schema_conflicts_with_an_overwrite_of_the_schema(
     lake: lv.Lake, kind: str, columns: dict[str, list[Any]]
 ) -> None:
     make(lake, kind, pa.table({"id": [1, 2], "x": [1.5, 2.5]}))
@@ -255,7 +261,9 @@ def test_rows_for_the_old_schema_do_not_come_into_the_new_one(
     assert seen_alike(lake, kind).to_pydict() == columns
 
 
-def test_of_two_that_replace_the_schema_the_later_one_has_it(lake: lv.Lake, kind: str) -> None:
+def test_the_later_of_two_concurrent_overwrites_of_the_schema_takes_effect(
+    lake: lv.Lake, kind: str
+) -> None:
     make(lake, kind, pa.table({"id": [1, 2], "x": [1.5, 2.5]}))
     runs = []
 
@@ -270,7 +278,7 @@ def test_of_two_that_replace_the_schema_the_later_one_has_it(lake: lv.Lake, kind
     assert seen_alike(lake, kind).to_pydict() == {"mine": [1]}
 
 
-def test_a_stream_brings_its_schema_too(lake: lv.Lake, kind: str) -> None:
+def test_an_overwrite_by_a_generator_can_replace_the_schema(lake: lv.Lake, kind: str) -> None:
     make(lake, kind, pa.table({"id": [1]}))
     with lake.transaction() as txn:
         txn.overwrite(

@@ -1,4 +1,4 @@
-"""Statements of writers name no column twice in an expression: DuckDB plans such slowly.
+"""Writers' SQL names no column twice in an expression: DuckDB plans such expressions slowly.
 
 See docs/upstream.md, "Expressions that differ in a column alone have one hash".
 """
@@ -29,7 +29,7 @@ WRITES: dict[str, Callable[[lv.Transaction], object]] = {
 
 
 @pytest.mark.parametrize("verb", WRITES)
-def test_no_new_value_names_a_column_twice(
+def test_expressions_for_new_values_name_no_column_twice(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     statements: list[str] = []

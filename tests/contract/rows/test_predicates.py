@@ -1,4 +1,4 @@
-"""Rows that a predicate takes, in tables that others have changed: as the predicate says."""
+"""A predicate selects the right rows, also in tables that foreign clients have changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.foreign_changes import newest, upgraded, write_entry
 from tests.support.places import Place, make_place
 
 NAN = math.nan
-#: Another bit pattern.
+#: A NaN with another bit pattern.
 OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0001))[0]
 
 
@@ -30,7 +30,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 def widen(place: Place, column: str, old: str, new: str, *features: str) -> None:
-    """Another writer of the table ``t`` widens a column; the files stay."""
+    """Widen a column of table ``t`` as a foreign writer does, without rewriting its files."""
     metadata = newest(place, "metaData", "t")
     schema = json.loads(metadata["schemaString"])
     (field,) = (field for field in schema["fields"] if field["name"] == column)
@@ -60,7 +60,7 @@ def widen(place: Place, column: str, old: str, new: str, *features: str) -> None
     ],
     ids=["int to double", "float to double", "date to timestamp_ntz"],
 )
-def test_a_delete_over_a_widened_column_takes_what_matches(
+def test_a_delete_by_a_widened_column_deletes_matching_rows(
     request: pytest.FixtureRequest,
     column: pa.Array,
     old: str,
@@ -78,7 +78,7 @@ def test_a_delete_over_a_widened_column_takes_what_matches(
     assert [getattr(row["x"], "date", lambda row=row: row["x"])() for row in left] == kept
 
 
-def test_a_delete_over_a_column_that_pyiceberg_promoted_takes_what_matches(
+def test_a_delete_by_a_column_that_pyiceberg_promoted_deletes_matching_rows(
     request: pytest.FixtureRequest,
 ) -> None:
     place = make_place("iceberg", request)
@@ -92,7 +92,7 @@ def test_a_delete_over_a_column_that_pyiceberg_promoted_takes_what_matches(
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["ours", "another writer's"])
-def test_nan_is_found_and_deleted_above_every_number(place: Place, own: bool) -> None:
+def test_nan_is_found_and_deleted_as_greater_than_every_number(place: Place, own: bool) -> None:
     rows = pa.table({"x": [1.0, NAN], "s": [{"y": 1.0}, {"y": NAN}]})
     if own:
         with place.connect() as lake, lake.transaction() as txn:
@@ -126,7 +126,7 @@ def test_nan_is_found_and_deleted_above_every_number(place: Place, own: bool) ->
     "not (b is true and b < false)", "n is distinct from 3 or n = 3",
     "n + 1 is distinct from 3 or n = 2",
 ])  # fmt: skip
-def test_a_null_is_distinct_next_to_a_comparison_of_the_same_column(
+def test_is_distinct_from_finds_null_next_to_a_comparison_of_the_same_column(
     place: Place, where: str
 ) -> None:
     rows = pa.table({"b": pa.array([None], pa.bool_()), "n": pa.array([None], pa.int64())})
@@ -140,7 +140,7 @@ PRICE = Decimal("9025684103.8753")
 
 
 @pytest.mark.parametrize("where", ["d = :f", "d = f", "cast(d as double) <= :f"])
-def test_a_decimal_is_found_by_the_double_that_it_is(place: Place, where: str) -> None:
+def test_a_decimal_is_found_by_an_equal_double(place: Place, where: str) -> None:
     rows = pa.table({"d": pa.array([PRICE], pa.decimal128(18, 4)), "f": [float(PRICE)]})
     params = {"f": float(PRICE)} if ":f" in where else None
     place.write("t", rows)
@@ -150,7 +150,9 @@ def test_a_decimal_is_found_by_the_double_that_it_is(place: Place, where: str) -
             assert txn.delete("t", where, params=params).rows_deleted == 1
 
 
-def test_a_phantom_that_equals_a_double_is_a_conflict(place: Place) -> None:
+def test_a_new_row_whose_decimal_equals_a_double_that_was_read_for_is_a_conflict(
+    place: Place,
+) -> None:
     rows = pa.table({"d": pa.array([PRICE], pa.decimal128(18, 4)), "n": [1]})
     place.write("t", rows.slice(0, 0))
     with place.connect() as lake, place.connect() as other:
@@ -163,7 +165,7 @@ def test_a_phantom_that_equals_a_double_is_a_conflict(place: Place) -> None:
             txn.commit()
 
 
-def test_a_month_later_is_after_what_comes_a_month_later(place: Place) -> None:
+def test_a_predicate_that_adds_a_month_finds_rows_by_their_clipped_dates(place: Place) -> None:
     instants = [datetime(2023, 1, 30, 23), datetime(2023, 1, 31, 1)]
     place.write("t", pa.table({"ts": pa.array(instants, pa.timestamp("us", "UTC"))}))
     where = "ts + interval '1' month > timestamp '2023-02-28 12:00:00'"
@@ -201,7 +203,7 @@ def test_keys_that_are_equal_by_sql_are_one_key(
             merge.when_matched_update({"n": "source.n"}).execute()
 
 
-#: Text that writers cut: every code point of the last is the greatest there is.
+#: Texts that writers truncate in statistics; the last has only the greatest code point.
 TEXTS = [
     "a" * 40,
     "a" * 31 + "\ud7ff" * 9,
@@ -215,12 +217,13 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("writer", ["ours, in memory", "ours, by path", "another"])
-def test_text_beyond_what_statistics_keep_is_found(place: Place, writer: str) -> None:
-    """Hazard 34: a cut maximum must be above what was cut, also where no character follows."""
+def test_text_longer_than_statistics_keep_is_found(place: Place, writer: str) -> None:
+    """Hazard 34: a truncated maximum must be above the text, also if no code point is greater."""
     limit = {"settings": lv.Settings(in_memory_file_limit_bytes=0)} if "path" in writer else {}
     texts = TEXTS
     if writer == "another" and place.format == "iceberg":
-        texts = [text for text in TEXTS if "\ud7ff" not in text]  # pyiceberg can't raise these
+        # The library pyiceberg can't increment these code points.
+        texts = [text for text in TEXTS if "\ud7ff" not in text]
     with place.connect(**limit) as lake:
         for number, text in enumerate(texts):
             rows = pa.table({"n": [number], "s": [text], "b": [text.encode()]})
@@ -249,8 +252,10 @@ def test_text_beyond_what_statistics_keep_is_found(place: Place, writer: str) ->
 
 
 @pytest.mark.parametrize("writer", ["ours, by path", "DuckDB", "DuckDB, and NULL"])
-def test_bytes_that_come_back_are_found(place: Place, writer: str) -> None:
-    """DuckDB asks Bloom filters, its own too, for bytes as it would print them."""
+def test_repeated_values_of_bytes_are_found_in_files_with_bloom_filters(
+    place: Place, writer: str
+) -> None:
+    """DuckDB looks up bytes in Bloom filters, even in its own, in their printed form."""
     if writer != "ours, by path" and place.format == "iceberg":
         pytest.skip("one format is enough for what another has written")
     values = [b"\xff\x00%d" % (n % 10) for n in range(1000)]
@@ -286,7 +291,7 @@ def test_bytes_that_come_back_are_found(place: Place, writer: str) -> None:
         assert "ours" not in writer or len(left) > 0, "others find them in files of ours"
 
 
-def test_zeros_and_infinities_are_found_whatever_statistics_say(place: Place) -> None:
+def test_zeros_and_infinities_are_found_whatever_the_statistics(place: Place) -> None:
     values = [0.0, -0.0, math.inf, -math.inf, 5e-324, -5e-324, 1e308]
     for number, value in enumerate(values):
         place.write("t", pa.table({"n": [number], "x": [value], "f": pa.array([value], "float")}))

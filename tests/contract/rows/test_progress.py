@@ -1,4 +1,4 @@
-"""Verbs that take long report their progress to listeners; short ones don't."""
+"""Long verbs report their progress to listeners; short ones do not."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SCHEMA = pa.schema([("id", pa.int64())])
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything takes long."""
+    """Have every verb count as long."""
     monkeypatch.setattr(progress, "AFTER_SECONDS", 0.0)
     monkeypatch.setattr(progress, "EACH_SECONDS", 0.005)
 
 
 class Ear:
-    """Keeps events of progress, and waits for the next ones."""
+    """A listener that collects progress events, and can wait for one."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -83,7 +83,7 @@ def test_a_verb_reports_progress_while_it_runs_and_when_it_is_done(lake: lv.Lake
     lake.create_table("t", SCHEMA)
 
     def pause(number: int) -> None:
-        if number == 2:  # the verb goes on only once it was told of
+        if number == 2:  # the verb goes on only after its progress was reported
             ear.wait_for(lambda e: e.detail["verb"] == "append" and e.detail["state"] == "running")
 
     with lake.transaction() as txn:
@@ -99,7 +99,7 @@ def test_a_verb_reports_progress_while_it_runs_and_when_it_is_done(lake: lv.Lake
     assert ear.last("commit").detail["requests"] > 0
 
 
-def test_files_are_reported_as_they_are_written(
+def test_progress_events_count_files_while_a_verb_writes_them(
     tmp_path: Path, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = lv.Settings(target_file_size_bytes=20_000, in_memory_file_limit_bytes=10_000)
@@ -117,7 +117,7 @@ def test_files_are_reported_as_they_are_written(
     assert counts[-1] > 1
 
 
-def test_each_verb_that_may_take_long_reports_progress(lake: lv.Lake, ear: Ear) -> None:
+def test_every_verb_that_can_take_long_reports_progress(lake: lv.Lake, ear: Ear) -> None:
     lake.create_table("t", batches(2))
     with lake.transaction() as txn:
         txn.update("t", {"id": "id + 1"}, where="true")
@@ -139,14 +139,14 @@ def test_each_verb_that_may_take_long_reports_progress(lake: lv.Lake, ear: Ear) 
     assert ear.last("update").detail["rows"] == 2000
     assert ear.last("read").detail["rows"] == 1001
     assert ear.last("vacuum").detail["deleted"] > 0
-    # One number a verb, told to its end and never again.
+    # Each verb has its own number; its last event, and no earlier one, is "done".
     for number in {event.detail["number"] for event in ear.events}:
         states = [e.detail["state"] for e in ear.events if e.detail["number"] == number]
         assert states.count("done") == 1
         assert states[-1] == "done"
 
 
-def test_a_verb_that_fails_is_reported_to_its_end(lake: lv.Lake, ear: Ear) -> None:
+def test_the_last_progress_event_of_a_failing_verb_is_failed(lake: lv.Lake, ear: Ear) -> None:
     lake.create_table("t", SCHEMA)
     with pytest.raises(lv.InvalidOperation), lake.transaction() as txn:
         txn.append("t", {"nonsense": [1]})
@@ -182,7 +182,7 @@ def test_a_listener_that_raises_harms_nothing(tmp_path: Path) -> None:
 def test_a_forked_child_reports_its_own_progress(lake: lv.Lake, ear: Ear) -> None:
     lake.create_table("t", SCHEMA)
     teller: Progress = inside(lake).client._progress
-    teller._lock.acquire()  # as another thread may hold it at the moment of the fork
+    teller._lock.acquire()  # as if another thread held it during the fork
     child = os.fork()
     if child == 0:
         with teller.of("verb"):
@@ -192,7 +192,7 @@ def test_a_forked_child_reports_its_own_progress(lake: lv.Lake, ear: Ear) -> Non
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_meter_counts_for_threads_and_nested_blocks() -> None:
+def test_a_meter_counts_rows_of_all_threads_in_its_block() -> None:
     meter = Meter()
     with measured(meter):
         note(rows=1)
@@ -201,7 +201,7 @@ def test_a_meter_counts_for_threads_and_nested_blocks() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    note(rows=99)  # of no verb
+    note(rows=99)  # outside of any verb
     assert meter.done == Tally(rows=9)
     assert words(Tally(1, 2, 2048)) == "1 row, 2 files, 2.0 KiB"
     assert words(Tally(requests=3)) == "3 requests"
@@ -216,7 +216,7 @@ def event(state: str, number: int = 1, rows: int = 5) -> Event:
     return Event("progress", None, f"append t: {rows} rows in 3 s", detail)
 
 
-def test_a_bar_is_shown_in_a_terminal_as_long_as_the_verb_takes() -> None:
+def test_a_bar_is_shown_in_a_terminal_while_a_verb_runs() -> None:
     screen = io.StringIO()
     bars = Bars(Console(file=screen, force_terminal=True, width=80))
     bars(event("running"))
@@ -228,11 +228,11 @@ def test_a_bar_is_shown_in_a_terminal_as_long_as_the_verb_takes() -> None:
     assert bars._screen is not None
     bars(event("done", number=2))
     assert bars._screen is None
-    bars(event("done", number=3))  # one that was never shown
+    bars(event("done", number=3))  # a verb without a bar
     bars(Event("redo", None, "again"))
 
 
-def test_nothing_is_shown_where_there_is_no_terminal() -> None:
+def test_no_progress_bar_is_shown_without_a_terminal() -> None:
     screen = io.StringIO()
     bars = Bars(Console(file=screen, force_terminal=False))
     bars(event("running"))
@@ -284,7 +284,7 @@ with lv.connect(sys.argv[1], progress=True, on_event=heard) as lake:
     ids=["colours", "NO_COLOR", "narrow", "dumb"],
 )
 @pytest.mark.night
-def test_bars_keep_to_the_terminal_and_results_to_stdout(
+def test_bars_are_written_to_the_terminal_and_results_to_stdout(
     tmp_path: Path, environment: dict[str, str], is_drawn: bool, is_coloured: bool
 ) -> None:
     terminal, theirs = pty.openpty()
@@ -298,7 +298,7 @@ def test_bars_keep_to_the_terminal_and_results_to_stdout(
     )
     os.close(theirs)
     drawn = b""
-    with contextlib.suppress(OSError):  # how Linux says that nobody has the other end
+    with contextlib.suppress(OSError):  # Linux raises it once the other end is closed
         while chunk := os.read(terminal, 65536):
             drawn += chunk
     os.close(terminal)
@@ -314,7 +314,7 @@ def test_bars_keep_to_the_terminal_and_results_to_stdout(
         assert drawn == b""
 
 
-def test_a_callers_own_display_is_left_alone() -> None:
+def test_bars_do_not_disturb_a_live_display_of_the_caller() -> None:
     console = Console(file=io.StringIO(), force_terminal=True)
     one, other = Bars(console), Bars(console)
     one(event("running"))
@@ -323,7 +323,7 @@ def test_a_callers_own_display_is_left_alone() -> None:
     one(event("done"))
 
 
-def test_progress_is_asked_for_by_connect(tmp_path: Path) -> None:
+def test_connect_with_progress_shows_bars(tmp_path: Path) -> None:
     with lv.connect(tmp_path, progress=True) as lake:
         assert any(isinstance(one, Bars) for one in inside(lake).client._listeners)
         lake.create_table("t", batches(2))

@@ -1,4 +1,4 @@
-"""``InvalidOperation.reason`` gives programs the case that a person reads in the message."""
+"""``InvalidOperation.reason`` tells programs the case that the message describes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_invalid_operation_has_its_reason(quick_place: Place, what: str) -> N
     assert pickle.loads(pickle.dumps(caught.value)).reason == reason
 
 
-def test_a_broken_check_is_a_constraint(delta_place: Place) -> None:
+def test_the_reason_of_a_broken_check_is_constraint(delta_place: Place) -> None:
     lake = delta_place.connect()
     lake.create_table("t", COLUMNS)
     with lake.transaction() as txn:

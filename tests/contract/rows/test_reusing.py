@@ -1,4 +1,4 @@
-"""Overwrites with ``reuse_by``: the rows of a plain one, and no file written again without need."""
+"""Overwrites with ``reuse_by`` have a plain overwrite's rows, and rewrite only changed files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def make(lake: lv.Lake, kind: str, data: object, name: str = "bank", **options: 
 
 
 def accounts(count: int = 400, **columns: Any) -> pa.Table:
-    """In the order of their names, which is none."""
+    """Return accounts in a random order."""
     ids = list(range(count))
     Random(1).shuffle(ids)
     table = pa.table({"id": ids, "balance": [float(n) for n in ids]})
@@ -80,12 +80,12 @@ def refresh(lake: lv.Lake, data: object, *keys: str, **options: Any) -> lv.Opera
 
 
 def files_of(lake: lv.Lake, table: str = "bank") -> set[str]:
-    """The table's data files, live or not."""
+    """Return the table's data files, named by the log or not."""
     return {key for key in contents(lake.root) if key.startswith(f"{table}/lv-") or "=" in key}
 
 
 def same_as_others(lake: lv.Lake, kind: str, expected: pa.Table) -> None:
-    """The rows are these, for us and for all other readers."""
+    """Assert that LakeVilla and all other readers see the expected rows."""
     ours = lake.snapshot().read("bank")
     assert texts(ours) == texts(expected.select(ours.column_names))
     form = "iceberg" if kind == "iceberg" else "delta"
@@ -102,7 +102,7 @@ def texts(table: pa.Table) -> list[str]:
 # ------------------------------------------------------------------ what is kept
 
 
-def test_the_same_rows_in_another_order_and_form_make_no_file(lake: lv.Lake, kind: str) -> None:
+def test_equal_rows_in_another_order_or_encoding_write_no_file(lake: lv.Lake, kind: str) -> None:
     rows = accounts(name=lambda n: f"account {n % 7}")
     make(lake, kind, rows.schema)
     first = refresh(lake, rows)
@@ -121,7 +121,7 @@ def test_the_same_rows_in_another_order_and_form_make_no_file(lake: lv.Lake, kin
     same_as_others(lake, kind, rows)
 
 
-def test_only_files_with_changed_rows_are_made_again(lake: lv.Lake, kind: str) -> None:
+def test_only_files_with_changed_rows_are_rewritten(lake: lv.Lake, kind: str) -> None:
     rows = accounts()
     make(lake, kind, rows.schema)
     count = refresh(lake, rows).files_added
@@ -148,7 +148,7 @@ def test_files_are_reused_with_any_batch_size_of_the_engine(
     assert refresh(lake, rows).files_added == 0
 
 
-def test_rows_that_come_and_go_move_no_cut_far_away(lake: lv.Lake, kind: str) -> None:
+def test_inserted_and_deleted_rows_change_only_files_near_them(lake: lv.Lake, kind: str) -> None:
     rows = accounts(2000)
     make(lake, kind, rows.schema)
     count = refresh(lake, rows).files_added
@@ -161,7 +161,9 @@ def test_rows_that_come_and_go_move_no_cut_far_away(lake: lv.Lake, kind: str) ->
     same_as_others(lake, kind, more)
 
 
-def test_without_tags_it_is_an_overwrite_that_leaves_them(lake: lv.Lake, kind: str) -> None:
+def test_an_overwrite_with_reuse_of_files_without_tags_rewrites_them_with_tags(
+    lake: lv.Lake, kind: str
+) -> None:
     rows = accounts(100)
     make(lake, kind, rows)
     done = refresh(lake, rows)
@@ -173,7 +175,7 @@ def test_without_tags_it_is_an_overwrite_that_leaves_them(lake: lv.Lake, kind: s
     same_as_others(lake, kind, rows)
 
 
-def test_no_rows_empty_the_table_and_all_come_back(lake: lv.Lake, kind: str) -> None:
+def test_an_overwrite_with_reuse_without_rows_empties_the_table(lake: lv.Lake, kind: str) -> None:
     rows = accounts(50)
     make(lake, kind, rows.schema)
     refresh(lake, rows)
@@ -184,7 +186,7 @@ def test_no_rows_empty_the_table_and_all_come_back(lake: lv.Lake, kind: str) -> 
 
 
 @pytest.mark.parametrize("by", ["kind", "bucket(3, id)", "day"])
-def test_cuts_are_within_partitions(lake: lv.Lake, by: str) -> None:
+def test_files_are_cut_within_partitions(lake: lv.Lake, by: str) -> None:
     def day(n: int) -> datetime.date | None:
         return datetime.date(2024, 1, 1 + n % 3) if n % 4 else None
 
@@ -200,7 +202,7 @@ def test_cuts_are_within_partitions(lake: lv.Lake, by: str) -> None:
     same_as_others(lake, form, changed)
 
 
-def test_a_row_that_moves_to_another_partition_is_there_once(lake: lv.Lake) -> None:
+def test_a_row_that_moves_to_another_partition_is_not_duplicated(lake: lv.Lake) -> None:
     rows = accounts(100, kind=lambda n: "ab"[n % 2])
     make(lake, "delta", rows.schema, partition_by=["kind"])
     refresh(lake, rows)
@@ -250,7 +252,7 @@ def test_a_branch_reuses_files_of_an_iceberg_table_that_the_lake_wrote(lake: lv.
     assert 1 <= refresh(lake, rows).files_added <= 2
 
 
-def test_rows_are_in_the_tables_own_order_within_a_file(lake: lv.Lake) -> None:
+def test_rows_within_a_file_are_in_the_tables_sort_order(lake: lv.Lake) -> None:
     rows = accounts()
     make(lake, "iceberg", rows.schema)
     table = ObjectStoreCatalog("t", warehouse=lake.root).load_table(("bank",))
@@ -277,7 +279,7 @@ def test_rows_are_in_the_tables_own_order_within_a_file(lake: lv.Lake) -> None:
         lambda n: "é" * (n % 3) + str(n),
     ],
 )
-def test_keys_of_any_plain_type(lake: lv.Lake, value: Callable[[int], object]) -> None:
+def test_reuse_keys_can_have_any_plain_type(lake: lv.Lake, value: Callable[[int], object]) -> None:
     rows = accounts(100, key=value)
     make(lake, "delta", rows.schema)
     refresh(lake, rows, "KEY")
@@ -287,7 +289,7 @@ def test_keys_of_any_plain_type(lake: lv.Lake, value: Callable[[int], object]) -
     same_as_others(lake, "delta", changed)
 
 
-def test_several_columns_are_one_key(lake: lv.Lake) -> None:
+def test_a_reuse_key_can_have_several_columns(lake: lv.Lake) -> None:
     rows = accounts(100, shop=lambda n: n // 10, place=lambda n: n % 10).drop_columns(["id"])
     make(lake, "delta", rows.schema)
     refresh(lake, rows, "shop", "place")
@@ -296,8 +298,10 @@ def test_several_columns_are_one_key(lake: lv.Lake) -> None:
         refresh(lake, rows, "shop")
 
 
-def test_few_rows_at_a_time_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above that limit rows wait in private files, which are deleted with the verb."""
+def test_an_overwrite_with_reuse_keeps_few_rows_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows above the limit wait in private files, which are deleted at the end of the verb."""
     rows = accounts(3000, name=lambda n: f"name {n}")
     settings = lv.Settings(in_memory_file_limit_bytes=2000)
     spilled = []
@@ -329,7 +333,7 @@ def test_a_file_with_deleted_rows_is_not_kept(lake: lv.Lake) -> None:
     delete_by_vector(Place(lake.root), row=2)
     assert lake.read("bank").num_rows == 99
     assert 1 <= refresh(lake, rows).files_added <= 2
-    # deltalake's reader by Arrow refuses the feature, whether there are vectors or not.
+    # deltalake's Arrow reader refuses the table feature, even without deletion vectors.
     same_as_others(lake, "mapped", rows)
 
 
@@ -345,7 +349,9 @@ def test_a_file_with_position_deletes_is_not_kept(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mapped", "iceberg"])
-def test_a_column_made_again_under_its_name_is_another(lake: lv.Lake, kind: str) -> None:
+def test_files_are_not_reused_for_a_recreated_column_of_the_same_name(
+    lake: lv.Lake, kind: str
+) -> None:
     rows = accounts(100)
     make(lake, kind, rows.schema)
     refresh(lake, rows)
@@ -356,7 +362,7 @@ def test_a_column_made_again_under_its_name_is_another(lake: lv.Lake, kind: str)
     same_as_others(lake, kind, rows)
 
 
-def test_a_renamed_column_is_the_same(lake: lv.Lake) -> None:
+def test_files_are_reused_for_a_renamed_column(lake: lv.Lake) -> None:
     rows = accounts(100)
     make(lake, "iceberg", rows.schema)
     refresh(lake, rows)
@@ -366,7 +372,9 @@ def test_a_renamed_column_is_the_same(lake: lv.Lake) -> None:
     same_as_others(lake, "iceberg", renamed)
 
 
-def test_a_new_schema_keeps_nothing_and_leaves_tags(lake: lv.Lake, kind: str) -> None:
+def test_an_overwrite_with_a_new_schema_rewrites_all_files_with_tags(
+    lake: lv.Lake, kind: str
+) -> None:
     rows = accounts(100)
     make(lake, kind, rows.schema)
     refresh(lake, rows)
@@ -375,13 +383,13 @@ def test_a_new_schema_keeps_nothing_and_leaves_tags(lake: lv.Lake, kind: str) ->
     assert refresh(lake, wider).files_added == 0
     assert refresh(lake, rows, schema_mode="overwrite").files_added > 1
     assert lake.read("bank").column_names == ["id", "balance"]
-    # The columns stay the same ones.
+    # The schema is unchanged, so the files are reused.
     assert refresh(lake, rows, schema_mode="overwrite").files_added == 0
     same_as_others(lake, kind, rows)
 
 
-def test_a_file_whose_rows_are_there_twice_is_kept_once(lake: lv.Lake) -> None:
-    """A client may add a copy of a file, with all that the log says of it."""
+def test_rows_are_not_duplicated_after_a_rollback_to_files_with_tags(lake: lv.Lake) -> None:
+    """A rollback adds an old file again, with its tags, and the overwrite may reuse it."""
     rows = accounts(10)
     make(lake, "delta", rows.schema)
     refresh(lake, rows)
@@ -392,7 +400,7 @@ def test_a_file_whose_rows_are_there_twice_is_kept_once(lake: lv.Lake) -> None:
     same_as_others(lake, "delta", rows)
 
 
-# ------------------------------------------------------------------ beside others
+# ------------------------------------------------------------------ concurrent writers
 
 
 OTHERS: dict[str, Callable[[lv.Transaction], object]] = {
@@ -407,7 +415,7 @@ OTHERS: dict[str, Callable[[lv.Transaction], object]] = {
 
 @pytest.mark.parametrize("other", OTHERS, ids=str)
 @pytest.mark.parametrize("isolation", ["serializable", "snapshot"])
-def test_a_table_has_the_rows_of_an_overwrite_with_reuse_whatever_other_clients_do_meanwhile(
+def test_an_overwrite_with_reuse_has_exactly_its_rows_after_concurrent_commits(
     lake: lv.Lake, kind: str, other: str, isolation: Any
 ) -> None:
     rows = accounts(100)
@@ -423,7 +431,7 @@ def test_a_table_has_the_rows_of_an_overwrite_with_reuse_whatever_other_clients_
     same_as_others(lake, kind, changed)
 
 
-def test_an_overwrite_with_reuse_has_its_rows_after_an_optimize_meanwhile(
+def test_an_overwrite_with_reuse_has_exactly_its_rows_after_a_concurrent_optimize(
     lake: lv.Lake, kind: str
 ) -> None:
     rows = accounts(100)
@@ -439,7 +447,7 @@ def test_an_overwrite_with_reuse_has_its_rows_after_an_optimize_meanwhile(
 
 
 @pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R | lv.Feature.CT | lv.Feature.I])
-def test_an_overwrite_with_reuse_has_its_rows_with_other_features(
+def test_an_overwrite_with_reuse_has_exactly_its_rows_with_other_features(
     lake: lv.Lake, kind: str, features: lv.Feature
 ) -> None:
     rows = accounts(100)
@@ -449,12 +457,12 @@ def test_an_overwrite_with_reuse_has_its_rows_with_other_features(
         with lake.transaction(features) as txn:
             done = txn.overwrite("bank", data, reuse_by=["id"])
         same_as_others(lake, kind, data)
-    # Without a commit object nothing tells what files of an Iceberg table hold.
+    # Without a commit object the tags of files of an Iceberg table are lost.
     knows = kind != "iceberg" or features is not lv.Feature.NONE
     assert (done.files_added <= 2) is knows
 
 
-def test_deferred_until_the_commit_it_is_performed_on_the_state_of_then(
+def test_a_deferred_overwrite_with_reuse_is_performed_on_the_state_at_the_commit(
     lake: lv.Lake, kind: str
 ) -> None:
     rows = accounts(100)
@@ -466,7 +474,9 @@ def test_deferred_until_the_commit_it_is_performed_on_the_state_of_then(
     same_as_others(lake, kind, rows)
 
 
-def test_more_than_one_statement_of_a_transaction(lake: lv.Lake, kind: str) -> None:
+def test_a_transaction_can_have_other_operations_before_and_after_overwrites_with_reuse(
+    lake: lv.Lake, kind: str
+) -> None:
     rows = accounts(100)
     make(lake, kind, rows.schema)
     changed = with_balance(rows, {50: -1.0})
@@ -485,8 +495,10 @@ def test_more_than_one_statement_of_a_transaction(lake: lv.Lake, kind: str) -> N
     [("id < 30", 70), ("id < 30 OR id = 50", 100)],
     ids=["of kept files", "of removed ones too"],
 )
-def test_a_foreign_commit_before_it_is_published(lake: lv.Lake, deletes: str, left: int) -> None:
-    """It comes after ours where it touches nothing that ours removes; else ours is done again."""
+def test_a_foreign_delete_before_an_overwrite_with_reuse_is_published_counts_as_later(
+    lake: lv.Lake, deletes: str, left: int
+) -> None:
+    """The delete stays if it touches no file that the overwrite removes; else that is redone."""
     rows = accounts(100)
     make(lake, "delta", rows.schema)
     refresh(lake, rows)
@@ -502,7 +514,7 @@ def test_a_foreign_commit_before_it_is_published(lake: lv.Lake, deletes: str, le
         same_as_others(fresh, "delta", changed.filter(pc.greater_equal(changed["id"], 100 - left)))
 
 
-def test_on_a_branch(lake: lv.Lake, kind: str) -> None:
+def test_an_overwrite_with_reuse_on_a_branch_can_be_merged(lake: lv.Lake, kind: str) -> None:
     rows = accounts(100)
     make(lake, kind, rows.schema)
     refresh(lake, rows)
@@ -533,7 +545,7 @@ def test_tags_outlive_checkpoints_and_a_vacuum(lake: lv.Lake) -> None:
         same_as_others(fresh, "delta", rows)
 
 
-# ------------------------------------------------------------------ mistakes
+# ------------------------------------------------------------------ errors
 
 
 NESTED = pa.array([{"x": n} for n in range(20)])
@@ -554,7 +566,9 @@ NESTED = pa.array([{"x": n} for n in range(20)])
     ],
     ids=str,
 )
-def test_keys_that_do_not_fit_the_table(lake: lv.Lake, options: Any, said: str) -> None:
+def test_reuse_keys_that_do_not_fit_the_table_are_refused(
+    lake: lv.Lake, options: Any, said: str
+) -> None:
     rows = accounts(20).append_column("place", NESTED)
     make(lake, "delta", rows)
     before = contents(lake.root)
@@ -572,7 +586,7 @@ def test_keys_that_do_not_fit_the_table(lake: lv.Lake, options: Any, said: str) 
         ({"id": 0, "balance": 2.0, "kind": "b"}, "two rows have the key id=0"),
     ],
 )
-def test_keys_that_identify_no_row_are_refused(
+def test_duplicate_and_null_reuse_keys_are_refused(
     lake: lv.Lake, kind: str, by: list[str], bad: dict[str, object], said: str
 ) -> None:
     rows = accounts(400, kind=lambda n: "b")
@@ -587,7 +601,7 @@ def test_keys_that_identify_no_row_are_refused(
     assert contents(lake.root) == before
 
 
-def test_a_row_that_breaks_a_rule_is_refused_though_its_file_is_there(lake: lv.Lake) -> None:
+def test_rows_that_break_a_constraint_are_refused_by_an_overwrite_with_reuse(lake: lv.Lake) -> None:
     rows = accounts(100)
     make(lake, "delta", rows.schema)
     refresh(lake, rows)
@@ -599,7 +613,7 @@ def test_a_row_that_breaks_a_rule_is_refused_though_its_file_is_there(lake: lv.L
     assert refresh(lake, rows).files_added == 0
 
 
-def test_a_source_that_fails_leaves_nothing(lake: lv.Lake) -> None:
+def test_a_failing_source_of_an_overwrite_with_reuse_leaves_no_file(lake: lv.Lake) -> None:
     rows = accounts(100)
     make(lake, "delta", rows.schema)
     refresh(lake, rows)
@@ -614,14 +628,14 @@ def test_a_source_that_fails_leaves_nothing(lake: lv.Lake) -> None:
     assert contents(lake.root) == before
 
 
-# ------------------------------------------------------------------ drawn
+# ------------------------------------------------------------------ random
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_drawn_edits_give_the_rows_of_a_plain_overwrite(
+def test_random_edits_have_the_same_rows_by_reuse_as_by_a_plain_overwrite(
     lake: lv.Lake, kind: str, seed: int
 ) -> None:
-    """Any edits, by any of us, and then the one and the other."""
+    """Repeat random edits, then overwrite one table with ``reuse_by`` and another without."""
     rng = Random(seed)
     schema = pa.schema(
         [

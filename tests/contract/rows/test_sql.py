@@ -1,4 +1,4 @@
-"""``txn.sql``: one statement over the lake's tables and the frames given, and nothing else."""
+"""``txn.sql`` runs one statement over the lake's tables and the given frames alone."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_view_is_the_source_of_an_insert_and_of_a_merge(lake: lv.Lake) -> None
     ]  # fmt: skip
 
 
-def test_a_name_with_dots_is_a_path(lake: lv.Lake) -> None:
+def test_a_name_with_dots_means_a_path(lake: lv.Lake) -> None:
     lake.create_table("sales/eu/orders", {"id": [1]})
     with lake.transaction() as txn:
         txn.sql("insert into sales.eu.orders values (2)")
@@ -124,7 +124,7 @@ def test_a_name_with_dots_is_a_path(lake: lv.Lake) -> None:
         "select * from orders where",
     ],
 )
-def test_sql_that_reaches_beyond_the_lake_or_is_no_statement_is_refused(
+def test_sql_that_reads_outside_the_lake_or_is_no_single_statement_is_refused(
     lake: lv.Lake, root: Path, query: str
 ) -> None:
     frame = pa.table({"secret": [1]})
@@ -153,7 +153,7 @@ SOURCES = [
     ["random()", "Random ( )", "main.random()", '"random"()', "hash(uuid())", "gen_random_uuid()",
      "uuidv7()", "current_time", "localtimestamp", "txid_current()", "age(now())"],
 )  # fmt: skip
-def test_a_volatile_function_in_a_source_that_may_be_run_again_is_refused_by_name(
+def test_a_volatile_function_is_refused_in_a_source_that_may_be_run_again(
     lake: lv.Lake, source: str, call: str
 ) -> None:
     with lake.transaction() as txn, pytest.raises(lv.InvalidOperation) as caught:
@@ -170,19 +170,21 @@ def test_a_sample_in_a_source_is_refused(lake: lv.Lake) -> None:
                 txn.sql(f"insert into orders select * from orders {sample}")
 
 
-def test_words_that_only_look_volatile_are_allowed(lake: lv.Lake) -> None:
+def test_words_that_only_look_like_volatile_functions_are_allowed(lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         txn.sql("insert into orders select 7, 'random() now() current_time', 1")
         txn.sql('insert into orders (id, qty) select x."random", 1 from (select 8 as "random") x')
         days = "date '2024-01-03', date '2024-01-01'"
         txn.sql(f"insert into orders (id, qty) select 9, abs(datediff('day', {days}))")
         txn.sql(f"insert into orders select 10, cast(age({days}) as varchar), 1")
-        # A plain SELECT is run once, and may do as it likes.
+        # A plain SELECT is run only once, so it may have volatile functions.
         assert txn.sql("select random() < 2 as b")["b"].to_pylist() == [True]
     assert values(lake.snapshot().read("orders", where="id > 6")) == [7, 8, 9, 10]
 
 
-def test_an_insert_from_a_query_is_redone_on_what_came_between(lake: lv.Lake, shop: Place) -> None:
+def test_an_insert_from_a_query_is_redone_after_a_concurrent_commit(
+    lake: lv.Lake, shop: Place
+) -> None:
     with shop.connect() as other, lake.transaction() as txn:
         txn.sql("insert into stock select sku, qty from orders where id > 3")
         other.run(lambda theirs: theirs.append("orders", {"id": [5], "sku": ["nut"], "qty": [5]}))
@@ -191,7 +193,9 @@ def test_an_insert_from_a_query_is_redone_on_what_came_between(lake: lv.Lake, sh
     ]  # fmt: skip
 
 
-def test_a_parameter_without_value_or_use_is_refused(lake: lv.Lake) -> None:
+def test_a_parameter_without_a_value_and_a_value_without_a_parameter_are_refused(
+    lake: lv.Lake,
+) -> None:
     with lake.transaction() as txn:
         for query, params in (
             ("select * from orders where id = :a", {}),
@@ -242,10 +246,10 @@ def test_literals_of_an_insert_take_the_types_of_their_columns(quick_place: Plac
         ),
     ],
 )
-def test_parameters_may_stand_side_by_side(
+def test_parameters_may_be_written_without_spaces_between_them(
     tmp_path: Path, query: str, expected: list[tuple[Any, ...]]
 ) -> None:
-    """``$a,$b`` is no text between dollars, as the engine's parser has them."""
+    """The engine's parser would read ``$a,$b`` as the beginning of a dollar-quoted text."""
     lake = lv.connect(tmp_path)
     lake.create_table("stock", [{"sku": "tea", "qty": 5}])
     rows = lake.sql(query, {"a": 1, "b": 2})

@@ -1,4 +1,4 @@
-"""Text with a NUL is text like any other, in partitions too; what is not UTF-8 is no text."""
+"""Text with a NUL is stored like any text, in partitions too; text must be UTF-8."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_partition_value_with_a_nul_is_read_and_changed(shop: Place) -> None:
 
 
 def broken() -> pa.StringArray:
-    """Text of one byte, which is not UTF-8; as pyarrow reads it from others' files."""
+    """Return text of one byte that is not UTF-8, as pyarrow reads it from foreign files."""
     offsets = pa.py_buffer(np.array([0, 1], np.int32))
     return pa.StringArray.from_buffers(1, offsets, pa.py_buffer(b"\xff"))
 
@@ -58,7 +58,7 @@ NOT_UTF8: dict[str, Any] = {
 
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize("kind", NOT_UTF8)
-def test_text_that_is_not_utf8_is_refused_by_its_column(
+def test_text_that_is_not_utf8_is_refused_and_its_column_named(
     shop: Place, kind: str, partitioned: bool
 ) -> None:
     if partitioned and kind in ("struct", "list"):
@@ -86,10 +86,10 @@ def test_text_that_is_not_utf8_is_refused_by_its_column(
 
 
 @pytest.mark.parametrize("annotated", [True, False])
-def test_a_file_of_other_clients_with_text_that_is_not_utf8_is_reported(
+def test_a_foreign_file_with_text_that_is_not_utf8_is_reported(
     tmp_path: Path, annotated: bool
 ) -> None:
-    """Spark writes such text for ``cast(X'ff61' as string)``: the file is as it was written."""
+    """Spark writes such text for ``cast(X'ff61' as string)``; the file is not damaged."""
     rows = pa.table({"id": [1], "s": ["a"], "raw": [b"a"]})
     write_deltalake(str(tmp_path / "t"), rows)
     (file,) = (tmp_path / "t").glob("*.parquet")

@@ -1,4 +1,4 @@
-"""``upsert`` without keys: by the identifier fields that an Iceberg table has."""
+"""``upsert`` without keys matches rows by the identifier fields of an Iceberg table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make(lake: lv.Lake, *identifier: str) -> None:
         update.set_identifier_fields(*identifier)
 
 
-def test_rows_are_distinguished_by_the_identifier_of_their_table(tmp_path: Path) -> None:
+def test_upsert_without_keys_matches_rows_by_the_tables_identifier_fields(tmp_path: Path) -> None:
     with lv.connect(tmp_path) as lake:
         make(lake, "region", "id")
         with lake.transaction() as txn:
@@ -47,7 +47,7 @@ def test_rows_are_distinguished_by_the_identifier_of_their_table(tmp_path: Path)
             assert in_order(theirs) == expected
 
 
-def test_keys_that_are_named_go_first(tmp_path: Path) -> None:
+def test_named_keys_of_an_upsert_override_the_identifier_fields(tmp_path: Path) -> None:
     with lv.connect(tmp_path) as lake:
         make(lake, "region", "id")
         with lake.transaction() as txn:
@@ -55,7 +55,7 @@ def test_keys_that_are_named_go_first(tmp_path: Path) -> None:
         assert in_order(lake.snapshot().read("t")) == [row("eu", 1, 10), row("us", 1, 0)]
 
 
-def test_a_table_without_an_identifier_needs_keys(tmp_path: Path) -> None:
+def test_an_upsert_into_a_table_without_identifier_fields_needs_keys(tmp_path: Path) -> None:
     with lv.connect(tmp_path) as lake:
         make(lake, "at.x")
         lake.create_table("plain", [{"id": 1}])
@@ -68,12 +68,12 @@ def test_a_table_without_an_identifier_needs_keys(tmp_path: Path) -> None:
         assert contents(tmp_path) == before
 
 
-def test_a_column_of_the_identifier_cannot_be_dropped(tmp_path: Path) -> None:
+def test_an_identifier_field_cannot_be_dropped(tmp_path: Path) -> None:
     with lv.connect(tmp_path) as lake:
         make(lake, "region", "id")
         before = contents(tmp_path)
         with lake.transaction() as txn:
-            txn.read("t")  # as pyiceberg has left it
+            txn.read("t")  # reads the identifier fields that pyiceberg has set
             with pytest.raises(lv.InvalidOperation, match="part of the rows' identifier"):
                 txn.alter("t", drop_columns=["region"])
             with pytest.raises(lv.InvalidOperation, match="part of the rows' identifier"):

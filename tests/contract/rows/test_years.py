@@ -1,4 +1,4 @@
-"""Moments beyond the years 1 to 9999, which no other client could read, are not stored."""
+"""Timestamps outside the years 1 to 9999, which other clients can't read, are refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_given_timestamp_beyond_the_years_is_refused(shop: Place, kind: str) -
         assert lake.snapshot().read("t").num_rows == 0
 
 
-def test_a_datetime_of_a_zone_in_which_it_is_another_year(shop: Place) -> None:
+def test_a_datetime_whose_utc_year_is_beyond_9999_is_refused(shop: Place) -> None:
     late = datetime(9999, 12, 31, 23, 59, tzinfo=timezone(timedelta(hours=-12)))
     with shop.connect() as lake:
         lake.create_table("t", pa.schema([("id", pa.int64()), ("v", ZONED)]))

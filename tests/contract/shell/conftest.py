@@ -1,4 +1,4 @@
-"""A small lake to talk to."""
+"""A small lake for the shell's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at any time: the shell reports the statement's outcome as it is in the store."""
+"""Ctrl-C at any time: the shell reports the outcome that the statement has in the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOTH = "BEGIN ATOMIC INSERT INTO stock VALUES ('gin', 3); DELETE FROM \"sales/or
 
 
 class Interrupting:
-    """A listener that presses Ctrl-C at the end of a phase."""
+    """An event listener that sends Ctrl-C at the end of a phase."""
 
     def __init__(self) -> None:
         self.phase = ""
@@ -34,7 +34,7 @@ class Interrupting:
 
 
 def interrupted(root: str, before: tuple[str, ...], text: str, phase: str, skipped: int) -> str:
-    """What is said of a statement that was interrupted in a phase; nothing if it was not."""
+    """Return the shell's message on a statement interrupted in a phase; "" if it was not."""
     pressed = Interrupting()
     with lv.connect(root, on_event=pressed) as lake:
         desk = Desk(lake, None)
@@ -75,7 +75,7 @@ def test_an_interrupted_statement_reports_whether_it_committed(
 ) -> None:
     said = interrupted(root, before, text, phase, skipped)
     if not said:
-        assert is_there(root)  # the phase came less often
+        assert is_there(root)  # the statement has the phase less often
         return
     assert "not known" not in said
     assert is_there(root) == ("had committed as global version" in said), said
@@ -83,7 +83,7 @@ def test_an_interrupted_statement_reports_whether_it_committed(
 
 
 @pytest.mark.parametrize("phase", ["metadata", "data"])
-def test_in_a_transaction_the_statement_has_changed_nothing_and_the_rest_goes_on(
+def test_a_statement_interrupted_in_a_transaction_changes_nothing_and_the_transaction_goes_on(
     root: str, phase: str
 ) -> None:
     pressed = Interrupting()
@@ -108,7 +108,7 @@ def test_an_interrupted_query_prints_nothing_else(root: str) -> None:
 
 
 @pytest.mark.parametrize("write", [True, False])
-def test_a_script_that_ends_reports_what_was_committed_and_what_was_rolled_back(
+def test_an_interrupted_script_reports_which_statements_are_committed_and_which_rolled_back(
     root: str, capsys: pytest.CaptureFixture[str], write: bool
 ) -> None:
     pressed = Interrupting()
@@ -118,7 +118,7 @@ def test_a_script_that_ends_reports_what_was_committed_and_what_was_rolled_back(
     with lv.connect(
         root, on_event=lambda event: phases.append(event.detail.get("phase", ""))
     ) as lake:
-        with suppress(lv.InvalidOperation):  # it does not end its transaction
+        with suppress(lv.InvalidOperation):  # the script doesn't end its transaction
             ScriptRun(lake, Output(False), None, write=write, atomic=False).run([Script(text)])
     capsys.readouterr()
     with lv.connect(root, on_event=pressed) as lake:

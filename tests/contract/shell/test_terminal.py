@@ -1,4 +1,4 @@
-"""The shell in a terminal, as a person has it."""
+"""The shell in a terminal, as a user runs it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def terminal(root: str, tmp_path: Path) -> Iterator[pexpect.spawn]:
 
 
 @pytest.mark.night
-def test_ctrl_c_ends_the_statement_and_ctrl_d_the_shell(
+def test_ctrl_c_interrupts_the_statement_and_ctrl_d_ends_the_shell(
     terminal: pexpect.spawn, root: str, tmp_path: Path
 ) -> None:
     terminal.expect_exact("warehouse=>")
@@ -48,7 +48,7 @@ def test_ctrl_c_ends_the_statement_and_ctrl_d_the_shell(
     terminal.expect_exact("1 row deleted")
     terminal.expect_exact("warehouse*=>")
     terminal.send(f"{ENDLESS}{ENTER}")
-    terminal.expect_exact("sql: ")  # how far it is: it runs
+    terminal.expect_exact("sql: ")  # the progress is shown, so the statement runs
     terminal.send(CTRL_C)
     terminal.expect_exact("the transaction is still open")
     terminal.expect_exact("warehouse*=>")

@@ -24,7 +24,7 @@ ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
 
 
 def attempt(task: Any, *batches: pa.RecordBatch) -> TaskReport:
-    """What a worker does with a task, and what the driver makes of it."""
+    """Run a task as a worker does, and return its report as the driver reads it."""
     (told,) = tasks.reports(pickle.dumps(task), iter(batches))
     (report,) = told.column("report").to_pylist()
     found: TaskReport = pickle.loads(report)
@@ -54,7 +54,7 @@ def test_two_attempts_write_different_files_and_each_reports_its_own(lake: Lake)
     assert [len(paths) for paths in named] == [1, 1]
     assert named[0] != named[1]
     assert {Path(path).name for path in parquet(lake) - before} == {*named[0], *named[1]}
-    lake.commit("t", second.rewrite, "WRITE")  # the one that was accepted
+    lake.commit("t", second.rewrite, "WRITE")  # the attempt that Spark accepted
     assert len(lake.rows("t")) == 4
 
 
@@ -65,7 +65,7 @@ def test_an_attempt_without_rows_writes_nothing(lake: Lake) -> None:
     assert parquet(lake) == before
 
 
-def test_an_error_that_would_repeat_is_reported_with_nothing_left(lake: Lake) -> None:
+def test_a_task_reports_an_error_that_a_retry_would_repeat_and_leaves_no_file(lake: Lake) -> None:
     before = parquet(lake)
     wrong = pa.record_batch({"id": pa.array([1.5]), "v": ["x"]})
     report = attempt(WriteTask(place(lake), lake.open("t").layout, NAMES, Names()), wrong)
@@ -82,7 +82,7 @@ def test_an_error_that_would_repeat_is_reported_with_nothing_left(lake: Lake) ->
     assert parquet(lake) == before
 
 
-def test_gc_deletes_files_that_no_report_names_and_later_those_of_a_late_attempt(
+def test_gc_deletes_files_that_no_report_names_and_later_files_of_a_late_attempt(
     tmp_path: Path,
 ) -> None:
     with lv.connect(str(tmp_path), settings=lv.Settings(max_age_seconds=0)) as cleaner:
@@ -93,12 +93,12 @@ def test_gc_deletes_files_that_no_report_names_and_later_those_of_a_late_attempt
                 layout = executor(txn).look("t").snapshot.layout
                 name = file_namer(inside(lake).context, txn.id, True)
                 task = WriteTask(LakeAddress(lake.root, None, lake.settings), layout, NAMES, name)
-                attempt(task, *ROWS.to_batches())  # a copy that nobody has heard of
+                attempt(task, *ROWS.to_batches())  # an attempt whose report never arrives
             kept = {str(p) for p in tmp_path.glob("t/*.parquet") if txn.id in p.name}
             assert len(kept) == 2
             cleaner.gc()
             assert len(list(tmp_path.glob(f"t/*{txn.id}*.parquet"))) == 1
-            attempt(task, *ROWS.to_batches())  # a zombie wakes
+            attempt(task, *ROWS.to_batches())  # a late attempt writes
             assert lake.snapshot().read("t").num_rows == 4
             cleaner.gc()
             assert len(list(tmp_path.glob(f"t/*{txn.id}*.parquet"))) == 1
@@ -106,7 +106,7 @@ def test_gc_deletes_files_that_no_report_names_and_later_those_of_a_late_attempt
             assert cleaner.doctor().ok
 
 
-def test_the_text_of_a_task_shows_no_secret() -> None:
+def test_the_repr_of_a_task_shows_no_secret() -> None:
     secret = {"aws_secret_access_key": "hush"}
     task = WriteTask(LakeAddress("s3://lake", secret, Settings()), None, NAMES, Names())  # type: ignore[arg-type]
     assert "hush" not in repr(task)

@@ -1,4 +1,4 @@
-"""Branches of a lake with ``spark=``: written and read by Spark jobs, and merged."""
+"""Branches of a lake with ``spark=``: Spark jobs write, read and merge them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DELTA = pytest.param("delta", marks=pytest.mark.connector("delta"))
 
 @pytest.mark.parametrize("kind", [DELTA, "iceberg"])
 @pytest.mark.seam
-def test_a_branch_is_written_by_spark_and_merged(
+def test_a_branch_written_by_spark_is_merged(
     kind: Literal["delta", "iceberg"], spark: SparkSession, tmp_path: Path
 ) -> None:
     root = str(tmp_path / "lake")

@@ -1,4 +1,4 @@
-"""``spark.read.format("lakevilla")``: a table at one state, as every other reader has it."""
+"""``spark.read.format("lakevilla")``: a table in one state, with the rows other readers see."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Source:
         return in_order(self.read(table, **options).toArrow())
 
     def by_transaction(self, table: str, how: str) -> Rows:
-        """The rows that a Spark lake's ``read`` returns, by one of its two readers."""
+        """Return the rows that ``read`` of a Spark lake returns by one of its two readers."""
         lake = lv.connect(self.place.root, spark=self.spark, spark_reader=how)  # type: ignore[arg-type]
         with lake.transaction(read_only=True) as txn:
             frame: Any = txn.read(table)
@@ -106,13 +106,13 @@ def pushing(spark: SparkSession) -> Any:
 
 
 def shown(rows: Rows) -> list[str]:
-    """With NaN equal to itself."""
+    """Return the rows as text, so that NaN is equal to NaN."""
     return [repr(row) for row in rows]
 
 
 @pytest.mark.connector("delta")
 @pytest.mark.parametrize("table", MAKE)
-def test_all_readers_return_equal_rows(source: Source, table: str) -> None:
+def test_the_data_source_and_other_readers_return_equal_rows(source: Source, table: str) -> None:
     for statement in MAKE[table]:
         text = statement.replace("{t}", f"delta.`{source.place.uri(table)}`")
         source.spark.sql(text.replace("{{}}", "{}"))
@@ -128,7 +128,7 @@ def test_all_readers_return_equal_rows(source: Source, table: str) -> None:
 
 
 @pytest.mark.seam
-def test_a_past_version_is_read_by_number_and_by_time(bank: Source) -> None:
+def test_the_data_source_reads_a_past_version_by_number_and_by_timestamp(bank: Source) -> None:
     with bank.place.connect() as lake:
         lake.run(lambda txn: txn.append("bank", pa.table({"id": [9], "balance": [9]})))
         then = lake.snapshot().timestamp
@@ -141,7 +141,7 @@ def test_a_past_version_is_read_by_number_and_by_time(bank: Source) -> None:
     assert bank.by_transaction("bank", "python") == bank.rows("bank")
 
 
-def test_a_frame_stays_what_it_was_when_it_was_loaded(bank: Source) -> None:
+def test_a_frame_keeps_the_state_in_which_it_was_loaded(bank: Source) -> None:
     frame = bank.read("bank")
     with bank.place.connect() as lake:
         lake.run(lambda txn: txn.update("bank", {"balance": 0}, where="true"))
@@ -149,8 +149,10 @@ def test_a_frame_stays_what_it_was_when_it_was_loaded(bank: Source) -> None:
     assert {row["balance"] for row in bank.rows("bank")} == {0}
 
 
-def test_a_frame_keeps_what_was_decided_and_not_published(bank: Source) -> None:
-    """The state is no version of the log then; a commit that comes later does not show."""
+def test_a_frame_keeps_a_decided_commit_that_was_unpublished_when_it_was_loaded(
+    bank: Source,
+) -> None:
+    """The frame's state is no version of the table's log, and shows no later commit."""
     from tests.support.stores import interrupted, is_entry
 
     frames: list[DataFrame] = []
@@ -164,7 +166,7 @@ def test_a_frame_keeps_what_was_decided_and_not_published(bank: Source) -> None:
     assert {row["id"]: row["balance"] for row in rows} == {0: 100, 1: 101, 2: 100, 3: 100}
 
 
-def test_a_commit_of_another_client_shows_before_it_has_a_global_version(bank: Source) -> None:
+def test_a_foreign_commit_shows_before_it_has_a_global_version(bank: Source) -> None:
     with bank.place.connect() as lake:
         lake.run(lambda txn: txn.append("bank", pa.table({"id": [9], "balance": [9]})))
     bank.place.write("bank", [{"id": 10, "balance": 10}])
@@ -173,7 +175,7 @@ def test_a_commit_of_another_client_shows_before_it_has_a_global_version(bank: S
     assert {row["id"] for row in in_order(frame.toArrow())} == {0, 1, 2, 3, 9, 10}
 
 
-def test_columns_and_rows_are_chosen_by_options(bank: Source) -> None:
+def test_options_choose_columns_and_rows(bank: Source) -> None:
     rows = bank.rows("bank", columns="balance, id", where="id in (1, 3)")
     assert rows == [{"balance": 100, "id": 1}, {"balance": 100, "id": 3}]
     named = bank.spark.read.format("lakevilla").option("lake", bank.place.root).schema("id LONG")
@@ -181,17 +183,17 @@ def test_columns_and_rows_are_chosen_by_options(bank: Source) -> None:
 
 
 @pytest.mark.seam
-def test_a_predicate_leaves_out_files(source: Source) -> None:
+def test_a_predicate_on_the_partition_opens_no_file_of_other_partitions(source: Source) -> None:
     for number in range(3):
         source.place.write("t", [{"id": number, "part": f"p{number}"}], partition_by=["part"])
     for path in Path(source.place.uri("t")).glob("part=p[01]/*"):
-        path.unlink()  # whoever opened it would fail
+        path.unlink()  # a reader that opens the file fails
     assert source.rows("t", where="part = 'p2'") == [{"id": 2, "part": "p2"}]
     with pytest.raises(Exception, match="part=p"):
         source.rows("t")
 
 
-def test_files_are_cut_for_so_many_tasks(source: Source) -> None:
+def test_the_option_partitions_sets_the_number_of_tasks(source: Source) -> None:
     import numpy as np
 
     noise = pa.table({"x": np.random.default_rng(7).integers(0, 2**62, 700_000)})
@@ -219,7 +221,7 @@ FILTERS = [
 ]
 
 
-def test_pushed_filters_mean_what_they_mean_to_spark(source: Source, pushing: None) -> None:
+def test_pushed_filters_select_the_rows_that_spark_selects(source: Source, pushing: None) -> None:
     at = datetime(2024, 1, 1, tzinfo=UTC)
     rows = pa.table(
         {
@@ -242,24 +244,26 @@ def test_pushed_filters_mean_what_they_mean_to_spark(source: Source, pushing: No
         theirs = plain.where(text)
         assert shown(in_order(pushed.toArrow())) == shown(in_order(theirs.toArrow())), text
     if not hasattr(DataSourceReader, "pushFilters"):
-        return  # Spark 4.0 hands on no filters
+        return  # Spark 4.0 pushes no filters
     taken = source.read("t", pushdown="true").where("id = 1")
     optimized = plan_of(taken).partition("== Optimized Logical Plan")[2]
     assert "Filter" not in optimized.partition("== Physical Plan")[0]
 
 
-def test_filters_of_two_uses_of_one_frame_are_kept_apart(bank: Source, pushing: None) -> None:
-    """Spark 4 plans a Python source once for all uses, with the filters pushed last."""
+def test_two_uses_of_one_frame_with_different_filters_return_their_own_rows(
+    bank: Source, pushing: None
+) -> None:
+    """Spark 4 plans a Python source once for all its uses, with the filters of the last one."""
     frame = bank.read("bank")
     both = frame.where("id = 1").union(frame.where("id = 2"))
     assert [row["id"] for row in in_order(both.toArrow())] == [1, 2]
     assert frame.count() == 4
 
 
-def test_a_frame_that_is_joined_with_itself_has_the_rows_of_both_sides(
+def test_a_frame_joined_with_itself_returns_the_rows_of_both_sides(
     bank: Source, pushing: None
 ) -> None:
-    """With a filter that is pushed on one side alone, and another one on each."""
+    """Join with a filter pushed on one side alone, and with different filters on the sides."""
     frame = bank.read("bank")
     few = frame.where("id = 1").alias("few")
     joined = few.join(frame.alias("every"), F.expr("few.id <= every.id"))
@@ -271,7 +275,7 @@ def test_a_frame_that_is_joined_with_itself_has_the_rows_of_both_sides(
     assert [row[0] for row in left.collect()] == [1]
 
 
-def test_lakes_of_one_session_are_read_with_their_own_options_and_no_plan_shows_these(
+def test_each_lake_of_a_session_is_read_with_its_own_options_which_no_plan_shows(
     spark: SparkSession, s3_server: S3Server, s3_root: str, tmp_path: Path
 ) -> None:
     key, secret = "AKIALOOKSLIKEAKEY", "wJalrXUtnFEMIbPxRfiCYLOOKSSECRET"
@@ -316,7 +320,7 @@ def test_lakes_of_one_session_are_read_with_their_own_options_and_no_plan_shows_
     ],
 )
 @pytest.mark.seam
-def test_a_mistake_is_reported_when_the_frame_is_made(
+def test_a_wrong_option_is_reported_when_the_frame_is_created(
     bank: Source, options: dict[str, str], message: str
 ) -> None:
     with bank.place.connect() as lake:
@@ -325,7 +329,7 @@ def test_a_mistake_is_reported_when_the_frame_is_made(
         bank.read("bank", **options)
 
 
-def test_a_table_that_is_not_there_and_a_schema_that_does_not_fit_are_reported(
+def test_a_missing_table_and_a_schema_that_does_not_fit_are_reported(
     bank: Source,
 ) -> None:
     with pytest.raises(Exception, match="TableNotFound"):
@@ -337,14 +341,14 @@ def test_a_table_that_is_not_there_and_a_schema_that_does_not_fit_are_reported(
         reader.schema("balance STRING").load("bank").count()
 
 
-def test_a_predicate_that_no_row_meets_and_an_empty_table_give_no_rows(bank: Source) -> None:
+def test_a_predicate_without_matches_and_an_empty_table_return_no_rows(bank: Source) -> None:
     assert bank.rows("bank", where="id > 1000") == []
     with bank.place.connect() as lake:
         lake.run(lambda txn: txn.delete("bank", where="true"))
     assert bank.rows("bank") == []
 
 
-def test_columns_that_are_never_null_are_read_as_any_others(source: Source) -> None:
+def test_not_null_columns_are_read_as_other_columns(source: Source) -> None:
     inner = pa.struct([pa.field("a", pa.int32(), False), pa.field("b", pa.string())])
     strict = pa.schema(
         [
@@ -360,7 +364,7 @@ def test_columns_that_are_never_null_are_read_as_any_others(source: Source) -> N
         lake.create_table("strict", pa.Table.from_pylist([row, empty], strict))
 
     def rows(frame: DataFrame, *more: str) -> list[tuple[Any, ...]]:
-        # Spark's own toArrow can't take a NULL struct with a field that is never NULL.
+        # Spark's own toArrow fails for a NULL struct with a NOT NULL field.
         found = in_order(frame.selectExpr("id", "s IS NULL", "s.a", *more).toArrow())
         return [tuple(one.values()) for one in found]
 
@@ -377,7 +381,7 @@ def test_columns_that_are_never_null_are_read_as_any_others(source: Source) -> N
 
 @pytest.mark.seam
 @pytest.mark.night
-def test_versions_of_the_lake_are_rows(bank: Source) -> None:
+def test_the_data_source_returns_the_versions_of_the_lake_as_rows(bank: Source) -> None:
     with bank.place.connect() as lake:
         lake.run(lambda txn: txn.delete("bank", where="id = 0"))
     reader = bank.spark.read.format("lakevilla").option("lake", bank.place.root)
@@ -389,7 +393,7 @@ def test_versions_of_the_lake_are_rows(bank: Source) -> None:
         reader.schema("version STRING").load().count()
 
 
-def test_a_session_that_takes_no_data_source_still_has_its_lake(
+def test_a_lake_works_in_a_session_that_refuses_data_sources(
     source: Source, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Refusing:
@@ -407,14 +411,14 @@ def test_a_session_that_takes_no_data_source_still_has_its_lake(
     assert source.rows("t") == [{"id": 1}]
 
 
-def test_reading_writes_nothing(bank: Source) -> None:
+def test_reads_by_the_data_source_write_nothing(bank: Source) -> None:
     before = contents(bank.place.root)
     assert bank.read("bank").count() == 4
     assert contents(bank.place.root) == before
 
 
 def plan_of(frame: DataFrame) -> str:
-    """All that ``explain(True)`` prints."""
+    """Return all that ``explain(True)`` prints."""
     from contextlib import redirect_stdout
     from io import StringIO
 
@@ -441,7 +445,7 @@ sys.meta_path.insert(0, Blocked())
     )
 
 
-def test_a_worker_without_lakevilla_says_so(tmp_path: Path) -> None:
+def test_a_worker_without_lakevilla_raises_an_error_that_says_so(tmp_path: Path) -> None:
     from pyspark import cloudpickle
 
     made = tmp_path / "class"
@@ -463,7 +467,7 @@ for call in (source.schema, lambda: source.streamReader(None)):
     assert sys.executable in done.stdout
 
 
-def test_a_lake_needs_no_pyspark(tmp_path: Path) -> None:
+def test_a_lake_without_spark_works_without_pyspark_installed(tmp_path: Path) -> None:
     done = blocked(
         "pyspark",
         f"""

@@ -35,15 +35,15 @@ class Feed:
     lake: lv.Lake
 
     def put(self, number: int, *ids: int) -> None:
-        """One more file; it is there as a whole or not at all."""
+        """Add a file atomically."""
         self.directory.joinpath("in").mkdir(exist_ok=True)
         hidden = self.directory / "in" / f".{number}.json"
         hidden.write_text("".join(json.dumps({"id": i, "amount": 10 * i}) + "\n" for i in ids))
-        os.utime(hidden, (number + 1, number + 1))  # the order in which they are read
+        os.utime(hidden, (number + 1, number + 1))  # Spark reads files in this order
         hidden.rename(self.directory / "in" / f"{number}.json")
 
     def run(self, fn: Fn, *, query_id: str = "orders", checkpoint: str = "checkpoint") -> None:
-        """Stream all that is there."""
+        """Stream all files that exist."""
         stream = self.spark.readStream.schema("id LONG, amount LONG")
         frame = stream.option("maxFilesPerTrigger", 1).json(str(self.directory / "in"))
         query = (
@@ -89,7 +89,7 @@ def test_each_batch_writes_its_tables_in_one_transaction(feed: Feed) -> None:
 
 
 @pytest.mark.seam
-def test_a_batch_that_is_given_twice_takes_effect_once(feed: Feed) -> None:
+def test_a_repeated_batch_takes_effect_once(feed: Feed) -> None:
     frame = feed.spark.createDataFrame([(1, 10)], "id LONG, amount LONG")
     calls = []
 
@@ -104,13 +104,13 @@ def test_a_batch_that_is_given_twice_takes_effect_once(feed: Feed) -> None:
     assert len(calls) == 1
     write(frame, 1)
     with pytest.raises(lv.InvalidOperation, match="brings batch 0, and the lake has its batch 1"):
-        write(frame, 0)  # of another checkpoint: Spark goes on only from what it knows is done
+        write(frame, 0)  # from another checkpoint: Spark never repeats a batch before its last one
     assert len(calls) == 2
     feed.lake.foreach_batch(counted, query_id="another")(frame, 0)
     assert feed.ids("bronze") == [1, 1, 1]
 
 
-def test_a_restart_goes_on_from_the_checkpoint(feed: Feed) -> None:
+def test_a_restarted_stream_continues_from_the_checkpoint(feed: Feed) -> None:
     feed.put(0, 1)
     feed.run(both)
     feed.put(1, 2)
@@ -120,7 +120,7 @@ def test_a_restart_goes_on_from_the_checkpoint(feed: Feed) -> None:
 
 
 def test_a_new_checkpoint_needs_a_new_query_id(feed: Feed) -> None:
-    """Its batches count from 0: under the old name they would be done already, and lost."""
+    """A new checkpoint counts batches from 0: under the old query_id they would be skipped."""
     feed.put(0, 1)
     feed.run(both)
     with pytest.raises(StreamingQueryException, match=r"batch 0 of checkpoint .* query_id of its"):
@@ -131,7 +131,7 @@ def test_a_new_checkpoint_needs_a_new_query_id(feed: Feed) -> None:
     assert feed.ids("silver") == [1]
 
 
-def test_a_function_that_raises_leaves_nothing_and_its_batch_comes_again(feed: Feed) -> None:
+def test_a_batch_function_that_raises_writes_nothing_and_its_batch_is_repeated(feed: Feed) -> None:
     feed.put(0, 1)
 
     def fails(txn: lv.Transaction, batch: Any) -> None:
@@ -145,7 +145,7 @@ def test_a_function_that_raises_leaves_nothing_and_its_batch_comes_again(feed: F
     assert feed.ids("bronze") == feed.ids("silver") == [1]
 
 
-def test_a_conflict_is_run_again(feed: Feed) -> None:
+def test_a_batch_function_is_run_again_after_a_conflict(feed: Feed) -> None:
     feed.put(0, 1)
     attempts = []
 
@@ -215,7 +215,7 @@ session.stop()
 
 
 def test_batches_take_effect_once_however_the_driver_is_killed(feed: Feed) -> None:
-    """In the middle of one; once one is decided, and no log has it; before Spark notes one."""
+    """Kill the driver within a batch, after its commit is decided, and before Spark records it."""
     for number in range(5):
         feed.put(number, *range(10 * number, 10 * number + 10))
 

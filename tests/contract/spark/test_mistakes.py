@@ -21,7 +21,7 @@ from lakevilla.engines.spark.session import check_session
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    # What is saved for others may not be deleted by an abort, and a job may take five seconds.
+    # An abort may leave a saved transaction's files, and a slow job would be saved meanwhile.
     unsaved = lv.Settings(save_interval_seconds=3600)
     root = str(tmp_path_factory.mktemp("lake"))
     with lv.connect(root, spark=spark, settings=unsaved) as made:
@@ -40,7 +40,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     ],
 )
 @pytest.mark.seam
-def test_columns_that_do_not_fit_are_reported_without_a_job(
+def test_columns_that_do_not_fit_are_reported_before_any_job(
     spark: SparkSession, lake: Any, columns: list[str], told: str
 ) -> None:
     tracker = spark.sparkContext.statusTracker()
@@ -56,13 +56,13 @@ def test_columns_that_do_not_fit_are_reported_without_a_job(
     assert lake.snapshot().read("t").count() == 4
 
 
-def test_a_value_that_does_not_fit_is_reported_by_the_task(spark: SparkSession, lake: Any) -> None:
+def test_a_task_reports_a_value_that_does_not_fit(spark: SparkSession, lake: Any) -> None:
     lake.create_table("small", spark.sql("SELECT cast(1 AS byte) AS n"), exist_ok=True)
     with pytest.raises(lv.InvalidOperation, match="'n' of table 'small'"):
         lake.run(lambda txn: txn.append("small", spark.range(1000, 1001).toDF("n")))
 
 
-def test_columns_match_whatever_their_case_and_order(spark: SparkSession, lake: Any) -> None:
+def test_columns_match_in_any_case_and_order(spark: SparkSession, lake: Any) -> None:
     frame = spark.sql("SELECT 'b' AS NAME, id + 100 AS Id FROM range(2)")
     with lake.transaction() as txn:
         txn.append("t", frame)
@@ -83,7 +83,9 @@ def test_objects_that_are_no_expression_are_refused_as_assignments_and_predicate
 
 
 @pytest.mark.seam
-def test_errors_of_tasks_come_first_line_first(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_error_of_a_task_is_shown_before_its_traceback(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     fails = F.udf(lambda value: 1 // (value - 1), "long")
     with lv.connect(str(tmp_path), spark=spark, spark_reader="python") as lake:
         lake.create_table("t", spark.range(3))
@@ -101,13 +103,15 @@ def test_errors_of_tasks_come_first_line_first(spark: SparkSession, tmp_path: Pa
         assert 0 < text.index("lakevilla.errors.") < text.index("Traceback (most recent")
 
 
-def test_a_stream_belongs_into_foreach_batch(spark: SparkSession, lake: Any) -> None:
+def test_a_streaming_frame_is_refused_as_data_with_a_hint_of_foreach_batch(
+    spark: SparkSession, lake: Any
+) -> None:
     stream = spark.readStream.format("rate").load().selectExpr("value AS id")
     with pytest.raises(lv.InvalidOperation, match="foreach_batch"):
         lake.run(lambda txn: txn.append("t", stream))
 
 
-def test_a_frame_of_an_aborted_transaction_says_whose_changes_are_gone(
+def test_a_frame_of_an_aborted_transaction_raises_an_error_that_names_the_transaction(
     spark: SparkSession, lake: Any
 ) -> None:
     txn = lake.transaction()
@@ -133,7 +137,7 @@ def test_objects_that_are_no_frame_are_refused_as_data(spark: SparkSession, lake
         lake.run(lambda txn: txn.append("t", grouped))
 
 
-def test_a_frame_without_spark_is_refused_with_a_remedy(
+def test_a_lake_without_spark_refuses_a_frame_with_a_hint(
     spark: SparkSession, lake: Any, tmp_path: Path
 ) -> None:
     embedded = lv.connect(lake.root)
@@ -150,7 +154,7 @@ def test_connect_refuses_invalid_spark_arguments(tmp_path: Path, spark: SparkSes
         lv.connect(str(tmp_path), spark=spark, spark_reader="fast")  # type: ignore[call-overload]
 
 
-def test_versions_that_were_not_tested_are_warned_of(
+def test_a_warning_reports_untested_spark_versions(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pyspark, "__version__", "4.10.0")
@@ -166,8 +170,8 @@ def test_versions_that_were_not_tested_are_warned_of(
         lv.connect(str(tmp_path), spark=spark)
 
 
-def test_a_server_that_is_too_old_is_refused(spark: SparkSession) -> None:
-    class SparkSession:  # a Connect client's session tells its server's version
+def test_a_spark_connect_server_that_is_too_old_is_refused(spark: SparkSession) -> None:
+    class SparkSession:  # a Connect session has the version of its server
         version = "3.5.1"
         is_stopped = False
 
@@ -180,7 +184,7 @@ def test_a_server_that_is_too_old_is_refused(spark: SparkSession) -> None:
 def test_empty_text_in_a_partition_column_is_refused_and_leaves_nothing(
     spark: SparkSession, lake: Any
 ) -> None:
-    """It would come back as NULL."""
+    """Spark would read the empty text as NULL."""
     rows = spark.sql("SELECT id, cast(id AS string) AS part FROM range(1, 4)")
     lake.create_table("parts", rows, partition_by=["part"])
     empty = spark.sql("SELECT id, if(id = 9, '', 'x') AS part FROM range(8, 10)")

@@ -1,4 +1,4 @@
-"""A read is planned where its columns are asked for: the second process then needs no LakeVilla."""
+"""Spark's first process plans a read with its columns; the second one then needs no LakeVilla."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakevilla.api.spark.source.classes import data_source
 from tests.support.places import Place
 from tests.support.tables import values
 
-#: What Spark's second process does, where LakeVilla can't be imported.
+#: The work of Spark's second process, in which LakeVilla can't be imported.
 PLANNER = """
 import pickle, sys
 sys.modules["lakevilla"] = None
@@ -48,7 +48,7 @@ def lake(place: Place) -> Any:
 
 
 def loaded(place: Place, **options: str) -> tuple[Any, Any]:
-    """Return what the first process hands on: the source, and its columns."""
+    """Return what the first process passes to the second: the source, and its columns."""
     source = data_source(pickle.dumps({}))(
         options={"lake": place.root, "path": "t", "partitions": "3", **options}
     )
@@ -61,9 +61,11 @@ def ids(reader: Any, parts: Any) -> list[int]:
     )
 
 
-def test_the_second_process_needs_no_lakevilla(place: Place, lake: lv.Lake, tmp_path: Path) -> None:
+def test_sparks_second_process_needs_no_lakevilla(
+    place: Place, lake: lv.Lake, tmp_path: Path
+) -> None:
     source, schema = loaded(place)
-    lake.run(lambda txn: txn.delete("t", where="true"))  # bound is bound
+    lake.run(lambda txn: txn.delete("t", where="true"))  # the read is bound already
     carried = tmp_path / "carried"
     carried.write_bytes(dumps((source, schema.jsonValue())))
     subprocess.run([sys.executable, "-c", PLANNER, str(carried)], check=True, timeout=120)
@@ -71,11 +73,11 @@ def test_the_second_process_needs_no_lakevilla(place: Place, lake: lv.Lake, tmp_
     reader, _ = pickle.loads(task)
     parts = pickle.loads(found)
     assert ids(reader, parts) == [0, 1, 2]
-    # Each task is sent its own part, and not those of all the others.
+    # Each task is sent its own part, and no part of another task.
     assert not any(part.value in task for part in parts)
 
 
-def test_a_table_of_many_files_is_planned_when_it_is_read(
+def test_a_read_of_many_files_is_planned_only_when_it_runs(
     place: Place, lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "_FEW_FILES", 2)
@@ -85,7 +87,9 @@ def test_a_table_of_many_files_is_planned_when_it_is_read(
     assert ids(reader, reader.partitions()) == [0, 1, 2]
 
 
-def test_a_checkpoint_does_not_hide_how_few_files_there_are(place: Place, lake: lv.Lake) -> None:
+def test_a_read_of_few_files_is_planned_ahead_although_the_log_has_a_checkpoint(
+    place: Place, lake: lv.Lake
+) -> None:
     if place.format == "iceberg":
         pytest.skip("its metadata says it")
     place.delta("t").create_checkpoint()
@@ -96,7 +100,9 @@ def test_a_checkpoint_does_not_hide_how_few_files_there_are(place: Place, lake: 
     assert ids(reader, reader.partitions()) == [0, 1, 2, 3]
 
 
-def test_columns_other_than_the_planned_ones_are_planned_again(place: Place, lake: lv.Lake) -> None:
+def test_a_read_with_other_columns_than_planned_is_planned_again(
+    place: Place, lake: lv.Lake
+) -> None:
     from pyspark.sql.types import LongType, StructType
 
     source, schema = loaded(place, where="id > 0")

@@ -1,4 +1,4 @@
-"""Reads outside a transaction on a lake of Spark: DataFrames, but where the driver is asked."""
+"""Reads outside a transaction on a lake with Spark return DataFrames, or Arrow if requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import lakevilla as lv
 
 
-def test_reads_are_dataframes_and_other_frames_are_brought_to_the_driver(
+def test_reads_return_dataframes_unless_another_kind_of_frame_is_requested(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with lv.connect(str(tmp_path), spark=spark) as lake, duckdb.connect() as connection:
@@ -39,7 +39,7 @@ def test_reads_are_dataframes_and_other_frames_are_brought_to_the_driver(
         assert connection.sql("SELECT count(*) FROM orders WHERE k < 3").fetchall() == [(3,)]
 
 
-def test_a_past_state_is_a_dataframe_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_reads_of_a_past_state_return_dataframes_too(spark: SparkSession, tmp_path: Path) -> None:
     with lv.connect(str(tmp_path), spark=spark) as lake:
         for format in ("delta", "iceberg"):
             lake.create_table(format, spark.sql("SELECT id AS k FROM range(3)"), format=format)
@@ -61,7 +61,9 @@ def test_a_past_state_is_a_dataframe_too(spark: SparkSession, tmp_path: Path) ->
                 table.read(version=99)
 
 
-def test_the_catalog_is_dataframes_and_paths_are_arrow(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_catalog_returns_dataframes_and_paths_are_read_as_arrow(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with lv.connect(str(tmp_path), spark=spark) as lake:
         lake.create_table("sales/orders", [{"id": 1, "region": "Asia"}], partition_by=["region"])
         lake.create_table("plain", [{"id": 1}])

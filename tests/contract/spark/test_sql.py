@@ -32,21 +32,21 @@ def told(lake: Any, query: str, params: dict[str, object] | None = None, **views
         return [tuple(row) for row in now.sql(query, params, views=views or None).collect()]
 
 
-def test_tables_have_their_names_and_columns_can_be_called_by_them(lake: Any) -> None:
+def test_queries_can_qualify_columns_by_table_names(lake: Any) -> None:
     assert told(lake, "SELECT count(*) FROM orders") == [(10,)]
     assert told(lake, "SELECT max(orders.k) FROM orders") == [(9,)]
     assert told(lake, "SELECT count(*) FROM sales.eu AS e JOIN orders USING (k)") == [(3,)]
     assert told(lake, "SELECT count(*) FROM `sales/eu`") == [(3,)]
 
 
-def test_common_table_expressions_hide_tables(lake: Any) -> None:
+def test_a_common_table_expression_hides_a_table_of_the_same_name(lake: Any) -> None:
     query = "WITH orders AS (SELECT 1 AS k) SELECT * FROM orders"
     assert told(lake, query) == [(1,)]
     query = "WITH t AS (SELECT * FROM orders WHERE k < 2) SELECT a.k FROM t a JOIN t b ON a.k = b.k"
     assert sorted(told(lake, query)) == [(0,), (1,)]
 
 
-def test_braces_and_colons_of_the_query_are_its_own(lake: Any) -> None:
+def test_braces_and_colons_in_a_query_are_not_taken_for_parameters(lake: Any) -> None:
     assert told(lake, "SELECT '{x}', ':k', map('a', 1)['a'] FROM orders LIMIT 1") == [
         ("{x}", ":k", 1)
     ]
@@ -64,7 +64,7 @@ def test_braces_and_colons_of_the_query_are_its_own(lake: Any) -> None:
         "SELECT count(o.k) FROM orders TABLESAMPLE (100 PERCENT) REPEATABLE (7) AS o WHERE o.k < 3",
     ],
 )
-def test_hints_and_samples_stay_what_they_are(lake: Any, query: str) -> None:
+def test_hints_and_samples_of_a_query_are_passed_to_spark(lake: Any, query: str) -> None:
     with lake.snapshot() as now:
         assert [tuple(row) for row in now.sql(query).collect()] == [(3,)]
 
@@ -89,7 +89,7 @@ VALUES: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("value", "kind"), VALUES, ids=[kind for _, kind in VALUES])
-def test_a_parameter_arrives_as_the_value_it_is(lake: Any, value: object, kind: str) -> None:
+def test_a_parameter_keeps_its_value_and_type(lake: Any, value: object, kind: str) -> None:
     query = "SELECT :given AS it, typeof(:given) AS kind FROM orders LIMIT 1"
     ((it, spark_kind),) = told(lake, query, {"given": value})
     assert spark_kind == kind
@@ -98,14 +98,14 @@ def test_a_parameter_arrives_as_the_value_it_is(lake: Any, value: object, kind: 
     assert it == value
 
 
-def test_texts_are_sparks_own(lake: Any) -> None:
+def test_queries_use_sparks_syntax_of_strings_and_aliases(lake: Any) -> None:
     assert told(lake, "SELECT 'it\\'s', \"two\" FROM orders LIMIT 1") == [("it's", "two")]
     assert told(lake, "SELECT y FROM orders AS t(x, y, z) WHERE x = 4") == [(1,)]
     with pytest.raises(lv.InvalidOperation, match="surrogate"):
         told(lake, "SELECT :k FROM orders", {"k": "\ud800"})
 
 
-def test_columns_that_are_called_like_functions_are_columns(
+def test_columns_named_like_functions_are_read_as_columns(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with lv.connect(str(tmp_path), spark=spark, spark_reader="python") as lake:
@@ -115,7 +115,7 @@ def test_columns_that_are_called_like_functions_are_columns(
         assert told(lake, "SELECT month(trunc(date'2026-05-06', unit)) FROM t") == [(5,)]
 
 
-def test_a_list_serves_in(lake: Any) -> None:
+def test_a_list_can_be_the_parameter_of_in(lake: Any) -> None:
     query = "SELECT count(*) FROM orders WHERE k IN :ks"
     assert told(lake, query, {"ks": [1, 2, 77]}) == [(2,)]
     assert told(lake, query, {"ks": []}) == [(0,)]
@@ -123,13 +123,13 @@ def test_a_list_serves_in(lake: Any) -> None:
 
 @pytest.mark.seam
 @pytest.mark.night
-def test_views_are_the_callers_frames(lake: Any, spark: SparkSession) -> None:
+def test_queries_can_read_frames_of_the_caller_as_views(lake: Any, spark: SparkSession) -> None:
     query = "SELECT count(*) FROM orders JOIN mine USING (k)"
     assert told(lake, query, mine=spark.range(3).toDF("k")) == [(3,)]
     assert told(lake, query, mine=[{"k": 1}]) == [(1,)]
 
 
-def test_nothing_of_a_query_stays_in_the_session(lake: Any, spark: SparkSession) -> None:
+def test_a_query_leaves_no_view_in_the_spark_session(lake: Any, spark: SparkSession) -> None:
     before = spark.catalog.listTables()
     told(lake, "SELECT count(*) FROM orders")
     assert spark.catalog.listTables() == before
@@ -160,7 +160,7 @@ def test_nothing_of_a_query_stays_in_the_session(lake: Any, spark: SparkSession)
     ],
 )
 @pytest.mark.seam
-def test_spark_sql_that_reaches_beyond_the_lake_is_refused(
+def test_spark_sql_that_reads_outside_the_lake_is_refused(
     lake: Any, spark: SparkSession, query: str
 ) -> None:
     spark.range(1).createOrReplaceTempView("secret")
@@ -169,7 +169,7 @@ def test_spark_sql_that_reaches_beyond_the_lake_is_refused(
         told(lake, query)
 
 
-def test_mistakes_are_reported_in_one_line(lake: Any) -> None:
+def test_errors_of_queries_have_one_line(lake: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match="UNRESOLVED_COLUMN") as caught:
         told(lake, "SELECT nothing FROM orders")
     assert "\n" not in str(caught.value)
@@ -182,7 +182,9 @@ def test_mistakes_are_reported_in_one_line(lake: Any) -> None:
 
 
 @pytest.mark.seam
-def test_statements_go_through_the_verbs(spark: SparkSession, tmp_path: Path) -> None:
+def test_dml_statements_are_performed_by_the_verbs_of_the_transaction(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with lv.connect(str(tmp_path), spark=spark) as lake:
         lake.create_table("t", spark.sql("SELECT id AS k, 'a' AS v FROM range(4)"))
         lake.create_table("u", spark.sql("SELECT id AS k, 'b' AS v FROM range(2, 6)"))
@@ -224,12 +226,14 @@ def test_statements_go_through_the_verbs(spark: SparkSession, tmp_path: Path) ->
         ("SELECT `a b` FROM t", {"a b", "t"}),
     ],
 )
-def test_only_columns_that_a_query_can_mean_are_read(query: str, named: set[str] | None) -> None:
+def test_columns_named_returns_all_columns_that_a_query_may_refer_to(
+    query: str, named: set[str] | None
+) -> None:
     found = columns_named(select_of(query, dialect="spark"))
     assert found == named if named is None else found is not None and found >= named
 
 
-def test_only_the_named_columns_are_read_from_the_files(
+def test_a_query_reads_only_the_named_columns_from_the_files(
     spark: SparkSession, lake: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     python = lv.connect(lake.root, spark=spark, spark_reader="python")
@@ -242,7 +246,7 @@ def test_only_the_named_columns_are_read_from_the_files(
 
 
 @pytest.mark.night
-def test_nan_infinities_and_times_find_the_rows_that_they_find_without_spark(
+def test_predicates_with_nan_infinity_and_timestamps_find_the_same_rows_as_without_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with lv.connect(tmp_path) as embedded:

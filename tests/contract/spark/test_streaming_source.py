@@ -24,7 +24,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass
 class Stream:
-    """A stream of the changes of ``bank``, whose batches are kept as they come."""
+    """A stream of the changes of ``bank`` that keeps its batches in order."""
 
     spark: SparkSession
     place: Place
@@ -53,7 +53,7 @@ class Stream:
         return self.batches[before:]
 
     def offsets(self) -> list[int]:
-        """The versions at which the batches of the checkpoint end."""
+        """Return the versions at which the batches of the checkpoint end."""
         return [offset["version"] for offset in self.all_offsets()]
 
     def all_offsets(self) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ def as_spark_has(changed: pa.Table) -> Rows:
 
 @pytest.mark.seam
 @pytest.mark.night
-def test_each_change_is_returned_once_over_restarts(stream: Stream) -> None:
+def test_a_stream_returns_each_change_once_across_restarts(stream: Stream) -> None:
     with stream.place.connect() as lake:
         assert [brief(batch) for batch in stream.run()] == [[(1, "insert", 0), (1, "insert", 1)]]
         lake.run(lambda txn: txn.append("other", rows(7)))
@@ -131,7 +131,7 @@ def test_a_stream_begins_at_its_starting_version(stream: Stream) -> None:
     assert "tag" not in batch[0]
 
 
-def test_a_stream_waits_for_a_version_to_come(stream: Stream) -> None:
+def test_a_stream_waits_for_a_starting_version_in_the_future(stream: Stream) -> None:
     assert stream.run(startingVersion=4) == [[]]  # Spark begins a checkpoint with a batch
     with stream.place.connect() as lake:
         lake.run(lambda txn: txn.append("bank", rows(3)))
@@ -150,8 +150,8 @@ def test_changes_between_two_versions_are_read_as_a_batch(stream: Stream) -> Non
     assert in_order(frame.toArrow()) == expected != []
 
 
-def test_a_large_commit_is_several_batches_over_restarts(stream: Stream) -> None:
-    """A query that is killed goes on within the commit, with the rows that were planned."""
+def test_a_large_commit_is_returned_in_several_batches_across_restarts(stream: Stream) -> None:
+    """A query that was killed continues within the commit, with the rows that it had planned."""
     many = rows(*range(100, 140)).append_column("p", pa.array([f"p{i % 7}" for i in range(40)]))
     with stream.place.connect() as lake:
         lake.create_table("wide", many, partition_by="p")  # seven files
@@ -171,7 +171,7 @@ def test_a_large_commit_is_several_batches_over_restarts(stream: Stream) -> None
     assert sorted(map(str, every)) == sorted(map(str, changed))
 
 
-def test_an_available_now_run_is_at_most_one_batch_before_spark_4_2(stream: Stream) -> None:
+def test_an_available_now_run_has_at_most_one_batch_before_spark_4_2(stream: Stream) -> None:
     with stream.place.connect() as lake:
         for number in (2, 3, 4, 5):
             lake.run(lambda txn, n=number: txn.append("bank", rows(n)))
@@ -186,7 +186,7 @@ def test_an_available_now_run_is_at_most_one_batch_before_spark_4_2(stream: Stre
         assert len(stream.batches) == 3  # no more than one each time
 
 
-def test_history_that_is_gone_is_reported(stream: Stream) -> None:
+def test_a_stream_reports_history_that_was_deleted(stream: Stream) -> None:
     clock = Later()
     stream.run()
     with stream.place.connect() as lake:
@@ -203,7 +203,7 @@ def test_history_that_is_gone_is_reported(stream: Stream) -> None:
         stream.run()
 
 
-def test_a_column_that_is_added_ends_the_query_and_is_reported_after_a_restart(
+def test_a_query_ends_when_a_column_is_added_and_returns_the_column_after_a_restart(
     stream: Stream,
 ) -> None:
     writer = stream.frame(startingVersion=1).writeStream.foreachBatch(stream.keep)
@@ -218,8 +218,10 @@ def test_a_column_that_is_added_ends_the_query_and_is_reported_after_a_restart(
     assert [(row["id"], row["more"]) for row in batch] == [(5, 5)]
 
 
-def test_a_range_from_before_a_column_was_added_is_returned_with_null(stream: Stream) -> None:
-    """Changes that a checkpoint has planned are reported in the columns that the query has now."""
+def test_a_batch_planned_before_a_column_was_added_is_returned_with_null_in_it(
+    stream: Stream,
+) -> None:
+    """A restarted query returns changes planned earlier with the columns that it has now."""
     stream.run()
     with stream.place.connect() as lake:
         lake.run(lambda txn: txn.append("bank", rows(5)))
@@ -250,7 +252,7 @@ def test_a_checkpoint_of_another_lake_is_refused(stream: Stream, tmp_path: Path)
         ({"startingVersion": "1", "version": "2"}, "a stream has no version or timestamp"),
     ],
 )
-def test_a_stream_that_can_not_begin_is_refused_with_the_reason(
+def test_a_stream_with_invalid_options_is_refused_with_the_reason(
     stream: Stream, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(Exception, match=message):

@@ -1,4 +1,4 @@
-"""Tags from Spark: ``option("ref", name)`` of the data source, and ``lake.on`` with ``spark=``."""
+"""Tags read by Spark: ``option("ref", name)`` of the data source, ``lake.on`` with ``spark=``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Tagged:
-    """A bank with tag ``closing``, after which all of its rows were changed."""
+    """A table ``bank`` with tag ``closing``, all of whose rows were changed after the tag."""
 
     spark: SparkSession
     place: Place
@@ -71,7 +71,7 @@ def test_the_data_source_reads_the_lake_at_a_tag(tagged: Tagged) -> None:
     assert tagged.rows() == tagged.rows(ref="main")
 
 
-def test_a_frame_stays_at_the_tag_although_it_is_deleted(tagged: Tagged) -> None:
+def test_a_frame_keeps_the_state_of_its_tag_after_the_tag_is_deleted(tagged: Tagged) -> None:
     frame = tagged.read(ref="closing")
     with tagged.place.connect() as lake:
         lake.tag("other", at="closing")
@@ -83,13 +83,13 @@ def test_a_frame_stays_at_the_tag_although_it_is_deleted(tagged: Tagged) -> None
     assert {row["balance"] for row in tagged.rows(ref="closing")} == {7}
 
 
-def test_changes_are_read_up_to_a_tag(tagged: Tagged) -> None:
+def test_the_data_source_reads_changes_up_to_a_tag(tagged: Tagged) -> None:
     changes = tagged.rows(ref="closing", startingVersion=2)
     assert [(row["id"], row["_change_type"]) for row in changes] == [(3, "delete")]
     assert len(tagged.rows(startingVersion=2)) > 1
 
 
-def test_a_table_or_a_ref_that_is_not_there_is_named(tagged: Tagged) -> None:
+def test_the_error_for_a_missing_table_or_ref_names_it(tagged: Tagged) -> None:
     with tagged.place.connect() as lake:
         lake.create_table("later", [{"a": 1}])
     with pytest.raises(Exception, match="no ref 'nobody': there are 'closing'"):
@@ -100,7 +100,7 @@ def test_a_table_or_a_ref_that_is_not_there_is_named(tagged: Tagged) -> None:
         tagged.read(ref="closing", version=1)
 
 
-def test_a_stream_takes_no_ref(tagged: Tagged) -> None:
+def test_a_stream_refuses_option_ref(tagged: Tagged) -> None:
     stream = tagged.spark.readStream.format("lakevilla").option("lake", tagged.place.root)
     frame = stream.option("ref", "closing").option("startingVersion", 1).load("bank")
     with pytest.raises(Exception, match="a stream follows the lake itself, or a branch, and 'clos"):
@@ -109,7 +109,7 @@ def test_a_stream_takes_no_ref(tagged: Tagged) -> None:
 
 
 @pytest.mark.parametrize("how", ["native", "python"])
-def test_a_lake_at_a_tag_reads_by_spark(tagged: Tagged, how: Any) -> None:
+def test_a_lake_at_a_tag_is_read_by_spark(tagged: Tagged, how: Any) -> None:
     if how == "native" and tagged.kind not in connectors():
         pytest.skip(f"there is no {tagged.kind} connector for this Spark")
     lake = lv.connect(tagged.place.root, spark=tagged.spark, spark_reader=how)
@@ -133,7 +133,7 @@ def test_a_lake_at_a_tag_reads_by_spark(tagged: Tagged, how: Any) -> None:
 
 
 @pytest.mark.connector("delta")
-def test_a_tag_of_what_spark_itself_has_written(tagged: Tagged) -> None:
+def test_a_tag_keeps_rows_that_spark_without_lakevilla_has_written(tagged: Tagged) -> None:
     if tagged.kind == "iceberg":
         pytest.skip("Spark writes Iceberg tables through a catalog: tests/interop/iceberg")
     where = f"delta.`{tagged.place.uri('bank')}`"

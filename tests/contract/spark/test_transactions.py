@@ -1,4 +1,4 @@
-"""Transactions of a PySpark driver: what every transaction promises, with DataFrames."""
+"""Transactions of a PySpark driver give the same guarantees as others, with DataFrames."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[lv.Lake]:
-    """A client of the same lake without Spark."""
+    """Return a client of the same lake without Spark."""
     with lv.connect(str(tmp_path)) as made:
         yield made
 
@@ -43,7 +43,7 @@ def accounts(spark: SparkSession, count: int = 4) -> DataFrame:
     return spark.range(count).selectExpr("id", "100L as balance")
 
 
-def test_a_frame_shows_the_bound_version_whenever_it_is_used(
+def test_a_frame_shows_the_bound_version_however_late_it_is_used(
     spark: SparkSession, lake: Any, other: lv.Lake
 ) -> None:
     lake.create_table("bank", accounts(spark, 2))
@@ -56,7 +56,7 @@ def test_a_frame_shows_the_bound_version_whenever_it_is_used(
 
 
 @pytest.mark.seam
-def test_a_transaction_reads_its_own_writes_and_others_do_not(
+def test_a_transaction_reads_its_own_uncommitted_writes_and_other_clients_do_not(
     spark: SparkSession, lake: Any, other: lv.Lake
 ) -> None:
     lake.create_table("bank", accounts(spark))
@@ -73,7 +73,7 @@ def test_a_transaction_reads_its_own_writes_and_others_do_not(
     assert rows(lake.snapshot().read("bank")) == [(1, 90), (2, 100), (3, 100), (10, 1)]
 
 
-def test_a_read_in_conflict_ends_the_transaction(
+def test_a_transaction_is_aborted_if_rows_that_it_read_were_changed(
     spark: SparkSession, lake: Any, other: lv.Lake
 ) -> None:
     lake.create_table("bank", accounts(spark))
@@ -86,10 +86,10 @@ def test_a_read_in_conflict_ends_the_transaction(
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_names_that_the_transaction_or_another_has_swapped_mean_the_same_columns(
+def test_column_names_stay_bound_to_fields_when_a_transaction_swaps_the_names(
     spark: SparkSession, lake: Any, other: lv.Lake, kind: str
 ) -> None:
-    """Bound once, to fields: in Spark's SQL, in a redo by Spark and in one without it."""
+    """Names are bound once: in Spark SQL, in a redo by Spark and in a redo without Spark."""
     properties = {"delta.columnMapping.mode": "name"} if kind == "delta" else {}
     start = {"a": [1, 2], "b": [10, 20]}
     lake.create_table("t", pa.table(start), format=kind, properties=properties)
@@ -114,7 +114,7 @@ def test_names_that_the_transaction_or_another_has_swapped_mean_the_same_columns
 
 @pytest.mark.seam
 @pytest.mark.night
-def test_an_operation_in_conflict_is_redone_by_spark(
+def test_spark_redoes_an_operation_in_conflict(
     spark: SparkSession, lake: Any, other: lv.Lake
 ) -> None:
     lake.create_table("bank", accounts(spark))
@@ -125,7 +125,7 @@ def test_an_operation_in_conflict_is_redone_by_spark(
     assert rows(lake.snapshot().read("bank")) == [(0, 107), (1, 97), (2, 107), (3, 107)]
 
 
-def test_a_frame_that_is_another_each_time_is_run_once_and_a_redo_has_its_rows(
+def test_a_nondeterministic_frame_runs_once_and_a_redo_uses_the_same_rows(
     spark: SparkSession, lake: Any, other: lv.Lake, tmp_path: Path
 ) -> None:
     lake.create_table("bank", accounts(spark))
@@ -160,7 +160,7 @@ def test_a_frame_that_is_another_each_time_is_run_once_and_a_redo_has_its_rows(
 
 @pytest.mark.seam
 @pytest.mark.night
-def test_nothing_is_seen_or_left_of_a_transaction_whose_third_job_fails(
+def test_a_transaction_whose_third_job_fails_shows_and_leaves_nothing(
     spark: SparkSession, lake: Any, tmp_path: Path
 ) -> None:
     for name in ("a", "b", "c", "d"):
@@ -192,7 +192,7 @@ def test_nothing_is_seen_or_left_of_a_transaction_whose_third_job_fails(
     assert files(tmp_path) == before
 
 
-def test_a_rule_that_a_row_breaks_is_reported_once_and_its_job_leaves_nothing(
+def test_a_row_that_breaks_a_constraint_is_reported_and_its_job_leaves_no_file(
     spark: SparkSession, lake: Any, tmp_path: Path
 ) -> None:
     lake.create_table("bank", accounts(spark))
@@ -207,12 +207,14 @@ def test_a_rule_that_a_row_breaks_is_reported_once_and_its_job_leaves_nothing(
         with pytest.raises(lv.InvalidOperation, match=r"overflow|range"):
             txn.update("bank", {"balance": "balance * 9223372036854775807"}, where="true")
         assert files(tmp_path) == before
-        txn.update("bank", {"balance": "1"}, where="id = 2")  # it goes on
+        txn.update("bank", {"balance": "1"}, where="id = 2")  # the transaction can go on
     assert rows(lake.snapshot().read("bank", where="id = 2")) == [(2, 1)]
 
 
 @pytest.mark.seam
-def test_verbs_take_what_an_embedded_lake_takes(spark: SparkSession, lake: Any) -> None:
+def test_verbs_accept_the_same_data_as_on_a_lake_without_spark(
+    spark: SparkSession, lake: Any
+) -> None:
     lake.create_table("bank", pa.table({"id": [1], "balance": [5]}))
     with lake.transaction() as txn:
         txn.append("bank", [{"id": 2, "balance": 6}])
@@ -224,7 +226,7 @@ def test_verbs_take_what_an_embedded_lake_takes(spark: SparkSession, lake: Any) 
     assert rows(lake.snapshot().read("bank")) == [(1, 50), (2, 7), (3, 8), (101, 0)]
 
 
-def test_upsert_refuses_keys_that_are_null_or_there_twice(
+def test_upsert_refuses_null_keys_and_duplicate_keys(
     spark: SparkSession, lake: Any, tmp_path: Path
 ) -> None:
     lake.create_table("bank", accounts(spark))
@@ -241,7 +243,7 @@ def test_upsert_refuses_keys_that_are_null_or_there_twice(
         assert (nothing.rows_updated, nothing.rows_inserted) == (0, 0)
 
 
-def test_columns_may_have_any_name_that_a_table_takes(spark: SparkSession, lake: Any) -> None:
+def test_columns_may_have_any_name_that_a_table_allows(spark: SparkSession, lake: Any) -> None:
     odd = spark.range(3).selectExpr("id AS `a.b`", "'x' AS `c-d`", "id * 2 AS `e f`")
     lake.create_table("odd", odd, properties={"delta.columnMapping.mode": "name"})
     with lake.transaction() as txn:
@@ -253,7 +255,7 @@ def test_columns_may_have_any_name_that_a_table_takes(spark: SparkSession, lake:
         assert txn.read("odd", ["a.b", "e f"], where='"a.b" = 1').count() == 2
 
 
-def test_columns_are_checked_by_each_reader(spark: SparkSession, lake: Any) -> None:
+def test_each_reader_refuses_unknown_and_duplicate_columns(spark: SparkSession, lake: Any) -> None:
     lake.create_table("bank", accounts(spark))
     python = lv.connect(lake.root, spark=spark, spark_reader="python")
     for one in (lake, python):
@@ -264,7 +266,7 @@ def test_columns_are_checked_by_each_reader(spark: SparkSession, lake: Any) -> N
 
 
 @pytest.mark.connector("delta")
-def test_lengths_of_char_and_varchar_hold_and_blanks_mean_the_same(
+def test_lengths_of_char_and_varchar_are_checked_and_both_readers_compare_blanks_alike(
     spark: SparkSession, lake: Any
 ) -> None:
     path = f"{lake.root}/words"
@@ -283,10 +285,10 @@ def test_lengths_of_char_and_varchar_hold_and_blanks_mean_the_same(
 
 
 @pytest.mark.connector("delta")
-def test_a_setting_by_which_spark_passes_over_files_or_moves_dates_changes_no_read(
+def test_spark_settings_that_skip_files_or_shift_dates_do_not_change_reads(
     spark: SparkSession, lake: Any
 ) -> None:
-    """What is read there may be written: the rows that a reader left out would be lost."""
+    """Rows that a read left out would be lost when the rows read are written again."""
     early = date(1001, 1, 1)
     lv.connect(lake.root).create_table("days", pa.table({"day": [early, date(2026, 1, 1)]}))
     native = lv.connect(lake.root, spark=spark, spark_reader="native")
@@ -305,7 +307,7 @@ def test_a_setting_by_which_spark_passes_over_files_or_moves_dates_changes_no_re
     assert native.read("days").count() == 2
 
 
-def test_a_lake_pickles_without_its_session(lake: Any, spark: SparkSession) -> None:
+def test_a_pickled_lake_does_not_include_its_spark_session(lake: Any, spark: SparkSession) -> None:
     lake.create_table("bank", accounts(spark))
     again = pickle.loads(pickle.dumps(lake))
     assert [table.name for table in again.tables()] == ["bank"]
@@ -315,7 +317,7 @@ def test_a_lake_pickles_without_its_session(lake: Any, spark: SparkSession) -> N
         assert again.snapshot().read("bank").count() == 4
 
 
-def test_the_past_and_the_changes_are_frames(spark: SparkSession, lake: Any) -> None:
+def test_past_states_and_changes_are_returned_as_frames(spark: SparkSession, lake: Any) -> None:
     lake.create_table("bank", accounts(spark, 2))
     lake.run(lambda txn: txn.update("bank", {"balance": "7"}, where="id = 0"))
     created = lake.history()[-1].version
@@ -327,14 +329,16 @@ def test_the_past_and_the_changes_are_frames(spark: SparkSession, lake: Any) -> 
     assert lake.snapshot().scan("bank").read_all().num_rows == 2
 
 
-def test_maintenance_serves_a_lake_of_spark(spark: SparkSession, lake: Any) -> None:
+def test_optimize_and_doctor_work_on_a_lake_with_spark(spark: SparkSession, lake: Any) -> None:
     lake.create_table("bank", accounts(spark).repartition(4))
     lake.table("bank").optimize()
     assert rows(lake.snapshot().read("bank")) == rows(accounts(spark))
     assert lake.doctor().ok
 
 
-def test_keys_that_are_equal_by_sql_are_one_key(spark: SparkSession, lake: Any) -> None:
+def test_upsert_treats_keys_that_are_equal_in_sql_as_one_key(
+    spark: SparkSession, lake: Any
+) -> None:
     lake.create_table(
         "t", spark.sql("SELECT 0.0D AS x, 1L AS n UNION ALL SELECT double('NaN'), 2L")
     )

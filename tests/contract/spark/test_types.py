@@ -1,4 +1,4 @@
-"""Every type of Delta's through the Spark engine, as Spark and LakeVilla's readers find it then."""
+"""All types of Delta written by the Spark engine, and read by Spark and by LakeVilla."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.tables import bag
 
 BY_DELTA = pytest.mark.connector("delta")
 
-#: Far from UTC, and with hours that are skipped and hours that come twice.
+#: A zone far from UTC, with daylight saving time: hours that are skipped or repeated.
 ZONE = "America/Los_Angeles"
 
 
@@ -32,12 +32,12 @@ def beside(spark: SparkSession, tmp_path: Path) -> Beside:
 
 @pytest.fixture
 def lake(beside: Beside) -> Iterator[Any]:
-    """A lake whose unchanged rows are read by LakeVilla's own tasks."""
+    """Return a lake with Spark whose tasks read files by LakeVilla's own reader."""
     with lv.connect(beside.place.root, spark=beside.spark, spark_reader="python") as made:
         yield made
 
 
-def test_arrays_without_elements_are_stored_and_such_maps_refused(
+def test_arrays_of_type_void_are_stored_and_maps_of_type_void_refused(
     beside: Beside, lake: Any
 ) -> None:
     lake.create_table("t", pa.schema([("k", pa.int64()), ("v", pa.list_(pa.int64()))]))
@@ -57,7 +57,7 @@ def framed(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def read_alike(beside: Beside, lake: Any, table: str, expected: pa.Table) -> None:
-    """By each reader that there is, the rows are the expected ones."""
+    """Assert that all available readers return the expected rows."""
     source = beside.spark.read.format("lakevilla").option("lake", beside.place.root)
     with beside.connect() as embedded:
         driver = embedded.snapshot().read(table)
@@ -75,7 +75,7 @@ def read_alike(beside: Beside, lake: Any, table: str, expected: pa.Table) -> Non
 
 
 @pytest.mark.seam
-def test_a_frame_of_every_type_is_stored_and_found_by_every_reader(
+def test_a_frame_with_every_type_is_stored_and_read_alike_by_every_reader(
     beside: Beside, lake: Any
 ) -> None:
     frame = framed(beside.spark, ROWS)
@@ -90,7 +90,7 @@ def test_a_frame_of_every_type_is_stored_and_found_by_every_reader(
 
 
 @BY_DELTA
-def test_a_table_written_by_spark_is_changed_by_jobs_and_read_alike_by_every_reader(
+def test_a_table_written_by_spark_and_changed_by_jobs_is_read_alike_by_every_reader(
     beside: Beside, lake: Any
 ) -> None:
     spark_writes(beside, "t", ROWS)
@@ -99,7 +99,7 @@ def test_a_table_written_by_spark_is_changed_by_jobs_and_read_alike_by_every_rea
         assert txn.update("t", {"k": "k + 10"}, where="k <= 6").rows_updated == 6
     read_alike(beside, lake, "t", shifted(ROWS, 10))
 
-    # Each row becomes another's, and all come anew: 11 to 15, and 17 to 22.
+    # Each row gets the values of another row, and all rows are inserted again: 17 to 22.
     turned = pa.concat_tables([ROWS.slice(1), ROWS.slice(0, 1)]).drop_columns("k")
     turned = turned.add_column(0, "k", ROWS["k"])
     given = pa.concat_tables([shifted(turned, 10), shifted(ROWS, 16)])
@@ -120,7 +120,9 @@ def test_a_table_written_by_spark_is_changed_by_jobs_and_read_alike_by_every_rea
     read_alike(beside, lake, "t", ROWS)
 
 
-def test_rows_travel_from_table_to_table_through_spark_sql(beside: Beside, lake: Any) -> None:
+def test_rows_copied_between_tables_by_spark_sql_keep_their_values(
+    beside: Beside, lake: Any
+) -> None:
     lake.create_table("t", framed(beside.spark, ROWS))
     lake.create_table("copy", ROWS.schema)
     with lake.transaction() as txn:
@@ -133,7 +135,9 @@ def test_rows_travel_from_table_to_table_through_spark_sql(beside: Beside, lake:
 
 
 @BY_DELTA
-def test_a_key_of_every_type_finds_its_rows_and_no_others(beside: Beside, lake: Any) -> None:
+def test_upsert_with_keys_of_every_type_updates_only_rows_with_equal_keys(
+    beside: Beside, lake: Any
+) -> None:
     keys = ["flag", "tiny", "small", "num", "big", "wide", "narrow", "text", "bytes", "day", "at",
             "wall"]  # fmt: skip
     one, two = ROWS.select(["k", *keys]).slice(0, 2).to_pylist()
@@ -150,7 +154,9 @@ def test_a_key_of_every_type_finds_its_rows_and_no_others(beside: Beside, lake: 
 @BY_DELTA
 @pytest.mark.seam
 @pytest.mark.night
-def test_a_timestamp_is_one_instant_in_each_session_zone(beside: Beside, lake: Any) -> None:
+def test_a_timestamp_is_the_same_instant_in_each_session_time_zone(
+    beside: Beside, lake: Any
+) -> None:
     spark = beside.spark
     local = "TIMESTAMP '2024-03-09 23:30:00' AS at, TIMESTAMP_NTZ '2024-03-09 23:30:00' AS wall"
     lake.create_table("t", spark.sql(f"SELECT 1L AS k, {local}"))
@@ -174,7 +180,9 @@ def test_a_timestamp_is_one_instant_in_each_session_zone(beside: Beside, lake: A
 
 
 @BY_DELTA
-def test_char_and_varchar_of_spark_sql_stay_when_jobs_rewrite(beside: Beside, lake: Any) -> None:
+def test_char_and_varchar_columns_of_spark_sql_stay_so_when_jobs_rewrite_files(
+    beside: Beside, lake: Any
+) -> None:
     beside.make("k BIGINT, code CHAR(3), name VARCHAR(5) COMMENT 'short'", "t")
     beside.sql("INSERT INTO {t} VALUES (1, 'a', 'abc'), (2, 'abc', NULL)", "t")
     more = beside.spark.sql("SELECT 2L AS k, 'zz' AS code, 'two' AS name "
@@ -197,7 +205,9 @@ def test_char_and_varchar_of_spark_sql_stay_when_jobs_rewrite(beside: Beside, la
             assert bag(frame.selectExpr("k", "rtrim(code) AS code", "name").toArrow()) == expected
 
 
-def test_partition_values_of_every_type_through_jobs(beside: Beside, lake: Any) -> None:
+def test_partition_values_of_every_type_are_written_and_read_by_jobs(
+    beside: Beside, lake: Any
+) -> None:
     names = ["flag", "tiny", "small", "num", "big", "single", "twice", "wide", "day", "at", "wall"]
     rows = ROWS.select(["k", "text", *names])
     lake.create_table("t", framed(beside.spark, rows), partition_by=names)
@@ -209,10 +219,10 @@ def test_partition_values_of_every_type_through_jobs(beside: Beside, lake: Any) 
 
 
 @pytest.mark.parametrize("reader", ["auto", pytest.param("native", marks=BY_DELTA), "python"])
-def test_a_partition_time_without_a_zone_is_utc_whatever_the_session_says(
+def test_a_partition_timestamp_without_a_zone_is_read_as_utc_in_any_session_zone(
     beside: Beside, reader: Any
 ) -> None:
-    """deltalake writes no zone there, and Spark's own reader takes the session's."""
+    """deltalake writes no zone in partition values; Spark's own reader assumes the session's."""
     instant = pa.scalar(1_700_000_000_000_000, pa.timestamp("us", "UTC"))
     rows = pa.table({"k": [1], "at": pa.array([instant.as_py()], instant.type)})
     beside.place.write("t", rows, partition_by=["at"])
@@ -220,7 +230,9 @@ def test_a_partition_time_without_a_zone_is_utc_whatever_the_session_says(
         assert plain(lake.snapshot().read("t").toArrow()) == plain(rows)
 
 
-def test_rows_that_spark_sends_without_their_offsets_are_written(beside: Beside, lake: Any) -> None:
+def test_rows_that_spark_sends_without_offsets_of_nested_lists_are_written(
+    beside: Beside, lake: Any
+) -> None:
     """A batch in which all the outer lists are empty lacks the offsets of the inner ones."""
     empty = beside.spark.sql(
         "SELECT id AS k, CAST(array() AS ARRAY<ARRAY<ARRAY<STRING>>>) AS lists, "
@@ -238,7 +250,9 @@ def test_rows_that_spark_sends_without_their_offsets_are_written(beside: Beside,
             assert found == expected
 
 
-def test_slices_of_lists_are_views_of_a_query(beside: Beside, lake: Any) -> None:
+def test_slices_of_arrow_tables_with_lists_can_be_views_of_a_query(
+    beside: Beside, lake: Any
+) -> None:
     lake.create_table("t", framed(beside.spark, ROWS.slice(0, 1)))
     part = ROWS.slice(2, 3)
     frame = lake.snapshot().sql("SELECT * FROM part", views={"part": part})

@@ -1,4 +1,4 @@
-"""``verify="on"`` on a lake of DataFrames: the tasks compare what they read."""
+"""``verify="on"`` on a lake with Spark: the tasks compare the hashes of files that they read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.places import Place
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.seam
-def test_files_written_by_tasks_are_verified_by_tasks(
+def test_tasks_verify_files_that_tasks_have_written(
     spark: SparkSession, tmp_path: Path, kind: Literal["delta", "iceberg"]
 ) -> None:
     place = Place(str(tmp_path / "lake"))

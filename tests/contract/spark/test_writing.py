@@ -1,4 +1,4 @@
-"""``df.write.format("lakevilla")``: what the tasks write is one transaction."""
+"""``df.write.format("lakevilla")``: all files that the tasks write are one transaction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ takes_streams = pytest.mark.skipif(not TAKES_STREAMS, reason="Spark 4.0 has no s
 
 @dataclass
 class Sink:
-    """A lake, and the session that writes it."""
+    """A lake, and the Spark session that writes to it."""
 
     spark: SparkSession
     place: Place
@@ -47,7 +47,7 @@ class Sink:
         return in_order(self.lake.snapshot().read(table))
 
     def files(self) -> set[str]:
-        """All data files that are stored there, named by a log or not."""
+        """Return all stored data files, whether a log names them or not."""
         root = Path(self.place.root)
         return {str(path.relative_to(root)) for path in root.rglob("*.parquet")}
 
@@ -75,7 +75,7 @@ def test_an_append_is_one_transaction(there: Sink) -> None:
     assert there.lake.snapshot().version == before + 1
 
 
-def test_a_table_that_is_not_there_is_created_with_its_rows(sink: Sink) -> None:
+def test_an_append_to_a_missing_table_creates_it(sink: Sink) -> None:
     sink.write(sink.frame((1, "a"), (2, "b")), "sales/t", partitionBy="v")
     assert sink.rows("sales/t") == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]
     assert sink.place.delta("sales/t").metadata().partition_columns == ["v"]
@@ -83,7 +83,7 @@ def test_a_table_that_is_not_there_is_created_with_its_rows(sink: Sink) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_column_that_happens_to_have_no_null_takes_it_later(sink: Sink, mode: str) -> None:
+def test_a_column_of_a_frame_that_is_not_nullable_accepts_null_later(sink: Sink, mode: str) -> None:
     if mode == "overwrite":
         sink.lake.create_table("t", [{"old": 1}])
     made = sink.spark.range(1).selectExpr("id", "1 AS one", "array(named_struct('a', 2)) AS parts")
@@ -103,7 +103,7 @@ def test_an_overwrite_replaces_all_rows(there: Sink) -> None:
     assert there.rows() == [{"id": 7, "v": "g"}]
 
 
-def test_a_frame_may_overwrite_the_table_that_it_reads(there: Sink) -> None:
+def test_a_frame_can_overwrite_the_table_that_it_reads(there: Sink) -> None:
     there.lake.run(lambda txn: txn.append("t", [{"id": 2, "v": "b"}]))
     version = there.lake.snapshot().version
     reader = there.spark.read.format("lakevilla").option("lake", there.place.root)
@@ -124,7 +124,7 @@ def test_a_task_that_breaks_a_constraint_ends_the_write_with_its_message(there: 
     assert there.rows() == [{"id": 1, "v": "a"}]
 
 
-def test_wrong_options_and_columns_are_reported_before_any_task(there: Sink) -> None:
+def test_invalid_options_and_columns_are_reported_before_any_task(there: Sink) -> None:
     frame = there.frame((2, "b", 1), of="id long, v string, w int")
     with pytest.raises(AnalysisException, match="did you mean replaceWhere"):
         there.write(frame, "t", "overwrite", replace_where="id = 1")
@@ -135,7 +135,7 @@ def test_wrong_options_and_columns_are_reported_before_any_task(there: Sink) -> 
 
 
 @pytest.mark.seam
-def test_sql_inserts_into_a_temporary_view(there: Sink) -> None:
+def test_spark_sql_can_insert_into_a_temporary_view_of_a_table(there: Sink) -> None:
     sql = there.spark.sql
     options = f"(lake '{there.place.root}', table 't')"
     sql(f"CREATE OR REPLACE TEMPORARY VIEW sink USING lakevilla OPTIONS {options}")
@@ -143,11 +143,12 @@ def test_sql_inserts_into_a_temporary_view(there: Sink) -> None:
     assert [row["id"] for row in there.rows()] == [1, 2]
     sql("INSERT OVERWRITE sink VALUES (3, 'c'), (4, 'd')")
     assert [row["id"] for row in there.rows()] == [3, 4]
-    assert [row["id"] for row in sql("SELECT id FROM sink").collect()] == [1]  # as it was created
+    # The result is the state at the creation of the view.
+    assert [row["id"] for row in sql("SELECT id FROM sink").collect()] == [1]
     sql("DROP VIEW sink")
 
 
-def test_a_transaction_that_creates_a_table_from_a_frame_says_where_its_files_lie(
+def test_gc_finds_files_of_a_transaction_that_died_creating_a_table_from_a_frame(
     sink: Sink,
 ) -> None:
     settings = lv.Settings(max_age_seconds=0)
@@ -177,7 +178,7 @@ def overwrites(txn: lv.Transaction, frame: Any) -> None:
 
 
 @pytest.mark.parametrize("work", [merges, overwrites])
-def test_gc_finds_what_was_written_to_a_table_that_never_came_to_be(
+def test_gc_finds_files_written_to_a_table_whose_creation_was_never_committed(
     sink: Sink, work: Callable[[lv.Transaction, Any], None]
 ) -> None:
     settings = lv.Settings(max_age_seconds=0)
@@ -205,7 +206,7 @@ def arrive(directory: Path, number: int, *ids: int) -> None:
 
 
 def stream(sink: Sink, tmp_path: Path, checkpoint: str = "checkpoint", **options: str) -> None:
-    """Write all that is there, a batch a file."""
+    """Stream all files that exist, one file per batch."""
     source = sink.spark.readStream.schema("id long, v string").option("maxFilesPerTrigger", 1)
     writer = source.json(str(tmp_path / "in")).writeStream.format("lakevilla")
     writer = writer.option("lake", sink.place.root).trigger(availableNow=True)
@@ -234,7 +235,7 @@ def test_each_batch_of_a_stream_is_one_transaction_and_takes_effect_once(
 
 
 @takes_streams
-@pytest.mark.parametrize("ids", [[1], [1, 2]])  # its first batch is its last, or one before
+@pytest.mark.parametrize("ids", [[1], [1, 2]])  # batch 0 is the last batch, or the one before
 def test_a_new_checkpoint_of_the_sink_needs_a_new_query_id(
     sink: Sink, tmp_path: Path, ids: list[int]
 ) -> None:
@@ -248,14 +249,16 @@ def test_a_new_checkpoint_of_the_sink_needs_a_new_query_id(
 
 
 @takes_streams
-def test_a_stream_without_a_name_is_refused(sink: Sink, tmp_path: Path) -> None:
+def test_a_stream_without_query_id_is_refused(sink: Sink, tmp_path: Path) -> None:
     arrive(tmp_path / "in", 0, 1)
     with pytest.raises(StreamingQueryException, match=r"needs .option\('queryId'"):
         stream(sink, tmp_path, queryId="")
 
 
 @pytest.mark.skipif(TAKES_STREAMS, reason="later versions take streams")
-def test_spark_4_0_says_what_to_use_for_a_stream(sink: Sink, tmp_path: Path) -> None:
+def test_spark_4_0_refuses_a_stream_with_a_hint_of_foreach_batch(
+    sink: Sink, tmp_path: Path
+) -> None:
     arrive(tmp_path / "in", 0, 1)
     with pytest.raises(StreamingQueryException, match=r"4\.1 or newer: use .*foreach_batch"):
         stream(sink, tmp_path)

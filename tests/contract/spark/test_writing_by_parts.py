@@ -1,7 +1,7 @@
-"""A write by the data source, one part after the other: planned, written by tasks, committed.
+"""A write by the data source in its parts: planned, written by tasks, committed.
 
-Spark calls the parts in processes of its own; here they are called as it does, in one, so that
-each can be left out, done twice, or come too late.
+Spark calls the parts in separate processes; here one process calls them, so that
+each part can be left out, repeated, or late.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def batch(schema: pa.Schema, rows: Rows) -> pa.RecordBatch:
 
 @dataclass
 class Job:
-    """A write as Spark runs it."""
+    """A write whose parts the test calls as Spark does."""
 
     place: Place
     table: str = "t"
@@ -61,7 +61,7 @@ class Job:
         )
 
     def task(self, *rows: tuple[object, ...]) -> bytes:
-        """One attempt of one task."""
+        """Run one attempt of one task, and return its message."""
         return work.written(self.state, iter([batch(self.schema, list(rows))]))
 
     def commit(self, *messages: bytes | None) -> None:
@@ -92,13 +92,13 @@ def add(lake: lv.Lake, number: int) -> None:
 
 
 def clean_up(place: Place) -> None:
-    """As gc does when all that is open now has become too old."""
+    """Run gc with ``max_age_seconds=0``, so that all open transactions count as dead."""
     with place.connect(settings=Settings(max_age_seconds=0)) as lake:
         lake.gc()
 
 
 def job_file(message: bytes) -> str:
-    """The one file that a task has message of."""
+    """Return the name of the one file that a task's message names."""
     (written,) = pickle.loads(message).report.rewrite.written
     return Path(written.file.path).name
 
@@ -107,10 +107,12 @@ def parquet(place: Place) -> set[str]:
     return {path.name for path in Path(place.root).rglob("*.parquet")}
 
 
-# -- attempts, and ends that come twice or not at all ------------------------------------
+# -- attempts, and commits or aborts that are repeated or missing -------------------------
 
 
-def test_files_of_an_attempt_that_was_not_accepted_go_with_gc(place: Place, lake: lv.Lake) -> None:
+def test_gc_deletes_files_of_an_attempt_that_spark_did_not_accept(
+    place: Place, lake: lv.Lake
+) -> None:
     job = Job(place)
     job.task((2, "lost"))  # an attempt whose executor died, or the slower of two copies
     job.commit(job.task((2, "b")), None)
@@ -121,13 +123,13 @@ def test_files_of_an_attempt_that_was_not_accepted_go_with_gc(place: Place, lake
     assert ids(lake) == [1, 2]
 
 
-def test_a_write_that_is_given_up_leaves_nothing(place: Place, lake: lv.Lake) -> None:
+def test_an_aborted_write_leaves_no_file_after_gc(place: Place, lake: lv.Lake) -> None:
     before = parquet(place)
     job = Job(place)
     message = job.task((2, "b"))
     job.task((3, "lost"))
     job.abort(message, None)
-    assert len(parquet(place) - before) == 1  # of the attempt that nobody has heard of
+    assert len(parquet(place) - before) == 1  # of the attempt without a message
     with pytest.raises(lv.TransactionAborted):
         job.commit(message)
     clean_up(place)
@@ -135,7 +137,7 @@ def test_a_write_that_is_given_up_leaves_nothing(place: Place, lake: lv.Lake) ->
     assert ids(lake) == [1]
 
 
-def test_an_abort_after_a_commit_that_spark_has_not_heard_of_deletes_nothing(
+def test_an_abort_after_a_commit_whose_answer_was_lost_deletes_nothing(
     place: Place, lake: lv.Lake
 ) -> None:
     job = Job(place)
@@ -148,10 +150,10 @@ def test_an_abort_after_a_commit_that_spark_has_not_heard_of_deletes_nothing(
 
 @pytest.mark.parametrize("then", ["rebased", "merged and made again"])
 @pytest.mark.parametrize("again", ["abort", "commit"])
-def test_a_branch_that_goes_on_in_another_epoch_keeps_what_was_committed(
+def test_a_repeated_commit_or_abort_in_a_later_epoch_of_the_branch_deletes_no_committed_file(
     place: Place, lake: lv.Lake, then: str, again: str
 ) -> None:
-    """Spark had no answer, and ends the write once more where its id is not known any more."""
+    """Spark got no answer and repeats commit or abort when the epoch does not know the id."""
     lake.branch("etl")
     job = Job(place, options={"ref": "etl"})
     message = job.task((2, "b"))
@@ -172,7 +174,7 @@ def test_a_branch_that_goes_on_in_another_epoch_keeps_what_was_committed(
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_a_commit_without_an_answer_is_settled(
+def test_a_commit_whose_answer_was_lost_is_found_or_aborted(
     place: Place, lake: lv.Lake, monkeypatch: pytest.MonkeyPatch, lands: bool
 ) -> None:
     job = Job(place)
@@ -190,12 +192,12 @@ def test_a_commit_without_an_answer_is_settled(
     else:
         with pytest.raises(lv.CommitOutcomeUnknown):
             job.commit(message)
-        job.abort(message)  # as Spark does then
+        job.abort(message)  # Spark aborts after such an error
     clean_up(place)
     assert ids(lake) == [1, 2] if lands else [1]
 
 
-def test_a_write_whose_driver_died_before_the_commit_goes_with_gc(
+def test_gc_deletes_files_of_a_write_whose_driver_died_before_the_commit(
     place: Place, lake: lv.Lake
 ) -> None:
     before = parquet(place)
@@ -204,7 +206,7 @@ def test_a_write_whose_driver_died_before_the_commit_goes_with_gc(
     assert parquet(place) == before
 
 
-def test_a_commit_that_comes_after_gc_is_refused(place: Place, lake: lv.Lake) -> None:
+def test_a_commit_after_gc_has_fenced_the_write_is_refused(place: Place, lake: lv.Lake) -> None:
     job = Job(place)
     message = job.task((2, "b"))
     add(lake, 5)
@@ -214,7 +216,9 @@ def test_a_commit_that_comes_after_gc_is_refused(place: Place, lake: lv.Lake) ->
     assert ids(lake) == [1, 5]
 
 
-def test_an_error_of_a_task_is_raised_once_and_leaves_no_file(place: Place, lake: lv.Lake) -> None:
+def test_an_error_of_a_task_is_raised_at_the_commit_and_leaves_no_file(
+    place: Place, lake: lv.Lake
+) -> None:
     lake.run(lambda txn: txn.alter("t", add_constraints={"small": "id < 10"}))
     before = parquet(place)
     job = Job(place)
@@ -225,10 +229,12 @@ def test_an_error_of_a_task_is_raised_once_and_leaves_no_file(place: Place, lake
     assert ids(lake) == [1]
 
 
-# -- what happens between the plan and the commit ----------------------------------------
+# -- changes by other transactions between the plan and the commit ------------------------
 
 
-def test_rows_of_other_transactions_stay_with_an_append(place: Place, lake: lv.Lake) -> None:
+def test_an_append_keeps_rows_that_other_transactions_committed_meanwhile(
+    place: Place, lake: lv.Lake
+) -> None:
     job = Job(place)
     message = job.task((2, "b"))
     add(lake, 5)
@@ -236,7 +242,7 @@ def test_rows_of_other_transactions_stay_with_an_append(place: Place, lake: lv.L
     assert ids(lake) == [1, 2, 5]
 
 
-def test_a_table_that_gets_a_constraint_refuses_rows_that_break_it(
+def test_rows_that_break_a_constraint_added_meanwhile_are_refused(
     place: Place, lake: lv.Lake
 ) -> None:
     job = Job(place)
@@ -249,7 +255,9 @@ def test_a_table_that_gets_a_constraint_refuses_rows_that_break_it(
     assert ids(lake) == [1]
 
 
-def test_a_table_that_was_made_again_is_not_written(place: Place, lake: lv.Lake) -> None:
+def test_a_write_to_a_table_that_was_recreated_meanwhile_conflicts(
+    place: Place, lake: lv.Lake
+) -> None:
     job = Job(place)
     message = job.task((2, "b"))
     with place.connect(settings=Settings(reuse_after_seconds=0)) as other:
@@ -260,7 +268,9 @@ def test_a_table_that_was_made_again_is_not_written(place: Place, lake: lv.Lake)
     assert ids(lake) == [9]
 
 
-def test_of_two_that_create_a_table_one_does(place: Place, lake: lv.Lake) -> None:
+def test_the_second_of_two_writes_that_create_the_same_table_fails(
+    place: Place, lake: lv.Lake
+) -> None:
     first, second = Job(place, "new"), Job(place, "new")
     messages = [job.task((number, "x")) for number, job in enumerate((first, second))]
     first.commit(messages[0])
@@ -269,7 +279,7 @@ def test_of_two_that_create_a_table_one_does(place: Place, lake: lv.Lake) -> Non
     assert ids(lake, "new") == [0]
 
 
-def test_of_two_that_create_a_table_unless_it_is_there_one_does(
+def test_of_two_writes_that_create_a_missing_table_only_one_takes_effect(
     place: Place, lake: lv.Lake
 ) -> None:
     jobs = [Job(place, "new", options={"ifExists": "ignore"}) for _ in range(2)]
@@ -281,10 +291,10 @@ def test_of_two_that_create_a_table_unless_it_is_there_one_does(
     assert len(parquet(place)) == before - 1
 
 
-def test_a_table_that_another_client_made_and_dropped_meanwhile_is_an_error(
+def test_a_write_fails_if_another_client_created_and_dropped_its_new_table_meanwhile(
     place: Place, lake: lv.Lake
 ) -> None:
-    """Else the job would end well, and neither its rows nor a table would be there."""
+    """Otherwise the job would succeed, though neither the table nor its rows exist."""
     job = Job(place, "new", options={"ifExists": "ignore"})
     message = job.task((2, "b"))
     lake.create_table("new", [{"id": 1}])
@@ -294,12 +304,12 @@ def test_a_table_that_another_client_made_and_dropped_meanwhile_is_an_error(
     assert [table.name for table in lake.tables()] == ["t"]
 
 
-def test_an_overwrite_by_no_rows_leaves_none(place: Place, lake: lv.Lake) -> None:
+def test_an_overwrite_without_rows_empties_the_table(place: Place, lake: lv.Lake) -> None:
     Job(place, overwrite=True).commit()
     assert ids(lake) == []
 
 
-def test_an_overwrite_replaces_what_other_clients_have_added_meanwhile(
+def test_an_overwrite_replaces_rows_that_other_clients_added_meanwhile(
     place: Place, lake: lv.Lake
 ) -> None:
     job = Job(place, overwrite=True)
@@ -310,7 +320,7 @@ def test_an_overwrite_replaces_what_other_clients_have_added_meanwhile(
 
 
 @pytest.mark.parametrize("when", ["before the plan", "after the plan"])
-def test_an_overwrite_of_rows_that_were_read_loses_no_update(
+def test_an_overwrite_with_read_version_conflicts_with_later_changes_to_the_table(
     place: Place, lake: lv.Lake, when: str
 ) -> None:
     read = str(lake.snapshot().version)
@@ -327,7 +337,7 @@ def test_an_overwrite_of_rows_that_were_read_loses_no_update(
     assert ids(lake) == [1, 5]
 
 
-def test_a_version_that_was_read_holds_while_other_tables_change(
+def test_an_overwrite_with_read_version_ignores_changes_to_other_tables(
     place: Place, lake: lv.Lake
 ) -> None:
     read = str(lake.snapshot().version)
@@ -337,11 +347,11 @@ def test_a_version_that_was_read_holds_while_other_tables_change(
     assert ids(lake) == [2]
 
 
-# -- a root that is another directory on another machine ---------------------------------
+# -- a root that is a different directory on another machine ------------------------------
 
 
 def elsewhere(job: Job, root: Path) -> Job:
-    """The job on a machine where the root is a directory of its own."""
+    """Return the job as on a machine where the root is a different directory."""
     plan = pickle.loads(job.state)
     address = replace(plan.access.place, root=str(root))
     task = replace(plan.task, place=address)
@@ -349,7 +359,7 @@ def elsewhere(job: Job, root: Path) -> Job:
     return replace(job, state=pickle.dumps(plan))
 
 
-def test_a_worker_that_has_no_such_directory_says_which_and_writes_nothing(
+def test_a_worker_without_the_lakes_directory_names_it_and_writes_nothing(
     place: Place, lake: lv.Lake, tmp_path: Path
 ) -> None:
     job = Job(place)
@@ -363,7 +373,7 @@ def test_a_worker_that_has_no_such_directory_says_which_and_writes_nothing(
     assert ids(lake) == [1]
 
 
-def test_files_on_a_disk_of_a_workers_own_are_not_committed(
+def test_files_on_a_workers_local_disk_are_not_committed(
     place: Place, lake: lv.Lake, tmp_path: Path
 ) -> None:
     root = tmp_path / "same-name-another-disk"
@@ -377,10 +387,12 @@ def test_files_on_a_disk_of_a_workers_own_are_not_committed(
     assert ids(lake) == [1]
 
 
-# -- what is replaced, added and made ----------------------------------------------------
+# -- options: replaced rows, new columns, new tables --------------------------------------
 
 
-def test_replace_where_takes_rows_that_it_would_replace_again(place: Place, lake: lv.Lake) -> None:
+def test_replace_where_refuses_new_rows_that_do_not_match_the_predicate(
+    place: Place, lake: lv.Lake
+) -> None:
     add(lake, 5)
     job = Job(place, overwrite=True, options={"replaceWhere": "id < 4"})
     job.commit(job.task((2, "b")))
@@ -392,7 +404,9 @@ def test_replace_where_takes_rows_that_it_would_replace_again(place: Place, lake
     assert ids(lake) == [2, 5]
 
 
-def test_dynamic_partitions_replace_those_that_come(place: Place, lake: lv.Lake) -> None:
+def test_a_dynamic_overwrite_replaces_only_partitions_of_the_new_rows(
+    place: Place, lake: lv.Lake
+) -> None:
     lake.create_table("p", pa.table({"id": [1, 2], "v": ["a", "b"]}, SCHEMA), partition_by=["v"])
     job = Job(place, "p", overwrite=True, options={"partitionOverwriteMode": "dynamic"})
     job.commit(job.task((3, "b")), job.task((4, "c")))
@@ -400,7 +414,9 @@ def test_dynamic_partitions_replace_those_that_come(place: Place, lake: lv.Lake)
 
 
 @pytest.mark.parametrize("mode", ["merge", "overwrite"])
-def test_columns_come_with_the_rows_if_requested(place: Place, lake: lv.Lake, mode: str) -> None:
+def test_new_columns_are_added_only_if_an_option_requests_it(
+    place: Place, lake: lv.Lake, mode: str
+) -> None:
     wider = SCHEMA.append(pa.field("w", pa.float64()))
     with pytest.raises(lv.InvalidOperation, match=r"no column 'w'.*mergeSchema"):
         Job(place, schema=wider)
@@ -414,14 +430,14 @@ def test_columns_come_with_the_rows_if_requested(place: Place, lake: lv.Lake, mo
     assert ids(lake) == [2] if replaces else [1, 2]
 
 
-def test_a_frame_lacking_columns_leaves_them_null(place: Place, lake: lv.Lake) -> None:
+def test_columns_missing_in_the_frame_become_null(place: Place, lake: lv.Lake) -> None:
     job = Job(place, schema=pa.schema([("id", pa.int64())]))
     job.commit(job.task((2,)))
     assert in_order(lake.snapshot().read("t"))[-1] == {"id": 2, "v": None}
 
 
 @pytest.mark.parametrize("choice", ["append", "error", "ignore"])
-def test_a_table_that_exists_may_be_an_error_or_reason_to_do_nothing(
+def test_the_option_if_exists_decides_on_a_write_to_an_existing_table(
     place: Place, lake: lv.Lake, choice: str
 ) -> None:
     options = {"ifExists": choice}
@@ -436,7 +452,9 @@ def test_a_table_that_exists_may_be_an_error_or_reason_to_do_nothing(
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_new_table_is_what_the_options_say(place: Place, lake: lv.Lake, kind: str) -> None:
+def test_a_new_table_has_the_format_and_partitions_of_the_options(
+    place: Place, lake: lv.Lake, kind: str
+) -> None:
     options = {"tableFormat": kind, "partitionBy": "v", "metadata": '{"job": "nightly"}'}
     job = Job(place, "sales/new", options=options)
     job.commit(job.task((1, "a"), (2, "b")))
@@ -459,7 +477,7 @@ def test_a_version_of_an_application_commits_once(place: Place, lake: lv.Lake) -
     assert ids(lake) == [1, 2, 4]
 
 
-def test_two_with_one_key_at_once_commit_once(place: Place, lake: lv.Lake) -> None:
+def test_two_concurrent_writes_with_one_key_commit_once(place: Place, lake: lv.Lake) -> None:
     jobs = [Job(place, options={"idempotencyKey": "nightly"}) for _ in range(2)]
     messages = [job.task((number, "x")) for number, job in enumerate(jobs, 2)]
     before = len(parquet(place))
@@ -469,7 +487,7 @@ def test_two_with_one_key_at_once_commit_once(place: Place, lake: lv.Lake) -> No
     assert len(parquet(place)) == before - 1
 
 
-def test_a_branch_is_written_and_the_lake_is_not(place: Place, lake: lv.Lake) -> None:
+def test_a_write_to_a_branch_does_not_change_the_lake(place: Place, lake: lv.Lake) -> None:
     lake.branch("etl")
     job = Job(place, options={"ref": "etl"})
     job.commit(job.task((2, "b")))
@@ -477,7 +495,7 @@ def test_a_branch_is_written_and_the_lake_is_not(place: Place, lake: lv.Lake) ->
     assert ids(lake.on("etl")) == [1, 2]
 
 
-def test_a_branch_that_was_made_again_meanwhile_takes_no_commit(
+def test_a_write_to_a_branch_that_was_recreated_meanwhile_conflicts(
     place: Place, lake: lv.Lake
 ) -> None:
     lake.branch("etl")
@@ -498,21 +516,21 @@ def stream(place: Place, table: str = "t", **options: str) -> Job:
 
 
 def deliver(place: Place, number: int, *rows: tuple[object, ...], of: str = "") -> None:
-    """A batch of checkpoint ``of``, which each task is told by Spark."""
+    """Write and commit a batch of checkpoint ``of``; Spark passes the checkpoint to each task."""
     message = replace(pickle.loads(stream(place).task(*rows)), checkpoint=of)
     work.commit_batch([pickle.dumps(message)], number)
 
 
-def test_a_batch_that_comes_again_takes_effect_once(place: Place, lake: lv.Lake) -> None:
+def test_a_repeated_batch_takes_effect_once(place: Place, lake: lv.Lake) -> None:
     deliver(place, 0, (2, "b"))
     before = parquet(place)
-    deliver(place, 0, (2, "b"))  # its driver was killed before it heard of the commit
+    deliver(place, 0, (2, "b"))  # the driver was killed before it got the answer
     deliver(place, 1, (3, "c"))
     assert ids(lake) == [1, 2, 3]
     assert len(parquet(place) - before) == 1
 
 
-def test_a_batch_whose_driver_died_before_its_commit_is_done_when_it_comes_again(
+def test_a_batch_whose_driver_died_before_its_commit_is_committed_when_repeated(
     place: Place, lake: lv.Lake
 ) -> None:
     stream(place).task((2, "lost"))
@@ -522,7 +540,9 @@ def test_a_batch_whose_driver_died_before_its_commit_is_done_when_it_comes_again
     assert len(parquet(place)) == 2
 
 
-def test_batches_of_another_checkpoint_are_no_silent_loss(place: Place, lake: lv.Lake) -> None:
+def test_an_earlier_batch_number_of_another_checkpoint_is_refused_and_not_skipped(
+    place: Place, lake: lv.Lake
+) -> None:
     deliver(place, 0, (2, "b"))
     deliver(place, 1, (3, "c"))
     with pytest.raises(lv.InvalidOperation, match="needs a query_id of its own"):
@@ -530,7 +550,7 @@ def test_batches_of_another_checkpoint_are_no_silent_loss(place: Place, lake: lv
     assert ids(lake) == [1, 2, 3]
 
 
-def test_a_batch_of_another_checkpoint_is_not_taken_for_the_last_one(
+def test_a_batch_with_the_last_number_of_another_checkpoint_is_refused_and_not_skipped(
     place: Place, lake: lv.Lake
 ) -> None:
     deliver(place, 0, (2, "b"), of="first")
@@ -543,7 +563,9 @@ def test_a_batch_of_another_checkpoint_is_not_taken_for_the_last_one(
     assert ids(lake) == [1, 2]
 
 
-def test_a_batch_after_others_that_the_lake_lacks_is_refused(place: Place, lake: lv.Lake) -> None:
+def test_a_batch_is_refused_if_the_lake_lacks_the_batches_before_it(
+    place: Place, lake: lv.Lake
+) -> None:
     deliver(place, 0, (2, "b"), of="first")
     deliver(place, 1, of="first")
     deliver(place, 2, (3, "c"), of="first")
@@ -556,7 +578,7 @@ def test_a_batch_after_others_that_the_lake_lacks_is_refused(place: Place, lake:
     assert ids(lake) == [1, 2, 3, 4]
 
 
-def test_a_batch_without_tasks_or_rows_leaves_no_trace(place: Place, lake: lv.Lake) -> None:
+def test_a_batch_without_tasks_or_rows_makes_no_commit(place: Place, lake: lv.Lake) -> None:
     before = lake.snapshot().version
     work.commit_batch([], 0)
     work.abort_batch([None])
@@ -564,7 +586,7 @@ def test_a_batch_without_tasks_or_rows_leaves_no_trace(place: Place, lake: lv.La
     assert lake.snapshot().version == before
 
 
-def test_a_batch_that_fails_leaves_nothing_and_can_come_again(place: Place, lake: lv.Lake) -> None:
+def test_a_failed_batch_leaves_nothing_and_can_be_repeated(place: Place, lake: lv.Lake) -> None:
     before = parquet(place)
     message = stream(place).task((2, "b"))
     work.abort_batch([message, None])
@@ -573,20 +595,22 @@ def test_a_batch_that_fails_leaves_nothing_and_can_come_again(place: Place, lake
     assert ids(lake) == [1, 2]
 
 
-def test_foreach_batch_and_the_sink_share_their_numbers(place: Place, lake: lv.Lake) -> None:
+def test_foreach_batch_and_the_sink_share_the_batch_numbers_of_a_query_id(
+    place: Place, lake: lv.Lake
+) -> None:
     lake.run(lambda txn: txn.append("t", [{"id": 2, "v": "b"}]), idempotency_key=("q", 0))
     deliver(place, 0, (2, "again"))
     assert ids(lake) == [1, 2]
 
 
 def notes(place: Place) -> list[str]:
-    """The transactions with a note that they create a table."""
+    """Return the tables for which a transaction has stored a note that it creates them."""
     found = Path(place.root, "_lakevilla", "txns").rglob("*")
     return [path.name for path in found if path.is_file() and path.name != TIME_NAME]
 
 
 @pytest.mark.parametrize("how", ["its driver died", "it was given up", "somebody aborted it"])
-def test_files_of_a_table_that_never_came_to_be_go_with_gc(
+def test_gc_deletes_files_of_a_table_whose_creation_was_never_committed(
     place: Place, lake: lv.Lake, how: str
 ) -> None:
     before = parquet(place)
@@ -597,26 +621,28 @@ def test_files_of_a_table_that_never_came_to_be_go_with_gc(
         job.abort(message)
     elif how == "somebody aborted it":
         lake.abort(pickle.loads(job.state).transaction.txn)
-    job.task((1, "late"))  # nobody has told it
+    job.task((1, "late"))  # an attempt that runs on after the abort
     clean_up(place)
     assert parquet(place) == before
-    clean_up(place)  # the note stays until nothing was found
+    clean_up(place)  # gc deletes the note once it finds no more files
     assert notes(place) == []
 
 
-def test_another_lakes_files_are_not_taken_for_those_of_a_table_that_never_came(
+def test_gc_keeps_files_of_another_lake_in_the_directory_of_an_uncommitted_table(
     place: Place, lake: lv.Lake
 ) -> None:
     Job(place, "new").task((1, "a"))
     (own,) = Path(place.root, "new").glob("*.parquet")
     other = own.with_name("lv-h-00000000-0000-7000-8000-000000000000-00.parquet")
-    shutil.copy(own, other)  # of a transaction that another lake's HEAD may have decided
+    shutil.copy(own, other)  # of a transaction that another lake's HEAD may have committed
     clean_up(place)
     assert not own.exists()
     assert other.exists()
 
 
-def test_a_table_that_came_to_be_leaves_no_note(place: Place, lake: lv.Lake) -> None:
+def test_the_note_of_a_table_is_deleted_when_its_creation_is_committed(
+    place: Place, lake: lv.Lake
+) -> None:
     job = Job(place, "new")
     assert notes(place) == ["new"]
     job.commit(job.task((1, "a")))
@@ -624,7 +650,9 @@ def test_a_table_that_came_to_be_leaves_no_note(place: Place, lake: lv.Lake) -> 
     assert ids(lake, "new") == [1]
 
 
-def test_of_two_that_create_one_table_the_loser_leaves_nothing(place: Place, lake: lv.Lake) -> None:
+def test_the_loser_of_two_writes_that_create_one_table_leaves_nothing_after_gc(
+    place: Place, lake: lv.Lake
+) -> None:
     first, second = Job(place, "new"), Job(place, "new")
     second.task((2, "b"))
     first.commit(first.task((1, "a")))

@@ -1,5 +1,5 @@
-"""Statements change the rows that a SELECT with the same WHERE shows, where DuckDB has
-another meaning.
+"""Statements change the rows that a SELECT with the same WHERE shows, even where the
+library's expressions differ from DuckDB's.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_delete_and_update_change_the_rows_that_a_select_shows(where: str) -> No
     assert len(ids(lake.read("t"))) == 4 - len(shown)
 
 
-def test_assignments_have_the_values_that_a_select_shows() -> None:
+def test_assignments_store_the_values_that_a_select_shows() -> None:
     lake = lake_with_table()
     values = "CAST(d * 10 AS BIGINT) AS id, concat(s, '!') AS s, DATE '2024-01-01' AS day"
     shown = lake.sql(f"SELECT {values} FROM t ORDER BY ALL").to_pylist()
@@ -96,7 +96,9 @@ def test_a_condition_that_the_engine_computes_is_redone_after_a_conflict() -> No
         "INSERT INTO t REPLACE WHERE CAST(d AS BIGINT) = 10 SELECT * FROM t",
     ],
 )
-def test_casts_that_the_engine_can_not_compute_as_shown_are_refused_by_name(statement: str) -> None:
+def test_casts_that_would_differ_from_those_of_a_select_are_refused_with_a_rewrite(
+    statement: str,
+) -> None:
     lake = lake_with_table()
     with pytest.raises(lv.InvalidOperation, match=r"cast of double to long .* in a SELECT.*round"):
         lake.session().sql(statement)
@@ -112,14 +114,14 @@ def test_a_cast_rewritten_as_proposed_is_accepted() -> None:
     assert ids(lake.read("t")) == [2, 3, 4, 10]
 
 
-def test_verbs_outside_of_sql_keep_the_meaning_of_the_language() -> None:
+def test_verbs_outside_of_sql_cast_as_the_expression_language_does() -> None:
     lake = lake_with_table()
     with lake.transaction() as txn:
         assert txn.delete("t", "cast(d as long) = 9").rows_deleted == 1
     assert ids(lake.read("t")) == [2, 3, 4]
 
 
-def test_lists_of_other_tables_are_none_of_the_table_that_is_changed() -> None:
+def test_a_delete_by_exists_can_read_list_columns_of_another_table() -> None:
     lake = lake_with_table()
     with lake.session() as session:
         session.sql("CREATE TABLE u (id BIGINT, l BIGINT[]); INSERT INTO u VALUES (2, [7])")
@@ -127,11 +129,11 @@ def test_lists_of_other_tables_are_none_of_the_table_that_is_changed() -> None:
     assert ids(lake.read("t")) == [1, 3, 4]
 
 
-# ------------------------------------------------------------------ files that are left out
+# ------------------------------------------------------------------ excluded files
 
 
 def parts_of_two(root: Path, format: str = "delta") -> tuple[lv.Lake, list[Path]]:
-    """A table of two partitions, and the files of the one whose p is 'b'."""
+    """Return a lake with a table of two partitions, and the files of partition 'b'."""
     lake = lv.connect(root)
     columns = pa.schema({"id": pa.int64(), "p": pa.string(), "d": pa.float64()})
     lake.create_table("t", columns, partition_by=["p"], format=format)
@@ -158,7 +160,7 @@ def parts_of_two(root: Path, format: str = "delta") -> tuple[lv.Lake, list[Path]
         "WHEN MATCHED THEN DELETE",
     ],
 )
-def test_no_file_is_opened_that_a_compiled_part_leaves_out(
+def test_no_file_is_opened_that_a_compiled_part_of_the_condition_excludes(
     tmp_path: Path, statement: str, format: str
 ) -> None:
     lake, others = parts_of_two(tmp_path, format)
@@ -173,7 +175,7 @@ def test_no_file_is_opened_that_a_compiled_part_leaves_out(
 
 
 @pytest.mark.parametrize("renames", [False, True])
-def test_a_redo_leaves_out_files_by_the_columns_that_there_are_then(
+def test_a_redo_excludes_files_by_the_columns_of_the_newer_state(
     tmp_path: Path, renames: bool
 ) -> None:
     lake, _ = parts_of_two(tmp_path)
@@ -196,7 +198,7 @@ def test_a_redo_leaves_out_files_by_the_columns_that_there_are_then(
     assert ids(lake.read("t")) == [2, 3, 4, 6, 7]
 
 
-def test_a_part_that_raises_on_rows_in_other_files_does_not_raise(tmp_path: Path) -> None:
+def test_a_condition_does_not_raise_for_rows_in_excluded_files(tmp_path: Path) -> None:
     lake, _ = parts_of_two(tmp_path)
     session = lake.session()
     session.sql("INSERT INTO t VALUES (5, 'b', CAST('Infinity' AS DOUBLE))")

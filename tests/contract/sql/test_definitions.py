@@ -1,4 +1,4 @@
-"""Tables created, altered and described by SQL."""
+"""SQL statements that create, alter and describe tables."""
 
 from __future__ import annotations
 
@@ -62,14 +62,16 @@ def rows(session: Session, text: str) -> list[dict[str, Any]]:
         ("STRUCT(a INTEGER, b VARCHAR)", pa.struct([("a", pa.int32()), ("b", pa.string())])),
     ],
 )
-def test_types_have_the_names_of_spark_and_of_duckdb(spelled: str, type_: pa.DataType) -> None:
+def test_types_can_be_named_as_in_spark_and_as_in_duckdb(spelled: str, type_: pa.DataType) -> None:
     lake = lv.connect("memory://")
     lake.session().sql(f"CREATE TABLE t (a {spelled}, b INT)")
     found = lake.table("t").schema.field("a").type
     assert str(found).replace("element", "item") == str(type_).replace("element", "item")
 
 
-def test_a_table_is_made_with_all_that_is_said_of_it(session: Session) -> None:
+def test_create_table_applies_constraints_comments_partitions_and_properties(
+    session: Session,
+) -> None:
     session.sql("""
         CREATE TABLE IF NOT EXISTS sales.orders (
             id BIGINT NOT NULL CHECK (id > 0),
@@ -101,7 +103,7 @@ def test_a_table_is_made_with_all_that_is_said_of_it(session: Session) -> None:
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_columns_are_commented_on_and_commented_on_again(session: Session, format: str) -> None:
+def test_comments_on_columns_can_be_set_changed_and_removed(session: Session, format: str) -> None:
     session.sql(
         f"CREATE TABLE a.t (id BIGINT COMMENT 'key', s STRUCT<f: INT>) USING {format};"
         "INSERT INTO a.t VALUES (1, NULL)"
@@ -123,7 +125,7 @@ def test_columns_are_commented_on_and_commented_on_again(session: Session, forma
     assert rows(session, "FROM a.t") == [{"id": 1, "s": None}]
 
 
-def test_iceberg_tables_are_partitioned_by_transforms(session: Session) -> None:
+def test_iceberg_tables_can_be_partitioned_by_transforms(session: Session) -> None:
     session.sql(
         "CREATE TABLE t (id INT, at TIMESTAMP) USING iceberg "
         "PARTITIONED BY (bucket(4, id), day(at))"
@@ -149,7 +151,7 @@ def test_partition_columns_may_have_any_name(session: Session, format: str, name
         assert rows(session, "DESCRIBE u")[0]["partition"] is not None
 
 
-def test_a_table_of_a_query_has_its_rows_and_types(session: Session) -> None:
+def test_create_table_as_stores_the_rows_and_types_of_the_query(session: Session) -> None:
     session.sql("CREATE TABLE t (k STRING, n BIGINT); INSERT INTO t VALUES ('a', 1), ('b', 2)")
     session.sql(
         "CREATE TABLE u USING iceberg AS SELECT k, sum(n) AS n, max(x) AS x FROM t, more "
@@ -160,7 +162,7 @@ def test_a_table_of_a_query_has_its_rows_and_types(session: Session) -> None:
     assert rows(session, "FROM u") == [{"k": "b", "n": 2, "x": 1.5}]
 
 
-def test_alter_table(session: Session) -> None:
+def test_alter_table_changes_columns_constraints_properties_and_the_name(session: Session) -> None:
     session.sql(
         "CREATE TABLE t (id INT NOT NULL, name STRING) "
         "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableTypeWidening' = 'true')"
@@ -193,7 +195,9 @@ def test_alter_table(session: Session) -> None:
     assert done.rows_deleted == 2  # type: ignore[union-attr]
 
 
-def test_definitions_of_a_transaction_are_shown_in_it_and_undone_with_it(session: Session) -> None:
+def test_changed_definitions_show_in_their_transaction_and_are_undone_by_rollback(
+    session: Session,
+) -> None:
     session.sql("CREATE TABLE t (a INT)")
     session.sql("BEGIN; ALTER TABLE t ADD COLUMN b INT; CREATE TABLE u (c INT); DROP TABLE t")
     session.sql("ROLLBACK")
@@ -215,7 +219,7 @@ def test_definitions_of_a_transaction_are_shown_in_it_and_undone_with_it(session
         (True, "ALTER TABLE t RENAME TO u", "was renamed to u"),
     ],
 )
-def test_a_name_without_a_table_is_not_taken_for_one_that_exists(
+def test_create_if_not_exists_refuses_a_name_whose_table_is_missing(
     session: Session, in_transaction: bool, create: str, gone: str, why: str
 ) -> None:
     session.sql("CREATE TABLE t (id INT); INSERT INTO t VALUES (1)")
@@ -227,7 +231,7 @@ def test_a_name_without_a_table_is_not_taken_for_one_that_exists(
     session.sql(f"CREATE TABLE IF NOT EXISTS {'v' if gone[0] == 'D' else 'u'} (id INT)")
 
 
-def test_the_past_of_a_table_and_of_the_lake(session: Session) -> None:
+def test_statements_can_read_past_versions_of_a_table_and_of_the_lake(session: Session) -> None:
     session.sql("CREATE TABLE t (id BIGINT); CREATE TABLE u (id BIGINT)")
     for number in (1, 2, 3):
         session.sql(f"INSERT INTO t VALUES ({number})")
@@ -254,7 +258,7 @@ def test_the_past_of_a_table_and_of_the_lake(session: Session) -> None:
     assert rows(session, f"SELECT count(*) AS n FROM t TIMESTAMP AS OF '{instant}'") == [{"n": 3}]
 
 
-def test_branches_and_tags(session: Session) -> None:
+def test_statements_create_use_merge_and_drop_branches_and_tags(session: Session) -> None:
     session.sql("CREATE TABLE t (id BIGINT); INSERT INTO t VALUES (1)")
     session.sql("CREATE BRANCH etl")
     session.sql('CREATE TAG "first.state" AT (VERSION => 1)')
@@ -284,7 +288,7 @@ def test_branches_and_tags(session: Session) -> None:
             session.sql(text)
 
 
-def test_a_session_whose_branch_was_dropped_learns_the_way_back(
+def test_the_error_in_a_session_whose_branch_was_dropped_suggests_use_main(
     session: Session, tmp_path: Path
 ) -> None:
     for text in ("CREATE TABLE t (id BIGINT)", "CREATE BRANCH etl", "USE BRANCH etl"):
@@ -298,7 +302,7 @@ def test_a_session_whose_branch_was_dropped_learns_the_way_back(
     session.sql("INSERT INTO t VALUES (1)")
 
 
-def test_upkeep(session: Session) -> None:
+def test_statements_optimize_and_vacuum_tables(session: Session) -> None:
     session.sql("CREATE TABLE t (id BIGINT, p STRING) PARTITIONED BY (p)")
     for number in range(4):
         session.sql(f"INSERT INTO t VALUES ({number}, 'a'), ({number}, 'b')")
@@ -337,7 +341,7 @@ def test_upkeep(session: Session) -> None:
         ("ANALYZE TABLE t", "statistics are made with each file"),
     ],
 )
-def test_unsupported_statements_are_refused_with_what_is_supported(
+def test_the_error_for_an_unsupported_statement_says_what_is_supported(
     session: Session, text: str, message: str
 ) -> None:
     session.sql("CREATE TABLE t (a BIGINT); INSERT INTO t VALUES (1)")
@@ -364,7 +368,7 @@ def test_a_table_from_a_query_is_redone_on_commits_of_other_clients(session: Ses
         "CREATE TABLE x AS SELECT random() AS a",
     ],
 )
-def test_a_table_that_can_not_be_made_as_said_is_not_made(session: Session, text: str) -> None:
+def test_an_invalid_create_table_creates_no_table(session: Session, text: str) -> None:
     session.sql("BEGIN; CREATE TABLE t (a INT)")
     with pytest.raises(lv.InvalidOperation):
         session.sql(text)
@@ -376,7 +380,7 @@ def test_a_table_that_can_not_be_made_as_said_is_not_made(session: Session, text
 @pytest.mark.parametrize(
     "spelled", ["DETAIL t", "EXTENDED t", "TABLE EXTENDED t", "EXTENDED TABLE t", "TABLE DETAIL t"]
 )
-def test_describe_extended_shows_more_however_it_is_spelled(spelled: str) -> None:
+def test_describe_extended_shows_properties_in_every_spelling(spelled: str) -> None:
     session = lv.connect("memory://").session()
     session.sql("CREATE TABLE t (id BIGINT, CONSTRAINT positive CHECK (id > 0))")
     detail = {row["name"]: row["value"] for row in rows(session, f"DESCRIBE {spelled}")}
@@ -387,7 +391,7 @@ def test_describe_extended_shows_more_however_it_is_spelled(spelled: str) -> Non
 @pytest.mark.parametrize(
     ("name", "type_"), [("User", "STRING"), ("current_date", "DATE"), ("extra", "STRING")]
 )
-def test_a_column_that_no_file_holds_is_null_also_by_the_name_of_a_function(
+def test_a_new_column_named_like_a_function_is_null(
     session: Session, name: str, type_: str
 ) -> None:
     session.sql("CREATE TABLE t (id BIGINT); INSERT INTO t VALUES (1)")

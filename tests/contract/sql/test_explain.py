@@ -1,4 +1,4 @@
-"""EXPLAIN: files that the log's statistics leave, and the engine's plan; nothing is run or read."""
+"""EXPLAIN shows which files the log's statistics keep, and the engine's plan; it runs nothing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ def session(tmp_path: Path) -> Session:
 
 
 def lines(session: Session, text: str, params: dict[str, object] | None = None) -> dict[str, str]:
-    """Return what is said of each item; each row is one line, so that a table of them can
-    be read.
-    """
+    """Return the details by item; the detail of each row must be one line."""
     found: dict[str, str] = {}
     for row in session.sql(text, params).to_pylist():  # type: ignore[union-attr]
         assert "\n" not in row["detail"]
@@ -36,7 +34,8 @@ def lines(session: Session, text: str, params: dict[str, object] | None = None) 
     [
         ("SELECT * FROM t", 6),
         ("SELECT count(*) FROM t WHERE id > 1 AND p = 'a' GROUP BY p ORDER BY 1", 1),
-        ("SELECT * FROM t AS x WHERE x.id >= :n AND hash(p) > 0", 4),  # hash is the engine's own
+        # The function hash exists in the engine alone.
+        ("SELECT * FROM t AS x WHERE x.id >= :n AND hash(p) > 0", 4),
         ("SELECT * FROM t WHERE p = 'a' OR p = 'c' LIMIT 1", 3),
         ("SELECT * FROM t JOIN s USING (id) WHERE t.id = 1", 2),
         ("SELECT * FROM s LEFT JOIN t USING (id) WHERE t.id = 1", 6),
@@ -50,7 +49,9 @@ def lines(session: Session, text: str, params: dict[str, object] | None = None) 
         ("INSERT INTO s SELECT id FROM t WHERE id < 1", 2),
     ],
 )
-def test_explain_reports_how_many_files_are_kept(session: Session, text: str, kept: int) -> None:
+def test_explain_reports_how_many_files_statistics_keep(
+    session: Session, text: str, kept: int
+) -> None:
     params: dict[str, object] | None = {"n": 1} if ":n" in text else None
     found = lines(session, f"EXPLAIN {text}", params)
     assert found["files of t"].startswith(f"{kept} of 6 kept, ")
@@ -91,7 +92,7 @@ def test_explain_reports_which_part_of_a_condition_is_left_to_the_engine_and_why
     assert found["files of t"].startswith("2 of 6 kept, 4 pruned, ")
 
 
-def test_of_a_merge_it_says_which_files_of_the_target_its_condition_leaves(
+def test_explain_of_a_merge_reports_which_files_of_the_target_its_condition_keeps(
     session: Session,
 ) -> None:
     merge = "EXPLAIN MERGE INTO t USING (SELECT 1 AS id, 2.5 AS d) AS s ON {} WHEN {} THEN DELETE"
@@ -105,7 +106,7 @@ def test_of_a_merge_it_says_which_files_of_the_target_its_condition_leaves(
     assert ": refused, since a cast of double" in found["condition"]
 
 
-def test_nothing_is_run_and_nothing_counts_as_read(session: Session) -> None:
+def test_explain_runs_no_statement_and_does_not_count_as_a_read(session: Session) -> None:
     session.sql("BEGIN; INSERT INTO t VALUES (9, 'a')")
     found = lines(session, "EXPLAIN SELECT * FROM t WHERE id = 9")
     assert found["files of t"].startswith("1 of 7 kept")

@@ -1,4 +1,4 @@
-"""Sessions left open: what ends them, and what others wait for meanwhile."""
+"""Sessions left open: how they end, and how long other transactions wait for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import lakevilla as lv
 from lakevilla.api.session import Session
 from tests.support.inside import executor, inside
 
-#: Opens a transaction that queues, says so, and does nothing until its input ends.
+#: A program that opens a queued transaction, prints "open", and waits until its input ends.
 LEFT_OPEN = """
 import sys
 import lakevilla as lv
@@ -59,7 +59,7 @@ def state_of(session: Session) -> str:
     return session.transaction.state
 
 
-def test_an_idle_transaction_is_undone_and_says_so_until_it_is_rolled_back(
+def test_an_idle_transaction_is_aborted_and_every_statement_raises_until_rollback(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     def files() -> set[str]:
@@ -90,7 +90,7 @@ def test_an_idle_transaction_is_undone_and_says_so_until_it_is_rolled_back(
     assert ids(lake) == [1, 4, 6]
 
 
-def test_each_use_begins_the_time_again(lake: lv.Lake) -> None:
+def test_each_use_of_a_transaction_restarts_its_idle_timeout(lake: lv.Lake) -> None:
     session = lake.session(idle_timeout_seconds=1000)
     session.sql("BEGIN; INSERT INTO t VALUES (2)")
     assert session.transaction is not None
@@ -106,12 +106,12 @@ def test_each_use_begins_the_time_again(lake: lv.Lake) -> None:
     assert client.run(idle.renew())
     idle._used_at -= 1001
     with executor(session.transaction).turns.verb():
-        pass  # not a use
+        pass  # a verb without effect is no use
     assert not client.run(idle.renew())
     assert state_of(session) == "failed"
 
 
-def test_a_committed_transaction_is_not_undone_by_the_idle_timeout(lake: lv.Lake) -> None:
+def test_a_committed_transaction_is_not_aborted_by_the_idle_timeout(lake: lv.Lake) -> None:
     session = lake.session(idle_timeout_seconds=1000)
     session.sql("BEGIN; INSERT INTO t VALUES (2)")
     txn = session.transaction
@@ -125,7 +125,9 @@ def test_a_committed_transaction_is_not_undone_by_the_idle_timeout(lake: lv.Lake
 
 
 @pytest.mark.parametrize("seconds", [-1, "soon", True])
-def test_a_limit_is_a_number_of_seconds(lake: lv.Lake, seconds: object) -> None:
+def test_an_idle_timeout_that_is_no_number_of_seconds_is_refused(
+    lake: lv.Lake, seconds: object
+) -> None:
     with pytest.raises(lv.InvalidOperation, match="idle_timeout_seconds must be a number"):
         lake.transaction(idle_timeout_seconds=seconds)  # type: ignore[arg-type]
 
@@ -141,10 +143,10 @@ def test_other_clients_continue_next_to_a_session_left_open(
     ) as left:
         assert left.stdout is not None
         assert left.stdout.readline() == "open\n"
-        # Who does not queue waits for nobody.
+        # A transaction without Feature.CT does not wait.
         lake.session().sql("INSERT INTO t VALUES (2)")
         queues = lv.Feature.R | lv.Feature.CT | lv.Feature.I
-        # With a limit the place is given back; without one the wait is bounded.
+        # With an idle timeout the session gives its place back; otherwise the wait times out.
         wait = 60.0 if limit == "1" else 1.0
         with lake.transaction(queues, wait_timeout_seconds=wait) as txn:
             txn.delete("t", "id = 2")

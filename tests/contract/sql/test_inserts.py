@@ -1,4 +1,4 @@
-"""INSERT by name, into partitions and over other rows; WITH in front of what changes rows."""
+"""INSERT by name, into partitions and with replaced rows; WITH before statements that write."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_inserts_by_name_and_statements_with_a_with_clause_do_what_duckdb_does(
         ),
     ],
 )
-def test_rows_go_and_those_of_a_query_come(
+def test_an_insert_that_replaces_rows_deletes_them_and_adds_those_of_its_query(
     session: Session, text: str, deleted: str, query: str
 ) -> None:
     theirs = oracle()
@@ -147,7 +147,7 @@ def test_rows_go_and_those_of_a_query_come(
     assert rows_of(session) == rows_there(theirs)
 
 
-def test_values_of_parameters_stand_in_all_parts(session: Session) -> None:
+def test_parameters_can_be_used_in_all_parts_of_an_insert(session: Session) -> None:
     day = date(2024, 2, 28)
     session.sql(
         "INSERT INTO t REPLACE WHERE day = :day SELECT id + :n, k, :day FROM s",
@@ -202,7 +202,7 @@ def test_rows_read_by_an_overwrite_are_validated_at_the_commit(session: Session)
     assert len(rows_of(session)) == 3
 
 
-def test_states_are_named_by_parameters(session: Session) -> None:
+def test_parameters_can_name_versions_timestamps_and_branches(session: Session) -> None:
     session.sql("INSERT INTO s VALUES (10, 'z')")
     query = "SELECT count(*) AS n FROM s VERSION AS OF :v"
     assert session.sql(query, {"v": 0}).to_pylist() == [{"n": 2}]  # type: ignore[union-attr]
@@ -222,7 +222,9 @@ def test_states_are_named_by_parameters(session: Session) -> None:
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_values_within_structs_and_lists_are_assigned_as_others_are(format: str) -> None:
+def test_values_in_structs_and_lists_are_converted_to_the_types_of_their_columns(
+    format: str,
+) -> None:
     session = lv.connect("memory://").session()
     session.sql(
         "CREATE TABLE n (k BIGINT, g STRUCT(q BIGINT, h STRUCT(d DATE, z TIMESTAMP)), l DOUBLE[]) "
@@ -258,7 +260,7 @@ BYTES = [
 ]
 
 
-def test_bytes_in_hex_are_bytes_in_each_statement(session: Session) -> None:
+def test_hex_literals_are_bytes_in_every_statement(session: Session) -> None:
     session.sql("CREATE TABLE b (id INT, v BINARY)")
     for statement in BYTES:
         session.sql(statement)
@@ -269,7 +271,7 @@ def test_bytes_in_hex_are_bytes_in_each_statement(session: Session) -> None:
         session.sql("SELECT X'616' AS v")
 
 
-def test_a_merge_inserts_values_in_the_order_of_the_table(session: Session) -> None:
+def test_a_merge_without_column_names_inserts_values_in_the_tables_order(session: Session) -> None:
     merge = (
         "MERGE INTO t USING (SELECT id + 10 AS id, k FROM s) AS n ON t.id = n.id "
         "WHEN NOT MATCHED THEN INSERT VALUES ({})"

@@ -1,4 +1,4 @@
-"""A session ends what costs more than it may: rows, bytes, time."""
+"""A session stops statements that exceed its limits of rows, bytes or time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def lake(tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize("limit", [{"max_rows": 1000}, {"max_bytes": 1_000_000}])
-def test_an_answer_stops_at_a_limit_that_its_error_names(lake: Any, limit: dict[str, int]) -> None:
+def test_a_query_stops_at_a_limit_and_its_error_names_the_limit(
+    lake: Any, limit: dict[str, int]
+) -> None:
     (name,) = limit
     with lake.session(**limit) as session:
         with pytest.raises(lv.InvalidOperation, match=f"{name} = .* raise the limit") as caught:
@@ -36,7 +38,7 @@ def test_an_answer_stops_at_a_limit_that_its_error_names(lake: Any, limit: dict[
         lake.sql(MANY, **limit)
 
 
-def test_as_many_rows_as_are_allowed_come_back(lake: Any) -> None:
+def test_a_query_within_the_limits_returns_all_its_rows(lake: Any) -> None:
     with lake.session(max_rows=1000, max_bytes=20_000) as session:
         assert session.sql("SELECT * FROM range(1000)").num_rows == 1000
         with pytest.raises(lv.InvalidOperation, match="max_rows"):
@@ -46,9 +48,7 @@ def test_as_many_rows_as_are_allowed_come_back(lake: Any) -> None:
 
 
 @pytest.mark.parametrize("text", [LONG, LONG + ", t", "INSERT INTO t " + LONG])
-def test_a_statement_stops_when_its_time_is_over_and_has_changed_nothing(
-    lake: Any, text: str
-) -> None:
+def test_a_statement_that_exceeds_its_timeout_stops_without_a_change(lake: Any, text: str) -> None:
     with lake.session(timeout_seconds=0.3) as session:
         with pytest.raises(lv.InvalidOperation, match=r"timeout_seconds = 0\.3") as caught:
             session.sql(text)
@@ -63,7 +63,7 @@ def test_a_statement_stops_when_its_time_is_over_and_has_changed_nothing(
         lake.sql(LONG, timeout_seconds=0.3)
 
 
-def test_a_transaction_goes_on_after_a_statement_that_was_stopped(lake: Any) -> None:
+def test_a_transaction_can_go_on_after_a_stopped_statement(lake: Any) -> None:
     with lake.session(max_rows=5) as session:
         session.sql("BEGIN")
         session.sql("INSERT INTO t VALUES (2)")
@@ -74,7 +74,7 @@ def test_a_transaction_goes_on_after_a_statement_that_was_stopped(lake: Any) -> 
     assert sorted(lake.read("t")["n"].to_pylist()) == [1, 2]
 
 
-def test_limits_are_settings(lake: Any) -> None:
+def test_limits_can_be_set_and_reset_by_statements(lake: Any) -> None:
     with lake.session(max_rows=10) as session:
         session.sql("SET max_rows = 3")
         with pytest.raises(lv.InvalidOperation, match="max_rows = 3"):
@@ -114,7 +114,7 @@ def test_an_invalid_limit_is_refused(lake: Any, wrong: dict[str, Any]) -> None:
         lake.sql("SELECT 1", **wrong)
 
 
-def test_a_connection_takes_limits(lake: Any) -> None:
+def test_a_connection_accepts_limits(lake: Any) -> None:
     with lakevilla.dbapi.connect(lake, max_rows=5) as connection:
         assert len(connection.execute("SELECT * FROM range(5)").fetchall()) == 5
         with pytest.raises(lakevilla.dbapi.OperationalError, match="max_rows = 5"):
@@ -122,7 +122,7 @@ def test_a_connection_takes_limits(lake: Any) -> None:
 
 
 @pytest.mark.parametrize("past", [(), ("--version", "1")])
-def test_the_command_line_takes_limits(lake: Any, past: tuple[str, ...]) -> None:
+def test_the_command_line_accepts_limits(lake: Any, past: tuple[str, ...]) -> None:
     for arguments, name in ((("--max-rows", "5"), "max_rows"), (("--timeout", "0.3"), "timeout")):
         text = MANY if name == "max_rows" else LONG
         shown = CliRunner().invoke(app, ["sql", lake.root, text, *arguments, *past])

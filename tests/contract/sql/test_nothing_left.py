@@ -43,7 +43,7 @@ def test_a_connection_at_a_mistyped_root_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_a_transaction_that_saw_no_lake_makes_one_when_it_writes(tmp_path: Path) -> None:
+def test_a_transaction_that_found_no_lake_creates_one_when_it_writes(tmp_path: Path) -> None:
     lake = lv.connect(tmp_path)
     with lake.transaction() as txn:
         assert txn.sql("SELECT * FROM lakevilla_tables").num_rows == 0
@@ -51,10 +51,10 @@ def test_a_transaction_that_saw_no_lake_makes_one_when_it_writes(tmp_path: Path)
     assert lake.read("stock").num_rows == 1
 
 
-def test_a_transaction_that_saw_no_lake_does_not_commit_to_one_made_meanwhile(
+def test_a_transaction_that_found_no_lake_conflicts_with_one_created_meanwhile(
     tmp_path: Path,
 ) -> None:
-    """It may have counted no tables, and must not write that beside one."""
+    """The transaction may have read that there are no tables, which is no longer true."""
     lake, other = lv.connect(tmp_path), lv.connect(tmp_path)
     txn = lake.transaction()
     assert txn.sql("SELECT * FROM lakevilla_tables").num_rows == 0

@@ -29,7 +29,7 @@ def rows(session: Any, text: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.seam
-def test_a_session_sees_its_own_changes_and_undoes_them(session: Any) -> None:
+def test_a_session_on_spark_sees_its_own_changes_and_can_undo_them(session: Any) -> None:
     session.sql("BEGIN; UPDATE t SET v = s.w FROM s WHERE t.k = s.k")
     session.sql("DELETE FROM t WHERE k NOT IN (SELECT k FROM s WHERE k IS NOT NULL)")
     session.sql("UPDATE t SET f = (SELECT max(w) FROM s) WHERE EXISTS (SELECT 1 FROM s)")
@@ -40,7 +40,7 @@ def test_a_session_sees_its_own_changes_and_undoes_them(session: Any) -> None:
     assert rows(session, "SELECT id, v FROM t") == [(1, 10), (2, 20), (3, 30)]
 
 
-def test_tables_of_queries_past_states_and_branches(session: Any) -> None:
+def test_statements_on_spark_use_tables_of_queries_past_states_and_branches(session: Any) -> None:
     session.sql("CREATE TABLE u AS SELECT k, count(*) AS n FROM t GROUP BY k")
     session.sql("CREATE BRANCH etl")
     session.sql("USE BRANCH etl")
@@ -59,7 +59,7 @@ def test_tables_of_queries_past_states_and_branches(session: Any) -> None:
     assert any("Physical Plan" in line for _, line in plan)
 
 
-def test_rows_and_tables_are_replaced_by_what_is_there(session: Any) -> None:
+def test_statements_on_spark_can_replace_rows_and_tables_by_queries_over_them(session: Any) -> None:
     session.sql("INSERT INTO t BY NAME SELECT 'c' AS k, 4L AS id")
     session.sql("INSERT OVERWRITE TABLE t BY NAME SELECT id + 1 AS id, k FROM t WHERE id > 1")
     assert rows(session, "SELECT id, k FROM t") == [(3, "b"), (4, None), (5, "c")]
@@ -73,8 +73,10 @@ def test_rows_and_tables_are_replaced_by_what_is_there(session: Any) -> None:
     assert rows(session, "SELECT * FROM t") == []
 
 
-def test_rows_are_changed_by_the_timestamps_that_a_select_shows(session: Any) -> None:
-    """The session is in Los Angeles; conditions are in UTC where rows are changed."""
+def test_conditions_of_writes_refuse_timestamps_that_depend_on_sparks_time_zone(
+    session: Any,
+) -> None:
+    """The Spark session's zone is Los Angeles; conditions of writes are evaluated in UTC."""
     session.sql("CREATE TABLE e AS SELECT id, TIMESTAMP '2024-01-01 00:00:00Z' "
                 "+ make_dt_interval(0, CAST(id AS INT)) AS at FROM t")  # fmt: skip
     with pytest.raises(lv.InvalidOperation, match="time zone America/Los_Angeles"):

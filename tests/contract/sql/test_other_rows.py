@@ -1,4 +1,4 @@
-"""UPDATE and DELETE that look at other rows do what DuckDB does, and are redone as merges are."""
+"""UPDATE and DELETE that read other rows have DuckDB's result, and are redone as merges are."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STATEMENTS = [
     "DELETE FROM t WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.k = t.k AND s.w < t.id)",
     "DELETE FROM t WHERE EXISTS (SELECT 1 FROM s)",
     "DELETE FROM t WHERE v > (SELECT avg(v) FROM t)",
-    "DELETE FROM t WHERE id IN (SELECT id FROM s WHERE w = 1)",  # id is that of t
+    "DELETE FROM t WHERE id IN (SELECT id FROM s WHERE w = 1)",  # id means t.id
     "DELETE FROM t WHERE id IN (SELECT max(id) FROM t GROUP BY k HAVING count(*) > 1)",
     "DELETE FROM t WHERE v = ANY (SELECT w * 10 FROM s)",
     "DELETE FROM t WHERE v > ALL (SELECT w * 10 FROM s WHERE w < 2)",
@@ -67,7 +67,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_updates_and_deletes_by_other_rows_do_what_duckdb_does(statement: str) -> None:
+def test_updates_and_deletes_that_read_other_rows_have_the_result_of_duckdb(statement: str) -> None:
     lake, oracle = lake_with_tables(), duckdb.connect()
     oracle.execute(SETUP)
     lake.session().sql(statement)
@@ -87,7 +87,7 @@ def test_updates_and_deletes_by_other_rows_do_what_duckdb_does(statement: str) -
         "DELETE FROM one USING two AS one WHERE one.id = one.id",
     ],
 )
-def test_a_table_and_its_source_may_not_have_one_name(text: str) -> None:
+def test_a_table_and_its_source_may_not_have_the_same_name(text: str) -> None:
     lake = lv.connect("memory://")
     with lake.session() as session:
         session.sql("CREATE TABLE one (id BIGINT); CREATE TABLE two (id BIGINT)")
@@ -97,7 +97,7 @@ def test_a_table_and_its_source_may_not_have_one_name(text: str) -> None:
         assert {row["id"] for row in lake.sql("FROM one").to_pylist()} == {1, 2}
 
 
-def test_two_rows_that_match_one_are_an_error_as_in_a_merge() -> None:
+def test_two_source_rows_for_one_row_are_an_error_as_in_a_merge() -> None:
     lake = lake_with_tables()
     lake.session().sql("INSERT INTO s VALUES ('a', 2)")
     for source in ("s", "s AS s JOIN (SELECT 1 AS one) AS o ON o.one > 0"):
@@ -113,7 +113,9 @@ def test_two_rows_that_match_one_are_an_error_as_in_a_merge() -> None:
         "DELETE FROM t USING s WHERE t.k = s.k",
     ],
 )
-def test_a_delete_by_other_rows_is_redone_on_rows_committed_meanwhile(statement: str) -> None:
+def test_a_delete_that_reads_other_rows_is_redone_on_rows_committed_meanwhile(
+    statement: str,
+) -> None:
     lake = lake_with_tables()
     session = lake.session()
     session.sql("BEGIN")
@@ -125,7 +127,7 @@ def test_a_delete_by_other_rows_is_redone_on_rows_committed_meanwhile(statement:
     assert [row[0] for row in rows_of(lake)] == [1, 2, 3, 4, 4, 7]
 
 
-def test_parameters_and_views_reach_all_parts() -> None:
+def test_parameters_and_views_can_be_used_in_all_parts_of_an_update() -> None:
     lake = lake_with_tables()
     views = {"more": [{"k": "a", "n": 5}]}
     done = lake.session().sql(
@@ -162,8 +164,8 @@ def test_ambiguous_or_invalid_updates_and_deletes_are_refused(statement: str, me
     assert rows_of(lake) == before
 
 
-def test_a_row_is_identified_by_all_columns_that_a_condition_can_mean() -> None:
-    """Rows that are alike in one column and differ in another that the condition names too."""
+def test_a_correlated_condition_distinguishes_rows_by_all_columns_that_it_names() -> None:
+    """The condition names two columns; some rows are equal in only one of them."""
     lake = lake_with_tables()
     lake.session().sql(
         "DELETE FROM t WHERE v IS NULL AND f > (SELECT min(f) FROM t AS o WHERE o.k = t.k)"
@@ -187,7 +189,9 @@ def test_a_row_is_identified_by_all_columns_that_a_condition_can_mean() -> None:
         ("TIMESTAMP", "DATE '2024-02-29'", "2024-02-29 00:00:00+00:00"),
     ],
 )
-def test_constants_take_the_type_of_their_column(type_: str, written: str, stored: Any) -> None:
+def test_constants_are_converted_to_the_type_of_their_column(
+    type_: str, written: str, stored: Any
+) -> None:
     lake = lv.connect("memory://")
     session = lake.session()
     session.sql(f"CREATE TABLE t (a {type_}); INSERT INTO t VALUES ({written})")
@@ -196,7 +200,7 @@ def test_constants_take_the_type_of_their_column(type_: str, written: str, store
     assert as_it_is(row["a"]) == stored
 
 
-def test_a_text_that_is_no_date_is_refused() -> None:
+def test_text_that_is_no_date_is_refused_for_a_date_column() -> None:
     session = lv.connect("memory://").session()
     session.sql("CREATE TABLE t (a DATE)")
     with pytest.raises(lv.InvalidOperation, match="is not: write it as"):
@@ -212,7 +216,9 @@ def test_a_text_that_is_no_date_is_refused() -> None:
         ("st.b IS NULL AND id > (SELECT min(w) FROM s)", {1, 2}),
     ],
 )
-def test_a_struct_is_identified_by_its_fields(condition: str, left: set[int]) -> None:
+def test_rows_are_distinguished_by_the_fields_of_their_structs(
+    condition: str, left: set[int]
+) -> None:
     lake = lv.connect("memory://")
     session = lake.session()
     session.sql("CREATE TABLE t (id BIGINT, st STRUCT<a: INT, b: STRING>)")

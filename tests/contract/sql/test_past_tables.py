@@ -1,4 +1,4 @@
-"""Tables as they were, in statements: a query reads what it needs of their files."""
+"""Past versions of tables in statements: a query reads only the files that it needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("never_whole")
-def test_a_query_reads_past_files_as_it_reads_present_ones(session: Session) -> None:
+def test_a_query_can_read_past_versions_and_join_them_with_the_present_one(
+    session: Session,
+) -> None:
     assert ids(session, "SELECT id FROM t VERSION AS OF 1") == [1, 2, 3]
     assert ids(session, "SELECT id FROM t VERSION AS OF 2 WHERE k = 'b'") == [3]
     assert ids(session, "SELECT id FROM t AT (VERSION => 2) WHERE id > 1") == [2, 3]
@@ -52,7 +54,7 @@ def test_a_query_reads_past_files_as_it_reads_present_ones(session: Session) -> 
 
 
 @pytest.mark.usefixtures("never_whole")
-def test_filters_reach_the_files(session: Session) -> None:
+def test_filters_on_a_past_version_are_pushed_into_its_files(session: Session) -> None:
     plan = session.sql("EXPLAIN SELECT id FROM t VERSION AS OF 1 WHERE id > 2")
     shown = str(plan["detail"].to_pylist())  # type: ignore[index]
     assert "READ_PARQUET" in shown
@@ -71,7 +73,7 @@ def test_insert_merge_and_create_table_can_query_past_tables(session: Session) -
     assert ids(session, "SELECT id FROM u") == [1, 2, 3]
 
 
-def test_branches_and_tags_are_read_together_with_the_lake(session: Session) -> None:
+def test_a_query_can_read_branches_and_tags_together_with_the_lake(session: Session) -> None:
     session.sql("CREATE BRANCH etl")
     session.sql("CREATE TAG old AT (VERSION => 2)")
     session.sql("USE BRANCH etl")
@@ -85,7 +87,9 @@ def test_branches_and_tags_are_read_together_with_the_lake(session: Session) -> 
     assert ids(session, "SELECT id FROM t EXCEPT SELECT id FROM t AT (VERSION => 4)") == [50]
 
 
-def test_files_that_are_gone_are_a_version_that_is_gone(session: Session, tmp_path: Path) -> None:
+def test_a_past_version_with_missing_files_is_reported_as_missing(
+    session: Session, tmp_path: Path
+) -> None:
     live = {
         path.name
         for path in tmp_path.rglob("*.parquet")
@@ -103,7 +107,7 @@ def test_files_that_are_gone_are_a_version_that_is_gone(session: Session, tmp_pa
 
 
 @pytest.mark.parametrize("state", ["VERSION AS OF 0", "AT (VERSION => 1)"])
-def test_a_past_table_outside_of_a_session_is_refused_with_the_way_to_ask(
+def test_a_past_version_outside_a_session_is_refused_with_a_hint(
     tmp_path: Path, state: str
 ) -> None:
     lake = lv.connect(tmp_path)

@@ -1,4 +1,4 @@
-"""The error for a text that can't be parsed gives the place in the author's own text."""
+"""The error for SQL that can't be parsed gives line and column in the user's own text."""
 
 from __future__ import annotations
 
@@ -33,27 +33,29 @@ def session() -> Any:
         ("SELECT 1;\nINSERT INTO t\nSELECT 1,\n id = = 2 FROM t", "at line 4, column 7"),
     ],
 )  # fmt: skip
-def test_a_place_counts_from_the_beginning_of_the_text(session: Any, text: str, place: str) -> None:
+def test_the_place_of_an_error_counts_from_the_beginning_of_the_text(
+    session: Any, text: str, place: str
+) -> None:
     with pytest.raises(lv.InvalidOperation, match=place):
         session.sql(text)
 
 
-def test_a_place_that_is_not_plain_is_left_out(session: Any) -> None:
-    """The same slip stands there twice."""
+def test_the_place_of_an_error_is_omitted_if_it_is_ambiguous(session: Any) -> None:
+    """The text has the same error twice."""
     text = "UPDATE t\nSET id = id = = 1, s = 'a'\nWHERE id = = 1"
     with pytest.raises(lv.InvalidOperation) as caught:
         session.sql(text)
     assert "cannot read 'id = = 1', near '='" in str(caught.value)
 
 
-def test_a_script_of_a_file_names_its_own_lines(tmp_path: Any) -> None:
+def test_an_error_in_a_script_file_has_the_line_of_the_file(tmp_path: Any) -> None:
     lv.connect(tmp_path / "lake").create_table("t", [{"id": 1}])
     (tmp_path / "x.sql").write_text("SELECT 1;\n\nDELETE FROM t\n  WHERE id = = 2;")
     words = ["sql", str(tmp_path / "lake"), "--write", "-f", str(tmp_path / "x.sql")]
     assert "at line 4, column 14" in CliRunner().invoke(app, words).stderr
 
 
-def test_each_statement_of_a_script_is_taken_apart_once(
+def test_each_statement_of_a_script_is_parsed_once(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, parse = [], taken_apart.parse_dml

@@ -41,7 +41,7 @@ def properties(session: Session) -> dict[str, str]:
     return {row["name"]: row["value"] for row in rows(session, "DESCRIBE DETAIL t")}
 
 
-def test_a_table_is_defined_as_one_just_made(session: Session) -> None:
+def test_create_or_replace_defines_the_table_as_a_new_one(session: Session) -> None:
     session.sql(
         "CREATE OR REPLACE TABLE t (k STRING, id DECIMAL(5, 1) COMMENT 'n', day DATE) "
         "PARTITIONED BY (day) TBLPROPERTIES ('team' = 'us')"
@@ -56,11 +56,13 @@ def test_a_table_is_defined_as_one_just_made(session: Session) -> None:
     assert rows(session, "FROM t") == []
     session.sql("INSERT INTO t VALUES ('c', 1.5, NULL)")
     assert len(rows(session, "FROM t")) == 1
-    # What it was is still there.
+    # The old version can still be read.
     assert rows(session, "SELECT k FROM t VERSION AS OF 0 ORDER BY id") == [{"k": "a"}, {"k": "b"}]
 
 
-def test_the_query_may_read_the_table(session: Session, tmp_path: Path) -> None:
+def test_the_query_of_create_or_replace_can_read_the_replaced_table(
+    session: Session, tmp_path: Path
+) -> None:
     format = properties(session)["format"]
     session.sql("CREATE OR REPLACE TABLE t AS SELECT k, max(id) AS n FROM t GROUP BY k")
     wanted = [{"k": "a", "n": 1}, {"k": "b", "n": 2}]
@@ -74,12 +76,14 @@ def test_the_query_may_read_the_table(session: Session, tmp_path: Path) -> None:
     assert sorted(theirs.to_pylist(), key=lambda row: row["k"]) == wanted
 
 
-def test_create_or_replace_makes_a_table_that_is_not_there(session: Session) -> None:
+def test_create_or_replace_creates_a_missing_table(session: Session) -> None:
     session.sql("CREATE OR REPLACE TABLE a.u USING iceberg AS SELECT id FROM t WHERE id > 1")
     assert rows(session, "FROM a.u") == [{"id": 2}]
 
 
-def test_create_or_replace_is_seen_and_undone_within_its_transaction(session: Session) -> None:
+def test_create_or_replace_shows_in_its_transaction_and_is_undone_by_rollback(
+    session: Session,
+) -> None:
     session.sql("BEGIN; CREATE OR REPLACE TABLE t AS SELECT 5 AS y; INSERT INTO t VALUES (6)")
     assert rows(session, "FROM t ORDER BY y") == [{"y": 5}, {"y": 6}]
     assert session._lake.table("t").schema.names == ["id", "k"]
@@ -89,7 +93,7 @@ def test_create_or_replace_is_seen_and_undone_within_its_transaction(session: Se
     assert rows(session, "FROM t") == [{"y": 5}]
 
 
-def test_a_table_is_dropped_once_and_if_exists_finds_none(session: Session) -> None:
+def test_drop_table_if_exists_accepts_a_dropped_table(session: Session) -> None:
     session.sql("BEGIN; DROP TABLE t; DROP TABLE IF EXISTS t")
     with pytest.raises(lv.TableNotFound, match="t was dropped by this transaction"):
         session.sql("DROP TABLE t")
@@ -111,7 +115,7 @@ def test_a_table_that_is_dropped_and_created_in_one_transaction_is_replaced(
     session.sql("CREATE TABLE t AS SELECT 'x' AS b; INSERT INTO t VALUES ('y')")
     saved = executor(session.transaction).state.claims.saved
     assert saved is not None
-    assert saved.operations == 1  # what is there of it drops the table
+    assert saved.operations == 1  # only the saved part drops the table
     session.sql("COMMIT")
     assert rows(session, "FROM t ORDER BY b") == [{"b": "x"}, {"b": "y"}]
     assert rows(session, "SELECT count(*) AS n FROM t VERSION AS OF 0") == [{"n": 2}]
@@ -124,14 +128,14 @@ def test_a_table_that_is_dropped_and_created_in_one_transaction_is_replaced(
     assert [row["name"] for row in rows(session, "DESCRIBE w")] == ["b"]
 
 
-def test_rows_that_other_clients_append_meanwhile_go_too(session: Session) -> None:
+def test_create_or_replace_also_replaces_rows_appended_meanwhile(session: Session) -> None:
     session.sql("BEGIN; CREATE OR REPLACE TABLE t (id BIGINT, k STRING)")
     session._lake.session().sql("INSERT INTO t VALUES (3, 'c')")
     session.sql("COMMIT")
     assert rows(session, "FROM t") == []
 
 
-def test_rows_for_the_table_as_it_was_do_not_come_into_the_new_one(session: Session) -> None:
+def test_an_insert_into_a_table_replaced_meanwhile_is_a_conflict(session: Session) -> None:
     session.sql("BEGIN; INSERT INTO t VALUES (3, 'c')")
     session._lake.session().sql("CREATE OR REPLACE TABLE t (id STRING, k STRING)")
     with pytest.raises(lv.ConflictError):
@@ -139,7 +143,7 @@ def test_rows_for_the_table_as_it_was_do_not_come_into_the_new_one(session: Sess
     assert rows(session, "FROM t") == []
 
 
-def test_of_two_that_replace_it_one_after_the_other_counts(session: Session) -> None:
+def test_one_of_two_concurrent_replacements_of_a_table_takes_effect(session: Session) -> None:
     other = session._lake.session()
     session.sql("BEGIN; CREATE OR REPLACE TABLE t AS SELECT 1 AS a")
     other.sql("CREATE OR REPLACE TABLE t AS SELECT 'x' AS b")
@@ -149,7 +153,8 @@ def test_of_two_that_replace_it_one_after_the_other_counts(session: Session) -> 
         assert rows(session, "FROM t") == [{"b": "x"}]
     else:
         assert rows(session, "FROM t") == [{"a": 1}]
-    session.sql("CREATE OR REPLACE TABLE t AS SELECT 2 AS a")  # alone it is run again
+    # A single statement is run again after a conflict.
+    session.sql("CREATE OR REPLACE TABLE t AS SELECT 2 AS a")
     assert rows(session, "FROM t") == [{"a": 2}]
 
 
@@ -162,7 +167,7 @@ def test_of_two_that_replace_it_one_after_the_other_counts(session: Session) -> 
         ("CREATE OR REPLACE TABLE t AS SELECT nothing FROM t", "nothing"),
     ],
 )
-def test_a_failed_create_or_replace_leaves_the_table_as_it_was(
+def test_a_failed_create_or_replace_leaves_the_table_unchanged(
     session: Session, text: str, message: str
 ) -> None:
     session.sql("BEGIN")
@@ -174,14 +179,16 @@ def test_a_failed_create_or_replace_leaves_the_table_as_it_was(
     assert rows(session, "SELECT count(*) AS n FROM t") == [{"n": 2}]
 
 
-def test_a_table_keeps_its_format(session: Session) -> None:
+def test_create_or_replace_keeps_the_format(session: Session) -> None:
     format = properties(session)["format"]
     (other,) = {"delta", "iceberg"} - {format}
     with pytest.raises(lv.InvalidOperation, match=f"is a table of {format}, and keeps its format"):
         session.sql(f"CREATE OR REPLACE TABLE t (a INT) USING {other}")
 
 
-def test_rules_of_a_delta_table_are_those_that_are_given(tmp_path: Path) -> None:
+def test_a_replaced_delta_table_has_only_the_constraints_of_its_new_definition(
+    tmp_path: Path,
+) -> None:
     session = lv.connect(tmp_path).session()
     session.sql(
         "CREATE TABLE t (a INT, CHECK (a > 0)) "
@@ -202,7 +209,7 @@ def test_rules_of_a_delta_table_are_those_that_are_given(tmp_path: Path) -> None
         session.sql("CREATE OR REPLACE TABLE t (a INT)")
 
 
-def test_a_table_is_made_like_another(session: Session) -> None:
+def test_create_table_like_copies_the_definition_of_another_table(session: Session) -> None:
     session.sql("CREATE TABLE a.u LIKE t")
     assert rows(session, "DESCRIBE a.u") == rows(session, "DESCRIBE t")
     assert rows(session, "FROM a.u") == []

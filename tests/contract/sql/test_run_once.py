@@ -1,8 +1,7 @@
 """INSERT OVERWRITE, REPLACE WHERE and CREATE OR REPLACE AS run their query once.
 
-So what the query has read must be what it was at the commit; and what a redo takes out of the
-table is what is there then. Beside a commit that comes in between, the outcome is that of one
-after the other, in some order.
+So the rows that the query has read must be unchanged at the commit; a redo removes the rows
+that the table has then. With a commit in between, the result is that of some serial order.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _OF_NONE = (
     "INSERT INTO t REPLACE WHERE k = 'a' VALUES (20, 'a')",
     "CREATE OR REPLACE TABLE t AS SELECT 20 AS id, 'a' AS k",
 )
-#: What others commit in between.
+#: Statements that another session commits in between.
 _BETWEEN = (
     "INSERT INTO t VALUES (3, 'a'), (4, 'b')",
     "DELETE FROM t WHERE id = 1",
@@ -68,7 +67,7 @@ def _one_after_the_other(root: Path, format: str, *texts: str) -> list[tuple[Any
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 @pytest.mark.parametrize("between", _BETWEEN)
 @pytest.mark.parametrize("text", [*_OF_T, *_OF_S, *_OF_NONE])
-def test_the_outcome_is_that_of_one_after_the_other(
+def test_a_statement_and_a_commit_in_between_have_the_result_of_a_serial_order(
     tmp_path: Path, text: str, between: str, format: str, isolation: str
 ) -> None:
     ours, other = _sessions(tmp_path / "lake", format)
@@ -91,7 +90,7 @@ def test_the_outcome_is_that_of_one_after_the_other(
 
 
 @pytest.mark.parametrize("text", [_OF_T[0], _OF_S[0], _OF_S[3], _OF_S[4]])
-def test_a_query_run_once_conflicts_when_its_rows_were_changed_meanwhile(
+def test_a_query_run_once_conflicts_if_its_rows_were_changed_meanwhile(
     tmp_path: Path, text: str
 ) -> None:
     ours, other = _sessions(tmp_path, "delta")
@@ -103,7 +102,7 @@ def test_a_query_run_once_conflicts_when_its_rows_were_changed_meanwhile(
 
 
 @pytest.mark.parametrize("text", [_OF_T[0], _OF_S[3]])
-def test_a_statement_that_runs_its_query_once_is_run_again_with_its_function(
+def test_lake_run_runs_a_statement_with_a_query_run_once_again_after_a_conflict(
     tmp_path: Path, text: str
 ) -> None:
     ours, other = _sessions(tmp_path / "lake", "delta")

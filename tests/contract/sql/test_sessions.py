@@ -1,4 +1,4 @@
-"""Sessions: what they see, what others see of them, and how they end."""
+"""Sessions: the states they read, when other clients see their changes, and how they end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def quantities(session: Session | lv.Lake) -> dict[str, int]:
     return {row["sku"]: row["qty"] for row in rows}
 
 
-def test_a_session_sees_its_own_writes_and_nobody_elses(lake: lv.Lake) -> None:
+def test_a_session_in_a_transaction_sees_its_own_writes_and_no_later_ones_of_others(
+    lake: lv.Lake,
+) -> None:
     with lake.session() as mine, lake.session() as other:
         mine.sql("BEGIN")
         other.sql("BEGIN")
@@ -47,7 +49,7 @@ def test_a_session_sees_its_own_writes_and_nobody_elses(lake: lv.Lake) -> None:
         assert quantities(mine) == {"tea": 5, "jam": 9}
 
 
-def test_a_text_takes_effect_as_a_whole_or_not_at_all(lake: lv.Lake) -> None:
+def test_several_statements_in_one_text_take_effect_wholly_or_not_at_all(lake: lv.Lake) -> None:
     session = lake.session()
     with pytest.raises(lv.InvalidOperation, match=r"^statement 2 \(line 3\): .*no_such"):
         session.sql("\nINSERT INTO orders VALUES (1, 'tea');\n  UPDATE stock SET no_such = 1;")
@@ -55,7 +57,9 @@ def test_a_text_takes_effect_as_a_whole_or_not_at_all(lake: lv.Lake) -> None:
     assert session.transaction is None
 
 
-def test_a_slip_at_the_end_of_a_script_is_found_before_anything_is_done(lake: lv.Lake) -> None:
+def test_a_syntax_error_at_the_end_of_a_script_is_found_before_any_statement_runs(
+    lake: lv.Lake,
+) -> None:
     session = lake.session()
     with pytest.raises(lv.InvalidOperation, match=r"statement 3 \(line 2\): .*mean DELETE"):
         session.sql("BEGIN; INSERT INTO orders VALUES (1, 'tea');\nDELTE FROM orders; COMMIT")
@@ -73,10 +77,10 @@ def test_a_slip_at_the_end_of_a_script_is_found_before_anything_is_done(lake: lv
         "stock; END",
     ],
 )
-def test_a_transaction_in_one_text_is_run_again(
+def test_a_transaction_in_one_text_is_run_again_after_a_conflict(
     lake: lv.Lake, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A count that was looked at can't be redone, so the whole text has to run once more."""
+    """An operation whose row count was read can't be redone, so the whole text runs again."""
     runs = 0
     real = lv.Transaction._sql
 
@@ -101,7 +105,9 @@ def test_a_transaction_in_one_text_is_run_again(
     assert {row["id"] for row in lake.read("orders").to_pylist()} == {99, 6}
 
 
-def test_a_transaction_over_several_texts_is_not_run_again(lake: lv.Lake) -> None:
+def test_a_transaction_over_several_texts_raises_a_conflict_and_is_not_run_again(
+    lake: lv.Lake,
+) -> None:
     session = lake.session()
     session.sql("BEGIN")
     assert quantities(session)["tea"] == 5
@@ -175,7 +181,7 @@ def test_a_statement_that_raises_leaves_the_transaction_open_and_unchanged(lake:
         (["CREATE TABLE t (a INT) LOCATION 's3://b'"], "lake.register"),
     ],
 )
-def test_invalid_session_statements_are_refused_with_what_is_supported(
+def test_the_error_for_an_invalid_session_statement_says_what_is_supported(
     lake: lv.Lake, texts: list[str], message: str
 ) -> None:
     session = lake.session()
@@ -189,7 +195,7 @@ def test_invalid_session_statements_are_refused_with_what_is_supported(
     session.close()
 
 
-def test_a_session_that_is_closed_undoes_what_is_open(lake: lv.Lake) -> None:
+def test_closing_a_session_aborts_its_open_transaction(lake: lv.Lake) -> None:
     with lake.session() as session:
         session.sql("BEGIN; DELETE FROM stock")
         txn = session.transaction
@@ -200,7 +206,7 @@ def test_a_session_that_is_closed_undoes_what_is_open(lake: lv.Lake) -> None:
         session.sql("SELECT 1")
 
 
-def test_settings_hold_for_what_follows_and_those_of_begin_for_one_transaction(
+def test_settings_apply_to_later_transactions_and_options_of_begin_to_one(
     lake: lv.Lake,
 ) -> None:
     with lake.session() as session:
@@ -219,8 +225,8 @@ def test_settings_hold_for_what_follows_and_those_of_begin_for_one_transaction(
             session.sql("DELETE FROM stock")
 
 
-def test_two_sessions_that_read_and_write_elsewhere_are_serializable(lake: lv.Lake) -> None:
-    """Write skew, which snapshot isolation lets through and the default does not."""
+def test_serializable_sessions_prevent_write_skew(lake: lv.Lake) -> None:
+    """Snapshot isolation allows write skew; the default isolation does not."""
     for isolation, both in (("snapshot", True), ("serializable", False)):
         with lake.session(isolation=isolation) as a, lake.session(isolation=isolation) as b:  # type: ignore[arg-type]
             a.sql("BEGIN; SELECT * FROM orders")
@@ -235,12 +241,12 @@ def test_two_sessions_that_read_and_write_elsewhere_are_serializable(lake: lv.La
                     b.sql("COMMIT")
 
 
-def test_the_mark_that_editors_put_before_a_text_is_no_part_of_it(lake: lv.Lake) -> None:
+def test_a_byte_order_mark_before_a_text_is_ignored(lake: lv.Lake) -> None:
     with lake.session() as session:
         assert session.sql("\ufeffSELECT 1 AS a").to_pylist() == [{"a": 1}]  # type: ignore[union-attr]
 
 
-def test_parameters_and_views_go_to_the_statements_that_use_them(lake: lv.Lake) -> None:
+def test_parameters_and_views_are_passed_to_the_statements_that_use_them(lake: lv.Lake) -> None:
     session = lake.session()
     rows = session.sql(
         "DELETE FROM stock WHERE sku = :gone; INSERT INTO stock SELECT * FROM more WHERE qty > :n; "
@@ -253,7 +259,9 @@ def test_parameters_and_views_go_to_the_statements_that_use_them(lake: lv.Lake) 
         session.sql("SELECT 1; SELECT 2", {"unused": 1})
 
 
-def test_tables_that_a_transaction_makes_are_its_own_until_it_commits(lake: lv.Lake) -> None:
+def test_tables_that_a_transaction_creates_show_to_others_only_after_its_commit(
+    lake: lv.Lake,
+) -> None:
     session = lake.session()
     session.sql("BEGIN; CREATE TABLE totals AS SELECT sku, qty FROM stock WHERE qty > 2")
     session.sql("CREATE TABLE IF NOT EXISTS totals (a INT); DROP TABLE IF EXISTS no_such")
@@ -269,13 +277,13 @@ def test_tables_that_a_transaction_makes_are_its_own_until_it_commits(lake: lv.L
     assert lake.read("totals").to_pylist() == [{"sku": "tea", "qty": 5}]
 
 
-def test_options_that_are_none_are_refused_where_they_are_written(lake: lv.Lake) -> None:
+def test_invalid_options_of_a_session_are_refused_at_once(lake: lv.Lake) -> None:
     for options in ({"isolaton": "snapshot"}, {"idempotency_key": "a"}, {"features": 3}):
         with pytest.raises(lv.InvalidOperation):
             lake.session(**options)  # type: ignore[arg-type]
 
 
-def test_the_transaction_of_the_last_statement_can_be_asked_for(lake: lv.Lake) -> None:
+def test_last_transaction_is_the_transaction_of_the_last_statement(lake: lv.Lake) -> None:
     session = lake.session()
     assert session.last_transaction is None
     session.sql("INSERT INTO orders VALUES (1, 'tea')")
@@ -297,27 +305,27 @@ def test_the_transaction_of_the_last_statement_can_be_asked_for(lake: lv.Lake) -
     assert session.last_transaction is not begun
 
 
-def test_a_session_that_is_dropped_leaves_nothing_but_files_for_gc(
+def test_an_abandoned_session_blocks_no_other_and_its_transaction_can_be_aborted(
     lake: lv.Lake, tmp_path: Path
 ) -> None:
     session = lake.session()
     session.sql("BEGIN; INSERT INTO orders VALUES (1, 'tea'); SELECT * FROM orders")
     txn = session.transaction
     assert txn is not None
-    txn.save()  # its files are stored, and its record says whose they are
+    txn.save()  # stores its files, and names them in its record
     left = {path.name for path in (tmp_path / "orders").glob("*.parquet")}
     assert left
-    with lake.session() as other:  # nobody waits for it
+    with lake.session() as other:  # no other session waits for it
         other.sql("DELETE FROM orders; INSERT INTO orders VALUES (2, 'jam')")
     assert lake.transactions()[0].id == txn.id
-    lake.abort(txn.id)  # as an operator does, or gc once its lease is over
+    lake.abort(txn.id)  # an operator can do so, or gc after the lease
     with pytest.raises(lv.TransactionAborted):
         session.sql("COMMIT")
     assert session.transaction is None
     assert lake.read("orders").to_pylist() == [{"id": 2, "sku": "jam"}]
 
 
-def test_a_session_that_is_forgotten_says_what_is_lost(lake: lv.Lake) -> None:
+def test_a_warning_reports_lost_writes_of_a_session_without_references(lake: lv.Lake) -> None:
     held = [lake.session()]
     held[0].sql("BEGIN; INSERT INTO orders VALUES (1, 'tea')")
     with pytest.warns(lv.LakeVillaWarning, match="what it has written"):
@@ -326,7 +334,7 @@ def test_a_session_that_is_forgotten_says_what_is_lost(lake: lv.Lake) -> None:
 
 
 @pytest.mark.parametrize("option", ["verify", "batch", "isolatoin"])
-def test_options_that_no_transaction_takes_are_refused_when_the_session_begins(
+def test_unknown_transaction_options_are_refused_when_the_session_begins(
     lake: lv.Lake, option: str
 ) -> None:
     with pytest.raises(lv.InvalidOperation, match=f"unknown transaction option '{option}'"):

@@ -1,4 +1,4 @@
-"""Every backend, through the one interface: the same tests must hold for all."""
+"""Every backend behind the one store interface: the same tests must pass on all of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BACKENDS = ["memory", "memory without suffixes", "local", *SERVERS]
 
 @dataclass(frozen=True)
 class Place:
-    """The address of a store, so that another process can open it too."""
+    """The address of a store, by which another process can open it, too."""
 
     root: str
     storage_options: dict[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Place:
 
 
 class PlaceWithoutSuffixes(Place):
-    """A store that knows no range from an object's end, as Azure does not."""
+    """A store that, like Azure, can't read a range counted from an object's end."""
 
     def open(self) -> LakeStore:
         def backend(_: object) -> ObstoreBackend:
@@ -72,7 +72,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture(params=["local", *SERVERS])
 def shared_place(request: pytest.FixtureRequest) -> Place:
-    """A place that other processes reach."""
+    """Return a place that other processes can reach."""
     return make_place(request.param, request)
 
 

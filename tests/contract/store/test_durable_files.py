@@ -1,4 +1,4 @@
-"""``durable_files=False``: no wait for the disk, and nothing that a process's end could lose."""
+"""``durable_files=False``: no wait for the disk, but a killed process loses no commit."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ UNSYNCED = lv.Settings(durable_files=False)
 
 
 @pytest.mark.parametrize("held", [8 * 1024 * 1024, 0], ids=["in memory", "by the engine"])
-def test_no_file_waits_for_the_disk(
+def test_no_file_is_synced_to_the_disk_without_durable_files(
     local_place: Place, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    """Not the engine's own files either."""
+    """Nor are the files that the engine writes itself."""
     synced: list[str] = []
     fsync = os.fsync
 

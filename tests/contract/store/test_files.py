@@ -1,4 +1,4 @@
-"""pyarrow reads data files of any backend in parts."""
+"""pyarrow reads parts of data files on any backend."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def test_a_parquet_file_is_read_by_ranges(runner: Runner) -> None:
         table = pq.ParquetFile(source, pre_buffer=False).read_row_group(7, columns=["id"])
     assert table["id"].to_pylist() == list(range(7000, 8000))
     if files.local_path("t/p=a b/x.parquet") is None:
-        # The footer, and the one column chunk: never the whole file.
+        # pyarrow reads the footer and the one column chunk, never the whole file.
         assert 0 < counted.total == counted.get <= 4
 
 
-def test_a_file_of_unknown_size_is_read_too(runner: Runner) -> None:
+def test_a_data_file_of_unknown_size_can_be_read(runner: Runner) -> None:
     runner.run(put("x.parquet", parquet(10), ANY))
     assert pq.read_table(DataFiles(runner).open_input("x.parquet")).num_rows == 10
 
 
-def test_seek_and_read_are_those_of_a_file(runner: Runner) -> None:
+def test_seek_and_read_behave_as_on_a_local_file(runner: Runner) -> None:
     body = bytes(range(256))
     runner.run(put("x", body, ANY))
     source = DataFiles(runner).open_input("x")
@@ -55,7 +55,7 @@ def test_seek_and_read_are_those_of_a_file(runner: Runner) -> None:
     assert source.closed
 
 
-def test_a_data_file_that_is_gone_or_short_is_named(runner: Runner) -> None:
+def test_a_missing_or_truncated_data_file_is_named(runner: Runner) -> None:
     files = DataFiles(runner)
     with pytest.raises(CorruptObject, match="is missing") as error:
         files.open_input("t/missing.parquet").read()

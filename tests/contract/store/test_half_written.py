@@ -1,4 +1,4 @@
-"""A data file that is half there: while it is written, and after its writer was killed."""
+"""A half-written data file: while it is written, and after its writer was killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R 
 
 
 def halfway(then: Callable[[], None]) -> Callable[[int, memoryview], int]:
-    """``os.write`` that puts half of the first data file there, and then does something else."""
+    """Return an ``os.write`` that writes half of the first data file and then calls ``then``."""
     write, done = os.write, []
 
     def halves(descriptor: int, rest: memoryview) -> int:
@@ -37,7 +37,7 @@ def data_files(place: Place) -> list[Path]:
     return list(Path(place.root, "t").rglob("*.parquet"))
 
 
-def test_a_half_written_file_is_not_read_as_whole_by_any_client(
+def test_no_client_reads_a_data_file_that_is_half_written(
     local_place: Place, monkeypatch: pytest.MonkeyPatch, features: lv.Feature
 ) -> None:
     seen: list[object] = []
@@ -71,7 +71,7 @@ def append_and_die_halfway(root: str, features: lv.Feature) -> None:
 
 
 @pytest.mark.night
-def test_half_a_file_of_a_killed_writer_hinders_no_client(
+def test_a_killed_writers_half_written_file_affects_no_client(
     local_place: Place, features: lv.Feature
 ) -> None:
     with local_place.connect() as lake:

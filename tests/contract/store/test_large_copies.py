@@ -1,4 +1,4 @@
-"""Copies of objects that S3 does not copy itself (above 5 GB; here a lower limit is set)."""
+"""Copies of objects that S3 refuses to copy (above 5 GB; the tests set a lower limit)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakevilla.store.base import AnyVersion, Failure, Found, Missing, Stored
 from tests.fixtures.s3 import S3Server
 from tests.support.gateway import Gateway
 
-BODY = bytes(range(256)) * 48 * 1024  # 12 MiB: three parts
+BODY = bytes(range(256)) * 48 * 1024  # 12 MiB are copied in three parts
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def gateway(s3_server: S3Server) -> Iterator[Gateway]:
 def store(
     s3_server: S3Server, s3_root: str, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> LakeStore:
-    """A store that refuses to copy more than 8 MiB, as S3 does above 5 GB."""
+    """Return a store that refuses to copy more than 8 MiB, as S3 does above 5 GB."""
     monkeypatch.setattr(object_store, "COPIED_BYTES", 8 * 1024**2)
     monkeypatch.setattr(large_copies, "_PART_BYTES", 5 * 1024**2)
     refused: list[str] = []
@@ -53,7 +53,7 @@ def test_an_object_that_the_store_refuses_to_copy_is_copied_in_parts(store: Lake
     assert found.body == BODY
 
 
-def test_a_refusal_of_another_kind_stays_one(store: LakeStore) -> None:
+def test_a_copy_that_the_store_refuses_for_another_reason_fails(store: LakeStore) -> None:
     assert isinstance(store.put("t/small", b"rows", AnyVersion()), Stored)
     assert isinstance(store.copy_object("t/small", "copies/refused"), Failure)
     assert store.get("copies/refused") == Missing()

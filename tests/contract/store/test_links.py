@@ -1,6 +1,4 @@
-"""Links and pipes in a local lake's directories: nothing outside is reached, and no client
-waits.
-"""
+"""Links and named pipes in a local lake: clients touch no file outside, and never wait."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.fixture
 def documents(tmp_path: Path) -> Path:
-    """Old files of another user, of which one looks like a table's."""
+    """Make another user's old files, one of which looks like a table's file."""
     documents = tmp_path / "documents"
     documents.mkdir()
     old = time.time() - 30 * 86400
@@ -59,10 +57,10 @@ def test_files_behind_a_link_within_a_table_are_not_deleted(
 
 
 @pytest.mark.parametrize("work", ["vacuum", "drop", "gc"])
-def test_a_tables_directory_that_became_a_link_is_left_alone(
+def test_no_file_is_deleted_from_a_table_whose_directory_became_a_link(
     place: Place, tmp_path: Path, work: str
 ) -> None:
-    """Its own files are behind the link, and others' may be."""
+    """The table's own files are behind the link; files of other users may be there, too."""
     away = tmp_path / "away"
     Path(place.root, "t").rename(away)
     os.symlink(away, Path(place.root, "t"))
@@ -90,16 +88,14 @@ def test_a_tables_directory_that_became_a_link_is_left_alone(
     ],
     ids=["create", "or replace", "SQL", "export", "clone"],
 )
-def test_a_name_below_a_link_makes_no_table_outside(
-    place: Place, documents: Path, make: Work
-) -> None:
+def test_a_table_name_below_a_link_is_refused(place: Place, documents: Path, make: Work) -> None:
     os.symlink(documents, Path(place.root, "x"))
     with place.connect() as lake, pytest.raises(lv.InvalidOperation):
         make(lake)
     assert sorted(os.listdir(documents)) == ["a.parquet", "b.txt"]
 
 
-def test_a_root_that_is_a_link_or_below_one_works_with_all_verbs(tmp_path: Path) -> None:
+def test_all_verbs_work_in_a_lake_whose_root_is_a_link_or_below_one(tmp_path: Path) -> None:
     (tmp_path / "mnt" / "data").mkdir(parents=True)
     os.symlink(tmp_path / "mnt" / "data", tmp_path / "data")
     large = lv.Settings(in_memory_file_limit_bytes=0)
@@ -114,8 +110,10 @@ def test_a_root_that_is_a_link_or_below_one_works_with_all_verbs(tmp_path: Path)
     assert not list((tmp_path / "mnt" / "data" / "lake" / "t").rglob("*.parquet"))
 
 
-def test_a_large_file_is_not_written_behind_a_link(place: Place, documents: Path) -> None:
-    """One that the engine writes by its path, while the rest of it is written to directories."""
+def test_a_large_data_file_is_not_written_into_a_linked_partition_directory(
+    place: Place, documents: Path
+) -> None:
+    """The engine writes large files itself, by their path."""
     with place.connect() as lake:
         lake.create_table("p", pa.table({"a": [1], "d": ["x"]}), partition_by=["d"])
     directory = next(Path(place.root, "p").glob("d=*"))

@@ -1,4 +1,4 @@
-"""Faults on the wire between the library and a real S3 server."""
+"""Faults on the connection between the library and a real S3 server."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from lakevilla.store.runner import Requests, Runner
 from tests.fixtures.s3 import S3Server
 
 Answer = tuple[int, bytes]
-#: Gets the method and a function that has the server do the request; None cuts the connection.
+#: Takes the method and a call that forwards the request; returns None to cut the connection.
 Fault = Callable[[str, Callable[[], Answer]], Answer | None]
 
 
 class Proxy:
-    """Stands before the server; each request takes the next fault, if there is one."""
+    """A proxy in front of the server: each request gets the next fault, if one is left."""
 
     def __init__(self, server: S3Server) -> None:
         self.faults: list[Fault] = []
@@ -125,7 +125,7 @@ def answered(status: int, code: str = "") -> Fault:
 
 
 def applied_twice(method: str, forward: Callable[[], Answer]) -> Answer:
-    """Apply a request twice, as a gateway does that repeats one whose answer it lost."""
+    """Apply a request twice, as a gateway that lost the first answer and repeats the request."""
     forward()
     return forward()
 
@@ -160,7 +160,7 @@ def test_a_replacement_whose_answer_is_lost_is_stored_once(
 
 
 @pytest.mark.parametrize("fault", [cut, answered(503, "SlowDown"), answered(500), answered(429)])
-def test_a_write_that_did_not_arrive_is_made_again(
+def test_a_write_that_did_not_reach_the_server_is_repeated(
     proxy: Proxy, runner: Runner, fault: Fault
 ) -> None:
     proxy.faults = [fault]
@@ -168,7 +168,9 @@ def test_a_write_that_did_not_arrive_is_made_again(
     assert proxy.requests.count("PUT") == 2
 
 
-def test_a_conflict_is_read_back_and_tried_again(proxy: Proxy, runner: Runner) -> None:
+def test_a_write_answered_with_a_409_conflict_is_read_back_and_repeated(
+    proxy: Proxy, runner: Runner
+) -> None:
     first = runner.run(put("k", b"nonce 1", ABSENT))
     assert isinstance(first, Stored)
     proxy.faults = [answered(409, "ConditionalRequestConflict")]
@@ -176,7 +178,7 @@ def test_a_conflict_is_read_back_and_tried_again(proxy: Proxy, runner: Runner) -
     assert proxy.requests == ["PUT", "PUT", "GET", "PUT"]
 
 
-def test_a_conflict_is_no_refusal_except_where_it_is_how_the_store_says_exists(
+def test_a_409_answer_is_a_refusal_only_if_the_store_uses_it_for_an_existing_object(
     proxy: Proxy, runner: Runner
 ) -> None:
     proxy.faults = [answered(409, "OperationAborted"), answered(409, "BlobAlreadyExists")]
@@ -186,7 +188,7 @@ def test_a_conflict_is_no_refusal_except_where_it_is_how_the_store_says_exists(
     assert runner.store.put("k", b"nonce 1", ABSENT) == Refused()
 
 
-def test_a_lost_race_carries_the_winner(runner: Runner) -> None:
+def test_a_refused_create_returns_the_object_that_exists(runner: Runner) -> None:
     won = runner.run(put("k", b"theirs", ABSENT))
     assert isinstance(won, Stored)
     lost = runner.run(put("k", b"ours", ABSENT))
@@ -203,7 +205,7 @@ READS: list[tuple[str, Effect | object]] = [
 
 @pytest.mark.parametrize(("verb", "program"), READS)
 @pytest.mark.parametrize("fault", [cut, answered(503), answered(500)])
-def test_reads_and_deletes_are_repeated(
+def test_reads_and_deletes_are_repeated_after_faults(
     proxy: Proxy, runner: Runner, verb: str, program: Callable[[], object], fault: Fault
 ) -> None:
     runner.run(put("k", b"nonce 1", ABSENT))
@@ -214,7 +216,7 @@ def test_reads_and_deletes_are_repeated(
 
 
 @pytest.mark.parametrize(("verb", "program"), READS)
-def test_a_request_that_keeps_failing_is_named_without_secrets(
+def test_the_error_for_a_request_that_keeps_failing_names_it_without_secrets(
     proxy: Proxy, runner: Runner, verb: str, program: Callable[[], object]
 ) -> None:
     proxy.faults = [answered(500, "InternalError")] * 10
@@ -244,9 +246,7 @@ def test_a_permanent_failure_is_raised_at_once_with_a_hint(
     assert proxy.requests == ["PUT"]
 
 
-def test_a_missing_bucket_is_said_at_once_by_every_verb(
-    s3_server: S3Server, runner: Runner
-) -> None:
+def test_every_verb_reports_a_missing_bucket_at_once(s3_server: S3Server, runner: Runner) -> None:
     store = open_store("s3://no-such-bucket-here/lake", s3_server.storage_options)
     lost = Runner(store, Ids(SystemClock()), Settings())
     for program in (put("k", b"1", ABSENT), get("k"), list_objects("")):
@@ -255,7 +255,7 @@ def test_a_missing_bucket_is_said_at_once_by_every_verb(
     assert lost.requests.snapshot().total == 3
 
 
-def test_a_silent_server_times_out_and_the_write_is_recognised(
+def test_a_write_that_a_silent_server_did_store_is_recognised_after_the_timeout(
     proxy: Proxy, s3_server: S3Server, s3_root: str
 ) -> None:
     settings = Settings(retry_limit=5, retry_base_seconds=0.01, request_timeout_seconds=1.0)
@@ -273,7 +273,9 @@ def test_a_silent_server_times_out_and_the_write_is_recognised(
     assert isinstance(outcome, Stored)
 
 
-def test_a_server_that_is_not_there_is_an_error_not_an_unknown(s3_server: S3Server) -> None:
+def test_a_write_to_an_unreachable_server_is_an_error_and_no_unknown_outcome(
+    s3_server: S3Server,
+) -> None:
     options = s3_server.storage_options | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     settings = Settings(retry_limit=3, retry_base_seconds=0.001)
     runner = Runner(open_store("s3://b/lake", options), Ids(SystemClock()), settings)
@@ -283,7 +285,7 @@ def test_a_server_that_is_not_there_is_an_error_not_an_unknown(s3_server: S3Serv
         runner.run(put("k", b"nonce", ABSENT))
 
 
-def test_plain_http_that_is_not_allowed_is_said(s3_server: S3Server) -> None:
+def test_the_error_for_plain_http_says_how_to_allow_it(s3_server: S3Server) -> None:
     options = s3_server.storage_options | {"AWS_ALLOW_HTTP": "false"}
     with pytest.raises(InvalidOperation, match="AWS_ALLOW_HTTP"):
         open_store("s3://b/lake", options)

@@ -1,4 +1,4 @@
-"""Lakes in memory: shared by name, and alone without one."""
+"""Lakes in memory: those with a name are shared, those without are private."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakevilla.formats.base import FormatName
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
-def test_one_without_a_name_is_new_each_time_and_holds_tables_as_others_do(
+def test_a_lake_in_memory_without_a_name_is_new_on_each_connect(
     table_format: FormatName,
 ) -> None:
     lake = lv.connect("memory://")
@@ -21,6 +21,6 @@ def test_one_without_a_name_is_new_each_time_and_holds_tables_as_others_do(
     assert lv.connect("memory://").tables() == []
 
 
-def test_one_name_is_one_lake_in_this_process() -> None:
+def test_a_name_means_the_same_lake_in_memory_throughout_the_process() -> None:
     lv.connect("memory://of-one-name").create_table("a", pa.table({"x": [1]}))
     assert lv.connect("memory://of-one-name/").read("a")["x"].to_pylist() == [1]

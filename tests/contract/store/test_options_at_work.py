@@ -1,4 +1,4 @@
-"""Options, the environment and sessions of others: what they say reaches a server."""
+"""Options, environment variables and boto3 or botocore sessions take effect at a server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_client_options_from_the_environment_are_applied(
     assert isinstance(open_store(s3_root).put("k", b"1", ABSENT), Stored)
 
 
-def test_options_go_before_the_environment(
+def test_storage_options_take_precedence_over_the_environment(
     monkeypatch: pytest.MonkeyPatch, s3_server: S3Server, s3_root: str
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "no url")
@@ -35,7 +35,7 @@ def test_options_go_before_the_environment(
     assert isinstance(store.put("k", b"1", ABSENT), Stored)
 
 
-def test_a_session_of_botocore_gives_the_credentials(s3_server: S3Server, s3_root: str) -> None:
+def test_a_botocore_session_provides_the_credentials(s3_server: S3Server, s3_root: str) -> None:
     botocore = pytest.importorskip("botocore.session")
     session = botocore.Session()
     session.set_credentials(s3_server.access_key, s3_server.secret_key)
@@ -62,7 +62,7 @@ def test_absolute_keys_reach_other_stores_with_the_same_options(
     assert store.local_path("k") is None
 
 
-def test_boto3_gives_the_credentials(s3_server: S3Server, s3_root: str) -> None:
+def test_a_boto3_session_provides_the_credentials(s3_server: S3Server, s3_root: str) -> None:
     boto3 = pytest.importorskip("boto3")
     session = boto3.Session(
         aws_access_key_id=s3_server.access_key,

@@ -1,4 +1,4 @@
-"""A power cut at any time: what was acknowledged is there, all else is whole or absent."""
+"""A power cut at any time keeps acknowledged commits; any other commit is whole or absent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rewrite(lake: lv.Lake) -> None:
 
 
 STEPS: tuple[Callable[[lv.Lake], None], ...] = (both, alone, rewrite)
-#: The balances of a and b after so many steps.
+#: The balances of a and b after each number of steps.
 STATES = [
     ([100], [100]),
     ([1, 1, 100], [1, 1, 100]),
@@ -49,7 +49,7 @@ STATES = [
 
 
 def worked(root: Path, monkeypatch: pytest.MonkeyPatch, held: int = 8 * 1024 * 1024) -> Disk:
-    """A disk under a lake on which all steps were done."""
+    """Return the simulated disk of a lake after all steps."""
     disk = Disk(root)
     settings = lv.Settings(in_memory_file_limit_bytes=held)
     with lv.connect(str(root), settings=settings) as lake:
@@ -63,7 +63,7 @@ def worked(root: Path, monkeypatch: pytest.MonkeyPatch, held: int = 8 * 1024 * 1
 
 
 def fault_of(disk: Disk, left: Left) -> str | None:
-    """Return what is wrong with what a cut has left, if anything."""
+    """Return what is wrong with the lake that a power cut has left, or None."""
     disk.restore(left)
     done = left[1]
     try:
@@ -71,7 +71,7 @@ def fault_of(disk: Disk, left: Left) -> str | None:
             seen = tuple(sorted(lake.read(table)["balance"].to_pylist()) for table in TABLES)
             if seen not in STATES[done : done + 2]:
                 return f"after {done} steps: {seen}"
-            # It goes on from there, and others see what it has.
+            # The lake can be written further, and other clients see the same rows.
             both(lake)
         logs = [DeltaTable(str(disk.root / table)).to_pyarrow_table() for table in TABLES]
     except (LakeVillaError, OSError) as error:
@@ -122,7 +122,7 @@ def no_names_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def entries_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log entries get their names before their bytes are on the disk."""
+    """Plant a fault: log entries get their names before their bytes are on the disk."""
     put = local.LocalStore.put
 
     def put_in_place(self: local.LocalStore, key: str, body: bytes, condition: Condition) -> object:
@@ -134,7 +134,7 @@ def entries_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "lost", [no_bytes, no_bytes_of_data, no_names, no_names_of_data, entries_in_place]
 )
-def test_a_barrier_that_is_left_out_is_found(
+def test_a_missing_write_barrier_is_found_by_the_power_cut_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     with monkeypatch.context() as broken:

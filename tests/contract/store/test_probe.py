@@ -1,4 +1,4 @@
-"""The probe passes on stores that are safe and names what is wrong with others."""
+"""The probe of conditional writes passes on safe stores and names the flaw of others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakevilla.store.probe import probe
 from lakevilla.store.runner import Requests, Runner
 
 
-def test_a_safe_store_passes_and_keeps_nothing_of_the_probe(
+def test_a_safe_store_passes_the_probe_and_keeps_no_object_of_it(
     store: LakeStore, runner: Runner, ids: Ids
 ) -> None:
     with runner.requests.counting() as counted:
@@ -26,7 +26,7 @@ def test_a_safe_store_passes_and_keeps_nothing_of_the_probe(
 
 
 class Unsafe:
-    """A memory store that drops one condition, as some stores do."""
+    """A memory store with one flaw in its conditional writes, as some stores have."""
 
     def __init__(self, flaw: str) -> None:
         self._store = open_store("memory://")
@@ -68,7 +68,7 @@ class Unsafe:
         ("refuses all", "a create of an absent key is stored"),
     ],
 )
-def test_an_unsafe_store_is_refused_by_the_name_of_the_check(
+def test_an_unsafe_store_is_refused_with_the_name_of_the_failed_check(
     ids: Ids, flaw: str, check: str
 ) -> None:
     store = Unsafe(flaw)
@@ -80,7 +80,9 @@ def test_an_unsafe_store_is_refused_by_the_name_of_the_check(
 
 
 @pytest.mark.parametrize("flaw", ["match overwrites", "match creates", "match unknown"])
-def test_a_store_that_creates_and_does_not_replace_is_reported_as_one(ids: Ids, flaw: str) -> None:
+def test_the_probe_reports_a_store_that_can_create_but_not_replace_conditionally(
+    ids: Ids, flaw: str
+) -> None:
     store = Unsafe(flaw)
     settings = Settings(retry_limit=2, retry_base_seconds=0.001)
     assert Runner(store, ids, settings).run(probe(ids)) is False
@@ -88,8 +90,8 @@ def test_a_store_that_creates_and_does_not_replace_is_reported_as_one(ids: Ids, 
 
 
 @pytest.mark.parametrize("flaw", ["match times out", "match throttled", "match never holds"])
-def test_a_passing_fault_decides_nothing_about_what_a_store_can_do(ids: Ids, flaw: str) -> None:
-    """Else the outcome of one request would decide whether a lake is made or refused."""
+def test_a_transient_fault_during_the_probe_is_a_store_error(ids: Ids, flaw: str) -> None:
+    """Otherwise one failed request would decide what the store is taken to support."""
     store = Unsafe(flaw)
     settings = Settings(retry_limit=2, retry_base_seconds=0.001)
     with pytest.raises(StoreError):

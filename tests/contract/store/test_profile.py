@@ -1,4 +1,4 @@
-"""A profile of boto3 gives the command line its credentials."""
+"""A boto3 profile provides the credentials of the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(*arguments: str, status: int = 0) -> Any:
     return json.loads(result.stdout or result.stderr)
 
 
-def test_a_profile_gives_the_credentials(
+def test_a_boto3_profile_provides_the_command_lines_credentials(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, s3_root: str, s3_server: S3Server
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):

@@ -1,4 +1,4 @@
-"""Eight processes race for one key: one winner a round, under both conditions."""
+"""Eight processes write one key concurrently: one wins each round, with either condition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.contract.store.conftest import Place
 PROCESSES = 8
 ROUNDS = 20
 
-# Each racer waits on the starting key of the round, so that all write at once.
+# Each process waits for the round's starting key, so that all write at once.
 RACER = """
 import json, sys, time
 from lakevilla.clock import SystemClock
@@ -90,7 +90,9 @@ class Racers:
         return [tuple(json.loads(answer)) for answer in self._answers()]
 
 
-def test_processes_race_and_one_wins_each_round(shared_place: Place) -> None:
+def test_exactly_one_of_several_concurrent_conditional_writes_succeeds_each_round(
+    shared_place: Place,
+) -> None:
     ids = Ids(SystemClock())
     runner = Runner(shared_place.open(), ids, Settings())
     runner.run(probe(ids))

@@ -1,4 +1,4 @@
-"""The five verbs, on every backend."""
+"""The verbs of the store interface, on every backend."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def body_of(store: LakeStore, key: str) -> bytes:
     return found.body
 
 
-def test_a_body_comes_back_with_the_token_of_its_write(store: LakeStore) -> None:
+def test_a_get_returns_the_body_and_the_token_of_its_write(store: LakeStore) -> None:
     token = stored(store.put("a/b", b"hello", ABSENT))
     found = store.get("a/b")
     assert isinstance(found, Found)
@@ -64,7 +64,7 @@ def test_a_body_comes_back_with_the_token_of_its_write(store: LakeStore) -> None
     assert abs(info.modified_seconds - time.time()) < 60
 
 
-def test_an_absent_key_is_missing_for_every_verb(store: LakeStore) -> None:
+def test_every_verb_reports_an_absent_key_as_missing(store: LakeStore) -> None:
     stored(store.put("file", b"x", ABSENT))
     for key in ("nothing", "no/such/directory", "file/below"):
         assert store.get(key) == Missing()
@@ -75,7 +75,7 @@ def test_an_absent_key_is_missing_for_every_verb(store: LakeStore) -> None:
     assert store.list("nothing") == []
 
 
-def test_a_directory_is_not_an_object(store: LakeStore) -> None:
+def test_a_directory_is_not_reported_as_an_object(store: LakeStore) -> None:
     stored(store.put("dir/file", b"x", ABSENT))
     assert store.get("dir") == Missing()
     assert store.head("dir") == Missing()
@@ -89,7 +89,7 @@ def test_a_second_create_is_refused_and_changes_nothing(store: LakeStore) -> Non
     assert body_of(store, "k") == b"first"
 
 
-def test_a_match_replaces_only_the_state_it_names(store: LakeStore) -> None:
+def test_a_put_with_a_match_replaces_only_the_state_with_that_token(store: LakeStore) -> None:
     first = stored(store.put("k", b"1", ABSENT))
     second = stored(store.put("k", b"2", Match(first)))
     assert not same_object(first, second)
@@ -101,7 +101,7 @@ def test_a_match_replaces_only_the_state_it_names(store: LakeStore) -> None:
     assert body_of(store, "k") == b"3"
 
 
-def test_a_match_on_an_absent_key_is_refused(store: LakeStore) -> None:
+def test_a_put_with_a_match_on_an_absent_key_is_refused(store: LakeStore) -> None:
     token = stored(store.put("k", b"1", ABSENT))
     assert store.put("other", b"2", Match(token)) == Refused()
     assert store.put("no/directory/yet", b"2", Match(token)) == Refused()
@@ -111,7 +111,7 @@ def test_a_match_on_an_absent_key_is_refused(store: LakeStore) -> None:
     assert store.get("other") == Missing()
 
 
-def test_a_token_never_comes_back_for_another_state(store: LakeStore) -> None:
+def test_a_token_is_never_used_again_for_another_state(store: LakeStore) -> None:
     token = stored(store.put("k", b"0000", ABSENT))
     seen = [token]
     for number in range(1, 200):
@@ -120,13 +120,13 @@ def test_a_token_never_comes_back_for_another_state(store: LakeStore) -> None:
         seen.append(token)
 
 
-def test_an_unconditional_put_replaces_what_is_there(store: LakeStore) -> None:
+def test_an_unconditional_put_replaces_any_object(store: LakeStore) -> None:
     stored(store.put("k", b"1", ANY))
     stored(store.put("k", b"22", ANY))
     assert body_of(store, "k") == b"22"
 
 
-def test_an_object_that_has_not_changed_costs_no_body(store: LakeStore) -> None:
+def test_a_get_with_the_current_token_transfers_no_body(store: LakeStore) -> None:
     token = stored(store.put("k", b"1", ABSENT))
     assert store.get("k", known=token) == Unchanged()
     stored(store.put("k", b"2", Match(token)))
@@ -135,7 +135,7 @@ def test_an_object_that_has_not_changed_costs_no_body(store: LakeStore) -> None:
     assert found.body == b"2"
 
 
-def test_ranges_are_slices(store: LakeStore) -> None:
+def test_byte_ranges_behave_like_slices(store: LakeStore) -> None:
     body = bytes(range(100))
     stored(store.put("k", body, ABSENT))
     for byte_range, expected in [
@@ -152,7 +152,7 @@ def test_ranges_are_slices(store: LakeStore) -> None:
         assert (found.body, found.size) == (expected, 100), byte_range
 
 
-def test_an_empty_object_is_an_object(store: LakeStore) -> None:
+def test_an_empty_object_can_be_stored_and_read(store: LakeStore) -> None:
     stored(store.put("k", b"", ABSENT))
     for byte_range in (None, (0, 10), (-10, 0)):
         found = store.get("k", byte_range=byte_range)
@@ -160,7 +160,7 @@ def test_an_empty_object_is_an_object(store: LakeStore) -> None:
         assert (found.body, found.size) == (b"", 0)
 
 
-def test_a_list_is_recursive_and_stays_below_its_directory(store: LakeStore) -> None:
+def test_a_list_is_recursive_and_returns_only_keys_below_its_directory(store: LakeStore) -> None:
     for key in ("t/a", "t/b/c", "t/b/d/e", "t2/x", "u"):
         stored(store.put(key, key.encode(), ABSENT))
     listed = store.list("t")
@@ -172,14 +172,14 @@ def test_a_list_is_recursive_and_stays_below_its_directory(store: LakeStore) -> 
     assert len(everything) == 5
 
 
-def test_a_list_gives_the_tokens_that_a_get_gives(store: LakeStore) -> None:
+def test_a_list_returns_the_same_tokens_as_a_get(store: LakeStore) -> None:
     token = stored(store.put("t/a", b"1", ABSENT))
     listed = store.list("t")
     assert isinstance(listed, list)
     assert listed[0].token.e_tag == token.e_tag
 
 
-def test_start_after_leaves_out_what_comes_before_and_itself(store: LakeStore) -> None:
+def test_start_after_omits_the_named_key_and_all_keys_before_it(store: LakeStore) -> None:
     for number in range(12):
         stored(store.put(f"log/{number:020}.json", b"{}", ABSENT))
     listed = store.list("log", start_after=f"log/{8:020}.json")
@@ -187,7 +187,7 @@ def test_start_after_leaves_out_what_comes_before_and_itself(store: LakeStore) -
     assert sorted(info.key for info in listed) == [f"log/{n:020}.json" for n in (9, 10, 11)]
 
 
-def test_more_objects_than_a_page_are_all_listed(store: LakeStore) -> None:
+def test_a_list_of_more_objects_than_a_page_returns_all(store: LakeStore) -> None:
     keys = [f"many/{number:05}" for number in range(1050)]
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         for outcome in pool.map(lambda key: store.put(key, b"x", ANY), keys):
@@ -198,7 +198,7 @@ def test_more_objects_than_a_page_are_all_listed(store: LakeStore) -> None:
 
 
 @pytest.mark.parametrize("key", STRANGE_KEYS)
-def test_a_strange_key_round_trips_through_every_verb(store: LakeStore, key: str) -> None:
+def test_a_key_with_unusual_characters_works_with_every_verb(store: LakeStore, key: str) -> None:
     token = stored(store.put(key, b"1", ABSENT))
     assert body_of(store, key) == b"1"
     stored(store.put(key, b"2", Match(token)))
@@ -213,7 +213,7 @@ def test_a_strange_key_round_trips_through_every_verb(store: LakeStore, key: str
 
 
 @pytest.mark.parametrize("key", ["../out", "a/../b", "a/./b", "a//b", "a/", "nul\x00", "nl\n"])
-def test_a_key_that_is_no_plain_path_is_refused(store: LakeStore, key: str) -> None:
+def test_a_key_that_is_not_a_plain_path_is_refused(store: LakeStore, key: str) -> None:
     with pytest.raises(InvalidOperation):
         store.get(key)
     with pytest.raises(InvalidOperation):
@@ -228,8 +228,8 @@ def test_a_deleted_object_is_gone_and_may_be_created_again(store: LakeStore) -> 
     stored(store.put("k", b"2", ABSENT))
 
 
-def test_a_local_file_is_uploaded_and_stays(store: LakeStore, tmp_path: Path) -> None:
-    body = bytes(i % 251 for i in range(1000)) * 20_000  # 20 MB: several parts
+def test_an_uploaded_local_file_is_kept(store: LakeStore, tmp_path: Path) -> None:
+    body = bytes(i % 251 for i in range(1000)) * 20_000  # 20 MB are uploaded in several parts
     source = tmp_path / "source.parquet"
     source.write_bytes(body)
     stored(store.put_file("t/part=a b/x.parquet", str(source)))
@@ -248,19 +248,20 @@ def test_an_object_is_copied_by_the_store(store: LakeStore) -> None:
         assert isinstance(outcome, Stored), (source, outcome)
         assert body_of(store, f"copies/{source}") == body
     stored(store.put("t/part=a b/x.parquet", b"other", ANY))
-    assert body_of(store, "copies/t/part=a b/x.parquet") == body  # it is an object of its own
+    assert body_of(store, "copies/t/part=a b/x.parquet") == body  # the copy is an object of its own
     assert isinstance(store.copy_object("t/part=a b/x.parquet", "copies/hash#12/x#3"), Stored)
-    assert body_of(store, "copies/hash#12/x#3") == b"other"  # and takes the place of what was there
+    # The copy replaces an object at its key.
+    assert body_of(store, "copies/hash#12/x#3") == b"other"
     assert store.copy_object("t/nowhere", "copies/nowhere") == Missing()
     assert store.get("copies/nowhere") == Missing()
 
 
-def test_a_local_file_that_is_not_there_is_named(store: LakeStore, tmp_path: Path) -> None:
+def test_an_upload_of_a_missing_local_file_names_it(store: LakeStore, tmp_path: Path) -> None:
     with pytest.raises(InvalidOperation, match=r"nowhere\.parquet"):
         store.put_file("x", str(tmp_path / "nowhere.parquet"))
 
 
-def test_a_large_unconditional_body_arrives_whole(store: LakeStore) -> None:
+def test_a_large_body_put_unconditionally_is_stored_as_a_whole(store: LakeStore) -> None:
     body = b"0123456789abcdef" * (40 * 1024 * 1024 // 16)
     stored(store.put("large", body, ANY))
     found = store.get("large", byte_range=(-16, 0))
@@ -268,7 +269,7 @@ def test_a_large_unconditional_body_arrives_whole(store: LakeStore) -> None:
     assert (found.body, found.size) == (b"0123456789abcdef", len(body))
 
 
-def test_threads_race_for_a_create_and_one_wins(store: LakeStore) -> None:
+def test_exactly_one_of_several_threads_that_create_the_same_key_succeeds(store: LakeStore) -> None:
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         for number in range(20):
             outcomes = list(
@@ -280,7 +281,7 @@ def test_threads_race_for_a_create_and_one_wins(store: LakeStore) -> None:
             assert sum(isinstance(outcome, Stored) for outcome in outcomes) == 1
 
 
-def test_the_names_in_a_directory_are_those_in_itself(store: LakeStore) -> None:
+def test_the_names_in_a_directory_are_those_of_its_direct_children(store: LakeStore) -> None:
     for key in (
         "d/a.json",
         "d/sub/b",

@@ -1,4 +1,4 @@
-"""The same rows in new files: part by part, in z order, and nothing left of what fails."""
+"""Compaction writes the same rows to new files, also in z order, and leaves no file if it fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIDE = 120
 
 
 def squares(first: int = 0, count: int = SIDE * SIDE) -> pa.Table:
-    """Points of a square in an order that says nothing of them, and values of all kinds."""
+    """Return points of a square in a mixed order, with values of all kinds."""
     numbers = range(first, first + count)
     x = pa.array([i * 7919 % SIDE for i in numbers], pa.int32())
     return pa.table(
@@ -36,13 +36,13 @@ def squares(first: int = 0, count: int = SIDE * SIDE) -> pa.Table:
 
 @pytest.fixture
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task's share is a few rows, so that parts are more than one task's."""
+    """Give each task only a few rows, so that a part needs several tasks."""
     monkeypatch.setattr(bins, "_LEAST_BYTES", 1)
     monkeypatch.setattr(bins, "_MOST_BYTES", 20_000)
 
 
 def parts_of(table: TableInput) -> list[TableInput]:
-    """The files by partition."""
+    """Return the files by partition."""
     members: dict[str, list[int]] = {}
     for number, file in enumerate(data_files(table.files)):
         members.setdefault(repr(file.partition_values), []).append(number)
@@ -61,7 +61,9 @@ def compacted(
     return made
 
 
-def test_each_part_becomes_a_file_of_its_partition(lake: Lake, small_shares: None) -> None:
+def test_each_part_is_compacted_into_one_file_of_its_partition(
+    lake: Lake, small_shares: None
+) -> None:
     lake.make("t", squares(count=300), partition_by=["p"])
     for start in (300, 600):
         lake.append("t", squares(start, 300))
@@ -76,7 +78,7 @@ def test_each_part_becomes_a_file_of_its_partition(lake: Lake, small_shares: Non
     assert len(lake.input("t").files) == 2
 
 
-def test_parts_in_z_order_hold_the_same_rows_near_each_other(
+def test_a_compaction_in_z_order_keeps_the_rows_and_narrows_the_range_of_each_column(
     lake: Lake, small_shares: None
 ) -> None:
     lake.make("t", squares(count=7000), partition_by=["p"])
@@ -89,7 +91,7 @@ def test_parts_in_z_order_hold_the_same_rows_near_each_other(
     made = compacted(lake, parts_of(sized), ("x", "y"))
     assert all(len(some) > 2 for some in made)
     assert ordered(lake.rows("t")) == before
-    # Each file holds a part of either column's values, and none is wanting of all.
+    # On average, a file has less than the whole range of either column.
     files = [one.file for some in made for one in some]
     for column in ("x", "y"):
         spans = [span(Path(lake.root) / "t" / file.path, column) for file in files]
@@ -118,7 +120,7 @@ def test_a_failed_compaction_leaves_no_file(lake: Lake, small_shares: None) -> N
         assert lake.files() == before
 
 
-def test_few_rows_and_no_rows_have_a_z_order_too(lake: Lake, small_shares: None) -> None:
+def test_few_rows_and_no_rows_can_be_compacted_in_z_order(lake: Lake, small_shares: None) -> None:
     lake.make("t", squares(count=3))
     lake.append("t", squares(3, 2000))
     table = lake.input("t")

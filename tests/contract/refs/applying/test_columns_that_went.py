@@ -1,4 +1,4 @@
-"""Values that one side writes to a column which the other side has dropped are never hidden."""
+"""A merge never hides values that one side writes to a column which the other has dropped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = pytest.mark.parametrize("column", ["v", "s.y"])
 
 @pytest.fixture
 def lake(local_place: Place, kind: Format) -> Iterator[lv.Lake]:
-    """Its table has columns that can be dropped."""
+    """Return a lake with a branch and a table whose columns can be dropped."""
     with local_place.connect() as lake:
         properties = MAPPED if kind == "delta" else {}
         lake.create_table("t", ROWS, format=kind, properties=properties)
@@ -39,7 +39,7 @@ def drops(lake: lv.Lake, column: str) -> None:
 
 
 def puts(lake: lv.Lake, **values: Any) -> None:
-    """One row more."""
+    """Append a row to the table."""
     rows = pa.Table.from_pylist([{**NEW, **values}], lake.table("t").schema)
     lake.run(lambda txn: txn.append("t", rows))
 
@@ -77,7 +77,7 @@ Verb = Callable[..., Any]
 
 @VERBS
 @COLUMNS
-def test_a_column_that_the_branch_drops_removes_no_value_of_the_lake(
+def test_a_merge_does_not_drop_a_column_to_which_the_lake_has_written_values(
     lake: lv.Lake, verb: Verb, column: str, kind: Format
 ) -> None:
     if kind == "iceberg" and column == "s.y":
@@ -95,7 +95,7 @@ def test_a_column_that_the_branch_drops_removes_no_value_of_the_lake(
 
 @VERBS
 @COLUMNS
-def test_a_column_that_the_lake_has_dropped_removes_no_value_of_the_branch(
+def test_a_merge_keeps_values_that_the_branch_wrote_to_a_column_dropped_on_the_lake(
     lake: lv.Lake, verb: Verb, column: str, kind: Format
 ) -> None:
     puts(lake.on("etl"))
@@ -111,7 +111,9 @@ def test_a_column_that_the_lake_has_dropped_removes_no_value_of_the_branch(
 
 
 @pytest.mark.parametrize("first", ["lake", "branch"])
-def test_rows_without_a_value_there_are_no_conflict(lake: lv.Lake, first: str) -> None:
+def test_new_rows_with_null_in_the_dropped_column_are_no_conflict(
+    lake: lv.Lake, first: str
+) -> None:
     sides = [lake, lake.on("etl")]
     dropper, writer = sides if first == "lake" else sides[::-1]
     drops(dropper, "v")
@@ -123,7 +125,9 @@ def test_rows_without_a_value_there_are_no_conflict(lake: lv.Lake, first: str) -
 
 
 @pytest.mark.parametrize("first", ["lake", "branch"])
-def test_rows_of_old_values_are_identified_by_keys(lake: lv.Lake, first: str) -> None:
+def test_a_merge_with_keys_accepts_a_row_whose_value_in_the_dropped_column_is_unchanged(
+    lake: lv.Lake, first: str
+) -> None:
     sides = [lake, lake.on("etl")]
     dropper, writer = sides if first == "lake" else sides[::-1]
     drops(dropper, "v")
@@ -137,7 +141,9 @@ def test_rows_of_old_values_are_identified_by_keys(lake: lv.Lake, first: str) ->
 
 
 @pytest.mark.parametrize("first", ["lake", "branch"])
-def test_a_value_that_was_changed_is_found_by_keys(lake: lv.Lake, first: str) -> None:
+def test_a_merge_with_keys_reports_a_row_whose_value_in_the_dropped_column_was_changed(
+    lake: lv.Lake, first: str
+) -> None:
     sides = [lake, lake.on("etl")]
     dropper, writer = sides if first == "lake" else sides[::-1]
     drops(dropper, "v")
@@ -147,7 +153,7 @@ def test_a_value_that_was_changed_is_found_by_keys(lake: lv.Lake, first: str) ->
     assert lake.merge("etl", on_conflict="ours").tables == {"t": "kept"}
 
 
-def test_the_other_ways_out(lake: lv.Lake) -> None:
+def test_a_merge_with_on_conflict_theirs_drops_the_column_and_its_new_values(lake: lv.Lake) -> None:
     drops(lake.on("etl"), "v")
     puts(lake)
     assert lake.merge("etl", on_conflict="theirs").tables == {"t": "physical"}
@@ -155,7 +161,7 @@ def test_the_other_ways_out(lake: lv.Lake) -> None:
     assert sorted(lake.read("t")["id"].to_pylist()) == [1, 2]
 
 
-def test_a_column_that_both_have_dropped_is_no_conflict(lake: lv.Lake) -> None:
+def test_a_column_that_both_sides_have_dropped_is_no_conflict(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     puts(etl)
     drops(etl, "v")
@@ -167,7 +173,9 @@ def test_a_column_that_both_have_dropped_is_no_conflict(lake: lv.Lake) -> None:
         assert sorted(lake.read("t")["id"].to_pylist()) == [1, 2, 3, 4]
 
 
-def test_a_value_that_comes_while_it_is_merged_makes_it_begin_again(lake: lv.Lake) -> None:
+def test_a_merge_begins_again_if_a_value_is_written_to_the_dropped_column_meanwhile(
+    lake: lv.Lake,
+) -> None:
     drops(lake.on("etl"), "v")
     version = newest(lake)
 
@@ -181,7 +189,7 @@ def test_a_value_that_comes_while_it_is_merged_makes_it_begin_again(lake: lv.Lak
     assert "new" in lake.read("t")["v"].to_pylist()
 
 
-def test_a_column_that_is_dropped_while_it_is_merged_is_a_conflict(lake: lv.Lake) -> None:
+def test_a_column_that_the_lake_drops_during_a_merge_is_a_conflict(lake: lv.Lake) -> None:
     puts(lake.on("etl"))
     version = newest(lake)
 
@@ -210,7 +218,7 @@ def test_a_revert_of_a_new_column_hides_no_value(lake: lv.Lake) -> None:
     assert "of somebody else" in lake.read("t")["c"].to_pylist()
 
 
-def test_a_revert_of_a_deletion_brings_rows_back_without_what_was_dropped_since(
+def test_a_revert_of_a_deletion_restores_rows_without_a_column_dropped_since(
     lake: lv.Lake,
 ) -> None:
     lake.run(lambda txn: txn.delete("t", where="id = 2"))
@@ -220,10 +228,10 @@ def test_a_revert_of_a_deletion_brings_rows_back_without_what_was_dropped_since(
     assert sorted(lake.read("t")["id"].to_pylist()) == [1, 2]
 
 
-def test_without_column_mapping_a_file_keeps_the_column_under_its_name(
+def test_a_column_added_by_name_is_not_dropped_if_foreign_files_may_hold_values_of_it(
     local_place: Place,
 ) -> None:
-    """Another column of that name would find it there, with another type maybe."""
+    """Without column mapping, a later column of the same name would show the file's values."""
     with local_place.connect() as lake:
         lake.create_table("t", [{"id": 1}])
         lake.run(lambda txn: txn.alter("t", add_columns={"c": "string"}))

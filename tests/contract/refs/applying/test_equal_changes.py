@@ -1,4 +1,4 @@
-"""Rows that both sides have changed to the same: one change, or two of which one would be lost."""
+"""Rows that both sides have set to equal values: one change, or two of which one would be lost."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def by_query_of_itself(lake: lv.Lake) -> None:
 
 
 def by_values(lake: lv.Lake) -> None:
-    """The engine computes it in a query over the table, whose values a merge then sets."""
+    """Update a row by a subquery: a query computes the value, and a merge operation sets it."""
     with lake.session() as session:
         session.sql("UPDATE t SET bal = bal + (SELECT min(x) FROM s) WHERE id = 0")
 
@@ -92,7 +92,7 @@ GIVEN = [by_constant, by_upsert, by_source, by_values_of_others]
 
 @pytest.mark.parametrize("theirs", COMPUTED + GIVEN)
 @pytest.mark.parametrize("ours", [by_update, by_constant])
-def test_an_equal_change_is_a_conflict_where_one_side_has_computed_it(
+def test_an_equal_change_is_a_conflict_if_one_side_has_computed_it(
     lake: lv.Lake, ours: Change, theirs: Change
 ) -> None:
     ours(lake)
@@ -118,7 +118,9 @@ def test_a_merge_that_says_whose_rows_count_needs_no_choice_for_equal_changes(
     assert lake.merge("etl", keys=KEYS, **settled).tables == {"t": "kept"}
 
 
-def test_only_columns_that_were_computed_count(lake: lv.Lake) -> None:
+def test_a_computed_column_of_another_row_makes_no_conflict_of_an_equal_change(
+    lake: lv.Lake,
+) -> None:
     etl = lake.on("etl")
     for side in (lake, etl):
         side.run(lambda txn: txn.update("t", {"note": "'b'"}, where="id = 1"))
@@ -140,7 +142,7 @@ def test_a_field_that_is_set_to_a_constant_was_not_computed(lake: lv.Lake) -> No
         lake.merge("third", keys={"u": "id"})
 
 
-def test_rows_that_both_insert_and_delete_stay(lake: lv.Lake) -> None:
+def test_rows_that_both_sides_insert_or_delete_are_kept(lake: lv.Lake) -> None:
     for side in (lake, lake.on("etl")):
         by = {"id": 7, "bal": 1, "note": "new"}
         side.run(lambda txn, by=by: (txn.append("t", [by]), txn.delete("t", where="id = 1")))
@@ -170,7 +172,7 @@ def test_transfers_on_two_branches_lose_no_money(lake: lv.Lake) -> None:
 
 
 def move(lake: lv.Lake) -> None:
-    """Other rows of the same files are rewritten, so rows have to be compared."""
+    """Rewrite the files by a change to another row, so that rows have to be compared."""
     lake.run(lambda txn: txn.update("t", {"note": "'moved'"}, where="id = 2"))
 
 
@@ -182,7 +184,7 @@ def test_a_change_picked_from_the_branch_is_no_second_change_in_a_merge(lake: lv
     etl.run(lambda txn: txn.update("t", {"note": "'b'"}, where="id = 1"))
     assert lake.merge("etl", keys=KEYS).tables == {"t": "rows"}
     assert balances(lake) == [99, 100, 100]
-    by_update(etl)  # another one, which the lake makes by itself, too
+    by_update(etl)  # a second change, which the lake makes by itself, too
     by_update(lake)
     with pytest.raises(lv.MergeConflict, match="changed alike"):
         lake.merge("etl", keys=KEYS)
@@ -210,7 +212,9 @@ def test_a_change_applied_before_is_no_second_change_in_a_merge(lake: lv.Lake) -
     assert lake.merge("etl", keys=KEYS).tables == {"t": "kept"}
 
 
-def test_a_merge_after_a_rebase_knows_what_was_done_before(lake: lv.Lake) -> None:
+def test_a_merge_after_a_rebase_still_detects_changes_that_the_lake_has_picked(
+    lake: lv.Lake,
+) -> None:
     etl = lake.on("etl")
     by_update(etl)
     move(lake)
@@ -225,7 +229,7 @@ def test_a_merge_after_a_rebase_knows_what_was_done_before(lake: lv.Lake) -> Non
         lake.merge("etl", keys=KEYS)
 
 
-def test_a_commit_that_is_taken_back_twice_is_taken_back_once(lake: lv.Lake) -> None:
+def test_a_second_revert_or_cherry_pick_of_the_same_commit_changes_nothing(lake: lv.Lake) -> None:
     by_update(lake)
     version = newest(lake)
     move(lake)
@@ -237,7 +241,9 @@ def test_a_commit_that_is_taken_back_twice_is_taken_back_once(lake: lv.Lake) -> 
     assert balances(lake) == [99, 100, 100]
 
 
-def test_a_revert_takes_no_addition_of_other_clients_for_its_own(lake: lv.Lake) -> None:
+def test_a_revert_reports_a_conflict_if_another_commit_has_computed_the_old_value(
+    lake: lv.Lake,
+) -> None:
     by_update(lake)
     version = newest(lake)
     lake.run(lambda txn: txn.update("t", {"bal": "bal + 1"}, where="id = 0"))
@@ -258,7 +264,7 @@ def test_changes_of_the_same_transaction_count_as_equal_changes_in_an_apply(lake
         assert done.tables == {"t": "kept"}
 
 
-def test_a_commit_that_comes_meanwhile_counts(lake: lv.Lake) -> None:
+def test_an_equal_change_that_is_committed_during_the_merge_is_a_conflict(lake: lv.Lake) -> None:
     by_update(lake.on("etl"))
     move(lake)
     version = newest(lake)
@@ -272,7 +278,7 @@ def test_a_commit_that_comes_meanwhile_counts(lake: lv.Lake) -> None:
         lake.merge("etl", keys=KEYS, checks=[beside])
 
 
-def test_an_update_by_another_client_may_have_computed_anything(
+def test_an_equal_update_by_deltalake_is_a_conflict_as_it_may_be_computed(
     lake: lv.Lake, kind: Format
 ) -> None:
     if kind == "iceberg":
@@ -281,12 +287,12 @@ def test_an_update_by_another_client_may_have_computed_anything(
     deltalake.DeltaTable(f"{lake.root}/t").update({"bal": "bal - 1"}, predicate="id = 0")
     with pytest.raises(lv.MergeConflict, match="which may be computed"):
         lake.merge("etl", keys=KEYS)
-    move(lake)  # the lake's history has taken it in
+    move(lake)  # the lake absorbs deltalake's commit
     with pytest.raises(lv.MergeConflict, match="which may be computed"):
         lake.merge("etl", keys=KEYS)
 
 
-def test_rows_that_another_client_has_appended_or_deleted_compute_nothing(
+def test_rows_that_deltalake_appends_or_deletes_do_not_count_as_computed(
     lake: lv.Lake, kind: Format
 ) -> None:
     if kind == "iceberg":
@@ -300,9 +306,9 @@ def test_rows_that_another_client_has_appended_or_deleted_compute_nothing(
     assert lake.merge("etl", keys=KEYS).tables == {"t": "kept"}
 
 
-def test_many_commits_on_a_branch_are_reported_one_by_one(lake: lv.Lake) -> None:
+def test_an_equal_change_is_a_conflict_even_after_many_commits_on_the_branch(lake: lv.Lake) -> None:
     etl = lake.on("etl")
-    for number in range(20):  # beyond what is kept apart
+    for number in range(20):  # more commits than HEAD keeps separate
         etl.run(lambda txn, n=number: txn.update("t", {"note": f"'{n}'"}, where="id = 1"))
     by_update(etl)
     by_constant(lake)

@@ -1,4 +1,4 @@
-"""Idempotency keys on branches: once on a branch, and once on the lake, whatever is merged."""
+"""Idempotency keys on branches: a key commits once on a branch and once on the lake."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shopped(lake: lv.Lake) -> lv.Lake:
 
 
 def load(lake: lv.Lake, key: Any, sku: str = "jam") -> None:
-    """A job that may be run twice."""
+    """Append a row under an idempotency key, as a job does that may run twice."""
     lake.run(lambda txn: txn.append("stock", [{"sku": sku, "qty": 1}]), idempotency_key=key)
 
 
@@ -33,7 +33,7 @@ def rows(lake: lv.Lake) -> list[str]:
     return sorted(lake.read("stock")["sku"].to_pylist())
 
 
-def test_a_key_commits_once_on_a_branch_and_is_the_lakes_once_it_is_merged(
+def test_a_key_commits_once_on_a_branch_and_counts_on_the_lake_after_the_merge(
     shopped: lv.Lake,
 ) -> None:
     shopped.branch("etl")
@@ -51,7 +51,7 @@ def test_a_key_commits_once_on_a_branch_and_is_the_lakes_once_it_is_merged(
     assert done.result is not None
     assert (done.state, done.result.global_version) == ("committed", version)
     load(etl, "tuesday", "oil")
-    shopped.merge("etl", delete=True)  # what was merged before is no conflict
+    shopped.merge("etl", delete=True)  # the key that was merged before is no conflict
     load(shopped, "tuesday", "oil")
     with shopped.transaction(idempotency_key="other") as txn:
         txn.append("stock", [{"sku": "zen", "qty": 1}])
@@ -59,7 +59,7 @@ def test_a_key_commits_once_on_a_branch_and_is_the_lakes_once_it_is_merged(
 
 
 def _picked(lake: lv.Lake) -> None:
-    """The lake gets what was committed with the key, and not by a merge."""
+    """Apply the commit that has the key to the lake by a cherry-pick, not by a merge."""
     load(lake.on("etl"), "monday")
     lake.cherry_pick(f"etl@{lake.on('etl').history(1)[0].version}")
 
@@ -85,7 +85,7 @@ def _settled(lake: lv.Lake) -> None:
         (_settled, {"stock": "kept"}, ["tea"]),
     ],
 )
-def test_a_merge_that_changes_no_table_includes_the_keys(
+def test_a_merge_that_changes_no_table_still_takes_over_the_keys(
     shopped: lv.Lake,
     change: Callable[[lv.Lake], None],
     tables: dict[str, str],
@@ -130,7 +130,7 @@ def test_an_idempotency_key_counts_as_committed_on_branches_made_after_it(shoppe
     assert rows(shopped.on("older")) == ["jam", "tea"]
 
 
-def test_a_key_that_both_have_committed_is_a_conflict(shopped: lv.Lake) -> None:
+def test_a_merge_conflicts_if_branch_and_lake_have_committed_the_same_key(shopped: lv.Lake) -> None:
     shopped.branch("etl")
     load(shopped.on("etl"), "monday")
     load(shopped, "monday")
@@ -143,7 +143,7 @@ def test_a_key_that_both_have_committed_is_a_conflict(shopped: lv.Lake) -> None:
     assert rows(shopped) == ["jam", "oil", "tea"]
 
 
-def test_two_branches_with_one_key_are_not_both_merged(shopped: lv.Lake) -> None:
+def test_a_merge_conflicts_if_another_merged_branch_has_the_same_key(shopped: lv.Lake) -> None:
     for name in ("a", "b"):
         shopped.branch(name)
         load(shopped.on(name), "monday")
@@ -153,7 +153,7 @@ def test_two_branches_with_one_key_are_not_both_merged(shopped: lv.Lake) -> None
     assert rows(shopped) == ["jam", "tea"]
 
 
-def test_of_two_merges_of_one_branch_the_second_finds_it_merged(
+def test_a_merge_changes_nothing_if_another_client_merges_the_branch_first(
     shopped: lv.Lake, local_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shopped.branch("etl")
@@ -172,7 +172,9 @@ def test_of_two_merges_of_one_branch_the_second_finds_it_merged(
     assert rows(shopped) == ["jam", "tea"]
 
 
-def test_a_key_stands_for_all_that_was_committed_with_it(shopped: lv.Lake) -> None:
+def test_a_merge_of_some_tables_is_refused_while_a_key_of_the_branch_is_unmerged(
+    shopped: lv.Lake,
+) -> None:
     shopped.branch("etl")
     etl = shopped.on("etl")
     load(etl, "monday")
@@ -180,11 +182,11 @@ def test_a_key_stands_for_all_that_was_committed_with_it(shopped: lv.Lake) -> No
         shopped.merge("etl", tables=["stock"])
     shopped.merge("etl")
     etl.run(lambda txn: txn.append("sales/orders", [{"id": 2}]))
-    shopped.merge("etl", tables=["sales/*"])  # the key is merged
+    shopped.merge("etl", tables=["sales/*"])  # the key is merged by now
     assert stock(shopped) == {"tea": 5, "jam": 1}
 
 
-def test_a_transaction_that_did_not_commit_leaves_its_key(shopped: lv.Lake) -> None:
+def test_the_key_of_an_aborted_transaction_can_be_used_again(shopped: lv.Lake) -> None:
     shopped.branch("etl")
     etl = shopped.on("etl")
     with pytest.raises(ZeroDivisionError), etl.transaction(idempotency_key="monday") as txn:
@@ -197,9 +199,7 @@ def test_a_transaction_that_did_not_commit_leaves_its_key(shopped: lv.Lake) -> N
 
 
 @pytest.mark.parametrize("at", ["etl", "kept", "etl@3"])
-def test_idempotency_keys_are_refused_by_name_on_a_branch_of_another_branch(
-    shopped: lv.Lake, at: str
-) -> None:
+def test_a_branch_of_another_branch_refuses_idempotency_keys(shopped: lv.Lake, at: str) -> None:
     shopped.branch("etl")
     load(shopped.on("etl"), "monday")
     shopped.tag("kept", at="etl")
@@ -214,7 +214,7 @@ def test_idempotency_keys_are_refused_by_name_on_a_branch_of_another_branch(
     assert rows(shopped.on("again")) == ["jam", "oil", "tea"]
 
 
-def test_a_branch_is_rebased_once_its_keys_are_merged(shopped: lv.Lake) -> None:
+def test_a_branch_with_keys_is_rebased_only_after_they_are_merged(shopped: lv.Lake) -> None:
     shopped.branch("etl")
     etl = shopped.on("etl")
     load(etl, "monday")
@@ -232,7 +232,9 @@ def test_a_branch_is_rebased_once_its_keys_are_merged(shopped: lv.Lake) -> None:
     assert rows(shopped) == ["jam", "oil", "tea", "zen"]
 
 
-def test_a_key_of_an_epoch_before_is_done_where_a_rebase_was_interrupted(shopped: lv.Lake) -> None:
+def test_a_key_of_the_earlier_epoch_counts_as_committed_after_an_interrupted_rebase(
+    shopped: lv.Lake,
+) -> None:
     shopped.branch("etl")
     load(shopped.on("etl"), "monday")
     shopped.merge("etl")
@@ -240,7 +242,7 @@ def test_a_key_of_an_epoch_before_is_done_where_a_rebase_was_interrupted(shopped
     _, entry = client.run(find_ref(client.context, "etl"))
     held = client.run(load_branch("etl", entry))
     assert client.run(branches.close_as(client.context, entry, held, "moved"))
-    etl = shopped.on("etl")  # goes on with what it had
+    etl = shopped.on("etl")  # the branch goes on with its old state
     load(etl, "monday")
     assert rows(etl) == ["jam", "tea"]
     load(etl, "tuesday", "oil")

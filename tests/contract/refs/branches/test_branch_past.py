@@ -1,4 +1,4 @@
-"""Older states of a branch, and what changed on it, from what it was made of on."""
+"""Older states of a branch, and its changes, beginning with the state from which it was made."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def ids(lake: Any, table: str = "stock", **state: Any) -> list[int]:
 
 
 def with_a_life(etl: lv.Lake, kind: Format) -> None:
-    """Versions 3 to 9 of the branch."""
+    """Commit versions 3 to 9 of the branch."""
     put_in(etl, 2)
     etl.create_table("report", [{"id": 7}], format=kind)
     etl.run(lambda txn: txn.delete("stock", where="id = 1"))
     etl.drop_table("orders")
     put_in(etl, 8, "report")
     etl.drop_table("report")
-    etl.create_table("report", [{"id": 9}], format="iceberg")  # another one under its name
+    etl.create_table("report", [{"id": 9}], format="iceberg")  # another table under the same name
 
 
 def test_each_version_of_a_branch_can_be_read(lake: lv.Lake, kind: Format) -> None:
     etl = lake.on("etl")
     with_a_life(etl, kind)
-    put_in(lake, 50)  # what the lake has since is not on the branch
+    put_in(lake, 50)  # later commits of the lake are not on the branch
     stock = {2: [1], 3: [1, 2], 4: [1, 2], 5: [2], 6: [2], 7: [2], 9: [2]}
     assert {v: ids(etl, version=v) for v in stock} == stock
     report = {v: ids(etl, "report", version=v) for v in (4, 6, 7, 9)}
@@ -77,7 +77,7 @@ def test_missing_versions_of_a_branch_are_reported_with_the_existing_ones(
         etl.follow(2, absorb_seconds=1.0)
 
 
-def test_a_table_has_the_versions_of_its_own_log_up_to_the_branch(lake: lv.Lake) -> None:
+def test_a_table_on_a_branch_has_the_log_versions_from_before_the_branch(lake: lv.Lake) -> None:
     put_in(lake, 2)
     lake.branch("later")
     put_in(lake, 3)
@@ -93,7 +93,7 @@ def ids_of(rows: Any) -> list[int]:
     return sorted(rows["id"].to_pylist())
 
 
-def test_many_commits_that_became_one_object_can_still_be_distinguished(
+def test_each_version_can_be_read_though_many_commits_are_stored_as_one_object(
     lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(squash, "MOST_APART", 2)
@@ -112,7 +112,7 @@ def rows_since(lake: lv.Lake, since: int, table: str = "stock") -> list[dict[str
         return now.changes(table, since=since).sort_by("_commit_version").to_pylist()
 
 
-def test_changes_of_a_table_are_reported_from_the_base_on(lake: lv.Lake, kind: Format) -> None:
+def test_changes_of_a_table_on_a_branch_begin_with_the_base(lake: lv.Lake, kind: Format) -> None:
     etl = lake.on("etl")
     with_a_life(etl, kind)
     found = [(r["_commit_version"], r["_change_type"], r["id"]) for r in rows_since(etl, 2)]
@@ -123,7 +123,9 @@ def test_changes_of_a_table_are_reported_from_the_base_on(lake: lv.Lake, kind: F
         rows_since(etl, 1)
 
 
-def test_the_feed_of_a_branch_has_all_tables_of_each_version(lake: lv.Lake, kind: Format) -> None:
+def test_the_change_feed_of_a_branch_has_all_tables_of_each_version(
+    lake: lv.Lake, kind: Format
+) -> None:
     etl = lake.on("etl")
     with_a_life(etl, kind)
     put_in(lake, 50)
@@ -138,7 +140,7 @@ def test_the_feed_of_a_branch_has_all_tables_of_each_version(lake: lv.Lake, kind
     assert (rows, net.left) == ({"stock": [1, 2], "report": [9]}, ("orders",))
 
 
-def test_a_branch_is_followed(lake: lv.Lake) -> None:
+def test_follow_returns_new_commits_of_a_branch(lake: lv.Lake) -> None:
     etl, stop, seen = lake.on("etl"), threading.Event(), []
     put_in(etl, 2)
     for version in etl.follow(2, poll_seconds=0.01, stop=stop):
@@ -162,7 +164,9 @@ def test_a_follower_of_a_branch_gets_an_error_when_it_is_rebased(lake: lv.Lake) 
     assert seen == [3]
 
 
-def test_a_version_of_a_branch_is_named_wherever_a_ref_is(lake: lv.Lake, kind: Format) -> None:
+def test_a_version_of_a_branch_can_be_named_in_all_verbs_that_take_a_ref(
+    lake: lv.Lake, kind: Format
+) -> None:
     etl = lake.on("etl")
     with_a_life(etl, kind)
     then = lake.on("etl@5")
@@ -213,7 +217,7 @@ def test_a_tag_of_a_branch_stays_when_the_branch_is_deleted(lake: lv.Lake, kind:
         ("main@3", lv.InvalidOperation, "'main' is the lake itself: give its version as a number"),
     ],
 )
-def test_a_version_that_there_is_not_is_refused_by_name(
+def test_a_branch_version_that_does_not_exist_is_refused(
     lake: lv.Lake, kind: Format, name: str, error: type[Exception], message: str
 ) -> None:
     lake.tag("closing")
@@ -224,10 +228,10 @@ def test_a_version_that_there_is_not_is_refused_by_name(
     assert [ref.name for ref in lake.refs("tag")] == ["closing"]
 
 
-def test_a_state_of_a_branch_refuses_to_show_changes_of_the_lake(
+def test_a_past_state_of_a_branch_refuses_changes_since_a_version(
     lake: lv.Lake, kind: Format
 ) -> None:
-    """Its number is the branch's: among the lake's it means another state."""
+    """The state's version number is the branch's: the lake's version of that number differs."""
     with_a_life(lake.on("etl"), kind)
     for number in range(10, 18):
         put_in(lake, number)
@@ -239,11 +243,11 @@ def test_a_state_of_a_branch_refuses_to_show_changes_of_the_lake(
             lake.on(name).changes(2)
 
 
-def test_a_rebased_branch_begins_again(lake: lv.Lake) -> None:
+def test_the_versions_of_a_rebased_branch_begin_with_the_lakes_newest_state(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, 2)
     put_in(lake, 50)
-    lake.rebase("etl")  # version 4 is the lake's, and 5 has what was done
+    lake.rebase("etl")  # version 4 is the lake's, 5 has the branch's changes
     assert (ids(etl, version=4), ids(etl, version=5)) == ([1, 50], [1, 2, 50])
     put_in(etl, 3)
     assert [one.version for one in etl.changes(4)] == [5, 6]
@@ -256,7 +260,7 @@ def test_a_rebased_branch_begins_again(lake: lv.Lake) -> None:
     with pytest.raises(lv.InvalidOperation, match="it was rebased"):
         lake.merge("etl", isolation="serializable")
     lake.merge("etl")
-    lake.rebase("etl")  # nothing of its own is left: yet its number is another
+    lake.rebase("etl")  # no change of its own is left, but the version is new
     assert ids(etl, version=7) == [1, 2, 3, 50]
     with pytest.raises(lv.VersionNotFound, match="begins with version 7"):
         etl.changes(6)

@@ -1,4 +1,4 @@
-"""Clones: tables of another place, as they are read, written, dropped and ended."""
+"""Clones show tables of another place: reading, writing and dropping them, ending a clone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = [{"id": 1, "n": 10}, {"id": 2, "n": 20}]
 
 @pytest.fixture
 def shop(lake: lv.Lake, kind: Format) -> lv.Lake:
-    """Two tables below prod, and one that is called otherwise than its path."""
+    """Return a lake with two tables below prod, and one whose name differs from its path."""
     lake.create_table("prod/orders", ROWS, format=kind)
     lake.create_table("prod/eu/stock", ROWS, format=kind)
     lake.create_table("other", ROWS, format=kind)
@@ -45,7 +45,7 @@ BEFORE = [(1, 10), (2, 20)]
 AFTER = [*BEFORE, (3, 30)]
 
 
-def test_a_table_is_cloned_and_both_go_on_by_themselves(shop: lv.Lake) -> None:
+def test_writes_to_a_clone_and_to_its_source_do_not_show_in_the_other(shop: lv.Lake) -> None:
     ref = shop.clone("other", "trial")
     assert (ref.name, ref.kind, ref.version) == ("trial", "clone", 3)
     assert rows(shop, "trial") == BEFORE
@@ -56,7 +56,7 @@ def test_a_table_is_cloned_and_both_go_on_by_themselves(shop: lv.Lake) -> None:
     assert rows(shop, "other") == AFTER
 
 
-def test_a_directory_is_cloned_with_all_that_is_below(shop: lv.Lake) -> None:
+def test_a_directory_is_cloned_with_all_tables_below_it(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     assert names(shop) == ["dev/eu/stock", "dev/orders", "other", "prod/eu/stock", "prod/orders"]
     assert list(shop) == names(shop)
@@ -77,7 +77,7 @@ def test_a_directory_is_cloned_with_all_that_is_below(shop: lv.Lake) -> None:
     assert [one.name for one in page] == ["dev/orders", "other"]
 
 
-def test_no_clone_shows_a_table_whose_name_means_another_one(shop: lv.Lake) -> None:
+def test_a_clone_is_refused_if_a_name_in_it_would_mean_another_table(shop: lv.Lake) -> None:
     shop.create_table(f"{shop.root}/dev.eu.stock", ROWS)
     with pytest.raises(lv.InvalidOperation, match=r"could both be meant by 'dev\.eu\.stock'"):
         shop.clone("prod", "dev")
@@ -107,7 +107,9 @@ WRITES: dict[str, tuple[Callable[[lv.Transaction], object], list[tuple[int, int]
 
 
 @pytest.mark.parametrize("verb", WRITES)
-def test_each_verb_makes_the_table_when_it_first_writes_to_it(shop: lv.Lake, verb: str) -> None:
+def test_the_first_write_of_each_verb_to_a_clone_creates_the_table(
+    shop: lv.Lake, verb: str
+) -> None:
     shop.clone("other", "trial")
     write, expected = WRITES[verb]
     shop.run(write)
@@ -115,11 +117,11 @@ def test_each_verb_makes_the_table_when_it_first_writes_to_it(shop: lv.Lake, ver
     with lv.connect(shop.root) as again:
         assert rows(again, name) == expected
         assert rows(again, "other") == BEFORE
-    assert len(shop.table(name).history()) == 1  # made, and written to, in one
+    assert len(shop.table(name).history()) == 1  # one commit creates and writes it
 
 
 @pytest.mark.parametrize("features", [lv.Feature(0), lv.Feature.R, lv.Feature.CT])
-def test_a_clone_can_be_written_with_any_features_of_the_transaction(
+def test_a_transaction_with_any_features_can_write_to_a_clone(
     shop: lv.Lake, features: lv.Feature
 ) -> None:
     shop.clone("other", "trial")
@@ -155,7 +157,7 @@ def test_concurrent_first_writes_to_a_clone_all_take_effect(shop: lv.Lake) -> No
     assert rows(shop, "other") == BEFORE
 
 
-def test_a_table_of_a_clone_is_dropped_and_made_again(shop: lv.Lake, kind: Format) -> None:
+def test_a_table_of_a_clone_is_dropped_and_created_again(shop: lv.Lake, kind: Format) -> None:
     shop.clone("prod", "dev")
     shop.drop_table("dev/orders")
     assert names(shop) == ["dev/eu/stock", "other", "prod/eu/stock", "prod/orders"]
@@ -166,7 +168,7 @@ def test_a_table_of_a_clone_is_dropped_and_made_again(shop: lv.Lake, kind: Forma
     assert rows(shop, "prod/orders") == BEFORE
 
 
-def test_a_clone_ends_and_its_place_is_free_again(shop: lv.Lake) -> None:
+def test_deleting_a_clone_frees_its_place(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     shop.drop_table("dev/orders")
     shop.delete_ref("dev")
@@ -177,7 +179,7 @@ def test_a_clone_ends_and_its_place_is_free_again(shop: lv.Lake) -> None:
     assert rows(shop, "dev/orders") == BEFORE
 
 
-def test_a_clone_does_not_end_while_a_table_needs_what_it_keeps(shop: lv.Lake) -> None:
+def test_a_clone_is_not_deleted_while_a_table_needs_files_that_it_keeps(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     append(shop, "dev/orders")
     with pytest.raises(lv.InvalidOperation, match=r"dev/orders of clone 'dev' names files"):
@@ -186,7 +188,9 @@ def test_a_clone_does_not_end_while_a_table_needs_what_it_keeps(shop: lv.Lake) -
     shop.delete_ref("dev")
 
 
-def test_readers_of_iceberg_follow_the_files_of_the_source(lake: lv.Lake) -> None:
+def test_foreign_readers_of_a_written_iceberg_clone_find_the_files_of_the_source(
+    lake: lv.Lake,
+) -> None:
     lake.create_table("prod/orders", ROWS, format="iceberg")
     lake.clone("prod", "dev")
     append(lake, "dev/orders")
@@ -194,7 +198,7 @@ def test_readers_of_iceberg_follow_the_files_of_the_source(lake: lv.Lake) -> Non
         assert sorted(found["id"].to_pylist()) == [1, 2, 3]
 
 
-def test_a_tag_of_some_tables_has_those_of_a_clone_that_are_meant(shop: lv.Lake) -> None:
+def test_a_tag_of_some_tables_has_only_the_named_tables_of_a_clone(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     shop.tag("some", tables=["dev/orders", "other"])
     assert names(shop.on("some")) == ["dev/orders", "other"]
@@ -217,7 +221,7 @@ def test_operations_that_need_a_log_are_refused_on_a_clone_without_one(shop: lv.
     assert rows(shop, "dev/orders") == BEFORE
 
 
-def test_keep_copies_what_tables_need_so_that_the_clone_may_end(
+def test_keep_copies_the_files_of_a_clone_so_that_it_can_be_deleted(
     shop: lv.Lake, kind: Format
 ) -> None:
     shop.clone("prod", "dev")
@@ -232,7 +236,7 @@ def test_keep_copies_what_tables_need_so_that_the_clone_may_end(
         assert found_rows.num_rows == 3
 
 
-def test_a_state_that_only_a_clone_in_a_tag_keeps_is_read_there_and_does_not_come_back(
+def test_a_state_that_only_a_clone_in_a_tag_keeps_can_be_read_but_not_rolled_back_to(
     shop: lv.Lake,
 ) -> None:
     shop.clone("prod", "dev")
@@ -257,7 +261,7 @@ def test_a_state_that_only_a_clone_in_a_tag_keeps_is_read_there_and_does_not_com
     assert rows(shop, "dev/orders") == AFTER
 
 
-def test_a_copy_needs_nothing_of_its_source(shop: lv.Lake, kind: Format) -> None:
+def test_a_clone_made_by_copy_needs_no_file_of_its_source(shop: lv.Lake, kind: Format) -> None:
     ref = shop.clone("prod", "dev", copy=True)
     assert (ref.name, ref.kind) == ("dev", "clone")
     assert shop.refs() == []
@@ -268,7 +272,7 @@ def test_a_copy_needs_nothing_of_its_source(shop: lv.Lake, kind: Format) -> None
             assert found.num_rows == 2
 
 
-def test_each_side_is_dropped_and_vacuumed_and_the_other_unharmed(
+def test_dropping_and_vacuuming_clone_or_source_leaves_the_other_intact(
     shop: lv.Lake, kind: Format
 ) -> None:
     shop.clone("prod", "dev")
@@ -304,7 +308,7 @@ def test_a_clone_does_not_prevent_deleting_tables_outside_its_source(shop: lv.La
     shop.drop_table("other", delete_data=True)
 
 
-def test_tags_and_branches_show_what_clones_do(shop: lv.Lake) -> None:
+def test_tags_and_branches_show_the_tables_of_clones(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     shop.tag("before")
     shop.branch("etl")
@@ -319,7 +323,7 @@ def test_tags_and_branches_show_what_clones_do(shop: lv.Lake) -> None:
     assert rows(shop, "dev/eu/stock") == BEFORE
 
 
-def test_older_versions_show_a_clone_from_when_it_was_made(shop: lv.Lake) -> None:
+def test_older_versions_show_a_clone_only_since_its_creation(shop: lv.Lake) -> None:
     append(shop, "other")
     shop.clone("prod", "dev")
     append(shop, "dev/orders")
@@ -333,7 +337,7 @@ def test_older_versions_show_a_clone_from_when_it_was_made(shop: lv.Lake) -> Non
         shop.snapshot(version=3).read("dev/orders")
 
 
-def test_an_older_version_a_tag_and_a_branch_are_cloned(shop: lv.Lake) -> None:
+def test_clones_are_made_of_an_older_version_a_tag_and_a_branch(shop: lv.Lake) -> None:
     shop.tag("closing")
     append(shop, "prod/orders")
     shop.branch("etl")
@@ -351,7 +355,7 @@ def test_an_older_version_a_tag_and_a_branch_are_cloned(shop: lv.Lake) -> None:
     assert rows(shop, "by_branch/orders") == [*AFTER, (4, 40), (5, 50)]
 
 
-def test_a_clone_is_cloned(shop: lv.Lake) -> None:
+def test_a_clone_can_be_cloned(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     append(shop, "dev/orders")
     shop.clone("dev", "test")
@@ -394,7 +398,7 @@ REFUSED: dict[str, tuple[Callable[[lv.Lake], object], str]] = {
 
 
 @pytest.mark.cases(None)
-def test_odd_places_are_refused_by_name(shop: lv.Lake) -> None:
+def test_invalid_places_for_clones_are_refused(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     shop.clone("other", "deep/trial")
     for call, message in REFUSED.values():
@@ -404,7 +408,7 @@ def test_odd_places_are_refused_by_name(shop: lv.Lake) -> None:
     assert rows(shop, "dev/free") == BEFORE
 
 
-def test_files_of_other_clients_at_the_place_are_refused(shop: lv.Lake) -> None:
+def test_a_clone_is_refused_at_a_place_with_foreign_files(shop: lv.Lake) -> None:
     place = Path(shop.root) / "taken"
     place.mkdir()
     (place / "some.parquet").write_bytes(b"")
@@ -412,7 +416,7 @@ def test_files_of_other_clients_at_the_place_are_refused(shop: lv.Lake) -> None:
         shop.clone("prod", "taken")
 
 
-def test_a_partitioned_table_with_deletes_is_cloned(lake: lv.Lake, kind: Format) -> None:
+def test_a_partitioned_table_with_deleted_rows_is_cloned(lake: lv.Lake, kind: Format) -> None:
     data = pa.table({"id": [1, 2, 3, 4], "shop": ["n", "n", "s", "s"]})
     lake.create_table("sales", data, format=kind, partition_by="shop")
     lake.run(lambda txn: txn.delete("sales", where="id = 2"))
@@ -424,7 +428,9 @@ def test_a_partitioned_table_with_deletes_is_cloned(lake: lv.Lake, kind: Format)
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_rows_that_a_deletion_vector_took_stay_taken(local_place: Place, copies: bool) -> None:
+def test_rows_deleted_by_a_deletion_vector_stay_deleted_in_a_clone(
+    local_place: Place, copies: bool
+) -> None:
     local_place.write("bank", accounts(3))
     delete_by_vector(local_place, row=2)
     with local_place.connect() as lake:
@@ -441,7 +447,7 @@ def test_rows_that_a_deletion_vector_took_stay_taken(local_place: Place, copies:
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_rows_that_were_deleted_by_position_stay_deleted(local_place: Place, copies: bool) -> None:
+def test_rows_deleted_by_position_stay_deleted_in_a_clone(local_place: Place, copies: bool) -> None:
     with local_place.connect() as lake:
         lake.create_table("bank", accounts(3), format="iceberg")
     table = ObjectStoreCatalog("tests", warehouse=local_place.root).load_table(("bank",))

@@ -1,4 +1,4 @@
-"""Requests of clones: the same number, whatever the clones show."""
+"""A clone costs the same number of requests, however many tables it shows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.size.many_tables import cost, lake_of, real_tables
 COUNT = 10_000
 
 
-def test_ten_thousand_tables_are_cloned_by_two_writes(tmp_path: Path) -> None:
+def test_a_clone_of_ten_thousand_tables_costs_two_writes(tmp_path: Path) -> None:
     with lake_of(COUNT, str(tmp_path / "lake"), commits=1) as lake:
         table = real_tables(COUNT)[4]
         tables = len(lake.tables("sales/", details=False))

@@ -1,4 +1,4 @@
-"""Fields of structs set by themselves, and structs that come in another shape, by every verb."""
+"""All verbs can set single fields of structs, and accept structs with fewer or reordered fields."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lake(tmp_path: Path, kind: str) -> Iterator[lv.Lake]:
 
 
 def rows(lake: lv.Lake, kind: str) -> list[dict[str, Any]]:
-    """The rows by their keys, which other clients see alike."""
+    """Return the rows sorted by key; foreign readers must see the same ones."""
     ours = lake.read("t").sort_by("k").to_pylist()
     for name, theirs in read_by_others(
         lake.table("t").uri, KINDS[kind][0], is_mapped=kind == "mapped"
@@ -53,7 +53,9 @@ def rows(lake: lv.Lake, kind: str) -> list[dict[str, Any]]:
     return ours
 
 
-def test_a_field_is_set_and_the_others_stay(lake: lv.Lake, kind: str) -> None:
+def test_an_update_of_a_field_keeps_the_other_fields_of_its_struct(
+    lake: lv.Lake, kind: str
+) -> None:
     with lake.transaction() as txn:
         done = txn.update("t", {"s.a": "s.a + k", "S.T.u": 7}, "s.b = 'x'")
         assert done.rows_updated == 1
@@ -62,11 +64,12 @@ def test_a_field_is_set_and_the_others_stay(lake: lv.Lake, kind: str) -> None:
         {"k": 1, "s": {"a": 2, "b": "x", "t": {"u": 7}}, "l": [{"a": 1, "b": "y"}]},
         {"k": 2, "s": {"a": None, "b": "new", "t": None}, "l": [{"a": None, "b": "z"}]},
     ]
-    assert lake.read("t", where="s.a = 2").num_rows == 1  # by their statistics
+    # Files are chosen by the fields' statistics.
+    assert lake.read("t", where="s.a = 2").num_rows == 1
     assert lake.read("t", where="s.b = 'new' and s.a is null").num_rows == 1
 
 
-def test_mappings_are_values_and_parameters(lake: lv.Lake, kind: str) -> None:
+def test_mappings_can_be_values_and_parameters_of_an_update(lake: lv.Lake, kind: str) -> None:
     with lake.transaction() as txn:
         txn.update("t", {"s": {"B": "d"}, "l": [{"b": "e"}, None]}, "k = 1")
         txn.update("t", {"s.t": ":t"}, "k = 2", params={"t": {"u": 3}})
@@ -88,7 +91,7 @@ def test_mappings_are_values_and_parameters(lake: lv.Lake, kind: str) -> None:
         "WHEN MATCHED THEN UPDATE SET *",
     ],
 )
-def test_statements_that_read_other_rows_set_fields(
+def test_statements_that_read_other_rows_can_set_fields(
     lake: lv.Lake, kind: str, statement: str
 ) -> None:
     lake.session().sql(statement)
@@ -106,7 +109,7 @@ OTHERWISE = pa.table(
         "L": pa.array([[{"B": "r"}], [None], []], pa.list_(pa.struct([("B", pa.string())]))),
     }
 )
-#: Of a struct what the rows lack is kept; lists are replaced.
+#: Fields of a struct that the new rows lack are kept; lists are replaced.
 KEPT = [
     {"k": 1, "s": {"a": 1, "b": "p", "t": {"u": 1}}, "l": [{"a": None, "b": "r"}]},
     {"k": 2, "s": {"a": None, "b": "q", "t": None}, "l": [None]},
@@ -127,14 +130,14 @@ WAYS = pytest.mark.parametrize("way", [by_merge, by_upsert])
 
 
 @WAYS
-def test_structs_are_merged_by_the_names_of_their_fields(
+def test_structs_are_matched_by_the_names_of_their_fields(
     lake: lv.Lake, kind: str, way: Any
 ) -> None:
     lake.run(lambda txn: way(txn, OTHERWISE))
     assert rows(lake, kind) == KEPT
 
 
-def test_a_struct_that_is_set_as_a_whole_keeps_nothing(lake: lv.Lake, kind: str) -> None:
+def test_a_struct_set_as_a_whole_keeps_no_field_of_the_old_one(lake: lv.Lake, kind: str) -> None:
     with lake.transaction() as txn:
         merge = txn.merge("t", OTHERWISE, "target.k = source.k")
         merge.when_matched_update({"target.s": "source.s", "l": "source.l"}).execute()
@@ -143,7 +146,7 @@ def test_a_struct_that_is_set_as_a_whole_keeps_nothing(lake: lv.Lake, kind: str)
 
 
 @WAYS
-def test_a_field_that_came_meanwhile_is_kept_by_a_merge_that_is_done_again(
+def test_a_redone_merge_keeps_a_field_that_was_added_meanwhile(
     lake: lv.Lake, kind: str, way: Any
 ) -> None:
     with lake.transaction() as txn:
@@ -172,7 +175,7 @@ def test_two_updates_of_different_fields_of_a_row_both_commit(lake: lv.Lake, kin
 
 
 @pytest.mark.parametrize("kind", ["mapped"], indirect=True)
-def test_a_field_is_followed_when_it_is_renamed_and_reported_when_it_is_gone(
+def test_a_redo_follows_a_renamed_field_and_conflicts_if_the_field_was_dropped(
     lake: lv.Lake, kind: str
 ) -> None:
     with lake.transaction() as txn:
@@ -188,7 +191,7 @@ def test_a_field_is_followed_when_it_is_renamed_and_reported_when_it_is_gone(
                 other.alter("t", drop_columns=["s.n"])
 
 
-def test_not_null_within_a_struct_is_held(tmp_path: Path) -> None:
+def test_not_null_fields_of_structs_are_checked(tmp_path: Path) -> None:
     inner = pa.struct([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string())])
     with lv.connect(tmp_path) as lake:
         lake.create_table("t", pa.schema([("k", pa.int64()), ("s", inner)]))
@@ -208,7 +211,9 @@ def test_not_null_within_a_struct_is_held(tmp_path: Path) -> None:
         assert lake.read("t", where="k = 1")["s"].to_pylist() == [{"a": 1, "b": "y"}]
 
 
-def test_the_change_data_feed_shows_the_rows_before_and_after(tmp_path: Path) -> None:
+def test_the_change_data_feed_shows_rows_before_and_after_an_update_of_a_field(
+    tmp_path: Path,
+) -> None:
     with lv.connect(tmp_path) as lake:
         properties = {"delta.enableChangeDataFeed": "true"}
         lake.create_table("t", pa.Table.from_pylist(FIRST, SCHEMA), properties=properties)
@@ -223,7 +228,9 @@ def test_the_change_data_feed_shows_the_rows_before_and_after(tmp_path: Path) ->
     }
 
 
-def test_an_update_of_a_field_in_no_row_writes_nothing(lake: lv.Lake, tmp_path: Path) -> None:
+def test_an_update_of_a_field_that_matches_no_row_writes_nothing(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
     before = contents(tmp_path / "t")
     done = lake.run(lambda txn: txn.update("t", {"s.a": 1}, "s.a = 99"))
     assert done.rows_updated == 0
@@ -246,7 +253,7 @@ def test_an_update_of_a_field_in_no_row_writes_nothing(lake: lv.Lake, tmp_path: 
          "WHEN MATCHED THEN UPDATE SET *", "column s has no field q"),
     ],
 )  # fmt: skip
-def test_assignments_that_can_not_be_made_are_refused_by_name(
+def test_invalid_assignments_to_fields_are_refused(
     lake: lv.Lake, statement: str, said: str
 ) -> None:
     with pytest.raises(lv.InvalidOperation) as caught:
@@ -254,7 +261,7 @@ def test_assignments_that_can_not_be_made_are_refused_by_name(
     assert said in str(caught.value)
 
 
-def test_a_column_with_a_dot_in_its_name_is_written_in_quotes(tmp_path: Path) -> None:
+def test_a_column_with_a_dot_in_its_name_must_be_quoted_if_it_is_ambiguous(tmp_path: Path) -> None:
     with lv.connect(tmp_path) as lake:
         schema = pa.schema([("k", pa.int64()), ("s.a", pa.int64()), ("s", PLACE)])
         lake.create_table("t", pa.Table.from_pylist([{"k": 1, "s.a": 1}], schema))
@@ -271,7 +278,7 @@ def test_a_column_with_a_dot_in_its_name_is_written_in_quotes(tmp_path: Path) ->
         ]
 
 
-def test_many_statements_at_once_set_a_field(tmp_path: Path) -> None:
+def test_executemany_can_set_fields(tmp_path: Path) -> None:
     import lakevilla.dbapi
 
     with lv.connect(tmp_path) as lake:

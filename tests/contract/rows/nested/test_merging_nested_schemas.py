@@ -1,4 +1,4 @@
-"""``schema_mode="merge"`` adds fields within structs, lists and maps, by every verb that has it."""
+"""All verbs with ``schema_mode="merge"`` add fields within structs, lists and maps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SECOND = {
     "more": {"x": 9},
 }
 GIVEN = pa.Table.from_pylist([SECOND], MORE)
-#: What the second row is in the columns that there are then, and what becomes of the first.
+#: The second row in the columns of the merged schema; below, the first row after the merge.
 THEN = {
     "k": 2,
     "s": {"a": 7, "t": {"u": None, "w": [{"z": 6}]}, "n": 5},
@@ -87,9 +87,9 @@ def lake(tmp_path: Path, kind: str) -> Iterator[lv.Lake]:
 
 
 def rows(lake: lv.Lake, kind: str) -> list[dict[str, Any]]:
-    """The rows by their keys, which other clients see alike.
+    """Return the rows sorted by key; foreign readers must see the same ones.
 
-    To pyiceberg (0.12) a list or a map that is NULL is empty.
+    pyiceberg (0.12) shows a NULL list or map as an empty one.
     """
     ours = lake.read("t").sort_by("k")
     others = read_by_others(
@@ -103,7 +103,7 @@ def rows(lake: lv.Lake, kind: str) -> list[dict[str, Any]]:
 
 
 def without_empty(value: Any) -> Any:
-    """The value with None for each list, and each map, that holds nothing."""
+    """Return the value with None in place of each empty list or map."""
     if isinstance(value, dict):
         return {name: without_empty(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -133,7 +133,7 @@ Verb = Callable[..., None]
 
 
 @VERBS
-def test_fields_are_added_at_every_depth_behind_those_that_are_there(
+def test_fields_are_added_at_every_depth_after_the_existing_fields(
     lake: lv.Lake, kind: str, verb: Verb
 ) -> None:
     lake.run(verb)
@@ -147,7 +147,7 @@ def test_fields_are_added_at_every_depth_behind_those_that_are_there(
 
 
 @pytest.mark.parametrize("verb", [merge, upsert])
-def test_a_row_that_is_matched_keeps_the_fields_that_the_data_lack(
+def test_a_matched_row_keeps_fields_that_the_data_lack(
     lake: lv.Lake, kind: str, verb: Verb
 ) -> None:
     verb_given = GIVEN.set_column(0, "k", pa.array([1]))
@@ -170,9 +170,7 @@ def test_the_same_field_added_by_two_concurrent_transactions_is_one_field(
 
 
 @VERBS
-def test_a_field_that_came_meanwhile_with_another_type_is_a_conflict(
-    lake: lv.Lake, verb: Verb
-) -> None:
+def test_a_field_added_meanwhile_with_another_type_is_a_conflict(lake: lv.Lake, verb: Verb) -> None:
     with pytest.raises(lv.ConflictError), lake.transaction() as txn:
         verb(txn)
         with lake.transaction() as other:
@@ -181,7 +179,7 @@ def test_a_field_that_came_meanwhile_with_another_type_is_a_conflict(
 
 
 @VERBS
-def test_only_what_the_table_lacks_is_added_and_types_stay(
+def test_only_missing_fields_are_added_and_types_of_existing_fields_stay(
     lake: lv.Lake, kind: str, verb: Verb, tmp_path: Path
 ) -> None:
     before = lake.table("t").schema
@@ -198,7 +196,7 @@ def test_only_what_the_table_lacks_is_added_and_types_stay(
     assert contents(tmp_path) == at
 
 
-def test_without_the_mode_a_field_is_refused_by_its_name(lake: lv.Lake) -> None:
+def test_a_new_field_is_refused_without_schema_mode_merge(lake: lv.Lake) -> None:
     with pytest.raises(lv.InvalidOperation, match="'s' of table 't' has no field 'n'"):
         lake.run(lambda txn: txn.append("t", GIVEN.drop_columns("more")))
     with pytest.raises(lv.InvalidOperation, match="has no field"):
@@ -209,14 +207,16 @@ def test_without_the_mode_a_field_is_refused_by_its_name(lake: lv.Lake) -> None:
         lake.run(lambda txn: txn.upsert("t", GIVEN, keys="k", schema_mode="overwrite"))  # type: ignore[arg-type]
 
 
-def test_only_columns_that_a_clause_takes_get_fields(lake: lv.Lake, kind: str) -> None:
+def test_only_columns_that_a_clause_sets_from_the_source_get_new_fields(
+    lake: lv.Lake, kind: str
+) -> None:
     with lake.transaction() as txn:
         merging = txn.merge("t", GIVEN, "true", schema_mode="merge")
         merging.when_matched_update({"s": "source.s", "l": [{"a": 1}]}).execute()
     assert rows(lake, kind) == [{**FIRST, "s": THEN["s"], "l": [{"a": 1}]}]
 
 
-def test_rows_of_python_add_the_fields_that_they_name(lake: lv.Lake, kind: str) -> None:
+def test_python_rows_add_the_fields_that_they_name(lake: lv.Lake, kind: str) -> None:
     lake.run(
         lambda txn: txn.append("t", [{"k": 2, "s": {"a": None, "n": "x"}}], schema_mode="merge")
     )
@@ -227,7 +227,7 @@ def test_rows_of_python_add_the_fields_that_they_name(lake: lv.Lake, kind: str) 
     ]
 
 
-def test_a_saved_append_is_resumed_with_its_fields(lake: lv.Lake, kind: str) -> None:
+def test_a_saved_append_is_resumed_with_its_new_fields(lake: lv.Lake, kind: str) -> None:
     txn = lake.transaction()
     append(txn)
     txn.save()

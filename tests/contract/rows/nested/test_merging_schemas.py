@@ -1,4 +1,4 @@
-"""``merge(..., schema_mode="merge")``: a table gets the columns that its source has more."""
+"""``merge(..., schema_mode="merge")`` adds the source's extra columns to the table."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def seen_alike(lake: lv.Lake, format: Format) -> pa.Table:
     return ours
 
 
-def test_all_columns_of_the_source_come_with_its_rows(lake: lv.Lake, format: Format) -> None:
+def test_a_merge_with_all_columns_adds_the_columns_of_the_source(
+    lake: lv.Lake, format: Format
+) -> None:
     with lake.transaction() as txn:
         merged = merging(txn).when_matched_update_all().when_not_matched_insert_all().execute()
         assert (merged.rows_updated, merged.rows_inserted) == (1, 1)
@@ -55,7 +57,7 @@ def test_all_columns_of_the_source_come_with_its_rows(lake: lv.Lake, format: For
 
 
 @pytest.mark.parametrize("verb", ["append", "overwrite", "upsert"])
-def test_columns_that_a_format_stores_wider_are_added(
+def test_new_columns_of_types_that_the_format_stores_wider_are_added(
     lake: lv.Lake, format: Format, verb: str
 ) -> None:
     more = {"id": 3, "n": 30, "small": 7, "s": {"a": 1}}
@@ -78,7 +80,9 @@ def test_only_columns_that_a_clause_sets_are_added(lake: lv.Lake, format: Format
     ]
 
 
-def test_without_the_mode_or_the_column_a_merge_is_refused(lake: lv.Lake, tmp_path: Path) -> None:
+def test_a_merge_is_refused_without_schema_mode_merge_or_with_an_unknown_column(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
     before = contents(tmp_path)
     untyped = MORE.append_column("void", pa.nulls(2))
     with lake.transaction() as txn:
@@ -94,7 +98,9 @@ def test_without_the_mode_or_the_column_a_merge_is_refused(lake: lv.Lake, tmp_pa
     assert contents(tmp_path) == before
 
 
-def test_two_merges_that_add_the_same_column_both_come_in(lake: lv.Lake, format: Format) -> None:
+def test_two_concurrent_merges_that_add_the_same_column_both_commit(
+    lake: lv.Lake, format: Format
+) -> None:
     with lake.transaction() as txn:
         merging(txn).when_not_matched_insert_all().execute()
         with lake.transaction() as other:
@@ -108,7 +114,7 @@ def test_two_merges_that_add_the_same_column_both_come_in(lake: lv.Lake, format:
     ]
 
 
-def test_a_column_that_came_meanwhile_with_another_type_is_a_conflict(lake: lv.Lake) -> None:
+def test_a_column_added_meanwhile_with_another_type_is_a_conflict(lake: lv.Lake) -> None:
     with pytest.raises(lv.ConflictError), lake.transaction() as txn:
         merging(txn).when_not_matched_insert_all().execute()
         with lake.transaction() as other:
@@ -116,7 +122,7 @@ def test_a_column_that_came_meanwhile_with_another_type_is_a_conflict(lake: lv.L
     assert len(lake.snapshot().read("t")) == 2
 
 
-def test_a_saved_merge_is_resumed_with_its_columns(lake: lv.Lake, format: Format) -> None:
+def test_a_saved_merge_is_resumed_with_its_new_columns(lake: lv.Lake, format: Format) -> None:
     txn = lake.transaction()
     merging(txn).when_not_matched_insert_all().execute()
     txn.save()

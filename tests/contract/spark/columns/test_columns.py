@@ -1,4 +1,4 @@
-"""Columns of Spark as predicates, assignments and merges: they mean what Spark means by them."""
+"""Spark Columns as predicates and assignments: LakeVilla computes what Spark computes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def found(frame: Any) -> list[tuple[Any, ...]]:
 # -- verbs -----------------------------------------------------------------------
 
 
-def test_verbs_take_columns_where_they_take_text(spark: SparkSession, lake: Any) -> None:
+def test_verbs_accept_spark_columns_instead_of_text(spark: SparkSession, lake: Any) -> None:
     with lake.transaction() as txn:
         mine = txn.read("t", where=F.col("id") >= 2)
         assert mine.count() == 4
@@ -55,7 +55,7 @@ def test_verbs_take_columns_where_they_take_text(spark: SparkSession, lake: Any)
     assert lake.read("t", where=~F.col("v").startswith("v")).count() == 2
 
 
-def test_a_merge_takes_columns_of_both_sides_by_alias_or_from_their_frames(
+def test_a_merge_accepts_columns_by_alias_or_from_the_frames_of_both_sides(
     spark: SparkSession, lake: Any
 ) -> None:
     source = spark.sql("SELECT 4L AS id, 40L AS n UNION ALL SELECT 9L, 90L")
@@ -113,7 +113,7 @@ REFUSED: list[tuple[Made, str]] = [
 
 @pytest.mark.parametrize("at", range(len(REFUSED)))
 @pytest.mark.seam
-def test_column_expressions_that_differ_from_spark_are_refused_by_name(
+def test_column_expressions_that_would_differ_from_spark_are_refused(
     spark: SparkSession, lake: Any, at: int
 ) -> None:
     made, message = REFUSED[at]
@@ -121,7 +121,7 @@ def test_column_expressions_that_differ_from_spark_are_refused_by_name(
         txn.delete("t", where=made(F))
 
 
-def test_a_lake_without_spark_names_what_it_was_given(lake: Any) -> None:
+def test_a_lake_without_spark_refuses_a_spark_column(lake: Any) -> None:
     with lv.connect(lake.root) as plain, plain.transaction() as txn:
         with pytest.raises(lv.InvalidOperation, match="Column"):
             txn.delete("t", where=F.col("id") == 1)
@@ -139,7 +139,8 @@ def translator(spark: SparkSession) -> Translator:
 
 def values(spark: SparkSession, table: pa.Table, columns: list[Any]) -> list[list[Any]]:
     """Return what Spark computes of each column, row by row."""
-    table = table.take(pa.array(range(table.num_rows), pa.int64()))  # Spark takes no slices
+    # Slices are refused by createDataFrame.
+    table = table.take(pa.array(range(table.num_rows), pa.int64()))
     frame = spark.createDataFrame(table.cast(spark_types(table.schema)), spark_schema(SCHEMA))
     named = [column.alias(f"r{at}") for at, column in enumerate(columns)]
     computed = frame.select(*named).toArrow()
@@ -158,7 +159,7 @@ def meant(tree: Expr, row: dict[str, Any]) -> Any:
 
 
 def said(spark: SparkSession, table: pa.Table, every: list[Made]) -> list[bool]:
-    """Which Columns could be said; where they could, what they mean for each row is Spark's."""
+    """Return which Columns LakeVilla can translate; those must give Spark's value for each row."""
     reader = translator(spark)
     expected: dict[int, list[Any]] = {}
     for at, made in enumerate(every):
@@ -181,8 +182,8 @@ def said(spark: SparkSession, table: pa.Table, every: list[Made]) -> list[bool]:
 
 
 def _is_spark(spark: SparkSession, made: Made) -> bool:
-    """Return whether Spark takes the Column: of conditions that are NULL alone it thinks as
-    of text.
+    """Return whether Spark accepts the Column: it takes conditions that are only NULL for
+    text.
     """
     try:
         return bool(spark.createDataFrame([], spark_schema(SCHEMA)).select(made(F)).columns)
@@ -200,7 +201,7 @@ def differing(
     places: Iterable[int],
     given: list[list[Any]],
 ) -> list[Any]:
-    """Columns and rows for which Spark computes something else; a power may by the last place."""
+    """Return columns and rows where Spark's value differs; a power may in its last digit."""
     return [
         (every[at](F), row, expected[at][place], value)
         for at, of_one in zip(ats, given, strict=True)
@@ -214,13 +215,15 @@ def batches(of: list[Made], size: int) -> list[list[Made]]:
 
 
 @pytest.mark.parametrize("part", range(len(batches(WRITTEN, 20))))
-def test_columns_that_one_writes_mean_what_spark_computes(spark: SparkSession, part: int) -> None:
+def test_typical_columns_give_the_values_that_spark_computes(
+    spark: SparkSession, part: int
+) -> None:
     table = rows(Random(part), 40)
     assert all(said(spark, table, batches(WRITTEN, 20)[part]))
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_drawn_columns_mean_what_spark_computes(spark: SparkSession, seed: int) -> None:
+def test_random_columns_give_the_values_that_spark_computes(spark: SparkSession, seed: int) -> None:
     random = Random(seed)
     table = rows(random, 60)
     kinds = ["boolean", "number", "text", "date"]
@@ -229,7 +232,7 @@ def test_drawn_columns_mean_what_spark_computes(spark: SparkSession, seed: int) 
 
 
 @pytest.mark.seam
-def test_connect_says_the_same_by_its_plan(spark: SparkSession) -> None:
+def test_columns_of_spark_connect_are_read_as_classic_ones(spark: SparkSession) -> None:
     random = Random(7)
     reader = translator(spark)
 
@@ -245,7 +248,7 @@ def test_connect_says_the_same_by_its_plan(spark: SparkSession) -> None:
         assert classic == connect
 
 
-def test_columns_that_depend_on_the_time_zone_are_refused_unless_it_is_utc(
+def test_columns_that_depend_on_the_time_zone_are_refused_unless_the_zone_is_utc(
     spark: SparkSession,
 ) -> None:
     table = rows(Random(1), 60)

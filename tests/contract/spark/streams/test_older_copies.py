@@ -1,6 +1,6 @@
-"""A checkpoint that goes back to an older copy: no batch is taken for another one (note 48).
+"""A checkpoint is replaced by an older copy: no batch is mistaken for another (note 48).
 
-And a lake that goes back behind its checkpoint: none is lost without a word (note 49).
+A lake is replaced by an older copy: the loss of a batch is reported (note 49).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def as_it_is(write: Write) -> Write:
 
 
 class Stream:
-    """Files that a stream reads, all that are new in one batch, and the table ``t`` it fills."""
+    """Files that a stream writes to table ``t``; each batch has all files that are new."""
 
     def __init__(self, spark: SparkSession, directory: Path, kind: str) -> None:
         self.spark, self.directory, self.kind, self.drivers = spark, directory, kind, 0
@@ -42,7 +42,7 @@ class Stream:
         hidden.rename(hidden.with_name(f"{number}.json"))
 
     def run(self, query_id: str = "copy", at: str = "copying", around: Around = as_it_is) -> None:
-        """Write what is there and not negative; ``at`` is the checkpoint's directory."""
+        """Write all ids that are not negative; ``at`` is the checkpoint's directory."""
         frame = self.spark.readStream.schema("id long").json(str(self.directory / "in"))
         writer = frame.where("id >= 0").writeStream.trigger(availableNow=True)
         if self.kind == "function":
@@ -65,14 +65,14 @@ class Stream:
             return values(lake.snapshot().read("t"))
 
     def forget_commit(self, at: str = "copying") -> None:
-        """As if the driver had died between the lake's commit and Spark's note of it."""
+        """Delete Spark's record of the newest batch, as if the driver had died after the commit."""
         commits = self.directory / at / "commits"
         newest = max(int(path.name) for path in commits.glob("[0-9]*"))
         (commits / str(newest)).unlink()
         (commits / f".{newest}.crc").unlink()
 
     def connect_again(self) -> None:
-        """As another driver does: Spark's processes keep a client for each way to connect."""
+        """Connect as a new driver: new settings, as Spark's processes cache clients by settings."""
         self.lake.close()
         self.drivers += 1
         settings = lv.Settings(lease_seconds=30 + self.drivers)
@@ -87,7 +87,7 @@ def fill(txn: lv.Transaction, rows: DataFrame) -> None:
 
 
 def only_if_there_are_rows(write: Write) -> Write:
-    """Wrap the function that Spark calls, as a user may."""
+    """Wrap LakeVilla's function for batches so that batches without rows are skipped."""
 
     def written(rows: DataFrame, number: int) -> None:
         if not rows.isEmpty():
@@ -105,7 +105,9 @@ def stream(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) 
     made.lake.close()
 
 
-def test_a_batch_that_an_older_copy_plans_again_is_refused(stream: Stream) -> None:
+def test_a_batch_that_an_older_copy_of_the_checkpoint_plans_again_is_refused(
+    stream: Stream,
+) -> None:
     stream.arrive(0)
     stream.run()
     shutil.copytree(stream.directory / "copying", stream.directory / "backup")
@@ -113,9 +115,9 @@ def test_a_batch_that_an_older_copy_plans_again_is_refused(stream: Stream) -> No
     stream.run()
     shutil.rmtree(stream.directory / "copying")
     shutil.copytree(stream.directory / "backup", stream.directory / "copying")
-    stream.arrive(2)  # the copy plans batch 1 of the rows 1 and 2
+    stream.arrive(2)  # the copy plans batch 1 with rows 1 and 2
     message = r"stream 'copy' brings batch 1, and lake .* an older copy, .* a query_id of its own"
-    for _ in range(2):  # and goes on saying so
+    for _ in range(2):  # a restart raises the error again
         with pytest.raises(StreamingQueryException, match=message):
             stream.run()
     assert stream.ids() == [0, 1]
@@ -123,7 +125,7 @@ def test_a_batch_that_an_older_copy_plans_again_is_refused(stream: Stream) -> No
     assert stream.ids() == [0, 1, 1, 2]
 
 
-def test_a_checkpoint_that_was_moved_as_a_whole_goes_on(stream: Stream) -> None:
+def test_a_stream_continues_after_its_checkpoint_was_moved(stream: Stream) -> None:
     stream.spark.conf.set("spark.sql.streaming.minBatchesToRetain", "1")
     try:
         for number in range(3):
@@ -133,7 +135,7 @@ def test_a_checkpoint_that_was_moved_as_a_whole_goes_on(stream: Stream) -> None:
         shutil.copytree(stream.directory / "copying", stream.directory / "moved")
         shutil.rmtree(stream.directory / "copying")
         stream.arrive(3)
-        stream.run(at="moved")  # the last batch comes again, and is skipped
+        stream.run(at="moved")  # Spark repeats the last batch, which is skipped
         stream.forget_commit("moved")
         stream.run(at="moved")
     finally:
@@ -141,7 +143,7 @@ def test_a_checkpoint_that_was_moved_as_a_whole_goes_on(stream: Stream) -> None:
     assert stream.ids() == [0, 1, 2, 3]
 
 
-def test_a_lake_that_was_set_back_behind_its_stream_is_reported(stream: Stream) -> None:
+def test_a_stream_reports_that_its_lake_was_replaced_by_an_older_copy(stream: Stream) -> None:
     lake, older, newer = (stream.directory / name for name in ("lake", "older", "newer"))
     stream.arrive(0)
     stream.run()
@@ -154,7 +156,7 @@ def test_a_lake_that_was_set_back_behind_its_stream_is_reported(stream: Stream) 
     stream.connect_again()
     stream.arrive(3)
     message = r"'copy' brings batch 3, and lake .* ends with its batch 0: batches 1 to 2 of"
-    for _ in range(2):  # and goes on saying so
+    for _ in range(2):  # a restart raises the error again
         with pytest.raises(StreamingQueryException, match=message):
             stream.run()
     assert stream.ids() == [0]
@@ -165,20 +167,20 @@ def test_a_lake_that_was_set_back_behind_its_stream_is_reported(stream: Stream) 
     assert stream.ids() == [0, 1, 2, 3]
 
 
-def test_batches_without_rows_leave_no_gap(stream: Stream) -> None:
+def test_batches_without_rows_are_not_reported_as_a_gap(stream: Stream) -> None:
     for number in (0, -1, -2, 3, -4):
         stream.arrive(number)
         stream.run()
     stream.forget_commit()
-    stream.run()  # the last one comes again
+    stream.run()  # Spark repeats the last batch
     stream.arrive(5)
     stream.run()
     assert stream.ids() == [0, 3, 5]
     (key,) = Path(stream.lake.root, "_lakevilla", "keys").glob("*.json")
-    assert json.loads(key.read_bytes())["due"] == 5  # so gaps would be seen
+    assert json.loads(key.read_bytes())["due"] == 5  # the lake counts batches
 
 
-def test_a_users_wrapper_of_our_function_may_leave_out_batches(stream: Stream) -> None:
+def test_a_users_wrapper_of_the_batch_function_may_skip_batches(stream: Stream) -> None:
     if stream.kind != "function":
         pytest.skip("Spark calls the sink itself")
     for number in (0, -1, 2):

@@ -1,6 +1,6 @@
-"""A batch of the sink, and what its checkpoint says that it is (note 48).
+"""A batch of the sink is compared with its plan in the checkpoint (note 48).
 
-Spark's parts are called as it does, in one process; the checkpoint is written by the test.
+One process calls the parts as Spark does; the tests write the checkpoint.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FIRST = "5c2fd5ad-8d7c-4cb5-a60b-66cbc87ed27c"
 
 @dataclass
 class Checkpoint:
-    """A directory, and the location of it that a stream was given."""
+    """A checkpoint's directory, and the location that the user gave for it."""
 
     place: Place
     directory: Path
@@ -76,17 +76,17 @@ def test_a_batch_that_was_planned_again_is_refused_and_leaves_no_file(
         checkpoint.deliver(0, (2, "b"), (3, "c"))
     assert parquet(checkpoint.place) == before
     checkpoint.plan(0, "5")
-    checkpoint.deliver(0, (2, "b"))  # the very same
+    checkpoint.deliver(0, (2, "b"))  # the same plan again
     checkpoint.plan(1, "7")
     checkpoint.deliver(1, (3, "c"))
     assert ids(lake) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("what", ["not there", "another's", "no JSON", "of HDFS", "a file"])
-def test_of_a_checkpoint_that_is_not_found_nothing_is_known(
+def test_a_batch_that_was_planned_again_counts_as_repetition_if_its_checkpoint_is_not_found(
     checkpoint: Checkpoint, lake: lv.Lake, what: str
 ) -> None:
-    """Without the checkpoint a number that comes again is taken for the same batch."""
+    """Without the checkpoint, the sink skips a batch with a number that is committed."""
     metadata = checkpoint.directory / "metadata"
     if what == "not there":
         metadata.unlink()
@@ -105,7 +105,9 @@ def test_of_a_checkpoint_that_is_not_found_nothing_is_known(
     assert ids(lake) == [1, 2]
 
 
-def test_a_batch_that_is_not_written_down_is_refused(checkpoint: Checkpoint, lake: lv.Lake) -> None:
+def test_a_batch_without_a_plan_in_its_checkpoint_is_refused(
+    checkpoint: Checkpoint, lake: lv.Lake
+) -> None:
     with pytest.raises(lv.InvalidOperation, match="has not written down in its checkpoint"):
         checkpoint.deliver(0, (2, "b"))
     assert len(parquet(checkpoint.place)) == 1
@@ -115,7 +117,7 @@ def test_a_batch_that_is_not_written_down_is_refused(checkpoint: Checkpoint, lak
 
 
 @pytest.mark.parametrize("unreadable", ["metadata", "offsets/0"])
-def test_a_checkpoint_that_cannot_be_read_now_ends_the_batch(
+def test_a_batch_fails_while_its_checkpoint_cannot_be_read(
     checkpoint: Checkpoint, lake: lv.Lake, unreadable: str
 ) -> None:
     checkpoint.plan(0, "5")
@@ -125,7 +127,7 @@ def test_a_checkpoint_that_cannot_be_read_now_ends_the_batch(
     (checkpoint.directory / unreadable).mkdir()
     with pytest.raises(lv.StoreError, match=r"of stream 'q' can't be read, so .* if batch 0 is"):
         checkpoint.deliver(0, (2, "b"), (3, "c"))
-    assert len(parquet(checkpoint.place)) == 2  # the files of the batch are given up
+    assert len(parquet(checkpoint.place)) == 2  # the files of the batch were deleted
     (checkpoint.directory / unreadable).rmdir()
     kept.rename(checkpoint.directory / unreadable)
     with refused():
@@ -135,8 +137,10 @@ def test_a_checkpoint_that_cannot_be_read_now_ends_the_batch(
 
 @pytest.mark.parametrize("location", ["s3://its/own", "s3://lakes/checkpoint"])
 @pytest.mark.parametrize("permanent", [True, False])
-def test_nothing_is_known_only_where_another_bucket_refuses(location: str, permanent: bool) -> None:
-    """A bucket that the lake's credentials open answers later, and is waited for."""
+def test_an_unreadable_checkpoint_is_ignored_only_if_another_bucket_denies_access(
+    location: str, permanent: bool
+) -> None:
+    """Other errors fail the batch: the checkpoint may be readable at the next attempt."""
 
     def run(program: Program[GetOutcome]) -> GetOutcome:
         raise lv.StoreError("403", permanent=permanent)
@@ -149,7 +153,7 @@ def test_nothing_is_known_only_where_another_bucket_refuses(location: str, perma
         digest_of_plan(read, FIRST, "q", 0)
 
 
-def test_a_checkpoint_is_read_in_the_lake_s_store(request: pytest.FixtureRequest) -> None:
+def test_a_checkpoint_in_the_lakes_store_is_read(request: pytest.FixtureRequest) -> None:
     place = make_place("s3", request)
     directory = f"{place.root}/check%20point".replace("s3://", "s3a://")
     with place.connect() as lake:
@@ -161,7 +165,7 @@ def test_a_checkpoint_is_read_in_the_lake_s_store(request: pytest.FixtureRequest
                 run(put(f"{directory}/offsets/0", offsets.encode(), ANY))
             return digest_of_plan(reader_below(location, place.root, run), FIRST, "q", 0)
 
-        assert digest("5") == ""  # there is no metadata
+        assert digest("5") == ""  # the checkpoint has no metadata yet
         run(put(f"{directory}/metadata", json.dumps({"id": FIRST}).encode(), ANY))
         assert len({digest("5"), digest("7"), digest("5"), digest(None)}) == 2
         assert digest("5", "gs://another/provider") == ""
@@ -170,7 +174,7 @@ def test_a_checkpoint_is_read_in_the_lake_s_store(request: pytest.FixtureRequest
             digest(None)
 
 
-def test_an_epoch_of_a_continuous_query_is_refused() -> None:
-    """Spark commits it before its tasks have seen a row: their messages are none."""
+def test_the_sink_refuses_an_epoch_of_a_continuous_query() -> None:
+    """Spark commits the epoch before its tasks have read a row, so their messages are None."""
     with pytest.raises(lv.InvalidOperation, match=r"epoch 3 has ended before .* trigger"):
         work.commit_batch([None], 3)

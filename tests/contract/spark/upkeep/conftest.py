@@ -1,4 +1,4 @@
-"""A lake of Spark, a client of it without, and jobs of Spark that are small and noted."""
+"""Fixtures: a lake with Spark, a client of it without Spark, and a list of the Spark jobs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[lv.Lake]:
-    """A client of the same lake without Spark."""
+    """Return a client of the same lake without Spark."""
     with lv.connect(str(tmp_path)) as made:
         yield made
 
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kinds of task that were run; a task's share of a table is a few rows."""
+    """Return the kinds of the tasks that have run; each task gets only a few rows."""
     monkeypatch.setattr(bins, "_LEAST_BYTES", 1)
     monkeypatch.setattr(bins, "_MOST_BYTES", 2_000)
     for one in (changes, meeting):

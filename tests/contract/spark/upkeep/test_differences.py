@@ -31,7 +31,7 @@ _FLOATS = (NAN, -0.0, 0.0, 1.5, None, math.inf)
 
 
 def rows(first: int, count: int) -> pa.Table:
-    """Rows of every kind of value that is hard to compare; each 40th has no id."""
+    """Return rows with values that are hard to compare; each 40th has no id."""
     made = []
     for i in range(first, first + count):
         made.append(
@@ -53,7 +53,7 @@ def bag(found: pa.Table) -> list[str]:
 
 
 def shown(frame: Any, like: pa.Schema) -> pa.Table:
-    """The rows of a DataFrame, in the columns of the other engine."""
+    """Return a DataFrame's rows with the column types of the other engine."""
     found = frame.toArrow()
     assert found.schema.names == like.names
     kinds = [field.type for field in like]
@@ -64,7 +64,7 @@ DELTA = pytest.param("delta", marks=pytest.mark.connector("delta"))
 
 
 @pytest.mark.parametrize("kind", [DELTA, "iceberg"])
-def test_rows_that_differ_are_those_that_the_embedded_engine_finds(
+def test_a_diff_by_tasks_finds_the_same_rows_as_the_embedded_engine(
     spark: SparkSession, lake: Any, other: lv.Lake, jobs: list[str], kind: Any
 ) -> None:
     properties = {}
@@ -93,7 +93,9 @@ def test_rows_that_differ_are_those_that_the_embedded_engine_finds(
         mine.rows("t", "nosuch")
 
 
-def test_a_table_that_came_or_went_differs_in_all_its_rows(lake: Any, other: lv.Lake) -> None:
+def test_a_diff_has_all_rows_of_a_table_that_was_created_or_dropped(
+    lake: Any, other: lv.Lake
+) -> None:
     other.create_table("s", rows(0, 30))
     other.create_table("t", rows(0, 30))
     for states, kind in (((1, 2), "insert"), ((2, 1), "delete")):
@@ -101,7 +103,7 @@ def test_a_table_that_came_or_went_differs_in_all_its_rows(lake: Any, other: lv.
         assert (found.num_rows, set(found["_change_type"].to_pylist())) == (30, {kind})
 
 
-def test_a_file_that_is_gone_is_reported_when_rows_are_requested(lake: Any, other: lv.Lake) -> None:
+def test_a_diff_reports_a_missing_file_when_rows_are_requested(lake: Any, other: lv.Lake) -> None:
     other.create_table("t", rows(0, 30))
     first = other.snapshot().version
     other.run(lambda txn: txn.update("t", {"x": "0"}, where="id = 3"))

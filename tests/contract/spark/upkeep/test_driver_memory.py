@@ -1,4 +1,4 @@
-"""Comparisons by tasks take no memory of the driver: ten times the rows need no more of it."""
+"""Comparisons by tasks need no more memory of the driver for ten times the rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 import lakevilla as lv
 
 FEW = 20_000
-#: Where one process compares so many rows more, it holds more than 100 MB of them.
+#: A driver that compares all these rows itself needs more than 100 MB.
 MOST_BYTES = 24 << 20
 
 
 def peak_beyond(work: Any) -> int:
-    """By how many bytes this process is larger at most while it does something."""
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
+    """Return by how many bytes this process grows at most while it runs ``work``."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     before = memory("VmRSS")
     work()
     return memory("VmHWM") - before
@@ -30,7 +30,7 @@ def memory(name: str) -> int:
 
 
 def history(root: str, count: int) -> None:
-    """Half of the rows change on the branch, and others on the lake."""
+    """Change half of the rows on a branch, and other rows on the lake."""
     ids = np.arange(count)
     made = pa.table({"id": ids, "x": ids * 0.5, "text": [f"row {n}" for n in ids]})
     with lv.connect(root) as lake:
@@ -40,9 +40,11 @@ def history(root: str, count: int) -> None:
         lake.run(lambda txn: txn.update("t", {"x": "x + 2"}, where="id % 10 = 1"))
 
 
-def test_ten_times_the_rows_take_no_more_of_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_merge_of_ten_times_the_rows_needs_no_more_memory_of_the_driver(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     peaks: dict[str, list[int]] = {"merge": [], "diff": []}
-    for count in (FEW, FEW, 10 * FEW):  # the first warms up
+    for count in (FEW, FEW, 10 * FEW):  # the first merge warms up
         root = str(tmp_path / f"lake{len(peaks['merge'])}")
         history(root, count)
         with lv.connect(root, spark=spark) as lake:

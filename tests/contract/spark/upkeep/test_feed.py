@@ -1,4 +1,4 @@
-"""Versions of the feed on a lake of Spark: DataFrames, of the rows that tables have elsewhere."""
+"""Versions of the change feed on a lake with Spark: DataFrames with the same rows as elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bag(rows: pa.Table) -> list[str]:
 
 
 def work(lake: lv.Lake, kind: Any) -> None:
-    """Versions of all kinds; the second table has change files where its format knows them."""
+    """Commit versions of all kinds; the second table has change files if its format allows them."""
     rows = [{"id": i, "p": f"p{i % 3}", "tags": ["a", None][: i % 3]} for i in range(40)]
     lake.create_table("s/t", rows, format=kind, partition_by="p")
     properties = {"delta.enableChangeDataFeed": "true"} if kind == "delta" else {}
@@ -45,7 +45,7 @@ def work(lake: lv.Lake, kind: Any) -> None:
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.seam
 @pytest.mark.night
-def test_versions_have_the_rows_that_they_have_without_spark(
+def test_versions_of_the_feed_have_the_same_rows_as_without_spark(
     spark: SparkSession, lake: Any, other: lv.Lake, kind: Any
 ) -> None:
     work(other, kind)
@@ -66,7 +66,7 @@ def test_versions_have_the_rows_that_they_have_without_spark(
     )
 
 
-def test_a_follower_hands_a_version_to_a_batch_of_frames(lake: Any) -> None:
+def test_a_follower_passes_each_version_to_its_function_as_frames(lake: Any) -> None:
     lake.create_table("t", [{"id": 1}])
     lake.run(lambda txn: txn.append("t", [{"id": 2}, {"id": 3}]))
     enough = threading.Event()

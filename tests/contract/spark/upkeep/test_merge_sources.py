@@ -1,4 +1,4 @@
-"""A merge's source comes to the tasks in one of three ways, and each does what DuckDB does."""
+"""A merge's source reaches the tasks in one of three ways; all have the result of DuckDB."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TARGET = pa.table(
 
 
 def source(first: int, count: int) -> pa.Table:
-    """Every third key of the table, some that are new, one that is NULL, and sizes."""
+    """Return source rows: every third key of the table, some new keys, and one NULL key."""
     keys = [first + i * 3 for i in range(count)]
     return pa.table(
         {
@@ -54,7 +54,7 @@ CASES = {
     "null keys": ("t.id <=> s.id", upsert_like),
     "partitions too": ("t.id = s.id AND t.p <> s.text AND t.p IN ('p0', 'p1')", all_clauses),
 }
-#: The kinds of task that have the files of the target, by the way that the source comes to them.
+#: The kind of task that reads files of the target, by the way that the source reaches it.
 WAYS = {"broadcast": "BroadcastMergeTask", "shuffled": "RoutedMergeTask", "read": "MergeTask"}
 
 
@@ -77,7 +77,7 @@ def merged(lake: Any, rows: Any, on: str, clauses: Any) -> tuple[int, ...]:
 
 @pytest.fixture
 def go(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Has sources go one of the ways, however small they are."""
+    """Return a function that forces one of the ways on sources, however small they are."""
 
     def way(name: str) -> None:
         if name != "broadcast":
@@ -105,7 +105,7 @@ def embedded(tmp_path: Path) -> Iterator[Any]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.seam
 @pytest.mark.night
-def test_the_rows_are_those_of_the_embedded_engine(
+def test_a_merge_has_the_same_rows_as_by_the_embedded_engine(
     spark: SparkSession,
     lake: Any,
     embedded: Any,
@@ -150,7 +150,7 @@ def test_two_source_rows_for_one_target_row_are_refused_and_leave_no_file(
 
 
 @pytest.mark.parametrize("way", ["broadcast", "shuffled"])
-def test_rows_that_break_a_rule_are_reported_and_leave_nothing(
+def test_a_merge_reports_rows_that_break_a_constraint_and_leaves_no_file(
     spark: SparkSession, lake: Any, go: Any, way: str
 ) -> None:
     make(lake, "delta")
@@ -170,7 +170,7 @@ def test_rows_that_break_a_rule_are_reported_and_leave_nothing(
         assert sorted(Path(lake.root).rglob("*.parquet")) == before
 
 
-def test_a_source_without_rows_and_a_table_without_files(
+def test_a_merge_works_with_an_empty_source_or_an_empty_table(
     spark: SparkSession, lake: Any, go: Any
 ) -> None:
     lake.create_table("t", TARGET.schema, partition_by="p")

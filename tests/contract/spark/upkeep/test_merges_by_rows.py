@@ -1,4 +1,4 @@
-"""Branches whose rows are compared are merged by tasks, to the same end as without Spark."""
+"""Tasks merge branches by comparing rows, with the same result as without Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS = {"t": ["id", "p"]}
 
 
 def keyed(first: int, count: int) -> pa.Table:
-    """Rows of every kind of value that is hard to compare, with ids that are not NULL."""
+    """Return rows with values that are hard to compare, and with ids that are not NULL."""
     found = rows(first, count)
     return found.set_column(0, "id", pa.array(range(first, first + count), pa.int64()))
 
@@ -37,7 +37,7 @@ def embedded(tmp_path: Path) -> Iterator[lv.Lake]:
 
 
 def history(spark: SparkSession, root: str, kind: Any) -> None:
-    """A branch and the lake change rows of one table, of which few are the same."""
+    """Change rows of one table on a branch and on the lake; both change a few of the same rows."""
     properties = {}
     if kind == "delta":
         properties = {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}
@@ -64,7 +64,7 @@ def bag(lake: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [DELTA, "iceberg"])
-def test_a_merge_by_keys_is_that_of_the_embedded_engine(
+def test_a_merge_by_keys_has_the_same_result_as_by_the_embedded_engine(
     spark: SparkSession, by_spark: Any, embedded: lv.Lake, jobs: list[str], kind: Any
 ) -> None:
     for lake in (by_spark, embedded):
@@ -84,14 +84,14 @@ def test_a_merge_by_keys_is_that_of_the_embedded_engine(
         assert lake.merge("etl", keys=KEYS, on_conflict="ours").tables == {"t": "rows"}
     with lv.connect(by_spark.root) as other:
         assert bag(other) == bag(embedded)
-        # It is there, row by row; so what others have merged is not merged twice.
+        # The lake has the merged rows, so another client does not merge them again.
         assert other.merge("etl", keys=KEYS).version is None
     assert not list(Path(by_spark.root).rglob("source-*"))
     assert by_spark.doctor().ok
     assert by_spark.verify().ok
 
 
-def test_keys_that_do_not_identify_rows_are_refused(
+def test_keys_that_do_not_identify_each_row_are_refused(
     by_spark: Any, jobs: list[str], spark: SparkSession
 ) -> None:
     history(spark, by_spark.root, "iceberg")

@@ -1,4 +1,4 @@
-"""A large file is several tasks': to be read, and to be rewritten by one commit."""
+"""Several tasks share a large file: they read it, and rewrite it by one commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.iceberg_by_hand import File, Table, column, of_ids
 from tests.support.tables import contents, in_order
 
 ROWS = 400
-#: Rows that the table has deleted, of several row groups.
+#: Deleted rows, in several row groups.
 DELETED = (0, 57, 211, 399)
 
 
@@ -58,7 +58,7 @@ def iceberg(spark: SparkSession, root: Path) -> None:
 
 @pytest.fixture(params=[pytest.param(delta, marks=pytest.mark.connector("delta")), iceberg])
 def made(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> None:
-    """A table of one file with ten row groups, of which rows were deleted by position."""
+    """Create a table of one file with ten row groups, and delete rows by position."""
     request.param(spark, tmp_path)
 
 
@@ -76,7 +76,7 @@ def held(lake: Any) -> dict[int, int]:
 
 @pytest.mark.usefixtures("made", "jobs")
 @pytest.mark.seam
-def test_a_file_is_read_by_several_tasks(lake: Any, spark: SparkSession) -> None:
+def test_several_tasks_read_one_file(lake: Any, spark: SparkSession) -> None:
     assert lake.read("t").rdd.getNumPartitions() >= 3
     assert held(lake) == there()
     expected = {key: x for key, x in there().items() if 50 <= key < 60}
@@ -124,7 +124,7 @@ CHANGES: list[tuple[Change, dict[int, int | None]]] = [
 
 @pytest.mark.parametrize(("change", "expected"), CHANGES)
 @pytest.mark.usefixtures("made")
-def test_a_file_is_rewritten_by_several_tasks_in_one_commit(
+def test_several_tasks_rewrite_one_file_in_one_commit(
     lake: Any,
     spark: SparkSession,
     jobs: list[str],
@@ -151,7 +151,7 @@ def test_a_file_is_rewritten_by_several_tasks_in_one_commit(
 
 
 @pytest.mark.usefixtures("made")
-def test_if_the_rest_can_not_be_copied_nothing_is_left(
+def test_a_failed_copy_of_the_unchanged_parts_of_a_file_leaves_no_file(
     lake: Any, spark: SparkSession, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {name for name in contents(lake.root) if name.endswith(".parquet")}
@@ -172,14 +172,14 @@ def test_if_the_rest_can_not_be_copied_nothing_is_left(
 @pytest.mark.usefixtures("made")
 def test_a_file_that_no_task_changes_is_left_as_it_is(lake: Any, jobs: list[str]) -> None:
     with lake.transaction() as txn:
-        done = txn.update("t", {"x": "-1"}, where="id = 57")  # which the table has deleted
+        done = txn.update("t", {"x": "-1"}, where="id = 57")  # a row that was deleted before
     assert (done.files_removed, done.files_added) == (0, 0)
     assert "CopyTask" not in jobs
     assert held(lake) == there()
 
 
 @pytest.mark.usefixtures("made")
-def test_a_plan_and_the_jobs_say_what_is_read_and_done(
+def test_plans_and_job_descriptions_say_what_is_read_and_done(
     lake: Any, spark: SparkSession, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str | None] = []

@@ -1,4 +1,4 @@
-"""The upkeep of tables on a lake of Spark: done by its tasks, to the same end as without it."""
+"""Maintenance of tables on a lake with Spark: tasks do it, with the same result as elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DELTA = pytest.param("delta", marks=pytest.mark.connector("delta"))
 
 @pytest.mark.parametrize("kind", [DELTA, "iceberg"])
 @pytest.mark.seam
-def test_optimize_and_z_order_are_done_by_tasks_and_change_no_row(
+def test_tasks_optimize_and_z_order_tables_without_changing_rows(
     spark: SparkSession, lake: Any, other: lv.Lake, jobs: list[str], kind: str
 ) -> None:
     vectors = {"delta.enableDeletionVectors": "true"} if kind == "delta" else {}
@@ -56,7 +56,9 @@ def test_optimize_and_z_order_are_done_by_tasks_and_change_no_row(
     assert lake.doctor().ok
 
 
-def test_a_new_constraint_is_checked_by_tasks(lake: Any, other: lv.Lake, jobs: list[str]) -> None:
+def test_tasks_check_the_rows_for_a_new_constraint(
+    lake: Any, other: lv.Lake, jobs: list[str]
+) -> None:
     lake.create_table("t", rows(0, 400))
     other.run(lambda txn: txn.append("t", rows(400, 400)))
     jobs.clear()
@@ -69,7 +71,7 @@ def test_a_new_constraint_is_checked_by_tasks(lake: Any, other: lv.Lake, jobs: l
 
 
 @pytest.mark.parametrize("kind", ["delta", "delta with its feed", "iceberg"])
-def test_changes_are_those_that_the_embedded_engine_returns(
+def test_changes_by_tasks_are_those_of_the_embedded_engine(
     lake: Any, other: lv.Lake, jobs: list[str], kind: str
 ) -> None:
     feed = {"delta.enableChangeDataFeed": "true"} if "feed" in kind else {}
@@ -78,7 +80,7 @@ def test_changes_are_those_that_the_embedded_engine_returns(
     other.run(lambda txn: txn.append("t", rows(300, 300)))
     other.run(lambda txn: txn.update("t", {"x": "x + 1"}, where="id % 10 = 3"))
     other.run(lambda txn: txn.delete("t", where="id % 50 = 7"))
-    other.run(lambda txn: txn.overwrite("t", rows(100, 400)))  # most of its rows were there
+    other.run(lambda txn: txn.overwrite("t", rows(100, 400)))  # most of these rows existed before
 
     def both(since: int, **asked: Any) -> list[list[str]]:
         with lake.snapshot() as mine, other.snapshot() as theirs:
@@ -100,9 +102,7 @@ def test_changes_are_those_that_the_embedded_engine_returns(
     assert found == expected == []
 
 
-def test_changes_whose_files_are_gone_are_reported_when_they_are_requested(
-    lake: Any, other: lv.Lake
-) -> None:
+def test_changes_report_missing_files_when_rows_are_requested(lake: Any, other: lv.Lake) -> None:
     lake.create_table("t", rows(0, 30))
     first = lake.snapshot().version
     other.run(lambda txn: txn.update("t", {"x": "0"}, where="id = 3"))
@@ -112,7 +112,7 @@ def test_changes_whose_files_are_gone_are_reported_when_they_are_requested(
         now.changes("t", first)
 
 
-def test_verify_is_done_by_tasks_and_reports_what_is_wrong(
+def test_tasks_verify_the_files_and_report_damage(
     lake: Any, other: lv.Lake, jobs: list[str]
 ) -> None:
     for name in ("t", "u"):
@@ -135,7 +135,7 @@ def test_verify_is_done_by_tasks_and_reports_what_is_wrong(
     assert {one.kind for one in report.findings} == {"missing_file", "damaged_file", "verified"}
 
 
-def test_a_close_check_of_a_conflict_is_done_by_tasks(
+def test_tasks_compare_rows_to_decide_whether_a_commit_conflicts(
     lake: Any, other: lv.Lake, jobs: list[str]
 ) -> None:
     lake.create_table("t", rows(0, 400))
@@ -145,7 +145,7 @@ def test_a_close_check_of_a_conflict_is_done_by_tasks(
         txn.read("t", where="id < 300")
         txn.append("t", pa.table({"id": [900], "x": [1], "p": ["p0"]}))
         other.run(lambda one: one.update("t", {"x": "x + 1"}, where="id = 350"))
-    assert jobs == ["DigestTask", "DigestTask"]  # of what went, and of what came
+    assert jobs == ["DigestTask", "DigestTask"]  # of removed rows, and of added rows
     txn = lake.transaction()
     txn.read("t", where="id < 300")
     txn.append("t", pa.table({"id": [901], "x": [1], "p": ["p0"]}))

@@ -1,4 +1,4 @@
-"""IS DISTINCT FROM and IS NOT TRUE count NULL as a value: files that have nothing else are read."""
+"""IS DISTINCT FROM and IS NOT TRUE can be true for NULL, so files with only NULL are read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROWS = pa.table(
 
 @pytest.fixture(params=["delta", "iceberg"])
 def session(request: pytest.FixtureRequest, tmp_path: Path) -> Session:
-    """Of a lake with a file whose values are all NULL, and one with 5 and NULL."""
+    """Return a session of a lake with a file of NULLs alone, and one with 5 and NULL."""
     lake = lv.connect(tmp_path)
     lake.create_table("t", _ROWS.schema, format=request.param)
     with lake.transaction() as txn:
@@ -42,7 +42,9 @@ CONDITIONS = {
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("source", ["t", "v", "t VERSION AS OF 1"])
-def test_no_row_with_null_is_lost(session: Session, condition: str, source: str) -> None:
+def test_predicates_that_are_true_for_null_find_rows_in_files_of_nulls(
+    session: Session, condition: str, source: str
+) -> None:
     views = {"v": _ROWS} if source == "v" else None
     params = {"five": 5} if ":five" in condition else None
     text = f"SELECT id FROM {source} WHERE {condition} ORDER BY id"
@@ -50,7 +52,7 @@ def test_no_row_with_null_is_lost(session: Session, condition: str, source: str)
     assert found["id"].to_pylist() == CONDITIONS[condition]  # type: ignore[index]
 
 
-def test_create_insert_and_delete_by_a_query_count_null_as_a_value(session: Session) -> None:
+def test_create_insert_and_delete_by_a_query_find_rows_in_files_of_nulls(session: Session) -> None:
     session.sql("CREATE TABLE c AS SELECT id FROM t WHERE x IS DISTINCT FROM 1 OR x = 2")
     session.sql("INSERT INTO c SELECT -id FROM t WHERE x IS DISTINCT FROM 5 OR x = 2")
     found = session.sql("SELECT id FROM c ORDER BY id")

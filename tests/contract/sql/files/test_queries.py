@@ -1,4 +1,4 @@
-"""A SELECT opens the files that the log's statistics leave of each table, and no other."""
+"""A SELECT opens only files that the log's statistics do not exclude."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakevilla.api.session import Session
 
 @pytest.fixture(params=["delta", "iceberg"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Of a lake with two tables of ten files, each with ten rows."""
+    """Return the root of a lake with two tables of ten files with ten rows each."""
     lake = lv.connect(tmp_path)
     schema = pa.schema([("id", pa.int64()), ("s", pa.string())])
     renaming = {"delta.columnMapping.mode": "name"} if request.param == "delta" else None
@@ -30,7 +30,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def lose(root: Path, table: str, kept: int) -> None:
-    """Take away all files of a table but that of one row."""
+    """Delete all files of a table except the one with the row ``kept``."""
     files = list((root / table).rglob("*.parquet"))
     lost = [path for path in files if kept not in pq.read_table(path).column(0).to_pylist()]
     assert (len(files), len(lost)) == (10, 9)
@@ -55,7 +55,9 @@ def session(root: Path) -> Session:
         "SELECT t.s FROM t LEFT JOIN u ON t.id = u.id AND u.id < 10 WHERE t.s = '42'",
     ],
 )
-def test_files_that_a_condition_leaves_out_are_not_opened(session: Session, text: str) -> None:
+def test_a_query_does_not_open_files_that_its_condition_excludes(
+    session: Session, text: str
+) -> None:
     found = session.sql(text, {"k": 42} if ":k" in text else None)
     assert found.to_pylist() == [{"s": "42"}]  # type: ignore[union-attr]
 
@@ -69,12 +71,14 @@ def test_files_that_a_condition_leaves_out_are_not_opened(session: Session, text
         "SELECT * FROM t JOIN t AS x USING (id) WHERE t.id = 42",
     ],
 )
-def test_files_that_a_query_needs_are_opened(session: Session, text: str) -> None:
+def test_a_query_opens_files_that_its_condition_does_not_exclude(
+    session: Session, text: str
+) -> None:
     with pytest.raises(lv.LakeVillaError, match="t"):
         session.sql(text)
 
 
-def test_rows_of_the_transaction_s_own_are_found(session: Session) -> None:
+def test_a_query_finds_rows_that_its_transaction_has_written(session: Session) -> None:
     session.sql("BEGIN; INSERT INTO t VALUES (200, 'own'), (42, 'too')")
     found = session.sql("SELECT s FROM t WHERE id IN (200, 42) ORDER BY s")
     assert found["s"].to_pylist() == ["42", "own", "too"]  # type: ignore[index]
@@ -83,7 +87,7 @@ def test_rows_of_the_transaction_s_own_are_found(session: Session) -> None:
     assert found["s"].to_pylist() == ["42", "own", "too"]  # type: ignore[index]
 
 
-def test_all_rows_of_the_table_count_as_seen(root: Path) -> None:
+def test_a_query_with_a_condition_counts_as_a_read_of_the_whole_table(root: Path) -> None:
     one, other = lv.connect(root), lv.connect(root)
     with pytest.raises(lv.ConflictError), one.transaction(isolation="serializable") as txn:
         assert txn.sql("SELECT s FROM t WHERE id = 42").num_rows == 1
@@ -100,7 +104,9 @@ def test_all_rows_of_the_table_count_as_seen(root: Path) -> None:
         "SELECT t.s FROM t JOIN u VERSION AS OF 1 AS old ON t.id = old.id WHERE t.id = 42",
     ],
 )
-def test_of_a_table_as_it_was(session: Session, text: str) -> None:
+def test_a_query_of_a_past_version_does_not_open_files_that_its_condition_excludes(
+    session: Session, text: str
+) -> None:
     found = session.sql(text)
     assert found.to_pylist() == [{"s": "42"}]  # type: ignore[union-attr]
 
@@ -117,7 +123,7 @@ def test_of_a_table_as_it_was(session: Session, text: str) -> None:
         "BEGIN; INSERT INTO u SELECT id + 1000, s FROM t WHERE id = 42; COMMIT",
     ],
 )
-def test_nor_what_a_query_of_a_statement_that_writes_leaves_out(
+def test_the_query_of_a_write_does_not_open_files_that_its_condition_excludes(
     session: Session, text: str
 ) -> None:
     session.sql(text)
@@ -125,7 +131,7 @@ def test_nor_what_a_query_of_a_statement_that_writes_leaves_out(
     assert found.to_pylist() == [{"s": "42"}]  # type: ignore[union-attr]
 
 
-def test_a_redo_reads_the_files_that_its_query_leaves_by_then(root: Path) -> None:
+def test_a_redo_chooses_the_files_of_its_query_again(root: Path) -> None:
     one, other = lv.connect(root), lv.connect(root)
     with one.transaction() as txn:
         txn.sql("INSERT INTO u SELECT id + 1000, s FROM t WHERE id >= 95 AND s <> '97'")

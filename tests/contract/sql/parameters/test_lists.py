@@ -1,4 +1,4 @@
-"""A list as a parameter is as many values, in each statement that takes one."""
+"""A list as a parameter stands for its values, in every statement that accepts one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ids(found: Any) -> set[int | None]:
         ("id IN (:l) AND reverse(s) = 'b'", [1, 2], {2}),
     ],
 )
-def test_a_select_finds_what_a_delete_deletes(
+def test_a_list_parameter_selects_the_same_rows_in_select_and_delete(
     session: Any, where: str, values: Any, wanted: set[int | None] | None
 ) -> None:
     query, change = f"SELECT id FROM t WHERE {where}", f"DELETE FROM t WHERE {where}"
@@ -54,7 +54,7 @@ def test_a_select_finds_what_a_delete_deletes(
     assert ids(session.sql("SELECT id FROM t")) == {1, 2, 3, None} - wanted
 
 
-def test_a_list_may_stand_elsewhere_too(session: Any) -> None:
+def test_a_list_parameter_can_be_used_outside_of_in_too(session: Any) -> None:
     text = "SELECT len(:l) AS n, id FROM t WHERE id IN (:l) AND id <> len(:l)"
     assert session.sql(text, {"l": [1, 2, 3]}).to_pylist() == [
         {"n": 3, "id": 1},
@@ -69,7 +69,7 @@ def test_an_insert_of_a_query_with_a_list_is_redone(session: Any) -> None:
     assert ids(session.sql("SELECT id FROM t WHERE id > 10")) == {11, 12}
 
 
-def test_a_cursor_takes_lists_and_says_what_marks_parameters() -> None:
+def test_a_cursor_accepts_lists_and_refuses_other_marks_of_parameters_with_a_hint() -> None:
     with lakevilla.dbapi.connect("memory://lists") as connection:
         cursor = connection.cursor()
         cursor.execute("CREATE TABLE t (id BIGINT)")

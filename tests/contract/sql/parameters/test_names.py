@@ -1,4 +1,4 @@
-"""A parameter may be called as a word of SQL is, in each statement that takes one."""
+"""A parameter may have a keyword of SQL as its name, in every statement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("word", ["from", "on", "values", "when", "where", "end", "localtime"])
-def test_a_word_of_sql_names_a_parameter(word: str) -> None:
+def test_a_keyword_of_sql_can_be_the_name_of_a_parameter(word: str) -> None:
     session = lv.connect("memory://").session()
     session.sql("CREATE TABLE t (id BIGINT, x STRING); CREATE TABLE u (id BIGINT, x STRING)")
     session.sql("INSERT INTO u VALUES (1, 'a')")

@@ -1,4 +1,4 @@
-"""Structs, lists and maps go into columns: written in SQL, and as parameters."""
+"""Structs, lists and maps are stored in columns, written in SQL or passed as parameters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def only_row(session: Any) -> dict[str, Any]:
         "struct_pack(a := 1, b := NULL), {'k': NULL}, [{'b': NULL, 'a': 1}, {'b': 'x'}]",
     ],
 )
-def test_null_within_a_value_goes_into_a_field_of_any_type(session: Any, values: str) -> None:
+def test_null_in_a_nested_value_fits_a_field_of_any_type(session: Any, values: str) -> None:
     session.sql(f"INSERT INTO t VALUES (1, {values})")
     row = only_row(session)
     assert row["st"] == {"a": 1, "b": None}
@@ -48,12 +48,12 @@ def test_null_within_a_value_goes_into_a_field_of_any_type(session: Any, values:
     assert row["l"] == [{"a": 1, "b": None}, {"a": None, "b": "x"}]
 
 
-def test_an_empty_list_goes_into_a_column_of_lists_of_anything(session: Any) -> None:
+def test_an_empty_list_fits_a_list_column_of_any_type(session: Any) -> None:
     session.sql("INSERT INTO t (l, m) VALUES ([], MAP {})")
     assert only_row(session) == {"n": None, "st": None, "m": [], "l": []}
 
 
-def test_mappings_are_structs_and_maps(session: Any) -> None:
+def test_mappings_as_parameters_are_stored_as_structs_and_maps(session: Any) -> None:
     values = {
         "st": {"a": 1, "b": None},
         "m": {"k": 1, "K": 2, "o'": None},
@@ -94,7 +94,7 @@ def test_nested_values_that_do_not_fit_their_column_are_refused(
         session.sql(f"INSERT INTO t ({column}) VALUES (:v)", {"v": value})
 
 
-def test_an_assignment_takes_a_mapping(session: Any) -> None:
+def test_an_assignment_accepts_a_mapping(session: Any) -> None:
     session.sql("INSERT INTO t (n) VALUES (1)")
     given = {"s": {"b": "x"}, "m": {"k": 1, "K": 2}, "l": [{"a": 1}, None]}
     session.sql("UPDATE t SET st = :s, m = :m, l = :l WHERE n = 1", given)
@@ -112,12 +112,12 @@ def test_an_assignment_takes_a_mapping(session: Any) -> None:
     assert only_row(session)["st"] == {"a": 4, "b": None}
 
 
-def test_a_condition_compares_no_mapping(session: Any) -> None:
+def test_a_condition_of_a_delete_refuses_a_mapping(session: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match="do not go together"):
         session.sql("DELETE FROM t WHERE st = :v", {"v": {"a": 1}})
 
 
-def test_a_list_is_written_into_a_column_by_any_statement(session: Any) -> None:
+def test_every_statement_that_writes_can_store_lists(session: Any) -> None:
     session.sql("CREATE TABLE u (id BIGINT, l ARRAY<BIGINT>, n ARRAY<ARRAY<STRING>>)")
     session.sql("INSERT INTO u VALUES (1, NULL, NULL)")
     session.sql("UPDATE u SET l = [id, 3, NULL], n = [['a'], []] WHERE [4, 1][2] = id")
@@ -131,7 +131,7 @@ def test_a_list_is_written_into_a_column_by_any_statement(session: Any) -> None:
     ]
 
 
-def test_an_update_writes_structs_and_maps(session: Any) -> None:
+def test_an_update_can_store_structs_and_maps(session: Any) -> None:
     session.sql("INSERT INTO t (n) VALUES (1)")
     session.sql("UPDATE t SET st = {'b': 'y', 'a': n + 1}, m = MAP {'k': n}")
     row = only_row(session)
@@ -141,7 +141,7 @@ def test_an_update_writes_structs_and_maps(session: Any) -> None:
     assert (row["st"], row["m"]) == ({"a": 1, "b": "x"}, [("k", 2)])
 
 
-def test_many_rows_with_mappings_and_lists_are_few_files(lake: Any, session: Any) -> None:
+def test_executemany_with_mappings_and_lists_writes_few_files(lake: Any, session: Any) -> None:
     rows = [
         {
             "n": n,

@@ -1,4 +1,4 @@
-"""Azure's API: no range from the end, ETags without quotes in a LIST, accounts in locations."""
+"""Azure's API: no ranges from the end, unquoted ETags in a LIST, accounts in locations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import ANY, Failure, Found, Missing, ObjectInfo, Unchanged
 from tests.fixtures.azure import AzureServer, azurite, serving_azurite, serving_reads
 
-#: The servers that do all that a lake asks for.
+#: The servers that support all requests of a lake.
 WHOLE = ["azurite"] if azurite() is not None else []
 
 
@@ -31,7 +31,7 @@ def store(server: AzureServer) -> LakeStore:
     return open_store(server.new_root(), server.storage_options)
 
 
-def test_the_end_of_an_object_is_read(store: LakeStore) -> None:
+def test_a_range_from_the_end_of_an_object_is_read_on_azure(store: LakeStore) -> None:
     store.put("k", b"0123456789", ANY)
     for count, expected in ((4, b"6789"), (10, b"0123456789"), (50, b"0123456789")):
         found = store.get("k", byte_range=(-count, 0))
@@ -45,7 +45,7 @@ def test_the_end_of_an_object_is_read(store: LakeStore) -> None:
     assert (empty.body, empty.size) == (b"", 0)
 
 
-def test_an_object_that_is_replaced_meanwhile_is_not_read_in_part(
+def test_a_range_read_of_an_object_that_is_replaced_meanwhile_fails_to_be_retried(
     store: LakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put("k", b"0123456789", ANY)
@@ -67,7 +67,7 @@ def test_an_object_that_is_replaced_meanwhile_is_not_read_in_part(
     assert found.body == b"ther"
 
 
-def test_a_listed_object_has_the_etag_that_a_read_gives(store: LakeStore) -> None:
+def test_a_list_gives_the_same_etag_as_a_read_on_azure(store: LakeStore) -> None:
     store.put("t/k", b"1", ANY)
     found, listed, info = store.get("t/k"), store.list("t"), store.head("t/k")
     assert isinstance(found, Found)
@@ -77,7 +77,7 @@ def test_a_listed_object_has_the_etag_that_a_read_gives(store: LakeStore) -> Non
     assert store.get("t/k", known=listed[0].token) == Unchanged()
 
 
-def test_a_location_with_its_account_goes_with_the_options_of_that_account(
+def test_a_location_with_another_account_than_the_options_is_refused(
     server: AzureServer,
 ) -> None:
     root = server.new_root()

@@ -1,4 +1,4 @@
-"""moto looks at a condition and stores the object in two steps: the lock makes them one."""
+"""moto checks a condition and stores the object in two steps: the lock makes them atomic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fixtures.locked_moto import OneAtATime
 
 
 def overlaps(wrap: Callable[[Any], Any]) -> bool:
-    """Return whether two requests are in the application at once."""
+    """Return whether the application handles two requests at once."""
     meeting = threading.Barrier(2)
 
     def application(environ: dict[str, Any], start: Callable[..., object]) -> list[bytes]:
