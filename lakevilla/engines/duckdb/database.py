@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import copy_context
 from typing import Any, TypeVar
@@ -18,6 +15,7 @@ from lakevilla.engines.base import DataAccess
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.file_system import StoreFileSystem
+from lakevilla.engines.duckdb.scratch import scratch_directory
 from lakevilla.engines.statistics import running
 from lakevilla.forked import lock, not_closed_in_child
 from lakevilla.settings import Settings
@@ -83,9 +81,7 @@ class Database:
         with self._lock:
             # A forked child has the parent's database without its threads.
             if self._connection is None or self._owner != os.getpid():
-                directory = tempfile.mkdtemp(prefix="lakevilla-")
-                weakref.finalize(self, _remove, directory, os.getpid())
-                self._directory = directory
+                directory = self._directory = scratch_directory(self)
                 connection = self._made(directory)
                 # Set the owner last: until then, the connection may be that of a parent.
                 self._connection = connection
@@ -144,11 +140,6 @@ def _connect(
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.register_filesystem(files)
     return connection
-
-
-def _remove(directory: str, owner: int) -> None:
-    if owner == os.getpid():  # not the parent's directory, from a forked child
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def asked(
