@@ -106,7 +106,7 @@ def table_history(client: LakeClient, uri: str, limit: int | None) -> list[Table
     location = client.place(uri)
     until = _until(client, location)
     last = None if until is None else until.placement.logged
-    entries = client.run(table_entries(client.context, location, limit, last))
+    entries = client.run(table_entries(client.context, location, limit, last, changes=False))
     return HtmlList(_logged(entry) for entry in entries)
 
 

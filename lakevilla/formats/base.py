@@ -336,6 +336,12 @@ class TableFormat(Protocol):
         ``known`` is any state of the same table.
         """
 
+    def described(self, newest: TableSnapshot, versions: Iterable[int]) -> Mapping[int, Entry]:
+        """Return the entries that a state describes without a request, without their changes.
+
+        Versions that it does not describe are left out.
+        """
+
     def table_id(self, metadata: Mapping[str, Any]) -> str:
         """Return the id of the table that has ``metadata``, in the format's own form."""
 

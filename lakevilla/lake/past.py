@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -497,19 +497,34 @@ def _kept_object(context: Context, summary: CommitSummary) -> Program[CommitObje
 
 
 def table_entries(
-    context: Context, location: str, limit: int | None, last: int | None = None
+    context: Context,
+    location: str,
+    limit: int | None,
+    last: int | None = None,
+    *,
+    changes: bool = True,
 ) -> Program[list[Entry]]:
-    """Return the table's log entries up to ``last``, newest first, as far back as kept."""
+    """Return the table's log entries up to ``last``, newest first, as far back as kept.
+
+    Without ``changes`` an entry may lack its changes, where the newest state describes the rest of
+    it without a request.
+    """
     tail = yield from open_tail(context, location)
     tail = yield from probe(context, tail)
     found: list[Entry] = []
     version = tail.tip if last is None else min(last, tail.tip)
     oldest = -1 if limit is None else max(-1, version - limit)
+    known: Mapping[int, Entry] = {}
+    if not changes and tail.tip >= 0:
+        table_format = context.formats.of(tail.snapshot)
+        known = table_format.described(tail.snapshot, range(oldest + 1, version + 1))
     width = 1
     while version > oldest:
         wanted = range(version, max(oldest, version - width), -1)
-        entries = yield from parallel([kept_entry(context, tail, v) for v in wanted])
-        for entry in entries:
+        missing = [v for v in wanted if v not in known]
+        read = yield from parallel([kept_entry(context, tail, v) for v in missing])
+        entries = {**known, **dict(zip(missing, read, strict=True))}
+        for entry in [entries[v] for v in wanted]:
             if entry is None:
                 return found  # the log was cleaned up from here on back
             found.append(entry)

@@ -146,6 +146,10 @@ class DeltaFormat:
     def entry(self, known: TableSnapshot, version: int) -> Program[Entry | None]:
         return (yield from log.read_entry(known.location, version))
 
+    def described(self, newest: TableSnapshot, versions: Iterable[int]) -> Mapping[int, Entry]:
+        """Return none: a state says nothing of the entries before it."""
+        return {}
+
     def table_id(self, metadata: Mapping[str, Any]) -> str:
         return str(metadata.get("id", ""))
 

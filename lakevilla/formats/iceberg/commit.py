@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -33,6 +33,7 @@ from lakevilla.formats.iceberg.metadata.definition import (
     IcebergDefinition,
     compressed_key,
     metadata_key,
+    metadata_version,
 )
 from lakevilla.formats.iceberg.metadata.file import (
     COMMIT_PROPERTY,
@@ -468,7 +469,7 @@ def describe(before: IcebergSnapshot, version: int, document: Metadata) -> Progr
         adds, removes = yield from _files_between(before, after, data_change=kinds != {"replace"})
         if is_new:
             summary = (document.current or {}).get("summary") or {}
-        txns = tuple(filter(None, str(summary.get(TXN_IDS, "")).split(",")))
+        txns = _txns_in(summary)
         nonce = summary.get(NONCE)
         operation = str(summary.get("operation", "rollback")).upper()
     known = {} if old is None else old.applications
@@ -485,6 +486,70 @@ def describe(before: IcebergSnapshot, version: int, document: Metadata) -> Progr
         document=document,
         listed=after.listed,
     )
+
+
+def described(newest: IcebergSnapshot, versions: Iterable[int]) -> dict[int, IcebergEntry]:
+    """Return the entries of versions, without their files, that the newest metadata file describes.
+
+    Its ``metadata-log`` has the time of each version before it, and its ``snapshot-log`` the time
+    of each change of the current snapshot, which is that of the version that made it. Where two
+    versions have the same time, or a version made no snapshot, its own file is needed: it is left
+    out.
+    """
+    document = newest.document
+    if document is None or newest.catalog:
+        return {}
+    try:
+        files = document.parsed("metadata-log", list[_LoggedFile]) or []
+        switches = document.parsed("snapshot-log", list[_LoggedSnapshot]) or []
+    except CorruptObject:
+        return {}  # they are needed for nothing else
+    times = {newest.version: document.last_updated_ms}
+    for file in files:
+        version = metadata_version(file.metadata_file.rpartition("/")[2])
+        if version is not None:
+            times[version] = file.timestamp_ms
+    made = {switch.timestamp_ms: switch.snapshot_id for switch in switches}
+    versions_at = Counter(times.values())
+    switches_at = Counter(switch.timestamp_ms for switch in switches)
+    found: dict[int, IcebergEntry] = {}
+    for version in versions:
+        time_ms = times.get(version)
+        # Without the version before, that one may have the same time.
+        if time_ms is None or version - 1 not in times:
+            continue
+        if versions_at[time_ms] != 1 or switches_at[time_ms] != 1:
+            continue
+        snapshot = document.snapshot(made[time_ms])
+        if snapshot is None or snapshot.get("timestamp-ms") != time_ms:
+            continue  # it was expired, or was made by an earlier version
+        summary = snapshot.get("summary") or {}
+        found[version] = IcebergEntry(
+            version,
+            Change(),
+            {},
+            _txns_in(summary),
+            summary.get(NONCE),
+            str(summary.get("operation", "")).upper(),
+            False,
+            time_ms,
+            dict(summary),
+        )
+    return found
+
+
+class _LoggedFile(msgspec.Struct, rename="kebab"):
+    metadata_file: str
+    timestamp_ms: int
+
+
+class _LoggedSnapshot(msgspec.Struct, rename="kebab"):
+    snapshot_id: int
+    timestamp_ms: int
+
+
+def _txns_in(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(filter(None, str(summary.get(TXN_IDS, "")).split(",")))
 
 
 def _operations_since(old: Metadata | None, new: Metadata) -> tuple[bool, set[object]]:

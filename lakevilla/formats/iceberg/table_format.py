@@ -37,7 +37,14 @@ from lakevilla.formats.iceberg.catalog.store import (
     refuse_another_table,
     version_in_catalog,
 )
-from lakevilla.formats.iceberg.commit import NONCE, IcebergEntry, advanced, describe, prepare
+from lakevilla.formats.iceberg.commit import (
+    NONCE,
+    IcebergEntry,
+    advanced,
+    describe,
+    described,
+    prepare,
+)
 from lakevilla.formats.iceberg.expiry import check_cleanable, publish_without, without_expired
 from lakevilla.formats.iceberg.log import at_ref
 from lakevilla.formats.iceberg.metadata.changes import (
@@ -185,6 +192,9 @@ class IcebergFormat:
                     return None
                 state = self._opened(state.location, state.table, version - 1, below)
         return (yield from describe(state, version, document))
+
+    def described(self, newest: TableSnapshot, versions: Iterable[int]) -> Mapping[int, Entry]:
+        return described(_iceberg(newest), versions)
 
     def _entry_in_catalog(self, state: IcebergSnapshot, version: int) -> Program[Entry | None]:
         """Return the same as ``entry``; raise ``TableNotFound`` if the catalog has another table by

@@ -323,9 +323,9 @@ def test_a_pathlib_path_means_a_local_directory(
             lake.register(Path("sales/b"))
         with pytest.raises(lv.InvalidOperation, match="write s3://bucket/t, with two slashes"):
             lake.register("cloud", Path("s3://bucket/t"))
-        with pytest.raises(lv.InvalidOperation, match="its path there for a name"):
+        with pytest.raises(lv.InvalidOperation, match="is its path there, such as"):
             lake.table(Path("sales/b"))  # type: ignore[arg-type]
-        with pytest.raises(lv.InvalidOperation, match="its path there for a name"):
+        with pytest.raises(lv.InvalidOperation, match="is its path there, such as"):
             lake.run(lambda txn: txn.append(Path("sales/b"), [{"id": 1}]))  # type: ignore[arg-type]
         assert contents(tmp_path) == before
 

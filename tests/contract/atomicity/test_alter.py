@@ -48,7 +48,8 @@ MAPPED = {"delta": {"delta.columnMapping.mode": "name"}, "iceberg": None}
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_alter_can_swap_column_names_in_one_call(lake: lv.Lake, format: Any) -> None:
     rows = {"a": [1], "b": [2], "s": [{"p": 3, "q": 4}], "d": ["x"], "e": ["y"]}
-    partition_by = ["d", "e"]
+    # A partition field of Iceberg keeps its name, which no other column may take.
+    partition_by = ["d", "e"] if format == "delta" else []
     lake.create_table(
         "t", rows, format=format, partition_by=partition_by, properties=MAPPED[format]
     )
