@@ -29,6 +29,11 @@ from lakevilla.settings import Settings
 BATCH_ROWS = 65_536
 
 
+#: The least number of threads that read files from a store: each waits for one request at a time,
+#: so that two of them read many small files slowly, however fast the store is.
+_FAR_THREADS = 8
+
+
 class Database:
     """Connections to a private in-memory database.
 
@@ -39,6 +44,8 @@ class Database:
     def __init__(self, data: DataAccess, settings: Settings, threads: int | None = None) -> None:
         self._data = data
         self._settings = settings
+        if threads is None and not self.is_local:
+            threads = max(os.cpu_count() or 1, _FAR_THREADS)
         self._threads = threads
         self._lock = lock()
         self._owner = -1

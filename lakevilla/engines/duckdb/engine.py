@@ -79,7 +79,8 @@ class DuckDBEngine:
     ids : Ids
         Stamps the files that are written.
     threads : int, optional
-        As many as the machine has cores if not given.
+        As many as the machine has cores if not given, and at least eight where files are read from
+        a store.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The engine's database is created once, by the first thread that needs it."""
+"""The engine's database: it is created once, with threads for where its files are stored."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lakevilla.engines.duckdb import database as module
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.backends.local import LocalStore
+from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.data_files import DataFiles
 from lakevilla.store.runner import Runner
 
@@ -49,3 +50,14 @@ def test_a_thread_that_asks_for_the_database_while_it_is_created_waits(
     ask()
     other.join()
     assert seen == [[(42,)], [(42,)]]
+
+
+def test_a_database_whose_files_are_on_a_store_has_threads_that_wait_for_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    settings = Settings()
+    runner = Runner(open_store("memory://threads"), Ids(SystemClock()), settings)
+    database = module.Database(DataFiles(runner), settings)
+    found = database.cursor().execute("SELECT current_setting('threads')").fetchall()
+    assert found == [(8,)]
