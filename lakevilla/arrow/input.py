@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from lakevilla.arrow.cast import ColumnPath, convert, match_fields, storable
 from lakevilla.arrow.nested_fields import typed_like, widened
-from lakevilla.arrow.opening import Parts, Source, inferred, open_data
+from lakevilla.arrow.opening import Parts, Source, open_data
+from lakevilla.arrow.plain_values import inferred, with_floats_of
 from lakevilla.arrow.unkept import refuse_unkept
 from lakevilla.errors import InvalidOperation
 
@@ -234,10 +235,7 @@ def _converted(
 def _typed(values: Sequence[object], column: pa.Field, table: str) -> pa.Array:
     """Return plain Python values in a column's type."""
     path = ColumnPath(table, column.name)
-    array = inferred(values, column.name)
-    if pa.types.is_floating(array.type) and pa.types.is_float32(column.type):
-        # A Python float is a number without a declared precision.
-        return pa.array(values, column.type)
+    values, array = with_floats_of(values, column.type, column.name)
     if pa.types.is_struct(array.type) and pa.types.is_map(column.type):
         # A dict is a struct by inference, and a map where the column is one.
         array = pa.array(values, pa.map_(pa.string(), _item_type(values, column.name)))

@@ -27,6 +27,7 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from lakevilla.arrow.cast import not_unicode, with_offsets
+from lakevilla.arrow.plain_values import inferred
 from lakevilla.arrow.unkept import as_in_duckdb, refuse_unkept_of_polars, refuse_zoned_times
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import shown
@@ -267,6 +268,7 @@ def _from_pandas(frame: Any) -> Source:
     named = [name for name in frame.index.names if name is not None]
     if named:
         frame = frame.reset_index(level=named)
+    _check_names(frame.columns)
     table = pa.Table.from_pandas(frame, preserve_index=False)
     for name, kind in zip(table.schema.names, table.schema.types, strict=True):
         refuse_zoned_times(frame[name], kind, name)
@@ -377,43 +379,6 @@ def _from_values(columns: dict[str, list[object]]) -> Source:
         raise InvalidOperation(f"the columns of the data differ in length: {lengths}")
     table = pa.table({name: inferred(values, name) for name, values in columns.items()})
     return Source(table.schema, False, table.to_batches, values=columns)
-
-
-def inferred(values: Sequence[object], name: str) -> pa.Array:
-    """Return plain Python values in the one type that they have.
-
-    Raises
-    ------
-    InvalidOperation
-        They have none.
-    """
-    _check_zones(values, name)
-    try:
-        array = pa.array(values)
-    except OverflowError:
-        raise InvalidOperation(
-            f"column {name!r} of the data has a whole number of more than 64 bits: pass it as a "
-            "decimal.Decimal, or as text"
-        ) from None
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        text = str(error)
-        raise InvalidOperation(
-            f"column {name!r} of the data has values of no single type: "
-            f"{text[:1].lower()}{text[1:]}: convert them first"
-        ) from None
-    refuse_zoned_times(values, array.type, name)
-    return array
-
-
-def _check_zones(values: Sequence[object], name: str) -> None:
-    # Arrow silently takes a naive datetime next to an aware one for UTC.
-    # https://github.com/apache/arrow/issues/34412
-    aware = {value.tzinfo is not None for value in values if hasattr(value, "tzinfo")}
-    if len(aware) > 1:
-        raise InvalidOperation(
-            f"column {name!r} of the data mixes datetimes with and without a time zone:"
-            " give all of them a zone, or none"
-        )
 
 
 def _check_names(names: Iterable[object]) -> None:

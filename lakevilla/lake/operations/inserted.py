@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lakevilla.arrow.cast import entries_of, flat_offsets
 from lakevilla.arrow.input import to_reader
+from lakevilla.arrow.plain_values import single_precision
 from lakevilla.arrow.unkept import refuse_unkept
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
@@ -93,6 +94,8 @@ def assigned(
 
         # Combine the chunks: converted separately, a chunk with only NULLs might get another type.
         return pa.chunked_array([assigned_nested(_whole(column), target, within)])
+    if literals and pa.types.is_float64(source) and pa.types.is_float32(target):
+        return single_precision(column)
     for is_source, is_target in _TURNED:
         if is_source(source) and is_target(target):
             return _turned(column, target)
