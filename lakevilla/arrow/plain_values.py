@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -150,12 +149,10 @@ def _dicts(values: Sequence[Any], name: str) -> Sequence[object]:
     return [value if value is None else {key: next(rest[key]) for key in value} for value in values]
 
 
-@lru_cache(maxsize=1024)
 def _kind(type_: type) -> str:
     return next((kind for kind, types in _KINDS if issubclass(type_, types)), type_.__name__)
 
 
-@lru_cache(maxsize=1024)
 def _is_absent(type_: type) -> bool:
     """Return whether values of a type are no values: None, and pandas' ``NaT`` and ``NA``."""
     of_pandas = type_.__module__.startswith("pandas.") and type_.__name__ in ("NaTType", "NAType")

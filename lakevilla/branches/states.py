@@ -169,7 +169,8 @@ def below_source(head: Head, base: Base, source: str) -> Program[Base]:
     )
     if next(own, None) is None and not (yield from mounted_in_base(base)):
         yield from load_all(head)
-        near = near_names(source, [*head.names, *head.tables])
+        live = [place for place, state in head.tables.items() if not state.dropped]
+        near = near_names(source, [*head.names, *live])
         meant = f"; did you mean {', '.join(near)}?" if near else ""
         raise TableNotFound(
             f"clone: there is no table at {source} or below it in global version "

@@ -295,10 +295,14 @@ def _widen(low: pa.Array, high: pa.Array, type_: str) -> tuple[pa.Array, pa.Arra
     writers, which lose the digits after the fifteenth. Whole decimals end at the limits of a long
     in deltalake: such a limit means itself, or any value beyond. A double may have been a float
     when the file was written, and its bounds the shortest texts of floats: then 0.1 means the
-    nearest float, which is above it.
+    nearest float, which is above it. Spark's Delta before 3.3 cuts the greatest text and appends
+    U+FFFD, which is below all characters beyond U+FFFF: such a text bounds nothing.
     """
     # https://github.com/delta-io/delta-rs/issues/2974 (decimals as doubles)
     # docs/upstream.md, "Bounds of whole decimals end at the limits of a long"
+    # https://github.com/delta-io/delta/pull/3430 (U+FFFD)
+    if type_ == "string":
+        return low, pc.if_else(pc.ends_with(high, "\ufffd"), pa.scalar(None, high.type), high)
     if type_ in ("timestamp", "timestamp_ntz"):
         step = pa.scalar(1000, pa.duration("us"))
         return in_years(pc.subtract(low, step)), in_years(pc.add(high, step))

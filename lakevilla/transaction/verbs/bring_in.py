@@ -31,6 +31,8 @@ from lakevilla.transaction.verbs.read_write import execute
 def bring_in(txn: TransactionState, location: str) -> Program[Done | None]:
     """Copy the files of other tables that a table names; None if it names none.
 
+    A table without files that only a clone shows is made.
+
     Raises
     ------
     VersionNotFound
@@ -38,12 +40,12 @@ def bring_in(txn: TransactionState, location: str) -> Program[Done | None]:
     """
     txn.check_write(location, "keep")
     yield from touch(txn, [location], probing=True, access="write")
-    snapshot = txn.work.tables[location].snapshot
+    snapshot, view = txn.work.tables[location].snapshot, txn.work.tables[location].view
     snapshot.check_writable()
     with during("metadata", location):
         files = data_files((yield from snapshot.files()))
     elsewhere = [file for file in files if _is_elsewhere(txn, location, file)]
-    if not elsewhere:
+    if not elsewhere and view.mount is None:
         return None
     whole = [file for file in elsewhere if file.deletion_vector is None and not file.deletes]
     bins = yield from _copied(txn, location, whole)

@@ -431,6 +431,16 @@ def test_float_bounds_of_a_column_widened_to_double_keep_matching_files() -> Non
     assert not stays(file_of(0.7, 0.8), pa.float64(), "x < 0.6999999e0")
 
 
+def test_a_greatest_text_that_ends_in_the_replacement_character_bounds_nothing() -> None:
+    """Spark's Delta before 3.3 appends it to a text that it cuts; it is below an emoji."""
+    flowers = "\U0001f33c" * 20
+    for cut in (flowers[:16] + "\ufffd", "a?\ufffd"):
+        for where in ("x = :s", "x >= :s", "x in (:s, '')"):
+            assert stays(file_of("a", cut), pa.string(), where, s=flowers)
+    assert not stays(file_of("a", "b"), pa.string(), "x = :s", s=flowers)
+    assert not stays(file_of("b", "b\ufffd"), pa.string(), "x = 'a'")
+
+
 def test_positive_and_negative_zero_are_equal_in_pruning() -> None:
     for zero in (0.0, -0.0):
         assert not stays(file_of(zero, zero), pa.float64(), "x < 0e0")

@@ -261,6 +261,20 @@ def test_a_state_that_only_a_clone_in_a_tag_keeps_can_be_read_but_not_rolled_bac
     assert rows(shop, "dev/orders") == AFTER
 
 
+def test_a_clone_made_by_copy_has_the_tables_without_rows(tmp_path: Path, kind: Format) -> None:
+    with lv.connect(str(tmp_path)) as lake:
+        lake.create_table("shop/never", {"id": "long"}, format=kind)
+        lake.create_table("shop/emptied", [{"id": 1}], format=kind)
+        lake.run(lambda txn: txn.delete("shop/emptied", where="true"))
+        lake.clone("shop", "archive", copy=True)
+        assert lake.refs() == []
+        for table in ("archive/never", "archive/emptied"):
+            assert lake.read(table).num_rows == 0
+            lake.run(lambda txn, table=table: txn.append(table, [{"id": 7}]))
+            assert lake.read(table)["id"].to_pylist() == [7]
+        assert lake.doctor().ok
+
+
 def test_a_clone_made_by_copy_needs_no_file_of_its_source(shop: lv.Lake, kind: Format) -> None:
     ref = shop.clone("prod", "dev", copy=True)
     assert (ref.name, ref.kind) == ("dev", "clone")
