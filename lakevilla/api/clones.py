@@ -1,4 +1,4 @@
-"""Clones: tables that the lake shows at a second place, where they can be written.
+"""Tables at a second place: clones, which the lake shows, and exports, for other readers.
 
 A clone takes constant time, because it copies no file.
 """
@@ -9,16 +9,22 @@ from datetime import datetime
 
 from lakevilla.api.arguments import check_flag
 from lakevilla.api.client.client import LakeClient
+from lakevilla.api.client.names import refuse_link
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.frame import Frame
 from lakevilla.api.refs import at_of, ref_of
+from lakevilla.api.run import begin_transaction
 from lakevilla.branches.change import delete_ref
 from lakevilla.branches.clones import keep_clone
 from lakevilla.branches.create import create_ref
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.repo import load_all
+from lakevilla.lake.tables.exporting import Export, export
 from lakevilla.results import Ref
 from lakevilla.settings import shown
 
-__all__ = ["clone"]
+__all__ = ["clone", "export_table"]
 
 
 def clone(
@@ -64,3 +70,29 @@ def _make_whole(client: LakeClient, name: str, entry: RefEntry) -> None:
 def _check_place(argument: str, value: object) -> None:
     if not isinstance(value, str) or not value:
         raise InvalidOperation(f"clone: {argument} is a table or a path, not {shown(value)}")
+
+
+def export_table(
+    client: LakeClient, executor: type[Executor[Frame]], table: str, to: str, *, copy: bool
+) -> str:
+    """Write a table as a separate table elsewhere, and return its URI; see ``Lake.export``."""
+    copies = check_flag("copy", copy)
+    given = _place(to)
+    target = client.place(given)
+    refuse_link(client.root, given, target)
+    lake = client if client.lake is None else client.lake
+    head = lake.head()
+    lake.run(load_all(head))
+    lake.ensure_safe_store()
+    with begin_transaction(client, executor, read_only=True) as reading:
+        view = reading.look(table)
+    what = Export(table, view.snapshot, target, copies, head, client.uri_of)
+    with client.measured("export", table):
+        client.newest().run(export(client.newest().context, what))
+    return client.uri_of(target)
+
+
+def _place(to: object) -> str:
+    if not isinstance(to, str) or not to:
+        raise InvalidOperation(f"export: to is a path or a URI, not {shown(to)}")
+    return to

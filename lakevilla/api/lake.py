@@ -37,13 +37,12 @@ from lakevilla.api.client.discovering import (
     table_count,
     table_names,
 )
-from lakevilla.api.clones import clone
+from lakevilla.api.clones import clone, export_table
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.feed import lake_feed
 from lakevilla.api.feed.walk import StopSignal
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import lake_history
-from lakevilla.api.reading.exports import export_table
 from lakevilla.api.refs import REFS_ELSEWHERE
 from lakevilla.api.run import (
     ATTEMPTS,

@@ -21,6 +21,7 @@ from lakevilla.arrow.unkept import refuse_zoned_times
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import shown
 
+# docs/upstream.md, "The first value of a column decides what the others become"
 #: Kinds of values by their types: of a subclass before its base.
 _KINDS: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("bool", (bool, np.bool_)),

@@ -302,7 +302,8 @@ def _widen(low: pa.Array, high: pa.Array, type_: str) -> tuple[pa.Array, pa.Arra
     # docs/upstream.md, "Bounds of whole decimals end at the limits of a long"
     # https://github.com/delta-io/delta/pull/3430 (U+FFFD)
     if type_ == "string":
-        return low, pc.if_else(pc.ends_with(high, "\ufffd"), pa.scalar(None, high.type), high)
+        no_bound = pa.nulls(1, high.type)[0]  # not pa.scalar, which loads pandas
+        return low, pc.if_else(pc.ends_with(high, "\ufffd"), no_bound, high)
     if type_ in ("timestamp", "timestamp_ntz"):
         step = pa.scalar(1000, pa.duration("us"))
         return in_years(pc.subtract(low, step)), in_years(pc.add(high, step))

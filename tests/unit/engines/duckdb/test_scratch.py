@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from lakevilla.engines.duckdb import scratch
+from lakevilla.engines.duckdb import database as scratch
 
 _SPILLS = """
 import sys, time
-from lakevilla.engines.duckdb.scratch import scratch_directory
+from lakevilla.engines.duckdb.database import scratch_directory
 owner = type("Owner", (), {})()
 directory = scratch_directory(owner)
 open(directory + "/spilled", "w").write("rows")
