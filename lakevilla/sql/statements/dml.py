@@ -298,17 +298,18 @@ class _Reader(TokenReader):
         self.expect("USING")
         if self.peek("("):
             self.take()
-            source = self.query(self.text(")"))
+            query = self.text(")")
             self.expect(")")
             source_alias = self.alias("ON")
             if source_alias is None:
                 self.refuse("a MERGE source without a name", "write USING (SELECT ...) AS name")
+            source = self.query(self.with_names(query, f"({query})"))
         else:
             start = self._next
             _, own = self.table_and_alias()
             written = self._slice(start, self._next)
-            source = self.query(f"SELECT * FROM {written}")
             source_alias = self.alias("ON") or own
+            source = self.query(self.with_names(f"SELECT * FROM {written}", written))
         refuse_one_name(target_alias, source_alias)
         self.expect("ON")
         on = self.text("WHEN")
@@ -318,6 +319,14 @@ class _Reader(TokenReader):
         if not clauses:
             self.refuse("a MERGE without WHEN", "say what to do when rows match or do not")
         return MergeStatement(table, target_alias, source, source_alias, on, tuple(clauses))
+
+    def with_names(self, query: str, rows: str) -> str:
+        """Return a query of ``rows`` with the names of columns that follow its name, if any do."""
+        if not self.accept("("):
+            return query
+        names = self.text(")")
+        self.expect(")")
+        return f"SELECT * FROM {rows} AS source({names})"
 
     def when(self, table: str, called: str) -> WhenClause:
         negated = self.accept("NOT")

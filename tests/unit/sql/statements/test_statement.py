@@ -177,6 +177,19 @@ def test_a_merge_source_may_be_a_table_or_a_path() -> None:
     assert statement.source == Select("SELECT * FROM b.news", frozenset({("b", "news")}))
 
 
+def test_a_merge_source_may_have_names_for_its_columns() -> None:
+    given = parse_statement(
+        "MERGE INTO t USING (VALUES (1, 5), (3, 7)) AS s(id, v) ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET x = s.v"
+    )
+    assert isinstance(given, MergeStatement)
+    assert given.source_alias == "s"
+    assert given.source.sql == "SELECT * FROM (VALUES (1, 5), (3, 7)) AS source(id, v)"
+    table = parse_statement("MERGE INTO t USING u s(id) ON t.id = s.id WHEN MATCHED THEN DELETE")
+    assert isinstance(table, MergeStatement)
+    assert table.source == Select("SELECT * FROM u AS source(id)", frozenset({("u",)}))
+
+
 @pytest.mark.parametrize(
     ("sql", "named"),
     [
