@@ -1,8 +1,8 @@
-"""The files that changes added and removed on top of a file list, newest last.
+"""An overlay: the changes above a file list, and the files that they add and remove in sum.
 
-The tail is a chain of nodes, one per commit, shared between snapshots: laying a commit over
-a state makes one node. When the files of a node are first requested, the node is folded into
-the sum of all nodes before it, and drops its references to them.
+An overlay is a chain of nodes, one per commit, which snapshots share: a commit that is laid over a
+state adds one node. When the files of a node are first requested, the node is replaced by the sum
+of its change and of all changes before it, and drops its references to the earlier nodes.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from lakevilla.formats.files import DataFile, FileRef, Masks, RemovedFile, by_pa
 
 @dataclass(frozen=True)
 class Folded:
-    """The sum of a tail: files that it added and that are live, and files that it removed."""
+    """The sum of the changes above a list: the live files added by them, and the files removed."""
 
     adds: Mapping[FileRef, DataFile]
     removes: Mapping[FileRef, RemovedFile]
 
     @property
     def count(self) -> int:
-        """The number of files that it names."""
+        """The number of files that the changes name."""
         return len(self.adds) + len(self.removes)
 
     def spoken_of(self) -> Masks:
-        """Return the files that a commit of the tail names, by their whole identity.
+        """Return the files that the changes above the list name, by their whole identity.
 
-        The result is not cached: only a checkpoint requests it, and is larger than all the rest.
+        The result is not cached: only the writer of a checkpoint requests it, and it is large.
         """
         return by_path((*self.adds, *self.removes))
 
@@ -51,7 +51,7 @@ class _Link:
 
 
 class Overlay:
-    """An immutable tail; ``with_change`` returns the next tail."""
+    """The changes above a file list. It is immutable: ``with_change`` returns a new overlay."""
 
     __slots__ = ("_state",)
 
@@ -59,7 +59,7 @@ class Overlay:
         self._state = state
 
     def with_change(self, change: Change) -> Overlay:
-        """Return the tail that has one more commit."""
+        """Return the overlay that has one more change above the list."""
         if not change.adds and not change.removes:
             return self
         return Overlay(_Link(self, change))
@@ -70,14 +70,14 @@ class Overlay:
         return isinstance(folded, Folded) and not folded.adds and not folded.removes
 
     def live(self, ref: FileRef) -> bool | None:
-        """Return whether a file is live; None if no commit of the tail names it."""
+        """Return whether a file is live; None if no change above the list names it."""
         folded = self.fold()
         if ref in folded.adds:
             return True
         return False if is_masked(ref, folded.masks) else None
 
     def fold(self) -> Folded:
-        """Return the sum of the tail."""
+        """Return the sum of the changes above the list."""
         node: Overlay = self
         changes: list[Change] = []
         while True:

@@ -122,7 +122,11 @@ _POSITION = re.compile(r"\s*-?\d{1,18}\s*")
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """One step: its text (``*`` and ``**`` match any), and its filters, in order."""
+    """One step of a catalog path, and the filters that follow it in brackets, in order.
+
+    A step is a name, or (``is_any``) ``*`` for one part of a name or ``**`` for one part or more.
+    A filter is a predicate or a position.
+    """
 
     text: str
     is_any: bool = False

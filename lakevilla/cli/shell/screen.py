@@ -1,4 +1,7 @@
-"""The shell's output, its scripts' entries, its pager, and its backslash commands."""
+"""The shell's output and pager, its backslash commands, and the cutting of a script into entries.
+
+An entry is a text to run: statements, or a backslash command.
+"""
 
 from __future__ import annotations
 

@@ -304,7 +304,10 @@ class StatementExpressions:
         refuse_unused(self._reader.params, self._reader.used)
 
     def check(self, schemas: Schemas, alias: str | None = None) -> None:
-        """Raise if a parsed text has another meaning in the SQL in which it is written."""
+        """Raise if the statement's SQL dialect gives a text another meaning than its parsed tree.
+
+        Without ``meaning`` nothing is checked.
+        """
         if self._meaning is not None:
             self._meaning.check(self._trees, self._reader.written, schemas, alias)
 

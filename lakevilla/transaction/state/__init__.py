@@ -1,1 +1,1 @@
-"""The data of one transaction, its record, its files. No decision is taken here."""
+"""The data of one transaction: its state, its operations, its files. It makes no decisions."""

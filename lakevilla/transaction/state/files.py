@@ -1,4 +1,4 @@
-"""The files of a transaction, and its own entries."""
+"""The files of a transaction, and the log entry under which it may have committed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- files
 #
-# The files of a transaction: those that its operations have made, and those of them that are
-# stored.
+# The files that a transaction's operations have made, in memory or in the store.
 
 
 def made_files(done: Done) -> list[str]:
     """Return the keys of the files that performing an operation made.
 
-    The files that the operation was given are its source. Only the made ones may be dropped when it
-    is undone: a redo makes them again, and nothing could make the given ones again.
+    The files that the operation was given are its source. When the operation is undone, only the
+    files that it made may be dropped: a redo makes them again, and nothing could make the given
+    files again.
     """
     given = {file.path for file in given_files(done.operation)}
     made = [file.path for file in done.change.adds]
@@ -38,15 +38,15 @@ def made_files(done: Done) -> list[str]:
 
 
 def own_files(txn: str, keys: Iterable[str]) -> list[str]:
-    """Return those of the keys of a sublog that bear the transaction's id.
+    """Return those keys of a sublog that bear the transaction's id.
 
-    A sublog may name anything, and no other keys are the transaction's own to delete.
+    A sublog may name any key; the transaction may delete only keys that bear its own id.
     """
     return [key for key in keys if txn_in(key) == txn]
 
 
 def store_files(txn: TransactionState, location: str | None = None) -> Program[None]:
-    """Store the files made so far (of one table): an engine is about to read them."""
+    """Store the files made so far (with ``location``, of this table): an engine will read them."""
     prefix = "" if location is None else f"{location}/"
     keys = [key for key in txn.work.bodies if key.startswith(prefix)]
     if not keys:
@@ -55,8 +55,8 @@ def store_files(txn: TransactionState, location: str | None = None) -> Program[N
         if is_created_by(txn, place) and any(key.startswith(f"{place}/") for key in keys):
             yield from note_created(txn, place)
     puts = [Put(key, txn.work.bodies[key], NEW) for key in keys]
-    # Note the keys before the puts are sent: an interruption in between leaves
-    # some of them stored, and an abort must find them.
+    # Note the keys before the puts are sent: an interruption may leave some of the files stored,
+    # and an abort must find them.
     txn.work.stored.extend(keys)
     with during("data", location):
         outcomes: list[PutOutcome] = yield from parallel(puts)
@@ -72,7 +72,7 @@ def store_files(txn: TransactionState, location: str | None = None) -> Program[N
 def hold_written(
     txn: TransactionState, location: str, written: Iterable[Written]
 ) -> tuple[DataFile, ...]:
-    """Note files that an engine has made: those that the commit must store, and those stored."""
+    """Note the files that an engine has made: the commit must store those that have a body."""
     written = tuple(written)
     for item in written:
         key = f"{location}/{item.file.path}"
@@ -84,13 +84,13 @@ def hold_written(
 
 
 def hold_file(txn: TransactionState, key: str, body: bytes) -> None:
-    """Keep a file that was made in memory, until it is stored together with further ones."""
+    """Keep a new file in memory, until it is stored in one round with further files."""
     txn.work.bodies[key] = body
     txn.work.held_bytes += len(body)
 
 
 def keep_files(txn: TransactionState, done: Done, bodies: Mapping[str, bytes]) -> None:
-    """Note the files that an operation has made: some must be stored, the large ones are stored."""
+    """Note the files that an operation has made: ``bodies`` are in memory, the rest is stored."""
     for key, body in bodies.items():
         hold_file(txn, key, body)
     txn.work.stored.extend(key for key in made_files(done) if key not in bodies)
@@ -98,12 +98,15 @@ def keep_files(txn: TransactionState, done: Done, bodies: Mapping[str, bytes]) -
 
 # -------------------- created
 #
-# The places of tables that only one transaction knows until it commits: gc has to find the files
-# that it stores there before, should its process die (docs/design/0042-spark-writes.md).
+# Notes on tables that only one transaction knows until it commits: if its process dies, gc finds by
+# them the files that the transaction has stored there (docs/design/0042-spark-writes.md).
 
 
 def is_created_by(txn: TransactionState, location: str) -> bool:
-    """Return whether a transaction itself makes a table, or is the first to write to a clone's."""
+    """Return whether a transaction makes a table itself.
+
+    It also makes a table if it is the first to write to a table that a clone shows.
+    """
     working = txn.work.tables.get(location)
     if working is None or working.view.base.version >= 0 or not txn.through_head:
         return False
@@ -114,8 +117,8 @@ def is_created_by(txn: TransactionState, location: str) -> bool:
 def note_created(txn: TransactionState, location: str) -> Program[None]:
     """Note where a table that only this transaction knows will be stored, before its first file is.
 
-    No client checks for files there, should its process die: with the note gc does, once the id is
-    fenced. On a branch they are stored in the branch's own directory.
+    If the process dies, only this note leads gc to the files there, once the id is fenced. On a
+    branch no note is needed: the files are in the branch's own directory.
     """
     if txn.context.epoch or is_external(location) or location in txn.work.noted:
         return
@@ -130,7 +133,7 @@ def note_created(txn: TransactionState, location: str) -> Program[None]:
 
 
 def note_stored(txn: TransactionState, location: str) -> Program[None]:
-    """Note the same once an engine has stored files itself, as it does with large ones."""
+    """Note where a created table is, if an engine has stored files there itself (large files)."""
     if is_created_by(txn, location):
         start = f"{location}/"
         if any(key.startswith(start) for key in txn.work.stored):
@@ -138,25 +141,26 @@ def note_stored(txn: TransactionState, location: str) -> Program[None]:
 
 
 def forget_created(txn: TransactionState, location: str) -> Program[None]:
-    """Delete the note: the table is in HEAD."""
+    """Delete the note of ``note_created``: the table is in HEAD by now."""
     if not (txn.context.epoch or is_external(location)):
         yield from delete(creates_key(txn.id, location))
 
 
 # -------------------- own entry
 #
-# Find out whether an entry that a transaction has tried is in its table's log (note 19).
+# Find out whether an entry that a transaction has tried to create is in its table's log (note 19).
 
 
 def found_in_log(txn: TransactionState, tail: Tail) -> Program[int | None]:
-    """Return the version of the known log that holds the transaction's entry, tried before.
+    """Return the version of the known log that is the entry that the transaction tried to create.
 
-    None if there is none: then the number is free and stays in doubt, or another entry has it.
+    None if no version is: then the entry's number is free, and the outcome stays in doubt, or
+    another entry has the number.
 
     Raises
     ------
     CommitOutcomeUnknown
-        Clean-up has deleted what would show it.
+        Clean-up has deleted the log entries that would show the outcome.
     """
     tried = txn.ending.entry_tried
     if tried is None or tail.tip < tried.version:
@@ -181,8 +185,9 @@ def found_in_log(txn: TransactionState, tail: Tail) -> Program[int | None]:
 def _counts(txn: TransactionState, tail: Tail, version: int) -> Program[bool]:
     """Return whether an entry that was found under its number is part of the log (hazard 10).
 
-    An entry that was stored under a number that clean-up had freed is below a checkpoint that
-    does not hold it. That takes as long as a tip is not trusted, or a log that is short.
+    An entry that was stored under a number that clean-up had freed is below a checkpoint that does
+    not include it. This can happen only after the time for which a tip is trusted, or in a log that
+    clean-up shortens quickly.
     """
     tried, context = txn.ending.entry_tried, txn.context
     assert tried is not None
@@ -195,7 +200,7 @@ def _counts(txn: TransactionState, tail: Tail, version: int) -> Program[bool]:
 
 
 def _holds_its_files(txn: TransactionState, tail: Tail) -> Program[bool]:
-    """Return whether the table has a file of the transaction: no other entry ever adds one."""
+    """Return whether the table has a file of the transaction, which only its own entry can add."""
     removed = {file.ref for done in txn.work.done for file in done.change.removes}
     made = {file.ref for done in txn.work.done for file in done.change.adds} - removed
     return bool(made) and len((yield from tail.snapshot.missing(sorted(made)))) < len(made)

@@ -1,4 +1,4 @@
-"""Reads without a place in a queue, and the time when they are due for one."""
+"""Reads without a place in a queue, and the times when a place, or a save, becomes due."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from lakevilla.transaction.state.values import Feature
 #
 # Reads that have no place in a queue yet: most transactions that only read never need one.
 #
-# A transaction needs a place if it has something to lose to later transactions: if it will write
-# what it has computed from its reads, or has lost with that once (note 25).
+# A transaction needs a place for its reads if a later transaction could make it redo work: if it
+# will write what it has computed from its reads, or has lost a commit that way before (note 25).
 
 
-#: A transaction that has only read takes its places so many seconds after its first use. It is the
-#: first pause of a waiting transaction (``Settings.wait_poll_seconds``): a place that is given back
-#: before that transaction checks again is of no use to it. It is no setting: shorter than a commit
-#: it would cost every reader a marker, and longer than a person's pause it would break the purpose
-#: of a place.
+#: A transaction that has only read takes its places so many seconds after its first use. This is
+#: the first pause of a waiting transaction (``Settings.wait_poll_seconds``): a place that is given
+#: back before the waiting transaction checks again has no effect. The time is no setting: shorter
+#: than a commit, it would cost every reader a marker; longer than a person's pause, places would
+#: come too late to help.
 PLACE_AFTER_SECONDS = 0.25
 
 
 def unplaced_reads(txn: TransactionState) -> dict[str, Access]:
-    """Return the tables whose rows its caller has seen without a place in their queues."""
+    """Return the tables that the caller has read without a place in their queues."""
     if not txn.queues:
         return {}
     queue = txn.claims.queue
@@ -33,10 +33,9 @@ def unplaced_reads(txn: TransactionState) -> dict[str, Access]:
 
 
 def may_read_without_place(txn: TransactionState) -> bool:
-    """Return whether a read takes no place yet: nothing is written, and it has not lasted.
+    """Return whether a read takes no place yet: the transaction is young and has written nothing.
 
-    A transaction that holds a place already, or is run again, takes its further places where it
-    reads.
+    A transaction that holds a place already, or is run again, takes further places as it reads.
     """
     return not (
         txn.claims.queue is not None or txn.claims.used or txn.work.done or _has_lasted(txn)
@@ -44,9 +43,9 @@ def may_read_without_place(txn: TransactionState) -> bool:
 
 
 def is_due_for_places(txn: TransactionState) -> bool:
-    """Return whether another thread should take the places of its reads, between two verbs.
+    """Return whether a thread should take the places of the reads now, between two verbs.
 
-    It should not if a commit was tried: from then on the transaction has given its places back.
+    It should not after a commit was tried: by then the transaction has given its places back.
     """
     return (
         txn.state is Status.OPEN
@@ -63,10 +62,10 @@ def _has_lasted(txn: TransactionState) -> bool:
 
 # -------------------- due
 #
-# The time when a long-lived transaction is due to be saved (design, section 6).
+# The time when a long transaction is due to be saved (design, section 6).
 #
-# It is due by time and by bytes, not by the number of its operations: a hundred small appends end
-# sooner than a save of them would.
+# Its age and its bytes in memory decide that, not the number of its operations: a hundred small
+# appends end sooner than a save of them would.
 
 
 #: The most bytes of new files in the memory of one transaction.
@@ -74,17 +73,17 @@ MOST_HELD_BYTES = 64 * 1024 * 1024
 
 
 def is_due(txn: TransactionState) -> bool:
-    """Return whether a transaction with Feature.R has lived, or holds, enough to be saved."""
+    """Return whether a transaction with Feature.R is old, or large, enough to be saved."""
     return _is_lazy(txn) and (
         _age(txn) >= txn.context.settings.save_interval_seconds or _holds_much(txn)
     )
 
 
 def is_due_in_verb(txn: TransactionState) -> bool:
-    """Return whether the verb that ends now must save it, although a thread saves due ones.
+    """Return whether the verb that ends now must save the transaction itself.
 
-    Then it holds as much memory as it may; or that thread, which waits for a time between two
-    verbs, has found none for as long again.
+    Mostly a thread saves it between two verbs. The verb does so if the transaction holds as much
+    memory as it may, or if the thread has found no such time for two save intervals.
     """
     return _is_lazy(txn) and (
         _age(txn) >= 2 * txn.context.settings.save_interval_seconds or _holds_much(txn)
@@ -92,9 +91,10 @@ def is_due_in_verb(txn: TransactionState) -> bool:
 
 
 def is_due_between_verbs(txn: TransactionState) -> bool:
-    """Return whether another thread should save it: not at its commit, nor with nothing to save.
+    """Return whether a thread should save the transaction now, between two verbs.
 
-    One whose commit was tried is left to its caller, which may need a report of the outcome.
+    Not if it has no new operations, nor once its commit was tried: then the caller goes on with it,
+    and may need a report of the outcome.
     """
     count = 0 if txn.claims.saved is None else txn.claims.saved.operations
     return (
@@ -113,7 +113,7 @@ def _is_lazy(txn: TransactionState) -> bool:
 
 
 def _age(txn: TransactionState) -> float:
-    """Return the seconds since it was last saved, or began."""
+    """Return the seconds since the transaction was last saved, or began."""
     since = txn.bound.began_at if txn.claims.saved is None else txn.claims.saved.at
     return txn.context.clock.elapsed() - since
 

@@ -1,7 +1,7 @@
-"""The five values of a transaction's state: each is written by one part of the code.
+"""The five parts of a transaction's state, each of which one part of the code changes.
 
-``Options`` never change. ``Binding`` is written where a transaction is bound and moved, ``Work`` by
-verbs and redo, ``Claims`` by queues, saving and keys, ``Ending`` by the commit.
+``Options`` never change. ``Binding`` is changed by the code that binds or moves a transaction,
+``Work`` by verbs and redo, ``Claims`` by queues, saving and keys, ``Ending`` by the commit.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Options:
     Attributes
     ----------
     isolation, validation, slack
-        The way in which it is validated; see ``global_log.rules``.
+        The way in which the transaction is validated; see ``global_log.rules``.
     defer
         Whether operations are deferred until the commit, or until their rows are read.
     verify
         Whether data files that the transaction reads are compared with their hashes.
     metadata, applications
-        Stored in each table's commit; ``applications`` are idempotency keys with their versions.
+        What each table's log entry stores; ``applications`` are idempotency keys with versions.
     """
 
     features: Feature
@@ -67,35 +67,36 @@ class Binding:
     Attributes
     ----------
     held : HeldHead or None
-        The HEAD to which it is bound; None without Feature.I, or while the lake has none.
+        The HEAD to which the transaction is bound; None if it commits by a log entry, or while the
+        lake has no HEAD.
     past : Past or None
-        The global version to which it is bound for good, if that was requested. It never
-        moves, and sees nothing that was committed later.
+        The global version to which it is bound for good, if its caller has requested one. Such a
+        transaction never moves, and sees nothing that was committed later.
     own : OwnVersion or None
-        The state of the table's own past to which it is bound for good, if that was requested.
+        The version of a table's own log to which it is bound for good, if one was requested.
     frozen : Frozen or None
-        The ref to which it is bound for good, if that was requested.
+        The ref to which it is bound for good, if one was requested.
     began : int
-        The sequence of HEAD when it began: no commit of it is older.
+        The sequence of HEAD when the transaction began: its commit can't have a lower one.
     fresh : set of str
-        Tables whose logs it has listed or probed beyond what HEAD knows.
+        Tables whose logs it has listed or probed, to see versions that HEAD does not know.
     current : set of str
-        Tables in whose queues it has taken a place, with a HEAD that goes with it.
+        Tables in whose queues it has taken a place, and read HEAD with it.
     unconfirmed_at : int or None
-        How many operations it had done when it last took a place with HEAD in the same round:
-        another client may have committed between the two. None once a later HEAD was read.
+        The number of its operations when it last took a place and read HEAD in the same round:
+        another client may have committed between the two. None once it has read a later HEAD.
     paths : set of str
-        Tables that its caller has named by their paths before it was bound.
+        Tables that the caller has named by their paths before the transaction was bound.
     meant : dict
-        The table that each name of its caller's led to first, and the registered name by which it
-        was found (``""`` if by its path): within the transaction the name means that table. It
-        holds for tables that were taken in.
+        By name that the caller has used: the table to which it led first, and the registered name
+        by which that table was found (``""`` if by its path). Within the transaction the name
+        keeps this meaning, for tables that are part of it.
     names_at : int
-        The replacement of HEAD in which these names were last found to lead there.
+        The replacement of HEAD in which all names of ``meant`` were last found unchanged.
     saw_no_lake : bool
-        Whether it has read that no lake exists here.
+        Whether the transaction has read that no lake exists here.
     revived : set of str
-        Tables that its HEAD has dropped, and that are in the lake again by this transaction.
+        Tables that its HEAD has dropped and that it brings back into the lake.
     """
 
     is_bound: bool = False
@@ -118,18 +119,18 @@ class Binding:
 
     @property
     def is_past(self) -> bool:
-        """True if it is bound to a state for good, and sees nothing that was committed later."""
+        """True if the transaction is bound to a past state or a ref for good, and never moves."""
         return not (self.past is None and self.own is None and self.frozen is None)
 
 
 @dataclass(slots=True)
 class Done:
-    """An operation: the sublog's entry, logical and physical side.
+    """An operation as the sublog has it: what was requested, and the change that it has made.
 
-    ``deferred``: it waits for the commit, so it has no physical side yet. ``fitted``: it has
-    fitted a state that other clients have changed since, so if it does not fit when it
-    is performed, that is a conflict with them and no mistake of the caller's. ``kept_under``: the
-    marks of the HEAD at which the files that it brings back were found to be kept.
+    ``deferred``: the operation is not performed yet, so ``change`` is empty. ``fitted``: the
+    operation fitted a state that other clients have changed since; if it can't be performed later,
+    the error is a conflict with them and no mistake of the caller's. ``kept_under``: the marks of
+    the HEAD in which the files that the operation brings back were found to be kept.
     """
 
     operation: Operation
@@ -149,8 +150,8 @@ class Done:
 def laid_over(view: View, snapshot: TableSnapshot, done: Done) -> TableSnapshot:
     """Return ``snapshot`` with the operation ``done`` applied; ``view`` is the table's bound view.
 
-    The operation that makes an own table of what a clone shows begins from nothing, no matter what
-    was shown.
+    A ``Detach``, by which a table that a clone shows becomes a table of the lake, is applied to the
+    empty table, not to what the clone shows.
     """
     before = view.base if isinstance(done.operation, Detach) else snapshot
     return before.apply(done.change)
@@ -158,9 +159,9 @@ def laid_over(view: View, snapshot: TableSnapshot, done: Done) -> TableSnapshot:
 
 @dataclass(slots=True)
 class Working:
-    """A table as the transaction sees it: the bound view, and its own changes applied over it.
+    """A table as the transaction sees it: the bound view, and its own changes laid over it.
 
-    ``candidates``: see ``overlap``; those of the bound view.
+    ``candidates``: by predicate, the files of the bound view that may match (``overlap``).
     """
 
     view: View
@@ -180,21 +181,21 @@ class Work:
     reads : dict
         The reads whose rows its caller has seen, in order.
     behind : dict of str to int
-        Tables whose rows it has read at an older state than the one it has moved to, and
-        how many versions older (known under ``slack`` only). Anything made from rows other
-        than those to which these reads belong is in conflict.
+        Tables whose rows the transaction has read at an older state than the one to which it has
+        moved, and how many versions older (known under ``slack`` only). An operation that would be
+        made from newer rows than these reads have seen is in conflict.
     bodies : dict
-        Files, by key, that are made and not stored yet.
+        New files, by key, that are not stored yet.
     held_bytes : int
-        The size of these files, with those that an undo has dropped.
+        The size of these files, and of those that an undo has dropped.
     stored : list of str
-        Keys that it has sent to the store to be stored.
+        Keys that the transaction has sent to the store, of files and other objects.
     noted : set of str
         Tables that it creates and has noted, so that gc finds their files if its process dies.
     merging : Merging or None
-        The branch that it merges.
+        The branch that the transaction merges.
     catalog : list of CatalogRead
-        The reads of the lake's catalog that its caller has seen.
+        The reads of the lake's catalog whose rows the caller has seen.
     """
 
     tables: dict[str, Working] = field(default_factory=dict)
@@ -213,7 +214,7 @@ class Work:
     def commits(self) -> bool:
         """True if there is something to commit: operations, or the keys of a branch that it merges.
 
-        The keys belong to the lake from a commit on, also where the lake has the rows already.
+        The keys become the lake's by a commit, even if the lake has all rows of the branch already.
         """
         return bool(self.done) or (self.merging is not None and bool(self.merging.keys))
 
@@ -221,19 +222,19 @@ class Work:
     def renames(self) -> list[Rename]:
         """The renames among its operations.
 
-        It is one plain expression: each of a script's thousands of statements evaluates it.
+        This is one cheap expression: each statement of a script of thousands evaluates it.
         """
         return [x.operation for x in self.done if type(x.operation) is Rename]
 
 
 @dataclass(slots=True)
 class Claims(PlaceClaims):
-    """The claims of a transaction: its record, key, what it has saved, its places in queues.
+    """The claims of a transaction: its record, key, last save, and places in queues.
 
     Attributes
     ----------
     used : set of str
-        Tables of earlier attempts of it, where ``lake.run`` has run it again.
+        Tables that its earlier attempts have used, if ``lake.run`` has run it again.
     """
 
     key: KeyUse | None = None
@@ -243,9 +244,9 @@ class Claims(PlaceClaims):
 
 @dataclass(frozen=True, slots=True)
 class EntryTried:
-    """A number of its table's log under which a transaction has tried its entry.
+    """The version as which a transaction has tried to create its entry in a table's log.
 
-    ``seen_at`` is the time when the number before it was last read, by the client's own clock.
+    ``seen_at`` is the time, by the client's own clock, when it last saw the version before as tip.
     """
 
     version: int
@@ -259,24 +260,26 @@ class Ending:
     Attributes
     ----------
     tried : bool
-        Whether it may have reached its commit point: then its files are not its
-        own to delete any more (hazard 20).
+        Whether the transaction may have reached its commit point: then it must not delete its files
+        any more (hazard 20).
     entry_tried : EntryTried or None
-        Where its entry may be, or may yet be stored: see ``commit.again``.
+        The version as which its log entry may be stored, now or later: see ``commit.commit``.
     head_tried : int or None
-        The replacement of HEAD that may be its own, or the one after it: see ``commit.again``.
+        The number of the HEAD that it tried to replace, while the outcome is in doubt: see
+        ``commit.commit``.
     proposed : int or None
-        The last HEAD, by its number, that another client may replace by one with its commit in it.
+        The number of the last HEAD that another client may replace by one that includes the
+        transaction's proposed commit.
     shared : bool
-        Whether it was saved: another process may have resumed it and committed
-        the files that this one has made, so only gc may decide whose they are.
+        Whether the transaction was saved: another process may have resumed it and committed the
+        files that this process has made, so only gc may delete them.
     digests : set of str
-        The digests of the commit objects that were sent to be in HEAD.
+        The digests of its commit objects that may be named in HEAD.
     id_was_seen : bool
-        Whether its caller has seen the id: from then on it is kept, even where it
-        can't commit any more, because its outcome may be queried.
+        Whether the caller has seen the transaction's id: from then on the id stays, even if it
+        can't commit any more, because the caller may query its outcome.
     answered : bool
-        Whether its outcome was reported to its caller.
+        Whether the outcome was reported to the caller.
     """
 
     status: Status = Status.OPEN
@@ -295,20 +298,20 @@ class Ending:
 
     @property
     def is_in_doubt(self) -> bool:
-        """True if its commit point was tried and the outcome is not known."""
+        """True if the transaction has tried its commit point and does not know the outcome."""
         return self.entry_tried is not None or self.is_in_doubt_in_head
 
     @property
     def is_in_doubt_in_head(self) -> bool:
-        """True if a later HEAD may hold it, by a write that any client has sent or may yet send."""
+        """True if a later HEAD may hold its commit, which a client has sent or may yet send."""
         return self.head_tried is not None or self.proposed is not None
 
     @property
     def may_delete_its_files(self) -> bool:
-        """True if no client can have committed them, nor can any more."""
+        """True if no client has committed the transaction's files, and none can any more."""
         return not (self.tried or self.shared)
 
     @property
     def may_run_again(self) -> bool:
-        """True if other transactions were first, and it would do no harm to do all of it again."""
+        """True if a conflict has ended the transaction, so that it can safely be run again."""
         return self.status is Status.FAILED and isinstance(self.failure, ConflictError)

@@ -1,16 +1,16 @@
-"""The life of a transaction, as a table of states, and the actions that each state allows.
+"""The states of a transaction, and the events that each state allows.
 
 The rules:
 
-1. It is ``open`` until its commit point has decided, or it can't commit any more.
-2. After an error on which nothing can be built it has ``failed``, for good. A later error may say
-   more exactly what that means: that it may have committed after all.
-3. ``committed`` is reported once by HEAD or by the log entry, and once more with the versions that
-   its tables have then.
-4. Open or failed, it can be ``aborted``. Committed and aborted are for ever.
+1. A transaction is ``open`` until its commit point is stored, or it can't commit any more.
+2. After an error that leaves it unable to go on, it has ``failed``, for good. A later error may say
+   that it may have committed after all.
+3. ``committed`` is noted when HEAD or the log entry has the commit, and once more when the versions
+   of its tables are known.
+4. An open or failed transaction can be ``aborted``. ``committed`` and ``aborted`` are final.
 
-Whether it may have committed is no state of it: then its commit point was tried and no answer
-shows the outcome (``Ending.is_in_doubt``).
+There is no state for a transaction that may have committed, because the store gave no answer at its
+commit point: ``Ending.is_in_doubt`` shows that.
 
 Nothing here does I/O. The picture in ``docs/images/transaction-states.svg`` shows the table; a
 test compares its arrows with it.
@@ -23,7 +23,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """The state of a transaction in its life; users see the values."""
+    """The state of a transaction; users see the values."""
 
     OPEN = "open"
     FAILED = "failed"
@@ -32,7 +32,7 @@ class Status(StrEnum):
 
 
 class StatusEvent(StrEnum):
-    """An event in the life of a transaction; the values are the diagram's labels."""
+    """An event that changes a transaction's state; the values are the diagram's labels."""
 
     FAILS = "a conflict, a fence, or an unknown outcome"
     COMMITS = "its commit point is stored"
@@ -57,12 +57,12 @@ TRANSITIONS: Mapping[Status, Mapping[StatusEvent, Status]] = {
     Status.ABORTED: {},
 }
 
-#: From these states on nothing that the transaction has written can change.
+#: The final states: none of them allows a change to another state.
 TERMINAL = frozenset({Status.COMMITTED, Status.ABORTED})
 
 
 class InvalidTransition(AssertionError):
-    """An error of the protocol, never of its input: nothing that is stored leads here."""
+    """An event that the state does not allow: a bug in the code, never caused by stored data."""
 
     def __init__(self, status: Status, event: StatusEvent) -> None:
         allowed = ", ".join(e.name for e in TRANSITIONS[status]) or "nothing"
@@ -70,12 +70,12 @@ class InvalidTransition(AssertionError):
 
 
 def advance(status: Status, event: StatusEvent) -> Status:
-    """Return the state that follows.
+    """Return the state that follows after an event.
 
     Raises
     ------
     InvalidTransition
-        There is no such transition.
+        The state does not allow the event.
     """
     try:
         return TRANSITIONS[status][event]

@@ -24,9 +24,9 @@ from lakevilla.transaction.state.values import Feature
 #
 # The state of one transaction: its bound state, its operations, the reads of its caller.
 #
-# It holds data, and what follows from the data without a request. The verbs that a caller uses are
-# in ``transaction.verbs``; the commit is in ``transaction.commit``. After ``ConflictError`` nothing
-# can commit (design, section 12).
+# This section has data, and functions that compute something from the data without a request to the
+# store. The verbs that a caller uses are in ``transaction.verbs``; the commit is in
+# ``transaction.commit``. After a ``ConflictError`` a transaction can't commit (design, section 12).
 
 
 def _no_lookup(location: str) -> Program[TableSnapshot]:
@@ -42,9 +42,9 @@ class TransactionState:
     through_head : bool
         Whether the transaction commits through HEAD; else by its one table's log entry.
     lookup : callable
-        Returns the state of a table, as its own verbs read it: passed in by ``verbs.begin``.
+        Return the state of a table as the transaction's verbs read it; set by ``verbs.begin``.
     phases : Phases or None
-        The phases on which the transaction spends its time; None if nothing listens.
+        The time that the transaction spends in each phase; None if no listener needs it.
     """
 
     context: Context
@@ -74,12 +74,12 @@ class TransactionState:
 
     @property
     def defers(self) -> bool:
-        """True if its operations wait for the commit, so that what they need is one round."""
+        """True if operations are deferred until the commit, so that one round reads their data."""
         return self.options.defer and self.through_head
 
     @property
     def has_one_state(self) -> bool:
-        """True if all its reads see one state; else only validation makes them fit together."""
+        """True if all its reads see one state of the lake; else only validation makes them fit."""
         return Feature.I in self.options.features or len(self.work.tables) <= 1
 
     @property
@@ -87,18 +87,17 @@ class TransactionState:
         return Feature.CT in self.options.features and Feature.I not in self.options.features
 
     def is_behind(self, location: str) -> bool:
-        """Return whether other transactions go first on the table.
-
-        Then operations there are deferred.
+        """Return whether other transactions go first on the table, so that operations there are
+        deferred.
         """
         return self.claims.queue is not None and self.claims.queue.is_behind(location)
 
     def add_table(self, location: str, view: View) -> None:
-        """Take in a table that this transaction creates."""
+        """Make a table that this transaction creates part of the transaction."""
         self.work.tables[location] = Working(view, view.snapshot, probed=True)
 
     def forget_table(self, location: str) -> None:
-        """Forget a table on which nothing relies: its next use opens it again."""
+        """Forget a table on which no read or operation relies: its next use opens it again."""
         del self.work.tables[location]
         self.bound.fresh.discard(location)
         self.bound.revived.discard(location)
@@ -173,7 +172,7 @@ class TransactionState:
                 f"{verb}: transaction {self.id} has {self.state}: begin a new one", txn_id=self.id
             )
         if self.work.behind:
-            # Its commit was tried and did not complete; new reads would not fit the earlier ones.
+            # A commit was tried and did not complete; new reads would not fit the earlier reads.
             raise InvalidOperation(
                 f"{verb}: transaction {self.id} was moved to newer versions than those that it "
                 "has read: commit it again, or begin a new one",
@@ -181,7 +180,7 @@ class TransactionState:
             )
 
     def check_write(self, location: str, verb: str) -> None:
-        """Refuse writes that the transaction's features do not cover, before anything is done."""
+        """Refuse a write that the transaction's features do not allow, before any of it is done."""
         self.check_open(verb)
         if self.options.read_only:
             raise InvalidOperation(
@@ -223,11 +222,11 @@ class TransactionState:
         return ending.result
 
     def note_aborted(self) -> None:
-        """Note that nothing of the transaction is or will be visible by its own doing."""
+        """Note that the transaction has ended, and that this process won't commit it."""
         self.ending.status = advance(self.ending.status, StatusEvent.ABORTS)
 
     def fail(self, error: LakeVillaError) -> LakeVillaError:
-        """Note an error after which nothing can commit; return it to be raised."""
+        """Note an error after which the transaction can't commit; return the error."""
         self.ending.status = advance(self.ending.status, StatusEvent.FAILS)
         self.ending.failure = error
         return error
@@ -235,7 +234,7 @@ class TransactionState:
     # -- ending ------------------------------------------------------------------
 
     def note_not_in(self, head: Head) -> None:
-        """Note that its commit is not in ``head``: a write over an older HEAD can't succeed."""
+        """Note that ``head`` lacks the commit: a write that replaces an older HEAD will fail."""
         ending, passed = self.ending, head.replacement
         if ending.head_tried is not None and ending.head_tried < passed:
             ending.head_tried = None
@@ -243,7 +242,7 @@ class TransactionState:
             ending.proposed = None
 
     def check_not_fenced(self, head: Head) -> None:
-        """Raise if another client has aborted this transaction, or gc has passed its age."""
+        """Raise if another client has aborted this transaction, or gc has fenced it by its age."""
         if head.is_fenced(self.id):
             raise self.fail(
                 TransactionAborted(
@@ -260,7 +259,7 @@ class TransactionState:
 
 
 def conflict(txn: TransactionState, table: str, reason: str) -> ConflictError:
-    """The error of a transaction that can't be repaired."""
+    """Return the error of a transaction whose conflict no redo can repair."""
     return ConflictError(
         f"transaction {txn.id} conflicts on table {table}: {reason}; run it again "
         "(`lake.run` does so by itself)",
@@ -270,7 +269,7 @@ def conflict(txn: TransactionState, table: str, reason: str) -> ConflictError:
 
 
 def entered(txn: TransactionState, location: str) -> ConflictError:
-    """The error of a transaction that began before a table entered the lake."""
+    """Return the error of a transaction that began before a table entered the lake."""
     return ConflictError(
         f"table {location} entered the lake after transaction {txn.id} began: "
         "run the transaction again",
@@ -281,7 +280,7 @@ def entered(txn: TransactionState, location: str) -> ConflictError:
 
 # -------------------- beneath
 #
-# The parts of which the state of a table is made, as a transaction sees it.
+# The parts that make up a table's state as a transaction sees it.
 
 
 def beneath_of(txn: TransactionState, location: str) -> Beneath | None:

@@ -15,16 +15,17 @@ from lakevilla.global_log.repo import HeldHead
 
 # -------------------- values
 #
-# The values that a transaction holds: its key; what it has saved, merged, decided.
+# Values in a transaction's state: its key, its last save, the branch to merge, its decision.
 
 
 @dataclass(slots=True)
 class KeyUse:
-    """The use of an idempotency key: what was found at its object on entry.
+    """The use of an idempotency key by a transaction, with the key's object as it was found.
 
-    ``checkpoint``: that of the stream whose batch ``version`` is; empty if none is known, None if
-    the pair is no batch. ``planned``: a digest of the batch's content; empty if it can't be known.
-    ``gapless``: whether each batch of the stream comes here, also one that has no rows.
+    ``checkpoint``: the checkpoint of the stream whose batch number is ``version``; empty if it is
+    not known, None if key and version are no batch. ``planned``: a digest of the batch's content;
+    empty if it can't be known. ``gapless``: whether the stream sends each batch to this lake, even
+    a batch without rows.
     """
 
     key: str
@@ -38,12 +39,12 @@ class KeyUse:
 
     @property
     def batch(self) -> tuple[str | None, str, bool]:
-        """The facts that are known of a batch, next to its number."""
+        """Checkpoint, digest and gaplessness of the batch."""
         return self.checkpoint, self.planned, self.gapless
 
     @property
     def is_counted(self) -> bool:
-        """True if a gap before it is a loss (note 49)."""
+        """True if missing batches before this one mean lost rows (note 49)."""
         return self.gapless and bool(self.checkpoint)
 
 
@@ -51,10 +52,10 @@ class KeyUse:
 class Merging:
     """The branch that a transaction merges.
 
-    ``entry`` is the one that was read, which must be in the HEAD that is replaced. ``base`` is
-    the state that counts as merged from then on: the next merge begins there. ``keys`` are those
-    that were committed on the branch, and belong to the lake from then on. ``reached`` is the
-    number of the branch's own HEAD as it is merged.
+    ``entry`` is the branch's entry as it was read: the HEAD that is replaced must still have it.
+    ``base`` is the state that counts as merged after the commit: the next merge begins there.
+    ``keys`` are the idempotency keys that were committed on the branch, and that become the lake's
+    by the commit. ``reached`` is the number of the branch's own HEAD that is merged.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Merging:
 
     @property
     def version(self) -> str:
-        """The branch as it is merged, as ``etl@57``."""
+        """The version of the branch that is merged, such as ``etl@57``."""
         return f"{self.name}@{self.base.sequence}"
 
 
@@ -79,9 +80,10 @@ class Saved(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A transaction that HEAD holds: it is committed, whatever happens after that.
+    """The commit of a transaction in HEAD: it is final, whatever happens after it.
 
-    ``together`` are the ids that this process has committed in the same replacement.
+    ``together`` are the ids of the transactions that this process has committed in the same
+    replacement of HEAD.
     """
 
     held: HeldHead
@@ -91,7 +93,7 @@ class Decided:
 
 # -------------------- features
 #
-# The features are the guarantees that a transaction picks (design, section 10).
+# The features: guarantees with which a transaction is begun (design, section 10).
 
 
 class Feature(Flag):
@@ -104,8 +106,8 @@ class Feature(Flag):
     R
         Recovery: many operations on one table, redone after a conflict, resumable if saved.
     CT
-        Complex transactions: many tables, with a place in the queue of each. It waits for those
-        before it, and those behind wait for it, so that a long one succeeds.
+        Complex transactions: many tables, with a place in the queue of each. The transaction waits
+        for the transactions ahead of it, and those behind wait for it, so that a long one succeeds.
     I
         Isolation: many tables, all read in one state, serializable.
 

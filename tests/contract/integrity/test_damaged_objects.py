@@ -1,6 +1,6 @@
 """A read in a lake with a damaged object gives the right rows or an error, never other rows.
 
-Also integrity checks, upkeep and the catalog on each store.
+One more test runs `verify`, upkeep and queries of the catalog on each kind of store.
 """
 
 from __future__ import annotations

@@ -224,7 +224,9 @@ def test_a_read_only_transaction_is_not_validated_unless_rules_limit_its_slack(
     assert txn.result is not None
 
 
-def test_slack_counts_versions_of_the_table(quick_place: Place) -> None:
+def test_slack_is_the_number_of_versions_that_a_read_table_may_be_behind_at_the_commit(
+    quick_place: Place,
+) -> None:
     for slack, commits in ((1, 1), (1, 2)):
         place = Place(f"{quick_place.root}-{commits}")
         txn = moved_on(place, commits, slack=slack)

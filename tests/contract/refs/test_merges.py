@@ -546,7 +546,9 @@ def test_invalid_arguments_of_a_merge_are_refused(
     assert lake.history(1)[0].version == 2
 
 
-def test_a_protected_branch_is_merged_and_not_deleted(lake: lv.Lake) -> None:
+def test_a_protected_branch_can_be_merged_but_a_merge_that_deletes_it_is_refused(
+    lake: lv.Lake,
+) -> None:
     put_in(lake.on("etl"), "rum", 3)
     lake.protect("etl")
     with pytest.raises(lv.InvalidOperation, match="is protected"):

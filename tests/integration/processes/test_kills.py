@@ -79,7 +79,7 @@ class Bank:
     south: Literal["delta", "iceberg"]
 
     def of(self, table: str) -> Place:
-        """The lake as other clients see it, for the format of the table."""
+        """Return the place with the table's format, so that deltalake or pyiceberg can open it."""
         format_ = self.south if table.startswith("south") else "delta"
         return replace(self.place, format=format_)
 

@@ -87,8 +87,8 @@ def lives_left(simulation):
 
 
 def is_whole(simulation, *rows, balance=110):
-    """Check that the branch is based on the lake, has each of its rows once, and stays so; then
-    merge it.
+    """Rebase the branch once more; after each of two clean-ups, check which rows it has, and the
+    balance of account 0; then merge it, and check that the lake has each row once.
     """
     sweep(simulation)
     last = alone(simulation, rebases(), f"last {simulation.now}")

@@ -181,8 +181,9 @@ class VersionSpan:
 def spans_between(start: Offset, end: Offset) -> list[VersionSpan]:
     """Return the spans between two offsets, in order.
 
-    These are the rest of the commits that ``start`` is within, then whole versions, then the first
-    parts of the commits that ``end`` is within.
+    The first span has the parts that ``start`` has not read of its commits; the next has whole
+    versions; the last has the parts that ``end`` has read of its commits. Any may be missing;
+    offsets within the same commits give one span.
     """
     spans = []
     since = start.version
@@ -267,7 +268,8 @@ def end_within(executor: Executor, table: str, start: Offset, room: Room) -> Off
 def end_of_batch(executor: Executor, table: str, start: Offset, newest: int, room: Room) -> Offset:
     """Return the end of a batch that begins after a whole version.
 
-    The executor must be bound to ``newest``.
+    The caller must have bound the executor to the global version ``newest``, beyond which the
+    batch does not go.
     """
     walked = walk(executor, table, start.version)
     at = start.version

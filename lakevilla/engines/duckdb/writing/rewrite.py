@@ -41,7 +41,8 @@ class Rewriter:
     """One statement over one table's files.
 
     ``changes`` writes change files; None for a table without a change data feed.
-    ``limit_bytes``: inputs up to this size are rewritten together, in memory.
+    ``limit_bytes``: the rewriter puts small groups of files, also of several partitions, together
+    up to this total size, and rewrites them in memory; a larger group has files of one partition.
     """
 
     database: Database
