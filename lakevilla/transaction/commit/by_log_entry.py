@@ -1,7 +1,7 @@
-"""Committing by the table's own log entry: one table, without Feature.I (design, section 8).
+"""Commit by a log entry: on one table, without Feature.I and Feature.CT (design, section 8).
 
-A warm append costs two requests: the data file and the entry. To transactions
-with Feature.I such a commit is a foreign one.
+An append to a table whose log is cached costs two requests: the data file and the entry. For
+transactions that commit through HEAD this is a foreign commit.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _MAX_UNKNOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """The transaction has committed, as this version of its table."""
+    """The outcome that the transaction has committed, as this version of its table."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Nothing of the transaction is in the log; the tip that it was to follow is not its end."""
+    """The outcome that the entry was not created, because the known tip is outdated."""
 
     raced: bool = False
 
@@ -62,13 +62,13 @@ def commit_by_entry(txn: TransactionState) -> Program[int]:
     Raises
     ------
     ConflictError
-        Commits in between changed rows on which the transaction relied.
+        Other commits since its reads have changed rows on which the transaction relies.
     CommitOutcomeUnknown
-        The entry may have been stored, and the store does not say.
+        The entry may have been stored; the store has given no answer.
     """
     context = txn.context
     location = txn.work.done[0].table
-    # An entry of the log would be acknowledged, and say nothing of it.
+    # These are stored in HEAD alone: a log entry would be acknowledged without them.
     of_head = [one for one in txn.work.done if isinstance(one.operation, Create | Drop | Rename)]
     assert not of_head, f"transaction {txn.id} changes what HEAD alone records: {of_head}"
     resends = iter(range(_MAX_UNKNOWN))
@@ -93,14 +93,14 @@ def commit_by_entry(txn: TransactionState) -> Program[int]:
 def _attempt(
     txn: TransactionState, location: str, resends: Iterator[int]
 ) -> Program[Landed | Behind]:
-    """Create the entry on top of the known tip, and return the outcome."""
+    """Try to create the entry after the known tip, and return the outcome."""
     context = txn.context
     with during("validate", location):
         tail = yield from _seen_tip(txn, location)
     if isinstance(tail, Landed):
         return tail
     if tail.snapshot.guarded:
-        # Since then all commits go through HEAD, and no client checks for entries that do not.
+        # On a guarded table all commits go through HEAD: no client checks for other log entries.
         reason = "it was guarded meanwhile, so that commits go through the lake's HEAD"
         raise txn.fail(conflict(txn, location, reason))
     with during("data" if txn.work.bodies else "decide", location):
@@ -110,7 +110,7 @@ def _attempt(
     yield from _refuse_by_head(txn, location)
     yield from check_files(txn)
     if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
-        return Behind()  # the files took so long that the tip must be read again
+        return Behind()  # the upload of the files took so long that the tip may be outdated
     before, version = txn.ending.entry_tried, tail.tip + 1
     with during("decide", location):
         outcome = yield from _sent(txn, ready, EntryTried(version, tail.seen_at), resends)
@@ -125,7 +125,7 @@ def _attempt(
                 txn.ending.entry_tried = before
             return landed
         case Refused():
-            # The entry sent now was not stored, whatever the outcome of entries sent before.
+            # The entry sent now was not stored; an entry sent before may have been.
             txn.ending.entry_tried = before
             with during("validate", location):
                 newer = yield from probe(context, tail)
@@ -146,11 +146,10 @@ def _attempt(
 
 
 def _seen_tip(txn: TransactionState, location: str) -> Program[Tail | Landed]:
-    """Return the tip against which the transaction was validated.
+    """Return the tip against which the transaction was validated; the entry must follow it.
 
-    The entry may be stored only on top of it. Another thread of this process, or its publishing in
-    the background, may have followed the log further; and a tip that was read long ago is listed
-    once more.
+    If the cached log is further, since another thread of this process has read more of it, the
+    transaction is validated against that first. A tip that was read long ago is read again.
     """
     tail = yield from open_tail(txn.context, location)
     while not _is_seen(txn, tail):
@@ -162,7 +161,7 @@ def _seen_tip(txn: TransactionState, location: str) -> Program[Tail | Landed]:
 
 
 def _prepared(txn: TransactionState, tail: Tail) -> Program[Attempt | Behind]:
-    """Prepare the entry, and store the files that it names: no file counts before the entry."""
+    """Prepare the entry, and store the files that it names before the entry itself is created."""
     context, location = txn.context, tail.location
     info = _info(txn, location)
     change = yield from entry_change(txn, location, txn.work.done)
@@ -176,7 +175,7 @@ def _prepared(txn: TransactionState, tail: Tail) -> Program[Attempt | Behind]:
         ready: Attempt = (yield from parallel(parts))[1]
         return ready
     except VersionNotFound:
-        # Objects that the known tip names are cleaned up: there is a newer tip.
+        # Clean-up has deleted objects that the known tip names: there is a newer tip.
         yield from probe(context, tail)
     except TableNotFound:
         # Another client has dropped the table, or created another in its place.
@@ -188,7 +187,7 @@ def _prepared(txn: TransactionState, tail: Tail) -> Program[Attempt | Behind]:
 
 
 def _refuse_by_head(txn: TransactionState, location: str) -> Program[None]:
-    """Refuse what the known HEAD does not allow: only a guard makes all clients read HEAD."""
+    """Refuse a commit that the cached HEAD forbids: main is protected, or the table was dropped."""
     held = txn.context.held
     protected = None if held is None else direct_write(txn, held.head)
     if protected is not None:
@@ -204,8 +203,8 @@ def _sent(
 ) -> Program[PutOutcome]:
     """Create the entry; if the outcome is unknown, send the same bytes under the same number again.
 
-    Whichever of the writes is stored, it is one entry. So much time may have passed by then that
-    another table was created in place of this one: so HEAD is read before.
+    At most one of the writes is stored. By the time of the second, another table may have been
+    created in place of this one: so HEAD is read before it.
     """
     ending = txn.ending
     ending.tried = True
@@ -214,7 +213,7 @@ def _sent(
     try:
         outcome = yield from put(ready.key, ready.body, ready.condition)
     except StoreError:
-        ending.entry_tried = before  # it is sure that this one was not stored
+        ending.entry_tried = before  # this entry was certainly not stored
         raise
     while isinstance(outcome, Unknown) and next(resends, None) is not None:
         try:
@@ -222,15 +221,15 @@ def _sent(
             yield from refuse_dropped(txn, txn.work.done[0].table)
             outcome = yield from put(ready.key, ready.body, ready.condition)
         except LakeVillaError:
-            break  # this one was not stored; the one before it may be
+            break  # this write was not stored; the first one may have been
     return outcome
 
 
 def _acknowledged(txn: TransactionState, tail: Tail, entry: Entry) -> Program[Landed | Behind]:
-    """Note the new tip of a stored entry, unless it was stored where no client reads it.
+    """Note a stored entry as the new tip, unless it was stored under a number that no client reads.
 
-    The created entry says nothing of the entries below it: the tip counts from when these were
-    seen.
+    The new tip counts as read when the tip before it was: the creation of the entry does not show
+    that the entries below it still exist.
     """
     context, location = txn.context, tail.location
     table_format = context.formats.of(tail.snapshot)
@@ -238,7 +237,7 @@ def _acknowledged(txn: TransactionState, tail: Tail, entry: Entry) -> Program[La
     if is_cleaned_up_soon(context, tail) and not (
         yield from table_format.is_accepted(newer.snapshot)
     ):
-        # The number was an old one that clean-up had removed: no client sees the entry there.
+        # Clean-up had removed an entry of that number: no client reads an entry there.
         context.tails.pop(location, None)
         txn.ending.retries += 1
         return Behind()
@@ -252,18 +251,18 @@ def _acknowledged(txn: TransactionState, tail: Tail, entry: Entry) -> Program[La
 
 
 def _is_seen(txn: TransactionState, tail: Tail) -> bool:
-    """Return whether the transaction was validated against the tip, and the tip is of its table."""
+    """Return whether the transaction was validated against this tip of its own table."""
     view = txn.work.tables[tail.location].view
     return tail.tip == view.probed and not view.is_anothers(tail)
 
 
 def _move(txn: TransactionState, location: str) -> Program[Landed | Behind]:
-    """Go on at the table's known tip, if nothing on which it relied has changed up to there.
+    """Move the transaction to the table's known tip, if all on which it relied is unchanged there.
 
-    The transaction has landed if its own entry was added: it was tried before.
+    Return ``Landed`` if the log has an entry of the transaction itself, from an earlier try.
     """
     examination = yield from examine(txn, None, exact=True)
-    # The search ends at the very tip to which it moves: later entries are checked later.
+    # The search for its own entry ends at the tip to which it moves; the next try goes on there.
     own_version = yield from found_in_log(txn, examination.tails[location])
     if own_version is not None:
         return Landed(own_version)
@@ -271,14 +270,14 @@ def _move(txn: TransactionState, location: str) -> Program[Landed | Behind]:
         raise txn.fail(examination.conflict)
     for place, view in examination.views.items():
         if view.base.table_id != txn.work.tables[place].view.base.table_id:
-            # Its files, even appended ones, may have been deleted with the old table's data.
+            # The transaction's files, even appended ones, may have been deleted with the old table.
             raise txn.fail(conflict(txn, place, "it was replaced, or dropped and created again"))
     yield from rebase(txn, None, examination)
     return Behind()
 
 
 def _read_back(txn: TransactionState, tail: Tail) -> Program[int]:
-    """Return the version that a catalog has made of the commit: it counts, whatever fails here."""
+    """Return the version that a catalog has given to the commit, which an error here can't undo."""
     location = tail.location
     try:
         newest = yield from probe(txn.context, tail)
@@ -296,9 +295,9 @@ def _read_back(txn: TransactionState, tail: Tail) -> Program[int]:
 def _own_version(
     txn: TransactionState, location: str, first: int, tip: int
 ) -> Program[Landed | Behind]:
-    """Return ``Landed`` if an attempt was stored, as a version from ``first`` to ``tip``."""
+    """Return ``Landed`` if a version from ``first`` to ``tip`` is an entry of the transaction."""
     tail = yield from open_tail(txn.context, location)
-    # A log that was created again since is shorter: `_move` finds that it is another table's.
+    # The log of a table that was created again is shorter: `_move` finds that it is another table.
     for version in range(first, min(tip, tail.tip) + 1):
         entry = yield from entry_at(txn.context, tail, version)
         if entry is not None and txn.id in entry.txn_ids:
@@ -307,12 +306,12 @@ def _own_version(
 
 
 def _is_newest(txn: TransactionState, location: str, version: int) -> Program[None]:
-    """List again after more than an hour between reading the tip and the create (hazard 10).
+    """Check that a created entry is the log's newest, if its tip was read long before (hazard 10).
 
-    Log clean-up may have removed the entry's number meanwhile, and then the entry was
-    created where no client reads it: below a checkpoint that does not hold it. Such
-    an entry has later entries above it. So may a good one, and the log does not show which of
-    the two it is; only as the newest entry it is certain.
+    Log clean-up may have freed the entry's number meanwhile, so that the entry was created where no
+    client reads it: below a checkpoint that does not include it. Such an entry has later entries
+    above it. A valid entry may have them, too, and the log does not show the difference. So only an
+    entry that is the newest one is certain.
     """
     context = txn.context
     context.tails.pop(location, None)
@@ -322,7 +321,7 @@ def _is_newest(txn: TransactionState, location: str, version: int) -> Program[No
         if tail.tip == version:
             entry = yield from entry_at(context, tail, version)
     except StoreError:
-        pass  # the entry is stored, but whether readers find it can't be known now
+        pass  # the entry is stored, but it is not known whether clients read it
     if entry is None or txn.id not in entry.txn_ids:
         raise CommitOutcomeUnknown(
             f"transaction {txn.id} took so long to commit that table {location} may have been "

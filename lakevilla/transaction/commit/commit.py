@@ -1,4 +1,4 @@
-"""Commit a transaction: the first time, again, and in doubt."""
+"""Commit a transaction, also again after an attempt whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -35,37 +35,37 @@ from lakevilla.transaction.verbs.idempotency import note_over
 
 # -------------------- commit
 #
-# The commit of a transaction: its seven steps in their order (design, section 8).
+# The commit of a transaction, in seven steps (design, section 8).
 #
-# 1. Wait until no transaction is ahead in a queue, and perform the operations that were deferred
-#    until then. Where none is known to be ahead, this is checked in the same round as 3.
-# 2. Make the commit object: what was done, table by table.
-# 3. Upload it with the files that it names, and check for commits of other clients meanwhile.
-# 4. Validate: compare what was read and written with the commits since.
+# 1. Wait until no transaction is ahead in a queue, then perform deferred operations. If none is
+#    known to be ahead, the queues are checked in the same round as step 3.
+# 2. Make the commit object: the changes, table by table.
+# 3. Upload it with the files that it names, and check in the same round for foreign commits.
+# 4. Validate: compare what the transaction has read and written with the commits since.
 # 5. Replace HEAD. This is the commit point: before it nothing is visible, after it any client can
-#    finish. A lost race repeats 4 and 5 alone.
+#    publish the commit. A lost race repeats only 4 and 5.
 # 6. Publish in the log of each table.
 # 7. Give places and record back, in the same round as 6.
 #
-# A transaction on one table that needs no HEAD has one step in place of 2 to 6: the creation of
-# its log entry (``by_log_entry``).
+# A transaction on one table that needs no HEAD creates its log entry in place of steps 2 to 6
+# (``by_log_entry``).
 
 
 def commit(txn: TransactionState, *, publish: bool = True) -> Program[CommitResult]:
-    """Commit; a transaction that has written nothing requests nothing of the store.
+    """Commit; for a transaction that has written nothing this mostly sends no request.
 
-    With ``publish`` False it returns when decided, with ``versions`` None. Called again after an
-    interrupt that struck once it was decided, it goes on from there: no outcome was reported yet.
+    With ``publish`` False, return once HEAD has the commit, with ``versions`` None. A second call
+    after an interruption that came when HEAD had the commit goes on from there.
 
     Raises
     ------
     ConflictError, TransactionAborted
-        Nothing of it is or will be visible.
+        Nothing of the transaction is or will be visible.
     CommitOutcomeUnknown
-        The commit point may have been stored, and the store does not say.
+        The commit may have been stored; the store has given no answer.
     ForeignConflict
-        It is committed, and a client without LakeVilla interfered before it
-        was published; ``result`` is set.
+        The transaction is committed, but a client without LakeVilla changed a table before the
+        commit was published there; ``result`` is set.
     """
     with _answering(txn):
         if txn.ending.result is not None and not txn.ending.answered:
@@ -79,14 +79,14 @@ def commit(txn: TransactionState, *, publish: bool = True) -> Program[CommitResu
             return txn.note_committed({txn.work.done[0].table: version}, None)
         with head_errors(txn):
             decided = yield from _steps_1_to_5(txn)
-        # From here on it is committed: nothing below may undo it.
+        # From here on the transaction is committed: no error below may undo it.
         txn.ending.decided = decided
         txn.ending.head_tried = txn.ending.proposed = None
         return (yield from _finish(txn, publish))
 
 
 def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
-    """Bring a transaction to its commit point."""
+    """Run steps 1 to 5, up to the commit point."""
     landed = yield from found_in_head(txn)
     if landed is not None:
         return landed
@@ -95,23 +95,23 @@ def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
         yield from perform_deferred(txn)
         with during("decide"):
             sealed = yield from seal_commit(txn)  # 2
-        # The commit object is uploaded with the files, which take longer.
+        # With files to upload, the upload counts as the phase "data": the files take longest.
         with during("data" if txn.work.bodies else "decide"):
             ahead = yield from _upload(txn, sealed, looking=not has_looked)  # 3
         has_looked = True
         yield from check_files(txn)
         if ahead and (yield from wait_for_turn(txn, txn.head, ahead)):
             yield from catch_up(txn)
-            continue  # work done behind other transactions may have to be redone
+            continue  # operations may have been redone: make a new commit object
         match (yield from decide(txn, sealed)):  # 4 and 5
             case Decided() as decided:
                 return decided
             case Redone():
-                pass  # its files make a new commit object
+                pass  # the redone operations need a new commit object
 
 
 def _upload(txn: TransactionState, sealed: Sealed, *, looking: bool) -> Program[list[Ahead]]:
-    """Upload; with ``looking`` list the queues in the same round, and return those ahead there."""
+    """Upload; with ``looking``, list the queues in the same round, and return who is ahead."""
     if not looking:
         yield from upload(txn, sealed)
         return []
@@ -122,10 +122,10 @@ def _upload(txn: TransactionState, sealed: Sealed, *, looking: bool) -> Program[
 
 
 def _take_turn(txn: TransactionState) -> Program[bool]:
-    """Wait where other transactions are known to go first; return whether that was checked."""
+    """Wait if other transactions are known to go first; return whether the queues were checked."""
     deferred = any(done.deferred for done in txn.work.done)
     if deferred and (yield from stand_for_deferred(txn)):
-        deferred = False  # it is bound to the newest HEAD, and none is ahead
+        deferred = False  # the transaction is bound to the newest HEAD, and no other is ahead
     queue = txn.claims.queue
     is_behind = queue is not None and any(queue.is_behind(table) for table in queue.tables)
     if not (deferred or is_behind or reserved_ahead(txn, txn.head)):
@@ -137,7 +137,7 @@ def _take_turn(txn: TransactionState) -> Program[bool]:
 
 
 def _finish(txn: TransactionState, publish: bool) -> Program[CommitResult]:
-    """Run steps 6 and 7, as often as it takes: what was decided stays so."""
+    """Run steps 6 and 7; after an interruption they can be repeated, as the decision is final."""
     if txn.ending.decided is not None:
         txn.note_committed(None, txn.ending.decided.summary.sequence)
         if publish:
@@ -149,13 +149,14 @@ def _finish(txn: TransactionState, publish: bool) -> Program[CommitResult]:
 
 
 def _end_reading(txn: TransactionState) -> Program[CommitResult]:
-    """End a transaction that wrote nothing: its reads fit together, or it fails.
+    """End a transaction that has written nothing; raise if its reads do not fit together.
 
-    A batch of a stream that is counted is noted, so that none is considered lost.
+    If it is a batch of a stream whose batches are counted, note the batch, so that the next one
+    does not seem to come after a gap.
     """
     key = txn.claims.key
     if key is not None and key.is_counted:
-        yield from bind_to_head(txn)  # which enters the key
+        yield from bind_to_head(txn)  # this enters the key
     yield from validate_reads(txn)
     if key is not None:
         yield from note_over(txn, key)
@@ -166,7 +167,7 @@ def _end_reading(txn: TransactionState) -> Program[CommitResult]:
 
 @contextmanager
 def _answering(txn: TransactionState) -> Iterator[None]:
-    """Note that the outcome was reported to the caller, once there is nothing left to do."""
+    """Note that the caller has got the final outcome, if the block returns it."""
     try:
         yield
     except ForeignConflict:
@@ -177,14 +178,13 @@ def _answering(txn: TransactionState) -> Iterator[None]:
 
 # -------------------- again
 #
-# The outcome of a commit point that was tried and got no answer (note 19; hazard 36).
+# A commit whose earlier write at the commit point got no answer (note 19; hazard 36).
 #
-# The write may have been stored, or may yet be. So before anything moves, the transaction checks
-# the place that it tried: the number of its log entry and all above it, or the
-# commits of a HEAD that is newer than the one that it was to replace. If its commit is there, it
-# has committed. If the place is another's, that write can never be stored, and the transaction
-# goes on from there. If the place is free, it is tried once more, since one of the two writes is
-# refused.
+# The store may have stored that write, or may yet store it. So the transaction first checks the
+# version as which it tried its log entry, and all later ones; or the commits of a HEAD that is
+# newer than the one that it tried to replace. If its commit is there, it has committed. If another
+# client has that version, or has replaced that HEAD, the earlier write can never be stored, and the
+# transaction goes on. Else it sends a write to the same place again: one of the two is refused.
 
 
 def check_may_commit(txn: TransactionState) -> None:
@@ -199,7 +199,7 @@ def check_may_commit(txn: TransactionState) -> None:
 
 
 def found_in_head(txn: TransactionState) -> Program[Decided | None]:
-    """Return its commit in the newest HEAD, if a replacement tried before was stored."""
+    """Return the transaction's commit in the newest HEAD, if an earlier write has stored it."""
     if not txn.ending.is_in_doubt_in_head:
         return None
     held = yield from txn.context.head()
@@ -214,12 +214,12 @@ def found_in_head(txn: TransactionState) -> Program[Decided | None]:
 
 # -------------------- doubt
 #
-# The meaning of an error at the commit point: nothing was committed, or the outcome is unknown.
+# The errors at the commit point: they say that nothing was committed, or that it is unknown.
 
 
 @contextmanager
 def entry_errors(txn: TransactionState) -> Iterator[None]:
-    """Errors of a commit by its log entry."""
+    """Translate the errors of a commit by a log entry."""
     try:
         yield
     except LakeVillaError as error:
@@ -227,7 +227,7 @@ def entry_errors(txn: TransactionState) -> Iterator[None]:
             raise doubtful(txn, error) from error
         if not isinstance(error, StoreError):
             raise
-        # This is safe to say: where an entry may have been stored the transaction is in doubt.
+        # This is certain: if an entry may have been stored, ``entry_tried`` is set.
         raise txn.fail(
             StoreError(
                 f"nothing of transaction {txn.id} was committed: {error.message}",
@@ -239,7 +239,7 @@ def entry_errors(txn: TransactionState) -> Iterator[None]:
 
 @contextmanager
 def head_errors(txn: TransactionState) -> Iterator[None]:
-    """Errors of a commit through HEAD."""
+    """Translate the errors of a commit through HEAD."""
     try:
         yield
     except LakeVillaError as error:
@@ -248,12 +248,12 @@ def head_errors(txn: TransactionState) -> Iterator[None]:
         if not isinstance(error, StoreError):
             raise
         if not (txn.ending.tried and txn.ending.shared):
-            # Each replacement of HEAD that was sent for it was refused: where one may have
-            # been stored the error is ``CommitOutcomeUnknown`` (``group``).
+            # Each replacement of HEAD with its commit was refused: if one may have been stored,
+            # the error is ``CommitOutcomeUnknown`` (``together``).
             txn.fail(error)
             raise
-        # It was saved or resumed: another process may have been at its commit point as well, and
-        # only a client that reads the outcome can know.
+        # It was saved or resumed: another process may have committed it as well, which only a later
+        # read of HEAD can show.
         raise CommitOutcomeUnknown(
             f"could not settle whether transaction {txn.id} was committed ({error.message}): call "
             f"`lake.outcome({txn.id!r})`",
@@ -262,7 +262,7 @@ def head_errors(txn: TransactionState) -> Iterator[None]:
 
 
 def doubtful(txn: TransactionState, error: LakeVillaError) -> CommitOutcomeUnknown:
-    """Return the error to raise while an earlier write of the commit may yet be stored."""
+    """Return the error to raise while an earlier write of the commit may still be stored."""
     if isinstance(error, CommitOutcomeUnknown):
         return error
     advice = (

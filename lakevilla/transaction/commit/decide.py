@@ -1,7 +1,7 @@
-"""Steps 4 and 5 of a commit, repeated until a race for HEAD is won or the commit ends.
+"""Steps 4 and 5 of a commit, repeated until HEAD has the commit or the commit has failed.
 
-``group`` does both, for the transactions of a process that commit together: its leader
-validates (``join``) and replaces HEAD.
+The transactions of a process that commit at the same time form a group (``together``): its leader
+validates them (``join``) and replaces HEAD for all.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from lakevilla.transaction.validation.validate import catch_up
 
 @dataclass(frozen=True, slots=True)
 class Redone:
-    """Nothing is decided: it has moved to a newer HEAD, and may have other files there."""
+    """No commit: the transaction has moved to a newer HEAD, where operations may be redone."""
 
 
 def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
-    """Replace HEAD by one that holds the commit, with other commits of this process.
+    """Replace HEAD by one with the commit, and with other commits of this process.
 
     Raises
     ------
     ConflictError, TransactionAborted
-        Nothing of it is or will be visible.
+        Nothing of the transaction is or will be visible.
     CommitOutcomeUnknown
-        The replacement may have been stored, and the store does not say.
+        The replacement may have been stored; the store has given no answer.
     """
     assert txn.bound.held is not None, "a transaction that writes through HEAD is bound to one"
     held = txn.bound.held
@@ -67,17 +67,17 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
     while True:
         txn.check_not_fenced(held.head)
         if reserved_ahead(txn, held.head) and (yield from wait_for_turn(txn, held.head)):
-            # The transaction that went first is done: HEAD has moved.
+            # The transaction that went first has ended: HEAD has moved.
             landed = yield from await_proposals(txn)
             if landed is not None:
                 return landed
             yield from catch_up(txn)
             return Redone()
         try:
-            # Publish before the examination: publishing may find foreign commits.
+            # Publish before the validation: publishing may find foreign commits.
             yield from _relieve(txn, newest_of(txn.context, held))
         except VersionNotFound:
-            # That HEAD was replaced so long ago that gc has deleted a leaf: read a newer one.
+            # This HEAD was replaced long ago, and gc has deleted a leaf of it: read a newer HEAD.
             with during("version"):
                 yield from txn.context.head()
             continue
@@ -91,7 +91,7 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
             sealed.body,
             sealed.squashes,
         )
-        # The leader works for other threads, so its findings are raised here, in the own thread.
+        # The leader may be another thread, so its answer is raised here, in this thread.
         with during("decide"):
             answer = yield from commit_together(candidate)
         match answer:
@@ -99,8 +99,8 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
                 return decided_by(txn, held, summary, together)
             case Declined(held, found):
                 if found is None:
-                    continue  # it is fenced there, or other transactions go first
-                # Another client may judge otherwise, and may have included it, or will.
+                    continue  # the id is fenced in that HEAD, or other transactions go first
+                # Another client may still include the proposed commit in HEAD, or has done so.
                 landed = yield from await_proposals(txn)
                 if landed is not None:
                     return landed
@@ -111,14 +111,14 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
                 return Redone()
             case Failed(error):
                 if not isinstance(error, CommitOutcomeUnknown):
-                    txn.ending.head_tried = before  # what was sent now was not stored
+                    txn.ending.head_tried = before  # the write sent now was not stored
                 if isinstance(error, ConflictError):
                     txn.fail(error)
                 raise error
 
 
 def await_proposals(txn: TransactionState) -> Program[Decided | None]:
-    """Wait until no proposal of it is alive, before it moves or ends; return its commit, if any."""
+    """Wait until no client can include the transaction's proposal; return its commit, if any."""
     if txn.ending.proposed is None:
         return None
     with during("wait"):
@@ -132,9 +132,9 @@ def decided_by(
     summary: CommitSummary,
     together: frozenset[str] = frozenset(),
 ) -> Decided:
-    """Return the decision for a HEAD that holds a commit of this transaction.
+    """Return the decision for a HEAD with a commit of this transaction's id.
 
-    The commit is its own, unless another process has resumed the transaction.
+    Raise if the commit was made by another process, which has resumed the transaction.
     """
     txn.ending.head_tried = txn.ending.proposed = None
     if summary.hash not in txn.ending.digests:
@@ -149,7 +149,7 @@ def decided_by(
 
 
 def _landed(txn: TransactionState, held: HeldHead) -> Program[Decided | None]:
-    """Return its commit in the HEAD to which it is bound, if an earlier attempt may be there."""
+    """Return the transaction's commit in the bound HEAD, if an earlier attempt has stored it."""
     if txn.ending.is_in_doubt_in_head:
         own = yield from own_commit(txn, held.head)
         if own is not None:
@@ -162,7 +162,7 @@ def _landed(txn: TransactionState, held: HeldHead) -> Program[Decided | None]:
 
 
 def _refuse_committed(txn: TransactionState, head: Head) -> Program[None]:
-    """Refuse a saved transaction that another process committed before this HEAD was read."""
+    """Refuse a saved transaction if ``head`` has its commit, made by another process."""
     own = yield from own_commit(txn, head)
     if own is not None:
         result = yield from result_of(txn.context, head, own)
@@ -176,7 +176,7 @@ def _refuse_committed(txn: TransactionState, head: Head) -> Program[None]:
 
 
 def _relieve(txn: TransactionState, held: HeldHead) -> Program[None]:
-    """Publish first where more is pending than HEAD should carry. A branch publishes nothing."""
+    """Publish tables with more pending commits than HEAD should have; nothing on a branch."""
     if txn.context.epoch:
         return
     crowded = commits_of(txn.context).is_crowded(txn.context)

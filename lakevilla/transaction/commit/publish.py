@@ -1,4 +1,4 @@
-"""Steps 6 and 7 of a commit: publish to the logs of its tables, and give places back."""
+"""Steps 6 and 7 of a commit: publish in the logs of its tables, and give places back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakevilla.transaction.verbs.save import forget
 
 
 def release_claims(txn: TransactionState) -> Program[None]:
-    """Give places, record and sublog back. Other clients find what fails here after a lease."""
+    """Delete markers, record and sublogs. If that fails, other clients do it after a lease."""
     keys = commits_of(txn.context).proposals_to_delete()
     try:
         if keys:
@@ -35,17 +35,16 @@ def release_claims(txn: TransactionState) -> Program[None]:
 
 
 def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitResult]:
-    """Publish a decided transaction on all its tables at once, and report the outcome.
+    """Publish a decided transaction on all its tables in parallel, and return its result.
 
-    Its places in the queues are deleted in the same round: it is decided, so a transaction that was
-    behind it reads it in HEAD, and publishes it if it must.
+    Its places in the queues are deleted in the same round: HEAD has its commit, so a transaction
+    that was behind it finds the commit there, and publishes it if necessary.
     """
     context = txn.context
     head, summary = decided.held.head, decided.summary
     yield from load_tables(head, summary.tables)
-    # A client that finds the commit in a HEAD that was replaced since may find it not pending: its
-    # log has it by now, or a reconcile commit took its place. Then the log and a newer HEAD show
-    # which.
+    # If ``head`` has later commits, this one may not be pending any more: the log has it by now, or
+    # a reconcile commit has replaced it. The log and a newer HEAD show which.
     is_overtaken = head.sequence > summary.sequence
     pending = [
         location
@@ -67,7 +66,7 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     logs = [one for one in outcomes if one is not None]
     newest = max((one.head for one in logs), key=lambda one: one.replacement, default=head)
     if any(one.is_by_another(summary.sequence) for one in logs):
-        # HEAD is read after the log: a client that replaced the commit did so before it published.
+        # HEAD is read after the log: a reconcile replaces the commit in HEAD before it publishes.
         held = yield from context.head()
         newest = newest if held is None else held.head
     if newest is not head or is_overtaken:
@@ -76,7 +75,7 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
 
 
 def renamed_tables(txn: TransactionState) -> list[str]:
-    """Return the tables whose names the transaction has changed: their claims note names, too."""
+    """Return the tables that the transaction has renamed: their claims note the names, too."""
     return [one.table for one in renames_of(done.operation for done in txn.work.done)]
 
 
@@ -94,7 +93,7 @@ def _may_be_pending(
 def publish_or_tell(
     txn: TransactionState, decided: Decided, location: str
 ) -> Program[Published | None]:
-    """Publish; a failure leaves that to the next client: the commit stands."""
+    """Publish on one table; report an error, and leave the publishing to the next client."""
     ours = decided.together | {decided.summary.txn}
     with during("publish", location):
         published = yield from publish_once(txn.context, decided.held.head, location, ours)
@@ -108,7 +107,7 @@ def _report_foreign(
     txn: TransactionState, head: Head, own: CommitSummary, result: CommitResult
 ) -> Program[None]:
     commits = yield from commits_since(head, own.sequence)
-    # A reconcile commit may become unfit itself, and be replaced by the next: report the worst.
+    # A reconcile commit may become unfit, and be reconciled in turn: report the worst outcome.
     counting, ids = {own.sequence}, {txn.id}
     worst, table, effect = 0, "", ""
     for summary in commits or ():

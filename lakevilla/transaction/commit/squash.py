@@ -1,7 +1,7 @@
-"""Squashing: one object in the place of many commits on a branch to a table.
+"""Squash the commits on a branch to one table: replace many by one object.
 
-Nothing is published on a branch, so its pending commits would grow for as long as it exists
-(docs/design/0031-branches.md). A reader applies all of them over the base, and HEAD lists each.
+A branch publishes nothing, so the number of its pending commits would grow for as long as it exists
+(docs/design/0031-branches.md): HEAD lists each, and a reader lays all of them over the base.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program, Put
 from lakevilla.transaction.state.transaction import TransactionState
 
-#: The most of its own commits that a branch keeps separate for one table.
+#: The most commits on a table that a branch keeps separate.
 MOST_APART = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Squash:
-    """One object in the place of commits of one table, in their order."""
+    """An object that replaces consecutive pending commits of one table."""
 
     replaced: tuple[PendingRef, ...]
     ref: PendingRef
@@ -31,16 +31,16 @@ class Squash:
 
     @property
     def put(self) -> Put:
-        """The put of the object, which is stored before HEAD names it.
+        """The write of the object, before HEAD names it.
 
-        After a lost race it is left to the branch's end.
+        After a lost race the object is garbage until the branch ends.
         """
         return Put(commit_key(self.ref.txn, self.ref.hash, self.ref.epoch), self.body, ABSENT)
 
     def within(self, pending: tuple[PendingRef, ...]) -> tuple[PendingRef, ...]:
-        """Return the pending commits with the one in place of the many.
+        """Return ``pending`` with the squash in place of the commits that it replaces.
 
-        They are unchanged if the many are not there.
+        ``pending`` is unchanged if it lacks these commits.
         """
         for start in range(len(pending)):
             end = start + len(self.replaced)
@@ -50,7 +50,7 @@ class Squash:
 
 
 def squashes(txn: TransactionState, tables: Iterable[str]) -> Program[dict[str, Squash]]:
-    """Return the squashes that a commit on a branch stores, by table; none on the lake."""
+    """Return the squashes that a commit on a branch makes, by table; none on the lake itself."""
     epoch, head = txn.context.epoch, txn.head
     if not epoch or head is None:
         return {}
@@ -91,6 +91,6 @@ def _squash(txn: TransactionState, location: str, refs: tuple[PendingRef, ...]) 
 def squashed(
     found: Mapping[str, Squash], location: str, pending: tuple[PendingRef, ...]
 ) -> tuple[PendingRef, ...]:
-    """Return the pending commits of a table once the commit is in HEAD."""
+    """Return ``pending``, a table's pending commits, with its squash applied, if it has one."""
     squash = found.get(location)
     return pending if squash is None else squash.within(pending)

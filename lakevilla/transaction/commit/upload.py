@@ -1,4 +1,4 @@
-"""Store what a commit needs before HEAD names it."""
+"""Make the commit object, and store all objects that a commit names, before HEAD names it."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ from lakevilla.transaction.verbs.idempotency import bind_key
 
 # -------------------- upload
 #
-# Step 3 of a commit: files, commit object, claims and a check for other clients, in one round.
+# Step 3 of a commit: store files, commit object and claims, and check for foreign commits, in one
+# round.
 
 
-#: For so many seconds the HEAD at which a transaction has begun is as good as one that is read now.
+#: For so many seconds after it was read, a HEAD counts as new enough to rely on.
 _FRESH_SECONDS = 0.15
 
 
 def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
-    """Store all objects that the commit names, and read all that may refuse it, in one round.
+    """Store all objects that the commit names, and read all that may prevent it, in one round.
 
     Raises
     ------
@@ -62,10 +63,11 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
     unguarded = [place for place, working in txn.work.tables.items() if not working.view.guarded]
     looks = [look_above(context, location) for location in unguarded]
     if unguarded and _may_be_proposed(txn):
-        # Both take no longer than a file, and the HEAD to which it is bound is old by now.
+        # Reading HEAD and then the logs takes no longer than storing a file, and the HEAD to which
+        # the transaction is bound is old by now.
         looks = [_look_at_all(context, unguarded, most=1)]
-    # Note the keys before the puts are sent: an interruption in between leaves some of
-    # them stored, and an abort must find them.
+    # Note the keys before the puts are sent: an interruption may leave some of the objects stored,
+    # and an abort must find them.
     txn.work.stored.extend(named)
     outcomes = yield from parallel([*stores, *looks, *_claims(txn, head)])
     for name, outcome in zip(named, outcomes, strict=False):
@@ -80,19 +82,19 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
         place for place, newer in zip(unguarded, outcomes[len(named) :], strict=False) if newer
     ]
     if outdated:
-        # The race is lost: the newer HEAD shows what was published, and from where to check on.
+        # The race is lost: a newer HEAD shows which of the new entries are the lake's own.
         yield from _look_at_all(context, outdated)
 
 
 def _may_be_proposed(txn: TransactionState) -> bool:
-    """Return whether other clients may include it, and rely on the present findings."""
+    """Return whether other clients may include the commit in HEAD, so that it needs a new HEAD."""
     context = txn.context
     is_old = context.clock.elapsed() - txn.bound.began_at > _FRESH_SECONDS
     return is_old and commits_of(context).is_crowded(context) and may_go_along(txn)
 
 
 def _look_at_all(context: Context, tables: Sequence[str], **options: int) -> Program[bool]:
-    """Read HEAD, and then check the logs above it: nothing is there that HEAD does not show."""
+    """Read HEAD, and then check the logs for entries that HEAD does not know."""
     yield from context.head()
     yield from parallel(
         [look_above(context, one, head_is_newest=True, **options) for one in tables]
@@ -101,7 +103,7 @@ def _look_at_all(context: Context, tables: Sequence[str], **options: int) -> Pro
 
 
 def _check_log(txn: TransactionState, tail: Tail, state: TableState | None) -> Program[None]:
-    """Refuse to commit above a log that others have deleted since it was seen, or made again."""
+    """Refuse to commit to a log that other clients have deleted, or created again, meanwhile."""
     try:
         yield from txn.context.formats.of(tail.snapshot).check_whole(tail.snapshot)
     except TableNotFound as error:
@@ -119,7 +121,10 @@ def _check_log(txn: TransactionState, tail: Tail, state: TableState | None) -> P
 
 
 def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
-    """Return checks and writes that refuse a damaged table, another's, or two in one place."""
+    """Return the writes of keys and claims, and the checks that logs and locations are valid.
+
+    They refuse a deleted log, a table of another lake, and two tables in one directory.
+    """
     context = txn.context
     parts: list[Program[Any]] = []
     merging = txn.work.merging
@@ -127,14 +132,14 @@ def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
         if use is not None:
             parts.append(bind_key(txn, use))
     if context.epoch:
-        return parts  # the base shows the owner of the table, and a merge checks that by then
+        return parts  # a branch writes no claims: the merge into the lake does
     for location in tables_written(txn):
         tail = context.tails.get(location)
         if tail is not None and not txn.options.read_only:
             parts.append(_check_log(txn, tail, head.tables.get(location)))
     for location, working in () if txn.options.read_only else txn.work.tables.items():
         state, snapshot = head.tables.get(location), working.snapshot
-        # A table that was dropped may have been released, with its lake.json.
+        # A dropped table may have been unregistered, and its claim deleted.
         enters = state is None or state.dropped
         if enters or _is_another_elsewhere(location, state, snapshot):
             table_id, catalog = snapshot.table_id, snapshot.catalog
@@ -145,20 +150,20 @@ def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
 
 
 def _is_another_elsewhere(location: str, state: TableState | None, snapshot: TableSnapshot) -> bool:
-    """Return whether a table outside of the root is created again: its claim names the table."""
+    """Return whether a table outside of the root was created again: its claim has the old id."""
     return is_external(location) and state is not None and state.table_id != snapshot.table_id
 
 
 # -------------------- commit object
 #
-# Step 2 of a commit: what the transaction did, as one object of the store.
+# Step 2 of a commit: make the object with all changes of the transaction.
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A commit object as it is stored: its name consists of the transaction and the digest.
+    """A commit object as it is stored; its key has the transaction's id and the digest.
 
-    ``squashes``: on a branch, the objects that replace older commits with it, by table.
+    ``squashes``: on a branch, by table, the objects that replace older commits in the same HEAD.
     """
 
     commit: CommitObject
@@ -173,7 +178,7 @@ class Sealed:
 
 
 def seal_commit(txn: TransactionState) -> Program[Sealed]:
-    """Seal all operations done up to now; no parent is named, so a lost race rewrites nothing."""
+    """Make the commit object. It names no predecessor, so it stays valid after a lost race."""
     commit = yield from _commit_object(txn)
     digest, body = seal(commit)
     txn.ending.digests.add(digest)
@@ -182,7 +187,7 @@ def seal_commit(txn: TransactionState) -> Program[Sealed]:
 
 
 def tables_written(txn: TransactionState) -> list[str]:
-    """Return the tables of its operations, in their order."""
+    """Return the tables that the operations change, in the order of the operations."""
     return list(dict.fromkeys(done.table for done in txn.work.done))
 
 
@@ -239,23 +244,23 @@ def _table_part(
 
 # -------------------- staged
 #
-# The files of a transaction that were unnamed for long: do they still exist before it commits?
+# Check before the commit that the new files of an old transaction still exist.
 #
-# VACUUM and orphan removal of other clients know nothing of transactions: to them a file
-# that no log entry names is garbage once it is old enough (hazard 6, note 19).
+# VACUUM and orphan removal by clients without LakeVilla know nothing of transactions: they delete
+# an old file that no log entry names (hazard 6, note 19).
 
 
 def check_files(txn: TransactionState) -> Program[None]:
-    """Check, before the commit point of an old transaction, the files that it would name.
+    """Check before the commit point of an old transaction that the files that it names exist.
 
-    A young one sends no request: no clean-up is quicker than ``checked_tip_seconds``. A transaction
-    is old, too, if this machine's time has moved by more since it began: a clean-up that used the
-    time before, or in between, had another idea of the age of its files.
+    For a young transaction no request is sent, since no clean-up deletes files that are younger
+    than ``checked_tip_seconds``. A transaction also counts as old if this machine's clock was set
+    by more than that since it began: then a clean-up may have seen its files as old.
 
     Raises
     ------
     TransactionAborted
-        A file is gone. Nothing of the transaction is or will be visible.
+        A file was deleted. Nothing of the transaction is or will be visible.
     """
     context = txn.context
     age = context.clock.elapsed() - txn.bound.began_at

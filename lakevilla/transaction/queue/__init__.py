@@ -1,1 +1,1 @@
-"""Places in the queues of tables: taking them, waiting in them, giving them up."""
+"""A transaction's places in the queues of tables: take them, wait in them, reserve tables."""

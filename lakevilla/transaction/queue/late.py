@@ -1,7 +1,7 @@
-"""Performing deferred operations: from a place in the queues, on the newest state (note 25).
+"""Perform deferred operations: after taking places in the queues, on the newest state (note 25).
 
-A deferred operation relies on nothing yet, so its transaction takes no place for it
-before it is performed: then it takes all places, with the logs and HEAD, in one round.
+A deferred operation relies on no rows yet, so the transaction takes no place for it before it is
+performed. Then the transaction takes all places, and reads the logs and HEAD, in one round.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from lakevilla.transaction.validation.validate import catch_up, extend
 
 
 def stand_for_deferred(txn: TransactionState) -> Program[bool]:
-    """Take the places that the deferred operations need, and move to the newest HEAD meanwhile.
+    """Take the places that the deferred operations need, and move to the newest HEAD, in one round.
 
-    False if that was done before, or if other tickets were found: then the transaction first
-    waits for those that are ahead.
+    False if that was done before, or if the queues have other tickets: then the transaction must
+    first wait for those that are ahead.
 
     Raises
     ------
     ConflictError
-        What the caller has seen was changed.
+        Another client has changed what the caller has read.
     """
     if not _has_unchecked_places(txn):
         return False
@@ -36,10 +36,10 @@ def stand_for_deferred(txn: TransactionState) -> Program[bool]:
 
 
 def perform_late(txn: TransactionState, concerning: Collection[str] | None = None) -> Program[None]:
-    """Perform deferred operations before the commit, because results of some are requested.
+    """Perform deferred operations before the commit, because the caller reads their results.
 
-    See ``perform_deferred``. The transaction stays on the state that the caller has read, if that
-    has changed.
+    See ``perform_deferred``. The transaction moves to the newest state only if what the caller has
+    read is unchanged there.
     """
     late = {done.table for done in txn.work.done if done.deferred}
     if not late or (concerning is not None and late.isdisjoint(concerning)):
@@ -52,7 +52,7 @@ def perform_late(txn: TransactionState, concerning: Collection[str] | None = Non
 
 
 def _has_unchecked_places(txn: TransactionState) -> bool:
-    """Return whether it has deferred operations, but has not checked for other users there."""
+    """Return whether deferred operations need places, or a check of logs, that is still missing."""
     wanted = _places(txn)
     unprobed = [table for table in wanted if not txn.work.tables[table].probed]
     return txn.through_head and bool(unprobed or missing_places(txn, wanted))
@@ -69,6 +69,6 @@ def _places(txn: TransactionState) -> dict[str, Access]:
 
 
 def _note_probed(txn: TransactionState) -> None:
-    """Note that its tables' logs were probed: performing must not probe, nor move them."""
+    """Note that the tables' logs were probed, so that no performing probes or moves the tables."""
     for working in txn.work.tables.values():
         working.probed = True

@@ -1,4 +1,4 @@
-"""The places that a transaction must take: for its reads and writes, and when (note 25).
+"""Decide which places a transaction must take in queues, and when (note 25).
 
 ``markers.places`` takes them.
 """
@@ -19,11 +19,11 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 
 def missing_places(txn: TransactionState, wanted: Mapping[str, Access]) -> dict[str, Access]:
-    """Return the places that must be taken: no place that is held is strong enough.
+    """Return the places that the transaction must take: it holds none there that is strong enough.
 
-    Without Feature.CT, and for transactions that write nothing, there are no queues. A table
-    that is only appended to needs no place before the commit, and often none then. Reads take
-    their places with the first write, whichever it is (note 25).
+    A transaction without Feature.CT, or a read-only one, takes none. A table to which it only
+    appends needs no place before the commit, and often none at the commit. The places of its reads
+    are taken with its first write, to whatever table (note 25).
     """
     if not txn.queues:
         return {}
@@ -40,20 +40,20 @@ def missing_places(txn: TransactionState, wanted: Mapping[str, Access]) -> dict[
 
 
 def enter(txn: TransactionState, wanted: Mapping[str, Access]) -> Program[bool]:
-    """Take a place in the queue of each table that has none strong enough.
+    """Take a place in the queue of each table where the transaction has none strong enough.
 
-    True if no other ticket was found: then it took one round, and what was read in the same round
-    is valid.
+    True if the queues have no other ticket: then this took one round, and a HEAD and logs that were
+    read in that round are valid.
     """
     missing = missing_places(txn, wanted)
     return not missing or (yield from join_queues(txn, missing))
 
 
 def place_reads(txn: TransactionState) -> Program[None]:
-    """Take the places of what it has read, if it has lasted: between two verbs (note 25).
+    """Take the places of a long transaction's reads, between two verbs (note 25).
 
-    HEAD is not read: the caller can't take back what it has seen, and a change by another client in
-    the meantime is found at the commit.
+    HEAD is not read: the caller has seen the rows already, and the commit finds out whether another
+    client has changed them meanwhile.
     """
     if is_due_for_places(txn):
         yield from enter(txn, unplaced_reads(txn))

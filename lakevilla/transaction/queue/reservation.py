@@ -12,16 +12,16 @@ from lakevilla.store.effects import Program
 from lakevilla.sublogs.own_record import create_record
 from lakevilla.transaction.state.transaction import TransactionState
 
-#: More reservations would make HEAD heavy for every client, and an order among so many is no help.
+#: The most reservations in HEAD: more would make HEAD large for every client, and help no one.
 _MOST = 32
 
 
 def reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
     """Add the transaction to HEAD's ``reserved``.
 
-    The replacement itself makes every optimistic commit that is under way lose
-    its race, and read HEAD again. The record is created first: a reservation
-    whose holder has no record is void.
+    This replacement of HEAD makes every optimistic commit that is under way lose its race, and read
+    HEAD again. The record is created first: a reservation of a transaction without a record does
+    not count.
     """
     with during("marker"):
         yield from _reserve(txn, tables)
@@ -35,7 +35,8 @@ def _reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
 
     def change(head: Head) -> Program[Head | None]:
         alive = without(head, context.given_up.holders)
-        # It takes the place of an earlier one: the transaction that has waited longest stays first.
+        # It replaces the transaction's earlier reservation, in the same position: the transaction
+        # that has waited longest stays first.
         now = tuple(wanted if one.txn == txn.id else one for one in alive)
         if wanted not in now:
             now = (*now, wanted)

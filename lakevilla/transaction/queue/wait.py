@@ -1,4 +1,4 @@
-"""Waiting for a turn, with what that changes in the lake: ``deadlock.wait`` does the waiting."""
+"""Wait for a turn (``deadlock.wait``), and publish what dead transactions ahead have decided."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from lakevilla.transaction.state.transaction import TransactionState
 def wait_for_turn(
     txn: TransactionState, head: Head | None, ahead: Sequence[Ahead] | None = None
 ) -> Program[bool]:
-    """Wait until no transaction is ahead, or the patience of the transaction is over.
+    """Wait until no transaction is ahead, or for at most ``wait_timeout_seconds``.
 
-    True if it has waited: then HEAD has moved. ``head`` shows the reservations; ``ahead``
-    are those that were ahead just now, if that was listed.
+    True if the transaction has waited: then HEAD has moved. ``head`` has the reservations;
+    ``ahead`` has the transactions that were ahead when the queues were listed just now, if they
+    were.
     """
     on_shift = OnShift(partial(unreserve, txn), partial(defer, txn))
     wait = yield from wait_until_first(txn, head, ahead, on_shift)
@@ -36,7 +37,7 @@ def wait_for_turn(
 
 
 def _finish_decided(txn: TransactionState, holders: set[str]) -> Program[None]:
-    """Publish the commits that the dead transactions have decided."""
+    """Publish the commits that dead transactions have decided: ``holders`` are their ids."""
     context = txn.context
     held = yield from context.head()
     if held is None:

@@ -1,1 +1,1 @@
-"""Operations that are performed again on a newer state, or deferred until they must be."""
+"""Redo operations on a newer state, and perform deferred operations."""

@@ -1,14 +1,14 @@
-"""Logical mode: operations that are deferred while other transactions go first (design, section 6).
+"""Deferred operations: noted now, performed at the commit or for a read (design, section 6).
 
-Work that is done behind other transactions must be done again once they have
-committed. So an operation there is checked and noted. It is performed after the
-wait, or as soon as its rows or counts are read: until then it changes
-nothing, stores nothing, and conflicts with nothing.
+A transaction that is behind other transactions would have to redo its work once they have
+committed. So it only checks and notes an operation, and performs it after the wait, or as soon as
+the caller reads its rows or counts. Until then the operation changes no table, stores no file, and
+conflicts with no commit.
 
-A performed operation never depends on a deferred one: an operation that follows on a
-table with deferred operations, or reads one, is deferred too, or performs them first.
-Appends depend on nothing, so they are made at once, and keep their place among
-the other operations when those are performed.
+A performed operation never depends on a deferred one: an operation on a table with deferred
+operations, or one that reads such a table, is deferred too, or the deferred ones are performed
+first. An append depends on no rows, so it is performed at once, and keeps its place among the other
+operations when these are performed.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from lakevilla.transaction.state.files import made_files
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 
-#: The physical side of a deferred operation.
+#: The result of a deferred operation before it is performed: no change.
 NOT_PERFORMED = Performed(Change(), Counts(), {}, {})
 
 
 def is_deferred(txn: TransactionState, operation: Operation) -> Program[bool]:
-    """Return whether to note an operation without performing it yet; check it as far as possible.
+    """Return whether to note an operation without performing it; check it as far as possible.
 
     Raises
     ------
     InvalidOperation
-        It can't fit its tables, whatever rows they have.
+        The operation does not fit the columns of its tables, so it can't be performed on any rows.
     """
     late = {done.table for done in txn.work.done if done.deferred}
     if not (txn.defers or txn.is_behind(operation.table) or late & _tables(operation)):
@@ -72,14 +72,14 @@ def perform_deferred(
 ) -> Program[None]:
     """Perform the deferred operations, in order and on the present state of the transaction.
 
-    With ``concerning`` only if some of them are on these tables; then still all of
-    them, because their operations may read the other tables.
+    With ``concerning``, do nothing unless one of them is on these tables; if one is, perform all,
+    because a deferred operation may read tables that another one changes.
 
     Raises
     ------
     ConflictError, InvalidOperation
-        See ``replay.redo``. A verb that was accepted can't take effect, so nothing
-        of the transaction can commit.
+        See ``replay.redo``. An operation that the verb accepted can't be performed, so the
+        transaction can't commit.
     """
     late = {done.table for done in txn.work.done if done.deferred}
     if not late or (concerning is not None and late.isdisjoint(concerning)):
@@ -98,10 +98,10 @@ def perform_deferred(
 def defer(txn: TransactionState, tables: Collection[str]) -> None:
     """Defer performed operations again, on tables where other transactions go first from now on.
 
-    What the caller has read stays unchanged, with all operations from which it was made: were
-    it created again, nothing could show whether the caller acted on it. Counts that the caller has
-    read are compared when the operation is performed again. Files that were stored for it are the
-    transaction's to delete, as those of any redo.
+    Operations whose rows the caller has read stay performed, and so do the operations on which
+    those rows depend: if the rows changed, the caller might have acted on rows that are not true
+    any more. Counts that the caller has read are compared when the operation is performed again. As
+    after any redo, the transaction may delete the files that were stored for the operation before.
     """
     seen = _seen(txn)
     late: set[str] = set()
@@ -120,10 +120,10 @@ def defer(txn: TransactionState, tables: Collection[str]) -> None:
 
 
 def _seen(txn: TransactionState) -> set[int]:
-    """Return the operations that must stay performed, by number.
+    """Return the numbers of the operations that must stay performed.
 
-    These are operations whose rows the caller has read, operations that can't be deferred (a new
-    constraint held for the rows that existed then), and the operations from which they were made.
+    These are operations whose rows the caller has read, operations that can't be deferred (such as
+    a new constraint, which was checked on the rows of then), and all on which these depend.
     """
     seen: set[int] = set()
     tables: set[str] = set()
@@ -153,9 +153,9 @@ def _evolves(operation: Operation) -> bool:
 
 
 def can_wait(operation: Operation) -> bool:
-    """Return whether operations of this kind can be deferred: those that keep the schema.
+    """Return whether an operation is of a kind that can be deferred: it must not change the schema.
 
-    An operation that follows a change of the schema must see the new one.
+    Operations that follow a change of the schema must see the new schema.
     """
     return isinstance(operation, Update | Delete | Merge | Insert | Overwrite) and not _evolves(
         operation
@@ -163,9 +163,9 @@ def can_wait(operation: Operation) -> bool:
 
 
 def _may_be_refused(txn: TransactionState, operation: Operation) -> bool:
-    """Return whether it may remove rows of a table that only grows.
+    """Return whether an operation may remove rows of an append-only table.
 
-    Its rows decide that, and the error is raised to its caller.
+    The table's rows decide that, so the operation is performed at once: the verb raises the error.
     """
     if not txn.work.tables[operation.table].snapshot.append_only:
         return False
@@ -175,7 +175,7 @@ def _may_be_refused(txn: TransactionState, operation: Operation) -> bool:
 
 
 def _fits(txn: TransactionState, operation: Operation) -> Program[bool]:
-    """Bind the operation to its tables' columns; False if only performing it can show more."""
+    """Bind the operation to its tables' columns; False if only its performing can check it."""
     layout = txn.work.tables[operation.table].snapshot.layout
     operation = locate(operation, layout)
     match operation:
@@ -199,17 +199,17 @@ def _fits(txn: TransactionState, operation: Operation) -> Program[bool]:
                 return False
             inserted_rows(operation, layout, rows)
         case _:
-            # Nothing to bind; or a source to which its caller has bound the operation while storing
-            # it.
+            # There is nothing to bind; or the verb bound the operation to its source when it stored
+            # the source.
             pass
     return True
 
 
 def _without_rows(txn: TransactionState, source: QuerySource) -> Program[pa.Table | None]:
-    """Return a query's result without its rows; None if empty tables do not determine it."""
+    """Return a query's columns as a table without rows; None if empty tables do not show them."""
 
     def lookup(location: str) -> Program[TableSnapshot]:
-        yield from ()  # all of them are part of the transaction already
+        yield from ()  # all these tables are part of the transaction already
         snapshot = txn.work.tables[location].snapshot
         blank = txn.context.formats.of(snapshot).blank(
             location, snapshot.layout.table, catalog=snapshot.catalog
@@ -219,6 +219,6 @@ def _without_rows(txn: TransactionState, source: QuerySource) -> Program[pa.Tabl
     try:
         rows = yield from read_source(txn.context, source, lookup)
     except InvalidOperation:
-        # The query is wrong, or right only where there are rows: performing it shows which.
+        # The query is invalid, or fails on empty tables only: performing it shows which.
         return None
     return rows.slice(0, 0)

@@ -1,4 +1,4 @@
-"""Rebase operations on a newer state."""
+"""Move a transaction to a newer state, and redo its operations there."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ from lakevilla.transaction.state.transaction import TransactionState, conflict
 
 # -------------------- rebase
 #
-# Moving a transaction to a newer HEAD, with the operations that it must do again there (design,
+# Move a transaction to a newer HEAD, and redo the operations that are in conflict there (design,
 # section 6).
 
 
 def rebase(txn: TransactionState, held: HeldHead | None, examination: Examination) -> Program[None]:
-    """Move the transaction to ``held``; redo operations from ``redo_from`` on there.
+    """Move the transaction to ``held``; redo its operations there, from ``redo_from`` on.
 
     Raises
     ------
     ConflictError
-        Too many redos, an operation that fits no longer, or a count that the
-        caller has read and that would change.
+        The transaction was redone too often, an operation does not fit any more, or a count that
+        the caller has read would change.
     """
     try:
         yield from _moved(txn, held, examination)
     except BaseException as error:
         if txn.state is Status.OPEN:
-            # Half moved it has neither its old state nor its new one: if it were committed
-            # again, a part of its operations would be, or old ones unchecked.
+            # A half-moved transaction has neither its old state nor its new one: a later commit of
+            # it would have a part of its operations only, or old ones that were not validated.
             txn.fail(error if isinstance(error, LakeVillaError) else _interrupted(txn))
         raise
 
@@ -73,7 +73,7 @@ def rebase(txn: TransactionState, held: HeldHead | None, examination: Examinatio
 def _interrupted(txn: TransactionState) -> LakeVillaError:
     what = f"transaction {txn.id} was interrupted in the middle of a redo"
     if txn.ending.is_in_doubt:
-        # A commit that it has proposed, or sent, before may still be included in HEAD.
+        # HEAD may still get a commit that the transaction has sent or proposed before.
         message = f"{what}, and may have committed before: call `lake.outcome({txn.id!r})`"
         return CommitOutcomeUnknown(message, txn_id=txn.id)
     return TransactionAborted(f"{what}: run it again", txn_id=txn.id)
@@ -82,8 +82,8 @@ def _interrupted(txn: TransactionState) -> LakeVillaError:
 def _moved(txn: TransactionState, held: HeldHead | None, examination: Examination) -> Program[None]:
     context = txn.context
     _let_others_detach(txn, examination)
-    # The layouts for which the operations made their files: a redo of an earlier one may change
-    # them.
+    # The layouts for which the operations have made their files: the redo of an earlier operation
+    # may change the layout.
     layouts = _layouts(txn)
     txn.bound.held = held
     txn.work.behind = examination.behind
@@ -104,7 +104,7 @@ def _moved(txn: TransactionState, held: HeldHead | None, examination: Examinatio
     first = len(txn.work.done) if examination.redo_from is None else examination.redo_from
     if examination.redo_from is not None and first < len(txn.work.done):
         table = txn.work.done[first].table
-        # An optimize gives way and ends by itself: each redo leaves it less to do.
+        # Redos of an optimize need no limit: each leaves it fewer files to rewrite.
         txn.work.redos += not isinstance(txn.work.done[first].operation, Optimize)
         if txn.work.redos > context.settings.max_redos:
             raise txn.fail(
@@ -132,9 +132,9 @@ def _moved(txn: TransactionState, held: HeldHead | None, examination: Examinatio
 
 
 def _let_others_detach(txn: TransactionState, examination: Examination) -> None:
-    """Drop the making of a table of what a clone shows, where another client has made it.
+    """Drop a ``Detach`` from the transaction if another client has committed the same one.
 
-    It is the same table, with the same files, so all operations on it are valid there.
+    The other client's table is the same, with the same files, so all operations stay valid on it.
     """
     for index in reversed(range(len(txn.work.done))):
         done = txn.work.done[index]
@@ -165,7 +165,7 @@ def _layouts(txn: TransactionState) -> list[Layout]:
 
 
 def _check_fits(txn: TransactionState, done: Done, written: Layout) -> None:
-    """Check that files that an operation keeps in a redo are right on the new state unchanged."""
+    """Check that the files that an operation keeps in a redo fit the table's new state."""
     after = txn.work.tables[done.table].snapshot.apply(done.change)
     if not files_fit(given_files(done.operation), written, after.layout):
         reason = "its schema or constraints were changed meanwhile"
@@ -173,21 +173,20 @@ def _check_fits(txn: TransactionState, done: Done, written: Layout) -> None:
 
 
 def keeps_its_side(done: Done) -> bool:
-    """Return whether an operation behind the first in conflict keeps or lacks its physical side."""
+    """Return whether an operation that follows one in conflict need not be redone."""
     return done.deferred or isinstance(done.operation, Create) or is_append(done.operation)
 
 
 @dataclass(slots=True)
 class Examination:
-    """The effects that moving to a newer HEAD has on a transaction.
+    """The effects that a move to a newer HEAD has on a transaction.
 
-    ``views`` are the tables' states there, where they differ; ``redo_from`` is the
-    first operation in conflict; ``conflict`` is a conflict that can't be repaired. ``tails`` are
-    the logs as they were read: their entries are validated, and no more.
-    ``passed``: tables with reads were passed over.
-    ``lenient`` are the tables whose reads may be outdated, with the number of versions
-    that were added (known under ``slack`` only); ``behind`` are those whose reads then are, see
-    ``Work.behind``.
+    ``views`` has the new states of the tables that differ there. ``redo_from`` is the number of the
+    first operation in conflict. ``conflict`` is a conflict that no redo can repair. ``tails`` has
+    the logs as they were read: only their entries are validated. ``passed``: the examination has
+    passed over tables that the transaction has read. ``lenient`` has the tables whose reads may be
+    outdated, and how many versions were added to each (known under ``slack`` only). ``behind`` has
+    the tables whose reads are outdated after the move, see ``Work.behind``.
     """
 
     views: dict[str, View] = field(default_factory=dict)
@@ -201,10 +200,10 @@ class Examination:
 
 # -------------------- fetch
 #
-# The files of operations that are performed together: one round fetches them, not one by one.
+# Fetch the files of several operations in one round, instead of a round for each operation.
 
 
-#: An engine reads only the parts that it needs of a larger file, which is less than all of it.
+#: Larger files are not fetched: an engine reads only the parts of them that it needs.
 FILE_BYTES = 4 * 1024 * 1024
 #: The most bytes that one round fetches. Further files wait for the next round.
 ROUND_BYTES = 64 * 1024 * 1024
@@ -213,9 +212,9 @@ ROUND_BYTES = 64 * 1024 * 1024
 class Fetching:
     """The files of some operations, fetched when the first of them is performed.
 
-    Each is held until all operations whose files were fetched in its round are done. It is a hint
-    and nothing more: an engine reads a file that is not held itself, and a file never changes under
-    its name.
+    A file is held until all operations whose files were fetched in its round are done. The result
+    does not depend on that: an engine itself reads a file that is not held, and a file never
+    changes under its name.
     """
 
     def __init__(self, txn: TransactionState, waiting: Iterable[Done], stack: ExitStack) -> None:
@@ -234,14 +233,14 @@ class Fetching:
             size = sum(sizes.values())
             if size > left and self._waiting[0] is not done:
                 break
-            # The next operation on its table works on the result of this one.
+            # Only one operation per table: the next one reads the files that this one makes.
             tables.add(self._waiting.popleft().table)
             if size <= left and max(sizes.values(), default=0) <= FILE_BYTES:
                 wanted |= sizes
                 left -= size
         with during("data"):
             found = yield from parallel([get(key) for key in wanted])
-        # The engine reports a file that is missing or of another size, and names it.
+        # A file that is missing, or has another size, is not held: the engine raises the error.
         bodies = {
             key: one.body
             for (key, size), one in zip(wanted.items(), found, strict=True)
@@ -255,7 +254,7 @@ class Fetching:
         try:
             reads, where = _reading(done, snapshot.layout)
         except InvalidOperation:
-            return {}  # a mistake in it is raised when it is performed
+            return {}  # the error in the operation is raised when it is performed
         if not reads:
             return {}
         with during("metadata", done.table):
@@ -266,7 +265,7 @@ class Fetching:
 
 
 def _reading(done: Done, layout: Layout) -> tuple[bool, Expr | None]:
-    """Return whether an operation reads files of its own table, and for which rows."""
+    """Return whether an operation reads files of its own table, and the predicate of the rows."""
     match locate(done.operation, layout):
         case Update(where=where) | Delete(where=where):
             return True, bind(where, layout.schema)
@@ -280,7 +279,7 @@ def _reading(done: Done, layout: Layout) -> tuple[bool, Expr | None]:
 
 @contextmanager
 def fetching(txn: TransactionState, waiting: Iterable[Done]) -> Iterator[Fetching]:
-    """Yield the ``Fetching`` of these operations, in their order; it drops its files at the end."""
+    """Yield a ``Fetching`` for these operations, in their order; drop its files at the end."""
     wants = txn.context.engine.reads_by_parts
     with ExitStack() as stack:
         yield Fetching(txn, waiting if wants else (), stack)

@@ -1,4 +1,4 @@
-"""Replay operations on the entry of another client."""
+"""Perform a transaction's operations again, and lay their changes over its tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lakevilla.transaction.state.transaction import TransactionState, beneath_of
 
 # -------------------- replay
 #
-# Going through a transaction's operations again, on the state that its tables have now.
+# Go through a transaction's operations again, on the state that its tables have now.
 #
 # A redo after a conflict and the performing of deferred operations are one procedure: it begins
 # with the tables' views, and performs each operation, in order, on the result of those before it.
@@ -37,9 +37,9 @@ from lakevilla.transaction.state.transaction import TransactionState, beneath_of
 def replay(txn: TransactionState, step: Callable[[int, Done], Program[None]]) -> Program[None]:
     """Apply the operations over the tables' views again, in order, each after its ``step``.
 
-    While ``step`` runs for an operation, ``txn.done`` and the tables' snapshots
-    hold the operations before it and no more: in that state its sources are read. When
-    it raises, all operations are there again, and the performed ones keep their new results.
+    While ``step`` runs for an operation, ``txn.work.done`` and the tables' snapshots have only the
+    operations before it: in that state the operation reads its sources. If ``step`` raises, the
+    transaction has all its operations again, and those that were performed keep their new results.
     """
     kept, txn.work.done = txn.work.done, []
     lay_over(txn)
@@ -56,7 +56,7 @@ def replay(txn: TransactionState, step: Callable[[int, Done], Program[None]]) ->
 
 
 def lay_over(txn: TransactionState) -> None:
-    """Make the tables' snapshots again: their views with the transaction's own changes."""
+    """Compute the tables' snapshots again: the views with the transaction's own changes."""
     for working in txn.work.tables.values():
         working.snapshot = working.view.snapshot
     for done in txn.work.done:
@@ -65,7 +65,7 @@ def lay_over(txn: TransactionState) -> None:
 
 
 def undo_since(txn: TransactionState, count: int) -> None:
-    """Drop the operations after the first ``count``, as if they had never been requested."""
+    """Drop the operations after the first ``count``, as if the caller had never requested them."""
     for done in txn.work.done[count:]:
         for key in made_files(done):
             txn.work.bodies.pop(key, None)
@@ -79,11 +79,11 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
     Raises
     ------
     ConflictError
-        It has fitted before and does not fit what other clients have made of its tables,
-        or a count that the caller has read would change.
+        The operation fitted its tables before, and does not fit them after changes by other
+        clients; or a count that the caller has read would change.
     InvalidOperation
-        It was deferred until now, and can't be performed. Either way nothing of the
-        transaction can commit.
+        The operation was deferred until now, and can't be performed. After either error the
+        transaction can't commit.
     """
     for key in made_files(done):
         txn.work.bodies.pop(key, None)
@@ -107,8 +107,8 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
         )
     done.change, done.counts, done.metrics = redone.change, redone.counts, redone.metrics
     if isinstance(done.operation, Optimize):
-        # Moves that were given up are gone for good: their files belong to no operation from here
-        # on.
+        # An optimize does not try again to rewrite files that it has given up: the new files made
+        # of them belong to no operation from here on.
         done.operation = still_moved(done.operation, redone.change)
     done.deferred = False
     keep_files(txn, done, redone.bodies)
@@ -118,7 +118,7 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
 def _refuse_values(
     txn: TransactionState, operation: Transplant, snapshot: TableSnapshot
 ) -> Program[None]:
-    """Refuse to hide values on the basis of what was known of the earlier rows."""
+    """Refuse to redo a transplant that drops columns: other clients may have written to them."""
     if operation.hides:
         reason = (
             f"other transactions have written to it, and {named(operation.hides)} was to be "
@@ -142,11 +142,11 @@ def _refused(txn: TransactionState, done: Done, error: InvalidOperation) -> Lake
 
 # -------------------- entry
 #
-# The one change that a transaction's operations make together in a table's log entry.
+# The change in a table's log entry: the sum of the transaction's operations on the table.
 
 
 def entry_change(txn: TransactionState, table: str, of_table: Iterable[Done]) -> Program[Change]:
-    """Return the one change that the operations ``of_table``, of one transaction, make together."""
+    """Return the sum of the changes of one transaction's operations on a table, ``of_table``."""
     changes = [done.change for done in of_table]
     if not is_mixed(changes):
         return compose(changes)

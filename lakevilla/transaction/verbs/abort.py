@@ -20,20 +20,20 @@ from lakevilla.transaction.verbs.save import forget, unsave
 
 # -------------------- abort
 #
-# The end of a transaction that does not commit.
+# End a transaction that does not commit.
 
 
 def give_up(txn: TransactionState) -> Program[None]:
-    """Undo everything, and delete what other clients might find: record, markers, saved sublogs."""
+    """Abort the transaction, and delete its record, markers and saved sublogs."""
     yield from _withdraw(txn)
     yield from forget(txn)
     yield from abort(txn)
 
 
 def _withdraw(txn: TransactionState) -> Program[None]:
-    """Take back what was saved, before its owner aborts: then its files are the owner's to delete.
+    """Take back the saved state, so that no process can resume it and its files can be deleted.
 
-    Where its commit was tried, or another process has resumed it, they stay for gc.
+    If its commit was tried, or another process has resumed it, the files stay for gc.
     """
     ending = txn.ending
     if txn.state in TERMINAL or not ending.shared or ending.tried or ending.is_in_doubt:
@@ -43,7 +43,7 @@ def _withdraw(txn: TransactionState) -> Program[None]:
 
 
 def abort(txn: TransactionState) -> Program[None]:
-    """Undo everything. What was stored is deleted if no client can have committed it."""
+    """Abort the transaction; delete the files that it has stored, if no client can commit them."""
     if txn.state in TERMINAL:
         return
     undecided = isinstance(txn.ending.failure, CommitOutcomeUnknown) or txn.ending.is_in_doubt
@@ -52,15 +52,15 @@ def abort(txn: TransactionState) -> Program[None]:
         and txn.state is Status.FAILED
         and not (undecided or txn.ending.shared)
     ):
-        # A run with the same key in this process need not wait for a lease: no replacement
-        # of HEAD by this id is under way any more, and no process can have resumed it.
+        # A later transaction with the same key in this process need not wait for a lease: no commit
+        # of this id is under way any more, and no process can have resumed it.
         txn.context.ended.add(txn.id)
     txn.note_aborted()
     yield from delete_its_files(txn)
 
 
 def delete_its_files(txn: TransactionState) -> Program[None]:
-    """Delete what was stored, if no client can have committed it; hold nothing for it any more."""
+    """Drop the files in memory; delete the stored ones, if no client can have committed them."""
     txn.work.bodies.clear()
     if txn.ending.may_delete_its_files:
         keys, txn.work.stored = txn.work.stored, []
@@ -71,29 +71,29 @@ def delete_its_files(txn: TransactionState) -> Program[None]:
 
 # -------------------- rerun
 #
-# Running a transaction again after a conflict: same id, same places (design, section 7).
+# Run a transaction again after a conflict, with the same id and places (design, section 7).
 #
-# The transaction that has waited longest stays first. This is safe under one id: every
-# replacement of HEAD that the attempt sent was refused, or can't be stored any more because HEAD
-# has moved (else it would have ended with ``CommitOutcomeUnknown``), so the next commit
-# is the id's only commit.
+# So the transaction that has waited longest stays first. The same id is safe: each replacement of
+# HEAD that the earlier attempt sent was refused, or can't be stored any more because HEAD has moved
+# (else the attempt would have ended with ``CommitOutcomeUnknown``). So the next commit is the only
+# one of the id.
 
 
 def rerun(old: TransactionState, *, escalate: bool = False) -> Program[TransactionState]:
-    """Return the transaction as it was begun, after an attempt of it ended with ``ConflictError``.
+    """Return the transaction as it was begun, after an attempt that ended with ``ConflictError``.
 
-    ``escalate``: with Feature.CT, and the tables used so far reserved in HEAD.
+    ``escalate``: begin it with Feature.CT, and reserve the tables used so far in HEAD.
 
     Raises
     ------
     TransactionAborted
-        It was saved and another process has resumed it: begin a new one.
+        The transaction was saved, and another process has resumed it.
     """
-    # Where HEAD is a log, and on a branch, there are no queues: it stays optimistic.
+    # A lake whose HEAD is a log, and a branch, have no queues: the transaction stays optimistic.
     has_queues = not (old.context.epoch or (yield from old.context.is_only_creating()))
     escalate = escalate and has_queues
     yield from unsave(old)
-    # The attempt has ended, its id has not: a client that finds its idempotency key reads HEAD.
+    # Without its key the attempt does not note the id as ended: the id may still commit.
     key, old.claims.key = old.claims.key, None
     yield from abort(old)
     queue, old.claims.queue = old.claims.queue, None
@@ -101,7 +101,7 @@ def rerun(old: TransactionState, *, escalate: bool = False) -> Program[Transacti
     features = old.options.features | Feature.CT if escalate else old.options.features
     txn_id = old.id
     if escalate and is_by_entry(txn_id) and record is None:
-        # It will commit through HEAD alone, and an id that says so can be settled there.
+        # It will commit through HEAD alone: it gets an id for that, which HEAD can settle.
         txn_id = old.context.new_txn_id(above=txn_id)
     options = replace(old.options, features=features)
     new = begin(
@@ -113,7 +113,7 @@ def rerun(old: TransactionState, *, escalate: bool = False) -> Program[Transacti
         claim=old.claims.claim,
         key=None if key is None else KeyUse(key.key, key.version, *key.batch),
         queue=queue,
-        # An escalated attempt may rely again on what the attempts before relied on.
+        # The escalated attempt may use again all tables that earlier attempts have used.
         used=old.claims.used | set(old.work.tables),
     )
     new.ending.id_was_seen = old.ending.id_was_seen and txn_id == old.id

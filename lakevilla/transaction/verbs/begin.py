@@ -17,13 +17,13 @@ from lakevilla.transaction.verbs.read_write import lookup
 
 # -------------------- begin
 #
-# The one place that makes a transaction ready: by an API call, a rerun or a resume.
+# The one function through which each new transaction goes: by an API call, a rerun or a resume.
 
 
 def begin(txn: TransactionState) -> TransactionState:
     """Give a new transaction the function by which a redo reads other tables.
 
-    Here lower code calls up, and nowhere else.
+    Only by this function does ``redo`` call code of ``verbs``, which is above it.
     """
     txn.lookup = partial(lookup, txn)
     return txn
@@ -31,24 +31,24 @@ def begin(txn: TransactionState) -> TransactionState:
 
 # -------------------- take turn
 #
-# Taking a turn: places are taken and waited for before anything is read (design, section 7).
+# Take places in queues, and wait to be first, before anything is read (design, section 7).
 #
-# Without it a transaction waits when it commits, and what it has read before may have
-# been changed by transactions that went first. Nothing here is needed for safety: a wait
-# that runs out leaves an optimistic transaction.
+# A transaction that does not do this waits when it commits, and the transactions that go first may
+# change what it has read before. Safety needs none of this: a transaction whose wait runs out goes
+# on as an optimistic one.
 
 
 def take_turn(txn: TransactionState, locations: Sequence[str]) -> Program[None]:
-    """Take places for writing in the queues of the tables, and wait until all are the first.
+    """Take places for writing in the queues of the tables, and wait until all are first.
 
-    All places are taken in one round. A transaction that has not read anything yet is bound
-    afterwards, to a state that has all transactions before it. One that has read moves there.
+    All places are taken in one round. A transaction that has read nothing yet is bound after the
+    wait, to a state with all transactions that went first. One that has read moves to that state.
 
     Raises
     ------
     TableNotFound
     ConflictError
-        Transactions that went before have changed what the caller has seen.
+        Transactions that went first have changed what the caller has read.
     """
     if Feature.CT not in txn.options.features:
         return

@@ -1,4 +1,4 @@
-"""The binding of a transaction: to HEAD at its first use, and to each table as it takes it in."""
+"""Bind a transaction to HEAD at its first use, and open each table when it is first used."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from lakevilla.transaction.verbs.replaced_tables import (
     replaced,
 )
 
-#: A redo of so few operations is accepted.
+#: A transaction with fewer operations does not read HEAD to avoid a redo at the commit.
 _FEW_OPERATIONS = 2
 
 
@@ -61,10 +61,10 @@ def bind_to_head(
     places: Mapping[str, Access] | None = None,
     makes: bool = True,
 ) -> Program[bool]:
-    """Bind to HEAD at the first use; warm tables are probed, and places taken, in the same round.
+    """Bind to HEAD at the first use; probe cached logs, and take places, in the same round.
 
-    False if other tickets were found in the queues: then HEAD was read before these places were
-    held. ``makes``: create HEAD where no lake exists; else the transaction stays unbound there.
+    False if the queues have other tickets: then HEAD was read before these places were held.
+    ``makes``: create HEAD if no lake exists; else the transaction stays unbound in this case.
     """
     if txn.bound.is_bound:
         return True
@@ -103,8 +103,8 @@ def _bind(
                 raise txn.fail(no_queues(txn.id))
             txn.bound.sequence = txn.bound.began = held.head.sequence
             if txn.id <= held.head.floor and not txn.work.done and not txn.ending.id_was_seen:
-                # This machine's clock is behind: an id below the floor
-                # could never commit, so take one above it.
+                # This machine's clock is slow: an id below the floor can never commit, so take an
+                # id above it.
                 yield from leave(txn)
                 by_entry = is_by_entry(txn.id)
                 txn.id = txn.context.new_txn_id(above=held.head.floor, by_entry=by_entry)
@@ -125,7 +125,7 @@ def _bind(
 
 
 def _refuse_renamed(txn: TransactionState) -> Program[None]:
-    """Refuse paths that were resolved in an older HEAD, and are no names in this one."""
+    """Refuse paths that led to tables in an older HEAD, if those tables were renamed since."""
     paths = sorted(txn.bound.paths)
     txn.bound.paths.clear()
     if txn.head is None or not paths:
@@ -137,7 +137,7 @@ def _refuse_renamed(txn: TransactionState) -> Program[None]:
 
 
 def _warm(txn: TransactionState, locations: Iterable[str]) -> list[Tail]:
-    """Return the known logs of those tables above which foreign commits may be stored."""
+    """Return the cached logs of the tables that may have foreign commits: those without a guard."""
     known = (known_tail(txn.context, location) for location in locations)
     return [
         tail for tail in known if tail is not None and tail.tip >= 0 and not tail.snapshot.guarded
@@ -149,9 +149,9 @@ def touch(
 ) -> Program[None]:
     """Make the tables part of the transaction, at the state to which it is bound.
 
-    ``probing``: the rows matter, so foreign commits are searched for, once a
-    table. A blind append needs none: the commit probes. ``access``: the planned access to
-    the tables; with Feature.CT it takes a place in the queue first.
+    ``probing``: the transaction relies on the rows, so search each log for foreign commits, once. A
+    blind append needs no such search, since the commit probes. ``access``: the planned access to
+    the tables, for which a transaction with Feature.CT first takes a place in the queue.
     """
     wanted = list(dict.fromkeys(locations))
     if access is not None:
@@ -163,7 +163,8 @@ def touch(
     missing = [x for x in wanted if x not in known or (probing and not known[x].probed)]
     relies_on_rows = probing or access in ("read", "write")
     if was_bound and txn.reads_newest and relies_on_rows and set(missing) - txn.bound.current:
-        # Not bound to one state of the lake: each table is read when its rows first matter.
+        # The transaction is not bound to one state of the lake: it reads each table as it is when
+        # the transaction first relies on its rows.
         warm = _warm(txn, missing) if probing else []
         with during("version"):
             held, *_ = yield from parallel(
@@ -180,10 +181,10 @@ def touch(
 def raise_if_outdated(
     txn: TransactionState, location: str, refusal: LakeVillaError
 ) -> Program[None]:
-    """Raise a conflict if a verb was refused by a state that another client has changed since.
+    """Raise a conflict if a verb was refused by rules that another client has changed since.
 
-    A verb that relies on no rows takes its table as this process has read it last, which may have
-    rules that the table no longer has. Only a verb that was refused looks for the newest ones.
+    A verb that relies on no rows uses the state of its table that this process has read last, whose
+    rules (schema, properties) may be old. They are read again only after a verb was refused.
     """
     working = txn.work.tables.get(location)
     if txn.state is not Status.OPEN or txn.bound.is_past or working is None or working.probed:
@@ -194,7 +195,7 @@ def raise_if_outdated(
     except ConflictError:
         raise
     except LakeVillaError:
-        return  # the refusal is raised, not the error that prevents its examination
+        return  # the caller raises the refusal, not the error of this check
     if txn.work.tables[location].view.snapshot.rules != before:
         raise txn.fail(
             ConflictError(
@@ -209,9 +210,9 @@ def raise_if_outdated(
 def touch_each(
     txn: TransactionState, locations: Iterable[str]
 ) -> Program[list[LakeVillaError | None]]:
-    """Make the tables part of the transaction, at once; return the error of each, if any.
+    """Make the tables part of the transaction, in parallel; return each table's error or None.
 
-    An error of the store is raised: it says nothing of one table.
+    An error of the store is raised, because it is no error of one table.
     """
     yield from bind_to_head(txn)
     return (yield from parallel([_opened(txn, location) for location in locations]))
@@ -238,12 +239,12 @@ def take_places(
     creating: bool = False,
     probing: bool = False,
 ) -> Program[None]:
-    """Take places in the queues of existing tables, and move to the HEAD that goes with them.
+    """Take places in the queues of existing tables, and move to a HEAD as new as the places.
 
-    HEAD, and with ``probing`` the logs, are read in the round of the places. A commit between
-    the two is found at the commit, as without queues. An append relies on no state,
-    so it takes its place when it commits, if any transaction is ahead; a read takes its place with
-    the first write, and so does all that was read until then (note 25).
+    HEAD, and with ``probing`` the logs, are read in the round in which the places are taken. If
+    another client commits between the two, the transaction finds that at its commit, as without
+    queues. An append relies on no state, so it takes its place at the commit, if any transaction is
+    ahead. The places of reads are taken with the first write (note 25).
     """
     wanted = list(locations)
     if not missing_places(txn, dict.fromkeys(wanted, access)):
@@ -253,7 +254,7 @@ def take_places(
             tails = yield from parallel(
                 [open_tail(txn.context, location, missing_ok=True) for location in wanted]
             )
-        # Where there is no log a name may be misspelt: nothing is left behind there.
+        # A location without a log may be a misspelt name: store no marker there.
         wanted = [tail.location for tail in tails if tail.tip >= 0]
     places = missing_places(txn, dict.fromkeys(wanted, access))
     if not places:
@@ -266,8 +267,8 @@ def take_places(
     elif not (yield from _enter_further(txn, places, probing=probing)):
         return
     txn.bound.unconfirmed_at = None
-    # A transaction that went before is in the newest HEAD, or is waited for: on an older HEAD
-    # the work that is done now would have to be redone.
+    # The newest HEAD has the transactions that went first and have committed; this one waits for
+    # the rest. Work that is done now on an older HEAD would have to be redone.
     with during("version"):
         held = yield from txn.context.head()
     if txn.reads_newest:
@@ -277,10 +278,11 @@ def take_places(
 
 
 def _confirm(txn: TransactionState) -> Program[None]:
-    """Find commits between a place and the HEAD of its round, before much is built on it.
+    """Check once, in a long transaction, that no client committed just before a place was taken.
 
-    A transaction of one or two operations finds out at its commit, which costs no further request.
-    A long one would have to redo all of its work then: it reads HEAD once (note 25).
+    The place was taken, and HEAD read, in the same round, in any order. A transaction of one or two
+    operations finds such a commit at its own commit, which costs no further request. A longer one
+    would have to redo all its work then, so it reads HEAD once more (note 25).
     """
     since, done = txn.bound.unconfirmed_at, len(txn.work.done)
     if since is None or done == since or done < _FEW_OPERATIONS or not txn.work.tables:
@@ -295,8 +297,8 @@ def _confirm(txn: TransactionState) -> Program[None]:
 def _enter_further(
     txn: TransactionState, places: Mapping[str, Access], *, probing: bool
 ) -> Program[bool]:
-    """Take further places, with HEAD in one round; return whether to move to the newest HEAD."""
-    # A table that it has read before was probed then, and gets its place only now.
+    """Take further places, and read HEAD in the same round; return whether to move to that HEAD."""
+    # A table that the transaction has read before was probed then, without taking a place.
     unseen = [place for place in places if place not in txn.bound.fresh]
     warm = _warm(txn, unseen) if probing else []
     probes: list[Program[object]] = [probe(txn.context, tail) for tail in warm]
@@ -313,11 +315,11 @@ def _enter_further(
 
 
 def _open_table(txn: TransactionState, location: str, probing: bool) -> Program[None]:
-    """Take a table in at the bound state, which may move on to a newer HEAD meanwhile.
+    """Make a table part of the transaction, at the state to which the transaction is bound.
 
-    Several tables are opened at once, and any of them may make the
-    transaction move. A view counts only if it was built on the HEAD to which
-    the transaction is bound when it is taken in; else it is built again.
+    Several tables are opened in parallel, and the opening of each may move the transaction to a
+    newer HEAD. So a view that was built on an older HEAD than the one to which the transaction is
+    bound at the end is built again.
     """
     with during("metadata", location):
         yield from _take_in(txn, location, probing)
@@ -331,8 +333,8 @@ def _take_in(txn: TransactionState, location: str, probing: bool) -> Program[Non
     behind = (
         txn.head is not None and txn.bound.sequence != txn.head.sequence and not txn.reads_newest
     )
-    # The transaction was resumed: its tables are those of an older HEAD, which is gone. A further
-    # table can be shown next to them only on a HEAD that they fit.
+    # The transaction was resumed: its tables are bound to an older HEAD, which was replaced. It can
+    # read a further table only at the newest HEAD, and only if its tables are unchanged there.
     if behind and not (yield from extend(txn)):
         raise txn.fail(
             ConflictError(
@@ -348,8 +350,8 @@ def _take_in(txn: TransactionState, location: str, probing: bool) -> Program[Non
     if known is not None and any(done.table == location for done in txn.work.done):
         before = known.view.snapshot
         if snapshot.metadata != before.metadata or snapshot.protocol != before.protocol:
-            # Rows were only appended so far, and the probe that a read requires
-            # has found new metadata: they were made for the old metadata.
+            # The transaction has only appended rows so far, in files made for the old metadata; the
+            # probe for a read has found new metadata.
             raise txn.fail(
                 ConflictError(
                     f"the schema or properties of table {location} were changed by another "
@@ -389,8 +391,8 @@ def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[
         except (TableNotFound, VersionNotFound, CorruptObject, StoreError) as error:
             others = yield from replaced(txn, [location])
             if others or isinstance(error, VersionNotFound):
-                # The log is another table's by now, or clean-up has deleted what the bound state
-                # needs: a newer HEAD means the present table, or needs less.
+                # The log belongs to another table by now, or clean-up has deleted objects of the
+                # bound state: a newer HEAD has the present table, or needs fewer objects.
                 if isinstance(error, VersionNotFound):
                     yield from _publish_pending(txn, location)
                 moved = yield from extend(txn)
@@ -416,18 +418,18 @@ def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[
 
 
 def _publish_pending(txn: TransactionState, location: str) -> Program[None]:
-    """Publish what is pending on a table, as any writer to it does: it is replayed then."""
+    """Publish a table's pending commits, as any writer to it does, so that the log has them."""
     if txn.options.read_only or not txn.through_head or txn.head is None or txn.context.epoch:
         return
     if txn.head.tables.missing([location]):
-        return  # its leaf is gone: that HEAD was replaced long ago
+        return  # its leaf was deleted: this HEAD was replaced long ago
     state = txn.head.tables.get(location)
     if state is not None and state.pending:
         yield from publish_table(txn.context, txn.head, location)
 
 
 def _check_newer(txn: TransactionState, held: HeldHead | None, location: str) -> None:
-    """Refuse a HEAD that was set back: a log never shows what no HEAD has decided."""
+    """Refuse a HEAD that was set back: the log has a commit that only a later HEAD decided."""
     if (
         held is not None
         and txn.bound.held is not None
@@ -450,7 +452,7 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
         if mount is not None:
             return (yield from mounted_view(txn.context, mount, location)), True
     revives = txn.revives(location)
-    # A dropped table may have been released, and be another lake's by now.
+    # A dropped table may have been unregistered, and belong to another lake by now.
     enters = state is None or (revives and state.dropped)
     if txn.through_head and enters and not txn.context.epoch:
         try:
@@ -458,8 +460,8 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
         except (InvalidOperation, CorruptObject):
             if head is not None or (yield from txn.context.head()) is None:
                 raise
-            # The lake was created since this transaction checked for it;
-            # run again, the transaction finds out whose table this is.
+            # The lake was created after this transaction found none; a rerun finds out to which
+            # lake the table belongs.
             raise txn.fail(entered(txn, location)) from None
     was_known = known_tail(txn.context, location) is not None
     try:
@@ -467,17 +469,17 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
     except TableNotFound:
         if txn.through_head:
             raise
-        # Only HEAD knows what a clone shows; if no clone shows it, that call raises the error.
+        # A clone may show the table, as only HEAD knows; if none does, that call raises the error.
         yield from join_head(txn)
         return (yield from _view(txn, location, probing))
-    # A tail that was listed just now is as good as probed.
+    # A log that was listed just now needs no probe.
     fresh = not was_known or location in txn.bound.fresh
     guarded = tail.tip >= 0 and tail.snapshot.guarded
     behind = state is not None and (
         tail.tip < state.published
         or (bool(state.pending) and not _covers(head, tail, state.pending[-1].sequence))
     )
-    # A list that shows less than HEAD knows was stale: then a probe by numbers shows more.
+    # A list that ends below the version that HEAD names was stale: a probe by numbers finds more.
     stale = state is not None and tail.tip < state.published
     if stale or (not fresh and (behind or (probing and not guarded))):
         tail = yield from probe(txn.context, tail)
@@ -486,8 +488,8 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
         # On a guarded table every commit goes through HEAD (design, section 8).
         yield from join_head(txn)
     if txn.through_head and txn.bound.held is None:
-        # It only reads, and the lake had no HEAD. HEAD is read after the log: while
-        # there is none, no log can show a state of the lake.
+        # The transaction only reads, and the lake had no HEAD. HEAD is read again after the log: if
+        # there is still none, the log has no commit of a lake.
         moved = yield from extend(txn)
         if not moved and txn.context.held is not None:
             raise txn.fail(entered(txn, location))
@@ -502,7 +504,7 @@ def join_head(txn: TransactionState) -> Program[None]:
 
 
 def _covers(head: Head | None, tail: Tail, sequence: int) -> bool:
-    """Return whether the known log has published the commit of that sequence."""
+    """Return whether the cached log has the lake's commit with this sequence."""
     if head is None or tail.tip < 0:
         return False
     version = tail.snapshot.application_version(application_id(head))

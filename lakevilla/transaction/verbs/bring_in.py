@@ -1,7 +1,7 @@
-"""Giving a table files of its own in the place of those that it names elsewhere in the lake.
+"""Replace the files that a table names in other tables' directories by files of its own.
 
-The store copies them; files with deletes are rewritten. No row changes, so other transactions see
-moved files.
+The store copies them; files with deleted rows are rewritten. No row changes, so other transactions
+see only that the rows moved to other files.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from lakevilla.transaction.verbs.read_write import execute
 
 
 def bring_in(txn: TransactionState, location: str) -> Program[Done | None]:
-    """Copy the files of other tables that a table names; None if it names none.
+    """Copy the files in other tables' directories that a table names; None if it names none.
 
-    A table without files that only a clone shows is made.
+    A table that only a clone shows becomes a table of the lake, even if it has no files.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def _is_elsewhere(txn: TransactionState, location: str, file: DataFile) -> bool:
 
 
 def _copied(txn: TransactionState, location: str, files: Sequence[DataFile]) -> Program[list[Bin]]:
-    """Return copies of whole files, with all that is known of them."""
+    """Copy files without deleted rows; return the copies, with all metadata of the files."""
     name = file_namer(txn.context, txn.id, txn.through_head)
     paths = [name(partition_directory(list(file.partition_values.items()))) for file in files]
     keys = [f"{location}/{path}" for path in paths]
@@ -88,7 +88,7 @@ def _copied(txn: TransactionState, location: str, files: Sequence[DataFile]) -> 
 
 
 def _written(txn: TransactionState, location: str, files: Sequence[DataFile]) -> Program[list[Bin]]:
-    """Write the rows of files of which some are deleted to files of the table's own."""
+    """Write the live rows of files with deleted rows to files of the table's own."""
     if not files:
         return []
     layout = txn.work.tables[location].snapshot.layout

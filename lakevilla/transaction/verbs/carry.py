@@ -1,9 +1,9 @@
-"""A transaction that goes on in another process, as bytes that its caller holds (note 42).
+"""Carry a transaction over to another process, as bytes that the caller passes on (note 42).
 
-Nothing of it is on the store, so no third process can go on with it: of the two processes the one
-that has the bytes commits, and the one that made them has released it. Its files may be fenced
-and deleted meanwhile, as those of any transaction that is open for too long; then its id is
-behind HEAD's floor, and its commit is refused.
+The store has only the transaction's new files, and no record, so no third process can resume it.
+The process that made the bytes has ended it, and only a process that has the bytes can commit it.
+If it takes too long, gc fences its id and deletes its files, as for any transaction; then the id is
+below HEAD's floor, and the commit is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ __all__ = ["Carried", "carried", "resumed"]
 class Carried(msgspec.Struct, frozen=True):
     """The state that another process needs to go on with a transaction, without its files.
 
-    ``began`` is HEAD's sequence when it began, ``epoch`` is the epoch of its branch, or empty.
+    ``began`` is HEAD's sequence when the transaction began; ``epoch`` is that of its branch, or
+    empty.
     """
 
     txn: str
@@ -40,9 +41,9 @@ class Carried(msgspec.Struct, frozen=True):
 
 
 def carried(txn: TransactionState) -> Program[Carried]:
-    """Return the transaction as it is now; in this process it has ended.
+    """Return the transaction as bytes for another process; in this process it has ended.
 
-    It commits through HEAD, and holds no place in a queue.
+    It must commit through HEAD, and hold no place in a queue.
     """
     assert txn.through_head
     assert txn.claims.queue is None
@@ -60,16 +61,16 @@ def resumed(
 ) -> Program[TransactionState]:
     """Go on with a transaction that another process has begun.
 
-    ``key``: the key of the transaction from now on, if it was not known before.
+    ``key``: an idempotency key for the transaction, if it had none in the other process.
 
     Raises
     ------
     AlreadyCommitted
-        Its idempotency key is done.
+        A transaction with its idempotency key has committed.
     TransactionAborted
-        It is older than the transactions that gc keeps.
+        It is so old that gc has fenced it.
     ConflictError
-        A table of it was dropped or created again, or its branch has another epoch.
+        One of its tables was dropped or created again, or its branch has another epoch.
     """
     sublog = decode(f"transaction {bundle.txn}", bundle.sublog, Sublog)
     if key is None and sublog.key is not None:
@@ -87,13 +88,13 @@ def resumed(
                 txn_id=bundle.txn,
             )
         )
-    # No other process has it: what it has written may be deleted if it does not commit.
+    # No other process can commit it: this one may delete its files if it does not commit.
     txn.ending.tried = txn.ending.shared = False
     age = abs(context.now_ms() - sublog.started_ms) / 1000  # old, if clocks differ by much
     txn.bound.began_at = context.clock.elapsed() - age
     txn.bound.held = yield from context.head()
     txn.bound.began = bundle.began
-    txn.ending.id_was_seen = True  # by the names of its files
+    txn.ending.id_was_seen = True  # the names of its files have it
     if txn.head is None:
         raise txn.fail(
             TransactionAborted(

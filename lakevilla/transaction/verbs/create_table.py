@@ -1,4 +1,4 @@
-"""Creating a table within a transaction: decided in HEAD, published as entry 0."""
+"""Create a table within a transaction: HEAD decides it, and entry 0 of its log publishes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lakevilla.transaction.state.transaction import TransactionState, conflict
 from lakevilla.transaction.validation.validate import extend
 from lakevilla.transaction.verbs.bind import bind_to_head
 
-#: A commit names each file of the table: for so many it takes some 300 MB.
+#: The most files that one commit names, which takes some 300 MB of memory.
 MOST_FILES = 1_000_000
 
 
@@ -41,14 +41,14 @@ def create_change(
     properties: Mapping[str, str],
     format: FormatName,
 ) -> Program[Change]:
-    """Return the change that creates the table; refuse a path where a table is, or was.
+    """Return the change that creates the table; refuse a path that a table has, or had.
 
     Raises
     ------
     TableExists
-        HEAD has the table, even dropped, while its log exists; or a log exists
-        that HEAD does not know: ``register`` takes it in. Or its data was deleted
-        a short time ago.
+        HEAD has a table there, or had one that was dropped and whose log still exists, or whose
+        data was deleted a short time ago; or the path has the log of a table that HEAD does not
+        know, which ``register`` adds to the lake.
     """
     refuse_reserved(location)
     table_format = txn.context.formats[format]
@@ -69,7 +69,7 @@ def create_change(
 
 
 def copied_change(txn: TransactionState, location: str, made: TableSnapshot) -> Program[Change]:
-    """Return the change that creates a table as it was made on a branch, without its files.
+    """Return the change that creates on the lake a table of a branch, without its files.
 
     Errors as ``create_change``.
     """
@@ -92,7 +92,7 @@ def _change(
     state = None if head is None else head.tables.get(location)
     emptied = is_emptied(state)
     if emptied and (yield from make_free(txn.context, location)):
-        # This client itself has moved HEAD: so the transaction moves, too.
+        # This client has replaced HEAD just now: so the transaction moves to the new one.
         if not (yield from extend(txn)):
             raise conflict(txn, location, "the files in its log were deleted")
         head = txn.head
@@ -139,13 +139,13 @@ def _change(
 def log_of_dropped(txn: TransactionState, location: str, state: TableState) -> Program[Tail]:
     """Return the present log of a table that HEAD has dropped.
 
-    Commits that were decided before the drop are published first where there is no log: they are
-    the table's, and a client that creates another table in its place would lose them.
+    If there is no log yet, the commits that were decided before the drop are published first: else
+    a client that creates another table in its place would lose them.
 
     Raises
     ------
     StoreError
-        It could not be published now.
+        These commits could not be published now.
     """
     context, head = txn.context, txn.head
     context.tails.pop(location, None)  # the log may have been deleted since
@@ -164,7 +164,7 @@ def log_of_dropped(txn: TransactionState, location: str, state: TableState) -> P
 
 
 def _left_here(txn: TransactionState, location: str) -> str | None:
-    """Return why a place is taken whose table the transaction itself has dropped or renamed."""
+    """Return why a path is taken, if the transaction itself has dropped or renamed its table."""
     if is_dropped_here(txn, location):
         return (
             f"table {location} was dropped by this transaction, and its path holds its data: "
@@ -192,7 +192,7 @@ def _taken(
     elif dropped and on_branch:
         why = "was dropped on this branch and its log still exists: choose another name"
     elif dropped:
-        # A name to which it was renamed is no path, and it is found by its path alone.
+        # The table is found by its path alone: a name that it got by a rename is no path.
         why = (
             f"was dropped and its log still exists: `register({location!r})` revives it, and "
             "or_replace=True, in SQL CREATE OR REPLACE TABLE, creates it again in its place (its "
@@ -204,7 +204,7 @@ def _taken(
 
 
 def _new_name(head: Head | None, location: str) -> Program[str | None]:
-    """Return the present name of the table at a path, if the path is no name of it any more."""
+    """Return the name of the table at a path, if the path itself is not its name any more."""
     yield from load_names(head, [location])
     if head is None or head.names.get(location) != NOWHERE:
         return None
@@ -213,7 +213,7 @@ def _new_name(head: Head | None, location: str) -> Program[str | None]:
 
 
 def detaching(txn: TransactionState, operation: Operation) -> Program[Detach | None]:
-    """Return the operation that must precede one on a table that a clone shows; else None.
+    """Return the ``Detach`` that must precede a write to a table that a clone shows; else None.
 
     Raises
     ------
@@ -279,10 +279,10 @@ def is_dropped_here(txn: TransactionState, location: str) -> bool:
 
 @contextmanager
 def drop_taken_back(txn: TransactionState, location: str) -> Iterator[None]:
-    """Take back the drop of a table for a block that defines it again: it was never gone.
+    """Remove the drop of a table from the transaction, for a block that defines the table again.
 
-    Nothing has been done to it since, so all other operations stay valid. If the block
-    raises, it is dropped as before.
+    No operation on the table follows its drop, so all other operations stay valid. If the block
+    raises, the table is dropped as before.
     """
     done, reads = list(txn.work.done), dict(txn.work.reads)
     index = max(i for i, one in enumerate(done) if one.table == location)
@@ -297,15 +297,15 @@ def drop_taken_back(txn: TransactionState, location: str) -> Iterator[None]:
         raise
     saved = txn.claims.saved
     if saved is not None and saved.operations > index:
-        # The saved state drops it: it must be saved again before it counts as saved.
+        # The saved state has the drop, so the transaction counts as saved up to there only.
         txn.claims.saved = msgspec.structs.replace(saved, operations=index)
 
 
 @contextmanager
 def whole_or_not_at_all(txn: TransactionState, location: str) -> Iterator[None]:
-    """Take the table back out of the transaction if the block that creates it raises.
+    """Remove a table from the transaction if the block that creates it raises.
 
-    A table is created before its rows are read, and a verb that raises has had no effect.
+    The verb creates the table before it reads the rows; if it raises, it must have had no effect.
     """
     before = len(txn.work.done)
     known = location in txn.work.tables

@@ -1,4 +1,4 @@
-"""Idempotency keys, on branches too."""
+"""Idempotency keys: check and bind them, also on branches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from lakevilla.transaction.state.values import KeyUse
 
 # -------------------- idempotency
 #
-# Idempotency: a key commits once, however often its user is run again (design, section 9).
+# Idempotency: a key commits once, however often its transaction is run again (design, section 9).
 
 
 _POLL_SECONDS = 0.25
@@ -45,19 +45,19 @@ _POLL_CAP_SECONDS = 2.0
 
 
 def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
-    """Find out whether the key is done already, before anything else.
+    """Find out whether a transaction with the key has committed, before anything else.
 
-    A use of it that is still undecided is waited for, for a lease; then it is
-    aborted in HEAD, so that it cannot commit concurrently with this one. With what is then known a
-    batch is refused if earlier batches are missing.
+    If the last transaction with the key is undecided, wait for it, for a lease; then fence its id,
+    so that it can't commit concurrently with this one. After that, refuse a batch if the lake lacks
+    earlier batches of the stream.
 
     Raises
     ------
     AlreadyCommitted
-        With the result of the transaction that used the key.
+        A transaction has committed with the key; the error has its result.
     InvalidOperation
-        It is a batch of a stream that is done, and the lake has it from another checkpoint, or with
-        other rows; or the lake lacks batches that were acknowledged.
+        The lake has the stream's batch of that number, but from another checkpoint or with other
+        rows; or the lake lacks batches that were acknowledged.
     """
     use.held = yield from load_key(use.key, use.version)
     if use.held is None:
@@ -71,7 +71,7 @@ def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
 
 
 def _refuse_unknown(txn: TransactionState, use: KeyUse) -> None:
-    """Refuse a key of which nothing is known, until a user has confirmed that it is new."""
+    """Refuse a key that has no object, while HEAD says that the lake has lost its keys."""
     if txn.head is None or not txn.head.keys_lost:
         return
     raise CommitOutcomeUnknown(
@@ -84,12 +84,12 @@ def _refuse_unknown(txn: TransactionState, use: KeyUse) -> None:
 
 
 def _settled(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[bool]:
-    """Find out how the last use has ended, for good; return whether that is known."""
+    """Find out the final outcome of the key's last use; return whether it is known."""
     if record.txn == txn.id:
-        use.is_bound = True  # by the process that began this transaction, now resumed
+        use.is_bound = True  # this transaction was resumed: its first process has bound the key
         return True
     if record.txn in txn.context.ended:
-        return True  # this process ended it: nothing of it is under way
+        return True  # this process ended it, and no commit of it is under way
     deadline = txn.context.clock.elapsed() + txn.context.settings.lease_seconds
     pause = _POLL_SECONDS
     while True:
@@ -110,7 +110,7 @@ def _settled(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[b
         if found is not None:
             if record.version is None:
                 if found.sequence <= held.head.history_start:
-                    return True  # past its retention: HEAD may still list it, but need not
+                    return True  # older than the kept history: the key is free again
                 result = yield from result_of(txn.context, held.head, found)
                 raise AlreadyCommitted(
                     f"idempotency key {use.key!r} was committed by transaction {record.txn}: "
@@ -135,12 +135,12 @@ def _refuse_done(txn: TransactionState, use: KeyUse) -> None:
 
 
 def _refuse_other_checkpoint(txn: TransactionState, use: KeyUse, batch: int) -> None:
-    """Refuse a batch whose rows are nowhere, though the lake has its number: to skip it loses them.
+    """Refuse a batch from another checkpoint than the batch that the lake has under its number.
 
-    Spark goes on from a batch only when it knows of its commit, so of one checkpoint only the
-    last batch comes again. The record holds the checkpoint of that batch. This is safe, because a
-    record whose version is committed was stored by the transaction that has committed it: all other
-    transactions that bound it are fenced.
+    To skip the batch would lose its rows. Spark goes on from a batch only when it knows that the
+    batch has committed, so of one checkpoint only the last batch comes again. The key's record has
+    the checkpoint of that batch: if its version has committed, the record was stored by the
+    transaction that has committed it, since all other transactions that bound the key are fenced.
     """
     if use.checkpoint is None or use.held is None:
         return
@@ -162,7 +162,7 @@ def _refuse_other_checkpoint(txn: TransactionState, use: KeyUse, batch: int) -> 
 
 
 def _refuse_other_plan(txn: TransactionState, use: KeyUse, last: KeyRecord) -> None:
-    """Refuse a batch that the checkpoint has planned twice: the lake has other rows (note 48)."""
+    """Refuse a batch with other rows than the lake has for its number and checkpoint (note 48)."""
     if not use.planned or not last.planned or use.planned == last.planned:
         return
     raise InvalidOperation(
@@ -177,9 +177,10 @@ def _refuse_other_plan(txn: TransactionState, use: KeyUse, last: KeyRecord) -> N
 
 
 def _refuse_gap(txn: TransactionState, use: KeyUse, last: KeyRecord) -> None:
-    """Refuse a batch that comes after acknowledged batches that are not here (note 49).
+    """Refuse a batch if the lake lacks batches before it that were acknowledged (note 49).
 
-    Spark plans a batch when the one before was acknowledged. It goes back at times, never ahead.
+    Spark plans a batch only when the batch before it was acknowledged. It may go back to an earlier
+    batch, and never skips one.
     """
     if not _is_waiting(use, last) or use.version is None or last.due is None:
         return
@@ -200,18 +201,18 @@ def _refuse_gap(txn: TransactionState, use: KeyUse, last: KeyRecord) -> None:
 
 
 def _is_waiting(use: KeyUse, last: KeyRecord) -> bool:
-    """Return whether the last use says which batch of the same checkpoint is due."""
+    """Return whether the key's record says which batch of this checkpoint is the next."""
     return use.is_counted and last.due is not None and last.checkpoint == use.checkpoint
 
 
 def note_over(txn: TransactionState, use: KeyUse) -> Program[None]:
-    """Note that a batch is over and has written nothing: the next one is due.
+    """Note that a batch has ended without a write, so that the next batch is due.
 
-    This is noted before its caller learns that it is done: else the next batch would be considered
-    one after a gap. Where no batch is waited for, the note is never read. The outcome of the last
-    use was found on entry, and goes into the same object. This is safe, because that use has
-    committed or can't any more. That holds for an earlier attempt of this transaction, too, or it
-    would not be run again (``rerun``).
+    This is noted before the caller gets the result: else the next batch would seem to come after a
+    gap. No note is needed if the record does not say which batch is due. The note replaces the
+    record of the key's last use, and has that use's outcome, which ``enter_key`` has found. This is
+    safe, because that use has committed, or can't commit any more. The same holds for an earlier
+    attempt of this transaction, else it would not be run again (``rerun``).
     """
     held = use.held
     if use.version is None or held is None or not _is_waiting(use, held.record):
@@ -228,15 +229,16 @@ def note_over(txn: TransactionState, use: KeyUse) -> Program[None]:
 
 
 def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyRecord) -> None:
-    """Refuse a key whose last use is older than the lake's history; only a plain key is free again.
+    """Refuse a key whose last use is older than the lake's history, unless it is a plain key.
 
-    A plain key is not free if the history is short because HEAD was lost: then the key's retention
-    still runs. HEAD's floor, which gc moves on by the store's time, shows how far it has run.
+    A plain key (without a version) is free again after its retention. It is refused if the history
+    is short only because HEAD was lost, and the retention is not over: HEAD's floor, which gc
+    advances by the store's time, shows the age.
     """
     age = started_at(head.floor) - started_at(record.txn)
     kept = age < context.settings.outcome_retention_seconds
     if record.version is not None and record.committed == record.version:
-        return  # it has committed, and this is a later version
+        return  # the last use has committed, and this is a later version
     if record.version is None and not (record.sequence < head.rebuilt and kept):
         return
     if record.version is None and record.committed is not None:
@@ -260,8 +262,8 @@ def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyReco
 def bind_key(txn: TransactionState, use: KeyUse) -> Program[None]:
     """Bind the key to the transaction, before its commit point.
 
-    A transaction that binds it again has seen this record first, and fences its id before
-    replacing it: so of all transactions that ever bind a key, one commits with it.
+    Another transaction that binds the key later reads this record first, and fences the id in it
+    before it replaces the record. So of all transactions that ever bind a key, one commits with it.
     """
     if use.is_bound:
         return
@@ -283,7 +285,7 @@ def bind_key(txn: TransactionState, use: KeyUse) -> Program[None]:
 
 
 def _replace(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[None]:
-    """Store the record that follows the use found on entry, unless another client has done so."""
+    """Replace the key's record, unless another client has replaced it since ``enter_key``."""
     outcome = yield from put_key(key_object(use.key, use.version), use.held, record)
     if not isinstance(outcome, Stored):
         raise txn.fail(
@@ -299,23 +301,22 @@ def _replace(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[N
 #
 # Idempotency keys and branches: the keys in a branch's base, and those that a merge includes.
 #
-# A key commits once in what a lake shows: on a branch, that is its base and all that was
-# committed there; on the lake, all that was committed there, and all that was merged
-# (docs/design/0031-branches.md). Keys are strings here; an ``(application, version)`` pair shows
-# its last use alone, and its use at the base could not be known.
+# A key commits once among the commits that a lake shows: on a branch, those of its base and of the
+# branch; on the lake, those of the lake and of merged branches (docs/design/0031-branches.md). Only
+# plain keys count here: the record of an ``(application, version)`` pair shows its last use alone,
+# not whether it was used before the base.
 
 
 def committed_in_base(lake: Context, branch: Head, key: str) -> Program[CommitResult | None]:
     """Return the result of a commit with that key in the branch's base; None if there is none.
 
-    ``lake`` is the lake's own context, and ``branch`` a HEAD of the branch. A commit that did not
-    exist when the branch was made has a later number by now, or will have, so the answer stays the
-    same.
+    ``lake`` is the lake's own context, and ``branch`` is a HEAD of the branch. The result never
+    changes: each commit after the creation of the branch gets a higher number than the base.
 
     Raises
     ------
     InvalidOperation
-        The answer can't be known: the branch was made of another one.
+        The branch was created from a state of another branch, so the result can't be known.
     """
     assert branch.epoch is not None, "it is a branch's"
     base = yield from load_base(branch.epoch.base)
@@ -341,7 +342,7 @@ def committed_in_base(lake: Context, branch: Head, key: str) -> Program[CommitRe
     commits = yield from commits_since(held.head, used.record.sequence)
     if commits is None:
         if used.record.committed is None:
-            return None  # past its retention: no answer is owed, on the lake neither
+            return None  # the retention is over: the key is free, as it is on the lake
         return CommitResult(used.record.txn, None, None)
     found = find_commit(commits, used.record.txn)
     if found is None or found.sequence > base.sequence:
@@ -352,17 +353,18 @@ def committed_in_base(lake: Context, branch: Head, key: str) -> Program[CommitRe
 def keys_to_take(
     txn: TransactionState, branch: Branch, since: Base, *, partial: bool
 ) -> Program[tuple[KeyUse, ...]]:
-    """Return the keys of commits on a branch that a merge includes, none of which the lake has.
+    """Return the keys of the commits on a branch that a merge includes, none of which the lake has.
 
-    They are found before the merge is bound to them, as in any use of a key: of all transactions
-    that use it, one commits.
+    Each is entered like any key of a transaction, before the merge binds it: of all transactions
+    that use a key, one commits.
 
     Raises
     ------
     MergeConflict
-        The lake has committed one of them itself, so its changes are there twice.
+        A transaction on the lake has committed with one of the keys, so the merge would apply the
+        same changes twice.
     InvalidOperation
-        A part of the changes that were committed with a key would be merged.
+        The merge has only a part of the branch's tables, and so might split the changes of a key.
     """
     name = branch.name
     waiting = yield from keys_waiting(branch, since)
@@ -393,12 +395,12 @@ def keys_waiting(branch: Branch, since: Base) -> Program[list[str]]:
     assert head.epoch is not None, "it is a branch's"
     if not head.epoch.keyed:
         return []
-    # They are listed after its HEAD is read: a client that commits with a key has stored it before.
+    # The keys are listed after HEAD was read: a client stores its key before it replaces HEAD.
     return (yield from at_home(branch.entry.epoch, _committed_after(head, since.sequence)))
 
 
 def _committed_after(head: Head, sequence: int) -> Program[list[str]]:
-    """Return the keys with which the commits in ``head`` after ``sequence`` were made."""
+    """Return the idempotency keys of the commits in ``head`` after ``sequence``."""
     infos = yield from list_objects(f"{KEYS_PREFIX}/")
     names = [info.key for info in infos if is_key_object(info.key)]
     used = yield from parallel([load_key_object(name) for name in names])
@@ -413,7 +415,7 @@ def _committed_after(head: Head, sequence: int) -> Program[list[str]]:
 
 
 def _committed_in(lake: Context, key: str) -> Program[CommitResult | None]:
-    """Return the result of a commit with a key in an epoch that is over. It runs at its home."""
+    """Return the result of a commit with a key in an ended epoch, at whose home this runs."""
     used = yield from load_key(key, None)
     held = yield from load_head()
     if used is None or held is None:

@@ -1,9 +1,9 @@
-"""Optimizing a table: few large files for many small ones, with the rows unchanged.
+"""Optimize a table: rewrite many small files to few large ones, with the same rows.
 
-An optimize gives way to every other transaction. It takes its files in one state
-and commits once, through HEAD, with ``dataChange=false`` throughout: to the reads
-of other transactions nothing has changed, and their writes to its files are redone on the
-new ones, at most once. It gives up the files that they take from it meanwhile (see ``refresh``).
+An optimize never makes another transaction fail. It chooses its files in one state, and commits
+once, through HEAD, with ``dataChange=false`` in all files: so reads of other transactions stay
+valid, and their writes to the old files are redone on the new ones, at most once. It gives up each
+group of files of which other transactions remove a file meanwhile (see ``refresh``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
 from lakevilla.transaction.verbs.read_write import execute
 
-#: A curve over more columns than this is of no use for any of them.
+#: The most columns of a Z curve: over more columns it makes no predicate selective.
 _MOST_COLUMNS = 32
 
 
@@ -52,18 +52,18 @@ def optimize(
     Parameters
     ----------
     where : Expr, optional
-        A predicate on columns of which partitions are made; partitions in which it is true of no
-        row are left alone.
+        A predicate on partition columns; partitions without rows for which it is true are left
+        unchanged.
     target_file_size_bytes : int, optional
-        Default: the table's ``delta.targetFileSize``, else the setting.
+        By default the table's ``delta.targetFileSize``, or the setting if the table has none.
     z_order_by : sequence of str
-        Columns: all files are rewritten, whatever their size, each partition along a
-        Z curve.
+        Columns: all files are rewritten, whatever their size, and the rows of each partition are
+        sorted along a Z curve over these columns.
 
     Returns
     -------
     Done or None
-        None: there is nothing to do.
+        None if no file is to be rewritten.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def optimize(
     """
     txn.check_write(location, "optimize")
     if txn.work.done:
-        # ``dataChange=false`` would hide what was done to the same rows from other transactions.
+        # ``dataChange=false`` would hide the other changes of this transaction from other clients.
         raise InvalidOperation(
             f"optimize of table {location}: transaction {txn.id} has written already: "
             "optimize in one of its own",
@@ -109,7 +109,7 @@ def optimize(
 
 
 def result_of(planned: Operation, done: Done, result: CommitResult | None) -> OptimizeResult:
-    """Return the outcome of an optimize, by its plan and by its operation."""
+    """Return the result of an optimize: ``planned`` has its plan, ``done`` what was committed."""
     assert isinstance(planned, Optimize)
     change, versions = done.change, None if result is None else result.versions
     return OptimizeResult(
@@ -126,11 +126,11 @@ def result_of(planned: Operation, done: Done, result: CommitResult | None) -> Op
 
 
 def bins_of(files: pa.Table, target_bytes: int) -> list[list[int]]:
-    """Return the files, by number, that are put together: of one partition, up to ``target_bytes``.
+    """Return groups of files, by number: each is rewritten to a file of up to ``target_bytes``.
 
-    They stay in the order in which they were added, so that rows that were added together stay
-    together, and as little as possible of what min and max show of a file is lost. A single file is
-    rewritten only to remove its deletion vector.
+    The files of a group are of one partition. They are grouped in the order in which they were
+    added, so that rows that were added together stay together, and min and max of a file stay
+    selective. A single file is rewritten only to remove its deletion vector.
     """
     small = pc.less(files["size"], target_bytes)
     numbers = places_of_true(pc.or_(small, pc.is_valid(files["dv_id"])))
@@ -172,7 +172,7 @@ def _key(values: list[tuple[str, str | None]] | None) -> object:
 
 
 def _refuse_unordered(layout: Layout, columns: Sequence[str]) -> None:
-    """Raise ``InvalidOperation`` for columns by which nothing can be ordered."""
+    """Raise ``InvalidOperation`` for columns by which rows can't be ordered."""
     for index, column in enumerate(columns):
         if column not in layout.schema.names:
             problem = f"there is no column {column}: its columns are " + ", ".join(

@@ -97,18 +97,18 @@ from lakevilla.transaction.verbs.replaced_tables import (
 
 # -------------------- read write
 #
-# The requests of a caller to a transaction: reads, writes, and operations by name.
+# The verbs of a transaction: reads, writes, and other operations.
 #
-# A verb that raises has had no effect (design, section 12).
+# A verb that raises an error has had no effect (design, section 12).
 
 
 def layout_of(
     txn: TransactionState, location: str, *, reading: bool = False, probing: bool = False
 ) -> Program[Layout]:
-    """Return the layout of a table, own schema changes included.
+    """Return the layout of a table, with the transaction's own changes of its schema.
 
-    ``probing``: the layout as other clients have left it. Without, it is the one that this process
-    has read, which is enough for a caller that needs to know only a few of its columns.
+    ``probing``: check for changes of the layout by other clients. Without it, the result is the
+    layout that this process has read last, which is enough to find a few columns.
     """
     access: Access | None = "read" if reading else None
     yield from touch(txn, [location], probing=reading or probing, access=access)
@@ -116,14 +116,14 @@ def layout_of(
 
 
 def lookup(txn: TransactionState, location: str) -> Program[TableSnapshot]:
-    """Return the transaction's state of a table, own changes included and stored."""
+    """Return a table's state in the transaction, with its own changes, whose files are stored."""
     yield from touch(txn, [location], probing=True, access="read")
     _check_there(txn, location, "read")
     return (yield from own_state(txn, location))
 
 
 def own_state(txn: TransactionState, location: str) -> Program[TableSnapshot]:
-    """Return the state of a table that was touched, own changes performed and stored."""
+    """Return an open table's state, with own changes performed and their files stored."""
     yield from perform_late(txn, [location])
     yield from store_files(txn, location)
     return txn.work.tables[location].snapshot
@@ -132,9 +132,10 @@ def own_state(txn: TransactionState, location: str) -> Program[TableSnapshot]:
 def see_files(
     txn: TransactionState, location: str, where: Expr | None, within: Expr | None = None
 ) -> Program[TableInput]:
-    """Return the files of an observed read: it is part of the transaction from here on.
+    """Return the files for a read, which becomes an observed read of the transaction.
 
-    The caller does not read rows for which ``within`` is not true; they count as seen.
+    Files without rows for which ``within`` is true may be left out; the caller needs no such rows.
+    All rows for which ``where`` is true count as seen.
     """
     txn.check_open("read")
     yield from touch(txn, [location], probing=True, access="read")
@@ -151,11 +152,10 @@ def see_files(
 
 
 def observe(txn: TransactionState, location: str, where: Expr | None) -> None:
-    """Note that the caller sees these rows; ``where`` is tied to fields."""
+    """Note that the caller sees the rows for which ``where``, tied to fields, is true."""
     record = ReadRecord(location, where, after=len(txn.work.done))
-    # The same query again is one read: its predicate is compared
-    # with all that was added since the bound state, and the later query has
-    # seen more operations of the transaction's own.
+    # A repeated query counts as one read, the later one, which has seen more of the transaction's
+    # own operations: validation compares its predicate with all changes since the bound state.
     txn.work.reads[(location, where)] = record
 
 
@@ -181,9 +181,9 @@ def query(
     params: Mapping[str, object],
     pasts: Mapping[str, TableInput],
 ) -> Program[pa.Table]:
-    """Run one SELECT; ``tables`` maps its names to locations. All their rows count as seen.
+    """Run one SELECT; ``tables`` maps its names to locations. All rows of these count as seen.
 
-    ``pasts`` are tables in other states, by their names.
+    ``pasts`` has tables in past states, by the SELECT's names for them.
     """
     txn.check_open("sql")
 
@@ -211,7 +211,7 @@ def query(
 def append(
     txn: TransactionState, location: str, data: pa.RecordBatchReader, columns: bytes | None = None
 ) -> Program[Done]:
-    """Add rows, already in the table's columns and types."""
+    """Add rows, which already have the table's columns and types."""
     layout = yield from layout_to_append(txn, location, columns)
     files = yield from _write(txn, layout, data)
     with _giving_back(txn, location, files):
@@ -221,7 +221,7 @@ def append(
 def layout_to_append(
     txn: TransactionState, location: str, columns: bytes | None
 ) -> Program[Layout]:
-    """Return the layout of the files that ``append_files`` takes."""
+    """Return the layout that the files for ``append_files`` must have."""
     txn.check_write(location, "append")
     access: Access = "append" if columns is None else "write"
     return (yield from _written_layout(txn, location, columns, access))
@@ -230,7 +230,7 @@ def layout_to_append(
 def append_files(
     txn: TransactionState, location: str, files: tuple[DataFile, ...], columns: bytes | None
 ) -> Program[Done]:
-    """Add the rows of files that were written for it."""
+    """Add the rows of files that were written for the table."""
     return (yield from execute(txn, Append(location, files, columns), "append"))
 
 
@@ -244,8 +244,10 @@ def overwrite(
     replaces_schema: bool = False,
     by_partition: bool = False,
 ) -> Program[Done]:
-    """Replace all rows, those for which ``where`` is true, or ``by_partition`` those of the
-    partitions that have rows in ``data``.
+    """Replace rows by ``data``.
+
+    By default all rows are replaced; with ``where``, the rows for which it is true; with
+    ``by_partition``, the rows of the partitions that have rows in ``data``.
     """
     layout = yield from layout_to_overwrite(
         txn, location, where, columns, replaces_schema=replaces_schema, by_partition=by_partition
@@ -270,7 +272,7 @@ def layout_to_overwrite(
     replaces_schema: bool,
     by_partition: bool,
 ) -> Program[Layout]:
-    """Return the layout of files for ``overwrite_by_files``, with ``where`` as a constraint."""
+    """Return the layout for ``overwrite_by_files``, whose files must satisfy ``where``."""
     txn.check_write(location, "overwrite")
     access: Access | None = None if txn.defers and columns is None else "write"
     layout = yield from _written_layout(
@@ -279,7 +281,7 @@ def layout_to_overwrite(
     if by_partition:
         check_replaceable(layout)
     if where is not None:
-        # Rows for which ``where`` is not true are refused: a redo would not delete them again.
+        # New rows for which ``where`` is not true are refused: a redo would not replace them.
         condition = bind(where, layout.schema)
         must = Constraint("where of the overwrite", condition, render_sql(where))
         layout = dataclasses.replace(layout, constraints=(*layout.constraints, must))
@@ -295,13 +297,13 @@ def overwrite_by_files(
     *,
     replaces_schema: bool,
 ) -> Program[Done]:
-    """Put the rows of files that were written for it in the place of other rows."""
+    """Replace rows by the rows of files that were written for the table."""
     operation = Overwrite(location, files, where, columns, replaces_schema=replaces_schema)
     return (yield from execute(txn, operation, "overwrite"))
 
 
 def layout_to_replace(txn: TransactionState, operation: Replace) -> Program[Layout]:
-    """Return the layout of the rows that ``replace`` takes.
+    """Return the layout that the rows for ``replace`` must have.
 
     Raises
     ------
@@ -333,9 +335,9 @@ def refresh(
     *,
     replaces_schema: bool = False,
 ) -> Program[Done]:
-    """Replace all rows as ``overwrite`` does; live files that hold some of them stay.
+    """Replace all rows by ``data``, but keep live files whose rows are in ``data`` unchanged.
 
-    Files are ordered, and cut, by the columns ``reuse_by``.
+    The rows are sorted, and divided into files, by the columns ``reuse_by``.
     """
     txn.check_write(location, "overwrite")
     layout = yield from _written_layout(
@@ -353,7 +355,7 @@ def refresh(
         done = yield from txn.context.engine.write_by_key(layout, data, key, live, name)
     files = hold_written(txn, location, done.written)
     with _giving_back(txn, location, files):
-        # The live files show what they hold: their statistics would be stored once more.
+        # The table's log has the statistics of the kept files: do not store them again.
         kept = tuple(msgspec.structs.replace(file, stats=None) for file in done.kept)
         operation = Refresh(
             location, files, None, columns, replaces_schema=replaces_schema, kept=kept
@@ -363,7 +365,7 @@ def refresh(
 
 @contextmanager
 def _giving_back(txn: TransactionState, location: str, files: Iterable[DataFile]) -> Iterator[None]:
-    """Drop the files of a verb that raises: it has had no effect, so they must not be stored."""
+    """Drop a verb's new files from memory if the verb raises, so that they are not stored."""
     try:
         yield
     except BaseException:
@@ -375,7 +377,7 @@ def _giving_back(txn: TransactionState, location: str, files: Iterable[DataFile]
 def layout_with(
     txn: TransactionState, location: str, schema: pa.Schema, *, replaces_schema: bool = False
 ) -> Program[Layout]:
-    """Return the table's layout with the columns of ``schema`` added, or in place of its own."""
+    """Return the table's layout with the columns of ``schema`` added, or with these alone."""
     columns = schema.serialize().to_pybytes()
     replaces = replaces_schema
     return (yield from _written_layout(txn, location, columns, "write", replaces_schema=replaces))
@@ -419,7 +421,7 @@ def create(
     properties: Mapping[str, str],
     format: FormatName = "delta",
 ) -> Program[Done]:
-    """Create a table; ``append`` adds its rows."""
+    """Create a table without rows; ``append`` adds them."""
     txn.check_write(location, "create_table")
     if not txn.through_head:
         yield from join_head(txn)
@@ -429,9 +431,10 @@ def create(
 
 
 def drop(txn: TransactionState, location: str, *, applied: bool = False) -> Program[Done]:
-    """Remove a table from the lake: a tombstone in HEAD, nothing in its log.
+    """Remove a table from the lake: HEAD marks it as dropped, and its log does not change.
 
-    ``applied``: it is dropped because another state lacks it.
+    ``applied``: the drop is part of a change that is applied, since the target state lacks the
+    table.
     """
     txn.check_write(location, "drop_table")
     if not txn.through_head:
@@ -443,9 +446,9 @@ def drop(txn: TransactionState, location: str, *, applied: bool = False) -> Prog
 
 
 def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[Done]:
-    """Perform an operation on the transaction's state and note it in the sublog.
+    """Perform an operation on the transaction's state, and note it in the sublog.
 
-    Behind other transactions it is noted only, and performed once it must be.
+    If the transaction is behind others there, the operation is only noted, and performed later.
     """
     location = operation.table
     txn.check_write(location, verb)
@@ -478,7 +481,7 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     if not isinstance(operation, Create | Drop):
         _check_there(txn, location, verb)
         working.snapshot.check_writable()
-        # From here on its names mean these fields, whatever happens to the names.
+        # From here on the operation's names mean these fields, even if columns are renamed.
         sources = {table: txn.work.tables[table].snapshot.layout for table in reading}
         operation = tie(operation, working.snapshot.layout, sources)
     if (yield from is_deferred(txn, operation)):
@@ -504,7 +507,7 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
 
 
 def _make(txn: TransactionState, operation: Detach) -> Program[None]:
-    """Make the table that a clone shows: from here on it is the transaction's own."""
+    """Perform a ``Detach``: the table that a clone shows becomes a table of the lake."""
     if not txn.through_head:
         yield from join_head(txn)
     name = file_namer(txn.context, txn.id, txn.through_head)
@@ -515,16 +518,17 @@ def _make(txn: TransactionState, operation: Detach) -> Program[None]:
 
 
 def _defer(txn: TransactionState, operation: Operation, verb: str) -> Program[Done | None]:
-    """Note an operation by what is known of its tables, without a place; None if it can't be.
+    """Note an operation as deferred, by its tables' cached state; None if that is not possible.
 
-    An operation that does not fit the known columns may fit the present ones.
+    It takes no place in a queue. An operation that does not fit the cached columns may fit the
+    present ones, so that is no error here.
     """
     reading = tables_read(operation)
     yield from touch(txn, [operation.table, *reading], probing=False)
-    yield from refuse_direct(txn, operation.table, verb)  # an operation that can wait changes rows
+    yield from refuse_direct(txn, operation.table, verb)  # it changes rows
     _check_there(txn, operation.table, verb)
     if (yield from detaching(txn, operation)) is not None:
-        return None  # that operation must be done first
+        return None  # the detaching must be done first
     snapshot = txn.work.tables[operation.table].snapshot
     sources = {table: txn.work.tables[table].snapshot.layout for table in reading}
     try:
@@ -538,7 +542,7 @@ def _defer(txn: TransactionState, operation: Operation, verb: str) -> Program[Do
 
 
 def _check_there(txn: TransactionState, location: str, verb: str) -> None:
-    # Nothing is done to a table after its drop, so the last operation shows it.
+    # No operation follows the drop of a table, so the last one shows the drop.
     last = next((done for done in reversed(txn.work.done) if done.table == location), None)
     if last is not None and isinstance(last.operation, Drop):
         raise TableNotFound(
@@ -561,18 +565,18 @@ def _note(
 
 # -------------------- past
 #
-# Binding a transaction to a past state, for good: of the lake, or of one table alone.
+# Bind a transaction for good to a past state of the lake, or of one table.
 
 
 def bind_to_past(
     txn: TransactionState, *, version: int | None = None, timestamp_ms: int | None = None
 ) -> Program[None]:
-    """Bind a transaction that only reads to a global version, or to the newest at a time.
+    """Bind a transaction that only reads to a global version, or to the newest one at a time.
 
     Raises
     ------
     VersionNotFound
-        Also for any version but its own where it is bound to a ref.
+        The version is not kept; or the transaction is bound to a ref, which has another version.
     """
     if txn.bound.frozen is not None:
         txn.bound.frozen.refuse_other(version, timestamp_ms)
@@ -596,7 +600,7 @@ def bind_to_past(
 
 
 def bind_to_own(txn: TransactionState, own: OwnVersion) -> Program[None]:
-    """Bind a transaction that only reads to a state of each table's own past.
+    """Bind a transaction that only reads to a version of each table's own log.
 
     The present HEAD, or the ref to which it is bound, says which tables are meant.
     """
@@ -610,7 +614,7 @@ def bind_to_own(txn: TransactionState, own: OwnVersion) -> Program[None]:
 
 
 def bind_to_ref(txn: TransactionState, frozen: Frozen) -> None:
-    """Bind a transaction that only reads to the lake as a ref keeps it."""
+    """Bind a transaction that only reads to the state of the lake that a ref keeps."""
     held = txn.context.held
     assert held is not None, "the ref was found in a HEAD"
     txn.bound.frozen = frozen
@@ -620,9 +624,9 @@ def bind_to_ref(txn: TransactionState, frozen: Frozen) -> None:
 
 
 def refuse_missing_files(txn: TransactionState) -> Program[None]:
-    """Raise an error if files of a past state are gone: by VACUUM, or by gc of replaced ones.
+    """Raise an error if VACUUM, or gc, has deleted files of the past state that is read.
 
-    This is checked after a read has failed, so that one that succeeds costs no requests.
+    This is checked only after a read has failed, so that a successful read costs no request.
     """
     past, own, frozen = txn.bound.past, txn.bound.own, txn.bound.frozen
     for location, working in txn.work.tables.items():
@@ -642,7 +646,7 @@ def refuse_missing_files(txn: TransactionState) -> Program[None]:
 
 # -------------------- changes
 #
-# The changes of a table, as a transaction sees them.
+# The commits to a table up to the state to which a transaction is bound, as a feed of changes.
 
 
 def changes_seen(
@@ -652,10 +656,9 @@ def changes_seen(
     columns: Sequence[str] | None,
     where: Expr | None,
 ) -> Program[pa.Table]:
-    """Return the changes up to the state to which a transaction is bound, without its own.
+    """Return the changes up to the state to which the transaction is bound, without its own.
 
-    The range has ended: no later commit changes it, so it is not part of
-    what is validated.
+    No later commit adds to this range of versions, so the read needs no validation.
     """
     past = yield from _past_seen(txn, location)
     with during("data", location):
@@ -669,7 +672,7 @@ def changes_to_see(
     columns: Sequence[str] | None,
     where: Expr | None,
 ) -> Program[tuple[Reading, list[tuple[CommitSummary, Change]]]]:
-    """Return what ``changes_seen`` reads; check first that all removed rows are kept."""
+    """Return the changes that ``changes_seen`` reads; first check that the removed files exist."""
     past = yield from _past_seen(txn, location)
     with during("metadata", location):
         reading, found = yield from changes_to_read(
@@ -683,7 +686,7 @@ def changes_to_see(
 
 
 def steps_to_see(txn: TransactionState, location: str, since: int) -> Program[Walk]:
-    """Return the steps of a table after a global version, up to the bound state."""
+    """Return a table's changes after a global version, commit by commit, up to the bound state."""
     past = yield from _past_seen(txn, location)
     with during("metadata", location):
         return (yield from walk_through(txn.context, past, location, since))
@@ -714,7 +717,7 @@ def _past_seen(txn: TransactionState, location: str) -> Program[Past]:
         sequence = head.sequence
         with during("version"):
             if frozen is not None:
-                # The present history shows what was committed before a ref.
+                # The newest HEAD has the history up to the ref.
                 now = yield from txn.context.head()
                 head = head if now is None else now.head
             past = yield from past_at(Timeline.of(head), sequence)

@@ -1,4 +1,4 @@
-"""Renaming a table within a transaction: decided with it in HEAD, and in no log."""
+"""Rename a table within a transaction: HEAD decides it with the commit, and no log shows it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from lakevilla.transaction.verbs.read_write import execute
 
 
 def rename(txn: TransactionState, name: str, location: str, new: str, place: str) -> Program[Done]:
-    """Rename the table at ``location`` to ``new``, which as a path would mean ``place``.
+    """Rename the table at ``location`` to ``new``; ``place`` is the location of ``new`` as a path.
 
     Raises
     ------
     TableExists
-        The new name would mean two tables.
+        Another table has the new name.
     InvalidOperation
-        ``name`` is no name of the table, but a place.
+        ``name`` is a path that is no name of the table; or it is the new name.
     """
     txn.check_write(location, "rename_table")
     if not txn.through_head:
         yield from join_head(txn)
-    # It reads no rows, so it is compatible with appends and rewrites of other transactions.
+    # A rename reads no rows, so it does not conflict with appends and rewrites.
     yield from touch(txn, [location], probing=False, access="append")
     yield from load_names(txn.head)
     names = renamed(NameMap() if txn.head is None else txn.head.names, txn.work.renames)

@@ -1,9 +1,9 @@
-"""A table that other clients drop, or create again, under a transaction that goes on.
+"""Tables that other clients drop, or create again, while a transaction uses them.
 
-Its log and files are deleted before the transaction's commit could show it, so the transaction
-finds them missing in the middle of a verb: a conflict like any other, which a rerun
-repairs. Or the newest HEAD means the new table already, and nothing was seen of the old
-one: then the new one is read. A failure for another reason is raised unchanged.
+The transaction finds the old table's log or files missing in the middle of a verb. That is a
+conflict, which a rerun repairs. But if the transaction has read nothing of the old table, and the
+newest HEAD has the new one, it reads the new one. An error for any other reason is raised
+unchanged.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Errors that a reader may get where a log and files are being deleted.
+#: Errors that a reader may get while another client deletes a log and files.
 READING_FAILED = (TableNotFound, VersionNotFound, CorruptObject, StoreError)
 
 
 def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[str, str]]:
-    """Return the tables that were dropped or created again since they were seen.
+    """Return the tables that were dropped or created again since the transaction opened them.
 
-    The newest HEAD says so, or the log is another one: other clients have replaced it.
-
-    By location, with the ids of the old ones. This is queried once something has failed, so that a
-    success costs no request. The data of tables that it revives may have been deleted since.
+    The result has the old tables' ids by location. The newest HEAD shows that a table was dropped
+    or created again, or its log does, which then belongs to another table. This is called only
+    after an error, so that a success costs no request. A dropped table that the transaction revives
+    counts once its data was deleted.
     """
     known = {location: table_id for location in locations if (table_id := _known_id(txn, location))}
     if not known:
@@ -60,8 +60,8 @@ def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[st
         head = None if held is None else held.head
         yield from load_tables(head, known)
     except LakeVillaError:
-        return {}  # the first error is raised, not the one that prevents its explanation
-    # A table that HEAD lacks is not in the lake, or not yet: HEAD keeps a mark of dropped ones.
+        return {}  # the caller raises the first error, not the error of this check
+    # A table that HEAD lacks is not in the lake (yet): HEAD keeps an entry of a dropped table.
     now = {} if head is None else {location: head.tables.get(location) for location in known}
     by_head = {
         location: known[location]
@@ -82,7 +82,7 @@ def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[st
 
 
 def _known_id(txn: TransactionState, location: str) -> str | None:
-    """Return the id of a table as the transaction has seen it; None if it has not, or makes it."""
+    """Return the id of a table as the transaction knows it; None if it does not, or creates it."""
     if any(done.table == location and isinstance(done.operation, Create) for done in txn.work.done):
         return None
     state = None
@@ -97,7 +97,7 @@ def _known_id(txn: TransactionState, location: str) -> str | None:
 
 
 def conflict_of_replaced(txn: TransactionState, location: str) -> LakeVillaError:
-    """Return the conflict; nothing of the transaction can commit after it."""
+    """Return the conflict with the drop of a table; the transaction can't commit after it."""
     advice = (
         "take a new snapshot"
         if txn.options.read_only
@@ -114,9 +114,9 @@ def conflict_of_replaced(txn: TransactionState, location: str) -> LakeVillaError
 
 
 def refuse_new_lake(txn: TransactionState, head: Head) -> None:
-    """Refuse a lake that was made where the transaction has read that there was none.
+    """Refuse a lake that was made after the transaction has read that there is none.
 
-    A HEAD without a commit shows no more than there was.
+    A HEAD without a commit is accepted: a lake without commits shows the same as no lake.
     """
     if txn.bound.saw_no_lake and head.sequence > 0:
         raise txn.fail(
@@ -131,7 +131,7 @@ def refuse_new_lake(txn: TransactionState, head: Head) -> None:
 def raise_if_replaced(
     txn: TransactionState, locations: Iterable[str], error: Exception
 ) -> Program[None]:
-    """Raise a conflict if the error is due to a table that was dropped, or created again."""
+    """Raise a conflict if the error comes from a table that was dropped, or created again."""
     if txn.state is not Status.OPEN or txn.bound.is_past:
         return
     others = yield from replaced(
@@ -144,7 +144,7 @@ def raise_if_replaced(
 def read_again_if_replaced(
     txn: TransactionState, locations: Sequence[str], see: Callable[[], Program[T]]
 ) -> Program[T]:
-    """Return what ``see`` reads of these tables: of the new one if nothing relies on the old."""
+    """Run ``see``; if a table was replaced and nothing relies on the old one, run it again."""
     met: set[str] = set()
     while True:
         before = dict(txn.work.reads)
@@ -157,15 +157,15 @@ def read_again_if_replaced(
                 txn, [location for location in locations if location in txn.work.tables]
             )
             if met.issuperset(others.values()):
-                raise  # none; or the very same is there again, so it fails for another reason
+                raise  # no table was replaced since the last try: the error has another reason
             met.update(others.values())
-            txn.work.reads = before  # its caller has seen no row of this read
+            txn.work.reads = before  # the caller has seen no row of this read
             if not (yield from _forget_tables(txn, others)):
                 raise conflict_of_replaced(txn, next(iter(others))) from error
 
 
 def _forget_tables(txn: TransactionState, locations: Iterable[str]) -> Program[bool]:
-    """Forget tables on which nothing relies, to read them again as the newest HEAD has them."""
+    """Forget tables on which nothing relies, and move to the newest HEAD; else return False."""
     relied = {table for table, _ in txn.work.reads}
     for done in txn.work.done:
         relied |= {done.table, *tables_read(done.operation)}

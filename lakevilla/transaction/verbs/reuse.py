@@ -1,4 +1,4 @@
-"""Reusing a table that was dropped with its data left where it is."""
+"""Reuse a table that was dropped and whose log and data were left in place."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lakevilla.transaction.verbs.create_table import log_of_dropped, whole_or_no
 
 
 def can_be_reused(txn: TransactionState, location: str, name: str) -> Program[bool]:
-    """Return whether HEAD has dropped the table that ``name`` means, and its log exists.
+    """Return whether HEAD has dropped the table that ``name`` means, and the table's log exists.
 
     False on a branch, whose past states begin with the base or with a table's first commit there;
-    in a catalog; and for a path whose table had another name when it was dropped.
+    for a table of a catalog; and for a path whose table had another name when it was dropped.
     """
     if txn.context.epoch:
         return False
@@ -43,7 +43,7 @@ def can_be_reused(txn: TransactionState, location: str, name: str) -> Program[bo
 
 
 def reuse(txn: TransactionState, location: str) -> Program[None]:
-    """Make it part of the transaction, as its tombstone and its log show it.
+    """Make a dropped table part of the transaction, as its entry in HEAD and its log show it.
 
     Raises
     ------

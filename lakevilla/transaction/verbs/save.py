@@ -1,8 +1,8 @@
-"""Saving and resuming: a transaction that outlives its process (design, sections 5, 6 and 8).
+"""Save a transaction, and resume it in another process (design, sections 5, 6 and 8).
 
-A saved transaction commits through HEAD, and keeps its id when it is resumed.
-Two owners of one id cannot both commit: a client that replaces HEAD has read every
-commit since the transaction began, and its id among them means done.
+A saved transaction commits through HEAD, and keeps its id when it is resumed. If two processes have
+the same transaction, only one of them commits it: a client that replaces HEAD has read all commits
+since the transaction began, and does not commit if its id is among them.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def save(txn: TransactionState) -> Program[None]:
     Raises
     ------
     AlreadyCommitted
-        Its commit was tried before, and was stored without an answer.
+        Its commit was tried before and was stored, though the store's answer was lost.
     CommitOutcomeUnknown
-        Its commit was tried by its table's log entry, which may yet be stored.
+        Its commit was tried as a log entry, which may yet be stored.
     TransactionAborted
         Another process has resumed it.
     StoreError
-        It can't be saved now, or never where HEAD is a log; the transaction goes on.
+        It could not be saved, or never can be, as in a lake whose HEAD is a log; it can go on.
     """
     if (yield from txn.context.is_only_creating()):
         raise StoreError(
@@ -105,7 +105,7 @@ def _store_sublog(txn: TransactionState) -> Program[None]:
     stored = yield from put(sublog_key(txn.id, digest), body, ANY)
     if not isinstance(stored, Stored):
         raise StoreError(f"could not save transaction {txn.id}: try again", txn_id=txn.id)
-    # Noted before the record is sent: even one whose answer is lost can be resumed.
+    # Noted before the record is sent: a process can resume it even if the store's answer is lost.
     txn.ending.shared = True
     if txn.claims.record is None:
         yield from create_record(txn, sublog=digest)
@@ -116,21 +116,21 @@ def _store_sublog(txn: TransactionState) -> Program[None]:
 
 
 def unsave(txn: TransactionState) -> Program[None]:
-    """Take back what was saved: the transaction is about to be run again under its id.
+    """Take back the saved state, before the transaction is run again under its id, or aborted.
 
-    This is safe because a resumer replaces the record, so it is either refused from now
-    on, or was first: then this raises ``TransactionAborted``. After it
-    no other process can have committed, or will, the files that were made here.
+    This replaces the record, as a process that resumes the transaction does, too: so either that
+    process is refused from now on, or it was first, and this raises ``TransactionAborted``. After
+    it, no other process has committed or can commit the files that this process has made.
     """
     if not txn.ending.shared:
         return
     if txn.claims.record is None:
-        # The answer to its create was lost. From here on the create was stored, or is refused.
+        # The store's answer to the record's creation was lost: create it again, to be sure.
         yield from create_record(txn)
     else:
         yield from change_record(txn, sublog="", edges=())
     held = yield from txn.context.head()
-    # If it was stored before, resumed and committed, then there was no record to replace.
+    # It may have been saved, resumed and committed, and its record deleted: HEAD shows that.
     commits = None if held is None else (yield from commits_since(held.head, txn.bound.began))
     if commits is None or find_commit(commits, txn.id) is not None:
         raise txn.fail(
@@ -147,10 +147,10 @@ def unsave(txn: TransactionState) -> Program[None]:
 
 
 def _settle_entry(txn: TransactionState) -> Program[None]:
-    """Make sure that no log entry of the transaction can be stored: it must commit through HEAD.
+    """Make sure that no log entry of the transaction can be stored, before it commits through HEAD.
 
-    An entry can't be fenced. So while its number is free the transaction stays one that
-    commits by it: with two commit points it could pass both.
+    An entry can't be fenced. So while the version that it was tried as is free, the transaction
+    must not commit through HEAD: it could commit twice.
     """
     if txn.ending.entry_tried is None:
         return
@@ -179,10 +179,10 @@ def _settle_entry(txn: TransactionState) -> Program[None]:
 
 
 def _join_head(txn: TransactionState) -> Program[None]:
-    """Make a transaction that was to commit by its log entry commit through HEAD.
+    """Change a transaction that was to commit by a log entry to one that commits through HEAD.
 
-    It moves from the log's own state to the state in HEAD; should that
-    be another one, it is a conflict like any other.
+    It moves from the state of the log to the state at HEAD; a difference that touches what it has
+    read or written is a conflict.
     """
     txn.through_head = True
     txn.bound.is_bound = False
@@ -251,16 +251,16 @@ def _saved_table(working: Working) -> SavedTable:
 
 
 def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionState]:
-    """Take over a saved transaction, as it was when it was last saved.
+    """Resume a saved transaction in this process, in the state of its last save.
 
     Raises
     ------
     AlreadyCommitted, TransactionAborted
-        It has ended.
+        The transaction has ended.
     TransactionNotFound
-        Nothing was saved under that id.
+        No transaction with that id was saved.
     ConflictError
-        A table of it was dropped, or created again.
+        One of its tables was dropped, or created again.
     """
     check_id(txn_id)
     held = yield from context.head()
@@ -268,7 +268,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
         try:
             summary = yield from find_in_history(held.head, txn_id)
         except VersionNotFound:
-            return (yield from resume(context, txn_id, owner))  # gc was quicker: read a newer HEAD
+            return (yield from resume(context, txn_id, owner))  # gc was faster: read HEAD again
         if summary is not None:
             raise AlreadyCommitted(
                 f"transaction {txn_id} has committed: nothing is left to do",
@@ -311,10 +311,10 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
         working = txn.work.tables[done.table]
         working.snapshot = laid_over(working.view, working.snapshot, done)
     if sublog.key is not None:
-        # The caller may have run again with its key meanwhile, and committed.
+        # Another run with the same key may have committed meanwhile.
         txn.claims.key = KeyUse(*sublog.key, sublog.checkpoint, sublog.planned, sublog.gapless)
         yield from enter_key(txn, txn.claims.key)
-    # Not before: if it could not be read, nothing would ever note that it has ended.
+    # Renew the record only from here on: after an error above nothing would ever stop the renewal.
     context.renewed(Renewal(txn))
     return txn
 
@@ -322,7 +322,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
 def _taken_over(
     context: Context, txn_id: str, record: TxnRecord, token: Token, owner: str
 ) -> Program[HeldRecord]:
-    """Replace the record by one with a new claim: from now on its old owner is refused."""
+    """Replace the record by one with a new claim, so that its old owner is refused from now on."""
     taken = msgspec.structs.replace(
         record,
         nonce=context.ids.nonce(),
@@ -343,7 +343,7 @@ def _taken_over(
 
 
 def revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> TransactionState:
-    """Return a transaction as its sublog describes it, without its tables and operations."""
+    """Return the transaction of a sublog, without its tables and operations."""
     options = Options(
         Feature(sublog.features),
         owner=owner,
@@ -359,15 +359,14 @@ def revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> Transa
     txn.bound.is_bound = True
     txn.bound.sequence = sublog.bound_sequence
     txn.bound.meant = dict(sublog.names)
-    # It is not known how long it was stored: its files are checked (hazard 6).
+    # It may have been stored for long: this makes the commit check its files (hazard 6).
     txn.bound.began_at = context.clock.elapsed() - context.settings.checked_tip_seconds
     txn.bound.started_ms = sublog.started_ms
     txn.work.behind = dict(sublog.behind)
     txn.work.stored = own_files(txn_id, sublog.stored)
     txn.work.reads = {(read.table, read.where): read for read in sublog.reads}
     txn.work.catalog = list(sublog.catalog)
-    # The old owner may be at its commit point right now: its files are no
-    # longer this process's alone to delete.
+    # The old owner may be at its commit point right now: so this process must not delete the files.
     txn.ending.tried = txn.ending.shared = True
     return txn
 
@@ -403,7 +402,7 @@ def _load_sublog(txn_id: str, digest: str) -> Program[Sublog]:
 def working_of(
     txn: TransactionState, key: str, location: str, saved: SavedTable
 ) -> Program[Working]:
-    """Return the state to which the transaction was bound, built again from its sublog."""
+    """Return a table's state to which the transaction was bound, built again from its sublog."""
     context, txn_id = txn.context, txn.id
     refs = tuple(PendingRef(*ref) for ref in saved.overlay)
     try:
@@ -456,7 +455,7 @@ def _is_another(
 ) -> Program[bool]:
     """Return whether HEAD, or the log, has another table now in place of the saved one.
 
-    ``or_dropped``: a table that was dropped meanwhile counts too, for its log has been deleted.
+    ``or_dropped``: also true for a table that was dropped meanwhile, since its log was deleted.
     """
     if state is None or state.dropped:
         return False
@@ -480,11 +479,11 @@ def _replaced(txn: TransactionState, location: str) -> LakeVillaError:
 
 
 def forget(txn: TransactionState) -> Program[None]:
-    """Delete the record, sublogs and markers of a transaction that has ended, or is being undone.
+    """Delete the record, sublogs and markers of a transaction that has ended, or is being aborted.
 
-    No process can resume it without its record, and its markers are void: so the
-    rest may be deleted with it, in one round. The record of a saved one is deleted first: had
-    another process resumed it, the rest would be that process's.
+    Without the record no process can resume it, and its markers do not count: so all are deleted in
+    one round. If it was saved, the record is deleted first: if another process has resumed it, that
+    delete fails, and the rest belongs to that process.
     """
     claims = txn.claims
     if (

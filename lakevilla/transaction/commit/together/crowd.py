@@ -1,4 +1,4 @@
-"""Commits that compete with other commits for HEAD, and groups of them."""
+"""Commit groups, and commits in a crowd of processes that replace HEAD at the same time."""
 
 from __future__ import annotations
 
@@ -59,38 +59,38 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- crowd
 #
-# Committing in a crowd: propose, see which client includes it, and lead if none does (note 29).
+# Commit in a crowd: propose the commits, and lead if no other process includes them (note 29).
 #
-# While many processes replace HEAD at once, each replacement has one winner, and the other
-# processes have read, validated and sent theirs in vain. So here a process first puts its commits
-# into the inbox, and waits, a little longer or shorter by chance. The process whose time is over
-# first replaces HEAD by one with its own commits and all other commits that it finds there. The
-# other processes find theirs in HEAD.
+# If many processes replace HEAD at the same time, one of them wins, and the other processes have
+# read, validated and sent their replacements in vain. So a process first puts its commits into the
+# inbox, and waits for a random time. The process whose wait ends first leads: it replaces HEAD by
+# one with its own commits and all proposed commits of the inbox. The other processes then find
+# their commits in HEAD.
 #
-# There is no lease and no office: a leader may stop anywhere, and the next one's time is over
-# soon. Once proposed, a commit may be in any HEAD up to a number that its proposal names, whatever
-# its owner does; so until then this process refuses none.
+# The leader has no lease: if it stops anywhere, the wait of the next process ends soon. Until HEAD
+# reaches a number that the proposal names, any leader may include a proposed commit. So until then
+# its own process does not report it as failed.
 
 
-#: HEAD is read once in about this time, to see whether it holds what was proposed.
+#: The time, more or less, between two reads of HEAD by a process that has proposed commits.
 _POLL_SECONDS = 0.08
-#: The next leader has waited, by chance, for up to this time for each of so many in the crowd:
-#: about as long as a leader's list and replacement take, so that few lead at once. The last group
-#: shows how many they are. Leaders that lead in vain make small groups: so a minimum counts.
+#: A process waits for a random time of up to this for each member of the crowd: about as long as a
+#: leader needs to list the inbox and replace HEAD, so that few lead at once. The crowd's size is
+#: the number of commits in the last shared replacement, with a minimum and a maximum.
 _SPREAD_SECONDS = 0.1
 _LEAST_SPREAD, _MOST_SPREAD = 4, 40
-#: Reads of a HEAD on which no client leads, after which the rest of the wait is halved each time.
+#: After so many reads in which no client has led, each further read halves the rest of the wait.
 _PATIENT_LOOKS = 3
-#: Reads of HEAD before the owner itself moves it past what the owner has proposed.
+#: After so many reads, the owner of a proposal itself replaces HEAD until the proposal is over.
 _LOOKS = 8
 
 
 def commit_in_crowd(
     context: Context, group: CommitGroup, candidates: Sequence[Candidate]
 ) -> Program[bool]:
-    """Run one round for the candidates of a group: until some are answered, or HEAD has moved.
+    """Propose a group's candidates and wait, until some are answered or the proposal is over.
 
-    False if one of them can't be proposed: then they race for HEAD as usual.
+    False if one of them can't be proposed: then the group competes for HEAD without a proposal.
     """
     if not group.has_proposed(candidates):
         group.forget_proposal()
@@ -113,17 +113,17 @@ def commit_in_crowd(
 
 
 def _is_doubtful(head: Head, proposal: Proposal | None) -> Program[bool]:
-    """Return whether other clients have left a proposal because of what it relies on."""
+    """Return whether clients have not included a proposal because of rows on which it relies."""
     try:
         return proposal is not None and (yield from is_doubtful(head, proposal))
     except LakeVillaError:
-        return True  # a leaf is gone or damaged: the next reader of it gets the error
+        return True  # a leaf is missing or damaged: the next client that reads it gets the error
 
 
 def _propose(
     context: Context, group: CommitGroup, candidates: Sequence[Candidate]
 ) -> Program[bool]:
-    """Store a proposal with all that fit; False if a candidate can't be in any."""
+    """Store a proposal with all candidates that fit; False if one of them can't be proposed."""
     base = newest_of(context, candidates[0].held, *(one.held for one in candidates))
     answers: dict[Candidate, Answer] = {}
     commits: dict[Candidate, ProposedCommit] = {}
@@ -156,26 +156,29 @@ def _propose(
         candidate.txn.ending.proposed = proposal.last_replaced
 
     if not group.begin(None, commits, note_proposed):
-        return True  # one has left: the other candidates begin again
+        return True  # a candidate has left the group: the others begin again
     group.proposal = proposal
     group.key, body = seal_proposal(proposal)
-    # After an error it may be stored all the same: HEAD shows that, or this process leads.
+    # After an error it may be stored all the same; if not, this process leads in the end.
     with suppress(StoreError):
         yield from propose(group.key, body)
     return True
 
 
 def as_proposed(base: HeldHead, candidate: Candidate) -> Program[ProposedCommit | Answer | None]:
-    """Return the candidate as a proposal behind ``base``, or its answer; None: it races."""
+    """Return the candidate's commit as proposed on top of ``base``, or its answer.
+
+    None if the candidate can't be proposed and must compete for HEAD itself.
+    """
     try:
         fits = yield from check_candidate(base, base.head, candidate)
         if not isinstance(fits, Fits):
             return fits
         if fits.found.views and relies(candidate.txn):
-            # It fits there, but for reasons that other clients can't see in HEAD: the files in
-            # which it has found its rows may be other files by now.
+            # It fits, but HEAD does not show other clients why: the rows that it has read may be in
+            # other files by now.
             return None
-        # This only finds out what the commit would be: no page is stored for it.
+        # This HEAD only shows what the commit would be: no page is stored for it.
         new = yield from with_commit_of(base.head, candidate, fits)
         return (yield from proposed_commit(base.head, new, candidate))
     except Exception as error:
@@ -183,7 +186,10 @@ def as_proposed(base: HeldHead, candidate: Candidate) -> Program[ProposedCommit 
 
 
 def _wait(context: Context, group: CommitGroup) -> Program[bool]:
-    """Read HEAD until some are answered or it has moved too far; True if it is time to lead."""
+    """Read HEAD until a candidate is answered or the proposal is over; True if the wait has ended.
+
+    Then this process leads.
+    """
     clock, held = context.clock, context.held
     assert held is not None
     head, unchanged_reads = held.head, 0
@@ -206,7 +212,10 @@ def _wait(context: Context, group: CommitGroup) -> Program[bool]:
 
 
 def _failed(txn: TransactionState, error: LakeVillaError) -> Failed:
-    """Return the answer for an error of the store to one that waits: no, if it was not sent."""
+    """Return a waiting candidate's answer after an error of the store.
+
+    It is unknown, or that nothing was committed if the commit was not sent.
+    """
     if txn.ending.is_in_doubt_in_head:
         return unknown(txn, error.message)
     return not_stored(txn, error)
@@ -218,7 +227,7 @@ def _patience(context: Context, head: Head) -> float:
 
 
 def _look(context: Context, group: CommitGroup) -> Program[HeldHead | None]:
-    """Read HEAD; None if that has answered a candidate, or has ended the proposal."""
+    """Read HEAD and return it; None if it answers a candidate, or if the proposal is over."""
     candidates = group.present()
     try:
         held = yield from context.head()
@@ -231,7 +240,7 @@ def _look(context: Context, group: CommitGroup) -> Program[HeldHead | None]:
 
 
 def _lead_crowd(context: Context, group: CommitGroup) -> Program[None]:
-    """Replace HEAD by one with the commits that wait here and in the inbox."""
+    """Replace HEAD by one with the commits of this process and of the inbox."""
     known = context.held
     assert known is not None
     try:
@@ -260,7 +269,7 @@ def _lead_crowd(context: Context, group: CommitGroup) -> Program[None]:
             context.settings.checked_tip_seconds,
         )
     except LakeVillaError:
-        taken = Taken(batch.head, {})  # errors in other proposals' tables stop no commit here
+        taken = Taken(batch.head, {})  # errors of other processes' proposals stop no commit here
     for digest, commit in taken.commits.items():
         context.keep_commit(digest, commit)
     new = msgspec.structs.replace(
@@ -274,9 +283,9 @@ def _lead_crowd(context: Context, group: CommitGroup) -> Program[None]:
 
 
 def wait_until_over(txn: TransactionState) -> Program[Settled | None]:
-    """Wait until no client can include a transaction any more; return its commit, if one has.
+    """Wait until no client can include the transaction's proposal; return its commit, if any.
 
-    Before that no answer is final. Where no client moves HEAD, the owner does.
+    Before that no answer is final. If no client replaces HEAD, this process does.
     """
     context = txn.context
     reads = 0
@@ -298,7 +307,7 @@ def wait_until_over(txn: TransactionState) -> Program[Settled | None]:
 
 
 def _move(context: Context, last: int) -> Program[None]:
-    """Replace HEAD by one with the same content, unless it is past ``last``."""
+    """Replace HEAD by one with the same content, unless its number is above ``last``."""
 
     def change(head: Head) -> Program[Head | None]:
         yield from ()
@@ -313,26 +322,24 @@ def _move(context: Context, last: int) -> Program[None]:
 #
 # Group commit: transactions of one process that wait for HEAD share one replacement.
 #
-# The first to arrive leads. It validates one candidate after the other, each against a
-# HEAD that holds those before it, as if they had been committed one by one; then it
-# replaces HEAD once, by the last of these. So a candidate gets exactly the answer that it
-# would have got alone, and keeps its own sequence, commit object and outcome.
+# The first to arrive leads. It validates the candidates one after the other, each against a HEAD
+# with the candidates before it, as if they had been committed one by one; then it replaces HEAD
+# once, by the last of these. So each candidate gets the answer that it would have got alone, and
+# has its own sequence, commit object and outcome.
 #
-# A candidate that does not fit behind those before it is not refused: they are
-# not decided yet. It stays for the next round, where HEAD holds them or does not.
-# Only a HEAD that was read from the store, or stored, refuses a candidate.
+# A candidate that does not fit on top of the candidates before it is not refused, because they are
+# not decided yet. It stays for the next batch. Only a HEAD in the store refuses a candidate.
 #
-# Where many processes do this at once, a process does it for the other ones, or one of them does
-# it for this process (``crowd``).
+# If many processes do this at the same time, one of them does it for all (``crowd``).
 
 
-#: The longest time for which a lost race may delay a commit: about two replacements of HEAD on S3.
-#: A longer wait does not help: other commits arrive meanwhile, and as many compete after it.
+#: The longest wait after a lost race: about the time of two replacements of HEAD on S3. A longer
+#: wait does not help, because new commits arrive meanwhile, so that as many compete after it.
 _LONGEST_BACK_OFF_SECONDS = 0.15
 
 
 def commit_together(candidate: Candidate) -> Program[Answer]:
-    """Replace HEAD with the candidate, and with the candidates that wait at the same time."""
+    """Replace HEAD by one with the candidate's commit, and those that wait at the same time."""
     context = candidate.txn.context
     group = commits_of(context)
     return (yield from lead_or_follow(group, candidate, partial(_lead, context, group, candidate)))
@@ -342,7 +349,7 @@ def commit_together(candidate: Candidate) -> Program[Answer]:
 
 
 def _lead(context: Context, group: CommitGroup, own: Candidate) -> Program[Answer]:
-    """Replace HEAD, batch by batch, until the leader's own candidate is answered; return that."""
+    """Replace HEAD, batch by batch, until the leader's own candidate has an answer; return it."""
     while own.answer is None:
         attempt = _left_behind(group)
         in_doubt = attempt is not None
@@ -362,11 +369,11 @@ def _lead(context: Context, group: CommitGroup, own: Candidate) -> Program[Answe
 
 
 def _left_behind(group: CommitGroup) -> Replacement | None:
-    """Return an attempt whose leader was interrupted, or has failed.
+    """Return the attempt of an earlier leader that was interrupted, or has failed, if there is one.
 
-    It may have been stored, or may yet be. To send it again settles it for all of its candidates,
-    and until then none of them may be refused. If none of them is left, its outcome is not needed
-    any more, and it is like any other client's replacement that is under way.
+    The store may have stored it, or may yet store it. The new leader sends it again, which settles
+    it for all of its candidates; before that none of them may be refused. If all of them have left
+    the group, its outcome is not needed any more.
     """
     attempt: Replacement | None = group.unsettled
     if attempt is not None and all(candidate.has_left for candidate in attempt.candidates):
@@ -376,7 +383,7 @@ def _left_behind(group: CommitGroup) -> Replacement | None:
 
 
 def _prepare_batch(context: Context, group: CommitGroup) -> Program[Replacement | None]:
-    """Validate all present candidates; None if none fits, or if one has left meanwhile."""
+    """Validate all waiting candidates; None if none fits, or if one has left the group."""
     candidates = group.present(MOST)
     base = newest_of(context, candidates[0].held, *(one.held for one in candidates))
     batch = yield from form_batch(context, group, base)
@@ -386,7 +393,7 @@ def _prepare_batch(context: Context, group: CommitGroup) -> Program[Replacement 
 
 
 def _back_off(context: Context, races: int) -> Program[None]:
-    """Spread the processes that lost the same race; the first repeat goes at once."""
+    """Sleep for a random time after lost races, except after the first one."""
     if races <= 1:
         return
     settings = context.settings

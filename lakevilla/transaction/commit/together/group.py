@@ -1,4 +1,4 @@
-"""Candidates of one process that share a replacement of HEAD."""
+"""Candidates, and the commit group in which those of one process share a replacement of HEAD."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- candidate
 #
-# A transaction at its commit point, as seen by the code that replaces HEAD for many.
+# A candidate: a transaction at its commit point, which may share a replacement of HEAD.
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The answer that HEAD holds its commit: its own, or that of a process that has resumed it.
+    """The answer that HEAD has a candidate's commit, made here or by a process that resumed it.
 
-    ``together`` are the ids that this process has committed in the same replacement.
+    ``together`` are the ids that this process has committed in the same replacement of HEAD.
     """
 
     held: HeldHead
@@ -36,9 +36,9 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """The answer that it does not fit ``held``.
+    """The answer that a candidate can't be committed on top of ``held``.
 
-    Without ``found`` it is fenced, or other transactions go first.
+    ``found`` has the conflicts; without it, the id is fenced, or other transactions go first.
     """
 
     held: HeldHead
@@ -47,10 +47,10 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The answer that it could not go on.
+    """The answer that an error has ended the commit of a candidate.
 
-    ``error`` is of any type: an error in the examination of one candidate is for its own caller
-    to see, and does not concern the other candidates nor their leader.
+    ``error`` is of any type: an error in the examination of one candidate is raised to the
+    candidate's own caller, and not to the other candidates or their leader.
     """
 
     error: Exception
@@ -61,11 +61,11 @@ Answer = Settled | Declined | Failed
 
 @dataclass(slots=True, eq=False)
 class Candidate(Member[Answer]):
-    """A transaction with its stored commit object.
+    """A transaction at its commit point, whose commit object is stored.
 
-    ``held`` is the newest HEAD that is known not to hold a commit of it, ``let_pass``
-    are the reservations for which it has waited as long as it will. ``body`` is the commit object
-    as it is stored. ``squashes`` belong to the branch on which it is committed.
+    ``held`` is the newest HEAD that is known to have no commit of the transaction. ``let_pass`` has
+    the reservations for which it does not wait any longer. ``body`` is the commit object as it is
+    stored. ``squashes`` are the squashes of a commit on a branch.
     """
 
     txn: TransactionState
@@ -82,9 +82,9 @@ class Candidate(Member[Answer]):
 class Batch:
     """Candidates that share a replacement of HEAD, in their order.
 
-    ``head`` is the HEAD that holds ``accepted``, and ``answers`` are for candidates that do not fit
-    the HEAD before. Each accepted one has its commit, which may have moved to a page again behind
-    those after it.
+    ``head`` is the new HEAD, with the commits of ``accepted``; ``answers`` has the answers to
+    candidates that do not fit the HEAD before. ``accepted`` also has the summary of each commit,
+    because later commits may have moved it from the new HEAD to a page.
     """
 
     head: Head
@@ -94,7 +94,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One replacement of HEAD. It may be sent any number of times and is stored once at most."""
+    """One replacement of HEAD. It may be sent many times, and is stored at most once."""
 
     held: HeldHead
     new: Head
@@ -102,17 +102,17 @@ class Replacement:
 
 
 def newest_of(context: Context, held: HeldHead, *others: HeldHead) -> HeldHead:
-    """Return the newest HEAD among some, and the one that this process has seen last."""
+    """Return the newest of some HEADs and the HEAD that this process has read last."""
     known = [context.held] if context.held is not None else []
     same = [one for one in (*known, *others) if one.head.lake_id == held.head.lake_id]
     return max((held, *same), key=lambda one: one.head.replacement)
 
 
 def own_commit(txn: TransactionState, head: Head) -> Program[CommitSummary | None]:
-    """Return its commit, if one of its attempts was stored (an id commits at most once).
+    """Return the transaction's commit in ``head``, if an attempt was stored (an id commits once).
 
-    All commits since it began are searched: a resumed transaction may have
-    been committed by the process that began it.
+    All commits since the transaction began are searched: the process that began a resumed
+    transaction may have committed it.
     """
     return (yield from commit_after(txn, head, txn.bound.began))
 
@@ -131,19 +131,20 @@ def commit_after(txn: TransactionState, head: Head, sequence: int) -> Program[Co
 
 # -------------------- commit group
 #
-# The group in which the commits of one lake join in a process, and what it knows of the crowd of
-# other processes.
+# The commit group of a lake in this process, and what it knows of a crowd: many processes that
+# replace HEAD at the same time.
 
 
-#: The most own commits in one replacement; with more, one that fails would delay too many.
+#: The most commits of this process in one replacement: if it fails, all of them are delayed.
 MOST = 32
-#: The races lost in a row that make a crowd, and the time for which it counts as one.
+#: So many lost races in a row show a crowd, and for so long the lake counts as crowded.
 _RACES = 2
 _CROWDED_SECONDS = 2.0
-#: For so long a process proposes nothing that relies on rows, once other clients could not decide
-#: whether such a commit was touched: it waits for them in vain, and races may win.
+#: For so long a process proposes no commit that relies on rows, after other clients have not
+#: included such a commit because they could not decide whether its rows had changed: it would wait
+#: in vain, while it may win a race for HEAD.
 DOUBTFUL_SECONDS = 5.0
-#: The least number of commits in the last group of several processes that makes a crowd.
+#: So many commits, or more, that several processes had in one replacement show a crowd.
 CROWD = 2
 
 
@@ -153,11 +154,11 @@ class CommitGroup(Group[Candidate]):
     Attributes
     ----------
     races : int
-        How many races it has lost since it won one.
+        How many races for HEAD this process has lost since it won one.
     proposal, key : Proposal or None, str
-        What it has proposed last, as long as that may be included.
+        Its last proposal, and the key of that in the inbox, as long as a client may include it.
     read : dict
-        Proposals of other processes that were read, by key; None for one that can't be.
+        Proposals of other processes that were read, by key; None for an unreadable one.
     """
 
     def __init__(self) -> None:
@@ -170,11 +171,11 @@ class CommitGroup(Group[Candidate]):
         self._crowded_until = self._doubtful_until = float("-inf")
 
     def note_doubt(self, context: Context) -> None:
-        """Note that no client has included a commit, because of what it relies on."""
+        """Note that no client has included a commit, because of the rows on which it relies."""
         self._doubtful_until = context.clock.elapsed() + DOUBTFUL_SECONDS
 
     def has_doubts(self, context: Context) -> bool:
-        """Return whether commits that rely on rows race for HEAD for now."""
+        """Return whether commits that rely on rows should race for HEAD now, not be proposed."""
         return context.clock.elapsed() < self._doubtful_until
 
     def note_lost(self, context: Context) -> None:
@@ -184,8 +185,8 @@ class CommitGroup(Group[Candidate]):
             self._crowded_until = context.clock.elapsed() + _CROWDED_SECONDS
 
     def has_proposed(self, candidates: Iterable[Candidate]) -> bool:
-        """Return whether one of them is in the last proposal."""
-        proposal = self.proposal  # another thread may release it
+        """Return whether the last proposal has a commit of one of the candidates."""
+        proposal = self.proposal  # another thread may reset it
         if proposal is None:
             return False
         digests = {one.digest for one in proposal.commits}
@@ -203,9 +204,10 @@ class CommitGroup(Group[Candidate]):
             self.proposal, self.key = None, ""
 
     def proposals_to_delete(self) -> list[str]:
-        """Return keys of proposals that this process does not need: the next to end deletes them.
+        """Return keys of proposals that this process does not need any more, for deletion.
 
-        The last one is among them if no waiting candidate is in it: its leader was interrupted.
+        They include the last proposal if it has no waiting candidate: then its leader was
+        interrupted.
         """
         if not self.has_proposed(self.present()):
             self.forget_proposal()
@@ -214,7 +216,7 @@ class CommitGroup(Group[Candidate]):
         return keys
 
     def is_crowded(self, context: Context) -> bool:
-        """Return whether so many processes replace HEAD that it pays to let one do it for all."""
+        """Return whether so many processes replace HEAD that one should do it for all."""
         if not context.proposes():
             return False
         held = context.held

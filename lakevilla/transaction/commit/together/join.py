@@ -1,4 +1,4 @@
-"""Join a newer HEAD: merge with the commits that were first."""
+"""Add the commits of a group to the newest HEAD, each validated against the commits before it."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ from lakevilla.transaction.validation.validate import examine
 
 # -------------------- join
 #
-# The successor of a HEAD with the candidates that fit, each validated against those before it.
+# Make the successor of a HEAD that has the commits of all candidates that fit.
 #
 # ``form_batch`` first answers the candidates whose commits the HEAD has (``answer_committed``). It
-# then adds the others, one after the other (``add_candidates``, ``add_candidate``): a candidate is
-# checked against the HEAD with those before it (``check_candidate``), and if it fits, its commit is
-# added to that HEAD (``with_commit_of``).
+# then adds the other candidates, one after the other (``add_candidates``, ``add_candidate``): each
+# is checked against the HEAD with the candidates before it (``check_candidate``), and if it fits,
+# its commit is added to that HEAD (``with_commit_of``).
 
 
 def add_candidates(
@@ -68,8 +68,8 @@ def add_candidates(
 ) -> Program[Batch]:
     """Return the successor of ``base`` that holds all candidates that fit, in their order.
 
-    It equals committing them one after the other, but for the number of replacements that
-    HEAD counts. It requests from the store only what is not cached and never changes.
+    The result is as if they had committed one after the other, except for the number of
+    replacements. From the store this reads only immutable objects that are not cached.
     """
     head = base.head
     accepted: dict[Candidate, CommitSummary] = {}
@@ -77,7 +77,7 @@ def add_candidates(
     for candidate in candidates:
         step: Head | Answer
         try:
-            # The leader's thread works for the candidate, whichever thread owns it.
+            # This runs in the leader's thread, but the time counts for the candidate's transaction.
             with of(candidate.txn.phases), during("validate"):
                 step = yield from add_candidate(base, head, candidate)
         except Exception as error:
@@ -93,10 +93,10 @@ def add_candidates(
 
 
 def add_candidate(base: HeldHead, head: Head, candidate: Candidate) -> Program[Head | Answer]:
-    """Return ``head`` with the candidate's commit, or why it can't be in it.
+    """Return ``head`` with the candidate's commit, or the answer that it does not fit there.
 
-    ``head`` is ``base`` with the candidates before this one. Their commit objects are
-    stored and known, so they are validated against as any other client's would be.
+    ``head`` is ``base`` with the commits of the candidates before this one. Their commit objects
+    are stored and cached, so the candidate is validated against them as against any commits.
     """
     fits = yield from check_candidate(base, head, candidate)
     if not isinstance(fits, Fits):
@@ -107,30 +107,30 @@ def add_candidate(base: HeldHead, head: Head, candidate: Candidate) -> Program[H
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """The findings for a candidate that fits a HEAD, and the names that it changes there."""
+    """The examination of a candidate that fits a HEAD, and the names that it changes there."""
 
     found: Examination
     names: dict[str, str | None]
 
 
 def check_candidate(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answer]:
-    """Return ``Fits`` if the candidate fits behind ``head``, else its answer."""
+    """Return ``Fits`` if the candidate can be committed on top of ``head``, else its answer."""
     txn = candidate.txn
     check_not_closed(head)
     if is_fenced(head, txn.id):
         return Declined(base)
     before = (commit for commit in head.commits if commit.sequence > base.head.sequence)
     if find_commit(before, txn.id) is not None:
-        return Declined(base)  # begun here and resumed here, and both commit: only one does
+        return Declined(base)  # the same transaction, resumed in this process, commits just before
     if not set(reserved_ahead(txn, head)) <= _written_of(txn, candidate.let_pass):
         return Declined(base)
     examination = yield from examine(txn, head)
     if examination.conflict is None:
-        # Checked in the very HEAD that is replaced: no client writes directly once it is protected.
+        # Checked against the HEAD to be replaced: no direct write follows the protection of main.
         examination.conflict = direct_write(txn, head)
     if examination.conflict is None:
-        # Checked before anything is redone: what another client has merged of it would look like a
-        # conflict.
+        # Checked before a redo: changes that another client has merged from the branch would look
+        # like a conflict.
         examination.conflict = yield from changed_branch(txn, head)
     if examination.conflict is None and examination.redo_from is None:
         examination.conflict = yield from _of_another(txn, head, examination)
@@ -138,8 +138,8 @@ def check_candidate(base: HeldHead, head: Head, candidate: Candidate) -> Program
         examination.conflict = yield from unkept(txn, head)
     names: dict[str, str | None] = {}
     if examination.conflict is None and examination.redo_from is None:
-        # Checked in the very HEAD that is replaced: of two that assign one name the second is
-        # refused.
+        # Checked against the HEAD to be replaced: of two transactions that assign the same name,
+        # the second is refused.
         try:
             names = yield from names_after(head, candidate.commit.operations)
         except TableNotFound as error:
@@ -154,7 +154,7 @@ def check_candidate(base: HeldHead, head: Head, candidate: Candidate) -> Program
 def with_commit_of(
     head: Head, candidate: Candidate, fits: Fits, page: PageRef | None = None
 ) -> Program[Head]:
-    """Return ``head`` with the commit of a candidate that fits it."""
+    """Return the successor of ``head`` with the commit of a candidate that fits ``head``."""
     txn = candidate.txn
     commits, tables, sizes = yield from _entries(head, fits.found, candidate)
     following = successor(
@@ -169,11 +169,11 @@ def with_commit_of(
         reserved=remaining(txn, head),
     )
     if any(isinstance(done.operation, Transplant) for done in txn.work.done):
-        # A client that does not know such operations could not publish it, and is refused by name.
+        # An older client can't publish such operations: the newer format makes it refuse this HEAD.
         newer = max(following.format, FORMAT_WITH_REFS)
         following = msgspec.structs.replace(following, format=newer)
     if txn.claims.key is not None and following.epoch is not None:
-        # Clients that merge or rebase the branch check for its keys from then on.
+        # From then on, clients that merge or rebase the branch check its keys.
         epoch = msgspec.structs.replace(following.epoch, keyed=True)
         following = msgspec.structs.replace(following, epoch=epoch)
     if txn.work.merging is None:
@@ -184,10 +184,11 @@ def with_commit_of(
 def _of_another(
     txn: TransactionState, head: Head, examination: Examination
 ) -> Program[ConflictError | None]:
-    """Return the conflict of a transaction whose table is not the one in HEAD.
+    """Return the conflict of a transaction that has used another table than HEAD has there.
 
-    Validation has found it to be the same. This is checked once more where it would be written
-    down: with the id of another table in HEAD its log belongs to no table, and its rows are lost.
+    Validation has checked this before. It is checked again here, before HEAD gets the table's id:
+    with the id of another table in HEAD, the log would belong to no table, and its rows would be
+    lost.
     """
     for location, tail in examination.tails.items():
         known = head.tables.get(location)
@@ -196,7 +197,7 @@ def _of_another(
             continue
         if known.dropped and not txn.revives(location):
             continue
-        # Another client may have replaced the table in its own log, which is the same table.
+        # A foreign client may have replaced the table within its log: that is the same table.
         replaced = table_id == tail.snapshot.table_id and tail.tip >= 0
         if not replaced or (yield from is_another(txn.context, known, tail)):
             return conflict(txn, location, "it was dropped or replaced, and created again")
@@ -204,21 +205,21 @@ def _of_another(
 
 
 def _table_id(txn: TransactionState, examination: Examination, location: str) -> str:
-    """Return the table's id as it was examined: a client may have replaced it since it was read."""
+    """Return the table's id as examined: a foreign client may have changed it since the read."""
     view = examination.views.get(location)
     return (txn.work.tables[location] if view is None else view).snapshot.table_id
 
 
 def is_fenced(head: Head, txn_id: str) -> bool:
-    """Return whether the id is fenced.
+    """Return whether the id is fenced in ``head``.
 
-    The very HEAD that is replaced is checked: so a fence that is stored holds.
+    ``head`` is the HEAD that is replaced, so an id that it fences can't commit.
     """
     return head.is_fenced(txn_id)
 
 
 def _written_of(txn: TransactionState, reserved: Iterable[Reservation]) -> set[Reservation]:
-    """Return reservations as far as the transaction writes what they have reserved."""
+    """Return the reservations, limited to the tables that the transaction writes."""
     written = {done.table for done in txn.work.done}
     return {Reservation(r.txn, tuple(sorted(written.intersection(r.tables)))) for r in reserved}
 
@@ -226,10 +227,10 @@ def _written_of(txn: TransactionState, reserved: Iterable[Reservation]) -> set[R
 def _entries(
     head: Head, examination: Examination, candidate: Candidate
 ) -> Program[tuple[list[CommitSummary], dict[str, TableState], dict[str, Size]]]:
-    """Return the new commits, table states and sizes, which the candidate adds to ``head``.
+    """Return the new commits, table states and sizes that the candidate adds to ``head``.
 
-    The tails are those that were examined, and nothing newer: a foreign commit
-    above them was not validated, so it must count as one that was made after.
+    Only foreign commits of the logs that were examined are absorbed: a newer one was not validated,
+    so it must get its place in HEAD's order after this commit.
     """
     txn, commit = candidate.txn, candidate.commit
     absorbed = yield from absorb(txn.context, head, examination.tails)
@@ -256,8 +257,8 @@ def _entries(
             if start is not None:
                 sizes[location] = start + touches[location].growth
         elif known is None:
-            # It was only read, and is new to HEAD: it enters the lake by this commit, which says
-            # so.
+            # The table was only read, and is new to HEAD: it enters the lake by this commit, so the
+            # commit lists it.
             touches[location] = Touch(published=placement.logged, data_change=False)
         working = txn.work.tables[location]
         view = examination.views.get(location, working.view)
@@ -299,14 +300,14 @@ def _touch(part: TablePart, published: int, layout: Layout, allowance: int) -> T
 
 # -------------------- merging
 #
-# The effect of a merge on its branch's entry, in the replacement of HEAD that decides it.
+# Note a merge in its branch's entry, in the replacement of HEAD that decides the merge.
 #
-# What was merged is noted there as a base (``RefEntry.synced``): else the next merge would begin
-# where this one did, and do the same a second time.
+# The entry gets the merged state of the branch as a base (``RefEntry.synced``): else the next merge
+# would apply the same changes a second time.
 
 
 def with_merged(merging: Merging, following: Head) -> Program[Head]:
-    """Store the base of what was merged, and return the HEAD that follows, which names it."""
+    """Store the merged state as a base, and return ``following`` with that base in the entry."""
     made = following.replacement
     yield from store_leaves_of([merging.base.tables, merging.base.names], made)
     ref, body = seal_base(merging.base, made)
@@ -317,11 +318,11 @@ def with_merged(merging: Merging, following: Head) -> Program[Head]:
 
 # -------------------- batch
 #
-# The answers of a HEAD to the candidates of a group, and the successor that holds the rest.
+# Answer the candidates of a group by a HEAD, and make its successor with the rest of them.
 
 
 def form_batch(context: Context, group: CommitGroup, base: HeldHead) -> Program[Batch]:
-    """Return the successor of ``base`` with all that fit; answer those in ``base`` or unfit."""
+    """Return the successor of ``base`` with all that fit; answer those in it and those unfit."""
     left = yield from answer_committed(group, group.present(MOST), base)
     batch = yield from add_candidates(context, base, left)
     group.answer(batch.answers)
@@ -331,7 +332,7 @@ def form_batch(context: Context, group: CommitGroup, base: HeldHead) -> Program[
 def answer_committed(
     group: CommitGroup, candidates: Iterable[Candidate], held: HeldHead
 ) -> Program[list[Candidate]]:
-    """Answer the candidates whose commits are in HEAD; return the rest."""
+    """Answer the candidates whose commits HEAD has; return the other candidates."""
     answers: dict[Candidate, Answer] = {}
     left = []
     for candidate in candidates:
@@ -340,7 +341,7 @@ def answer_committed(
             left.append(candidate)
         else:
             answers[candidate] = found
-    # The first of them to go on may publish for all at once.
+    # The first of them to go on may publish the commits of all.
     together = frozenset(
         one.txn.id for one, answer in answers.items() if isinstance(answer, Settled)
     )
@@ -356,11 +357,11 @@ def answer_committed(
 
 
 def look_for(candidate: Candidate, base: HeldHead) -> Program[Answer | None]:
-    """Search ``base`` for the candidate's own commit; return its answer, None if there is none."""
+    """Search ``base`` for the candidate's commit; return the answer, or None if it is not there."""
     if candidate.held.head.replacement >= base.head.replacement:
         return None
     try:
-        # No commit of it was in the HEAD that was read before.
+        # ``candidate.held`` has no commit of it, so only later commits are searched.
         found = yield from commit_after(candidate.txn, base.head, candidate.held.head.sequence)
     except Exception as error:
         return Failed(error)

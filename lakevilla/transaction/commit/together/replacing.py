@@ -1,4 +1,4 @@
-"""Replace HEAD with the commits of a group, proposed ones too."""
+"""Replace HEAD by one with the commits of a group; make proposals of commits."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from lakevilla.transaction.validation.overlap import candidates_of
 
 # -------------------- replacing
 #
-# Sending a replacement of HEAD, and reporting the outcome to its candidates.
+# Send a replacement of HEAD, and answer its candidates by the outcome.
 
 
-#: The most races that a commit loses in a row before it gives up; in each another client advanced.
+#: A commit gives up after so many lost races in a row; each was won by another client.
 _MAX_RACES = 1000
 #: The most times that the same replacement is sent again while its outcome is unknown.
 _MAX_UNKNOWN = 5
@@ -45,15 +45,15 @@ _MAX_UNKNOWN = 5
 def begin_replacing(
     group: CommitGroup, base: HeldHead, new: Head, accepted: Mapping[Candidate, CommitSummary]
 ) -> Program[Replacement | None]:
-    """Return the attempt to send, with its leaves stored; None if a member has left meanwhile."""
+    """Store the leaves of the new HEAD, and return the attempt; None if a member has left."""
     try:
         yield from store_leaves(new)
     except StoreError as error:
-        # Nothing names the leaves yet: it is sure that no transaction is committed by them.
+        # No HEAD names the leaves yet: certainly no transaction was committed.
         group.answer({one: not_stored(one.txn, error) for one in accepted})
         return None
     attempt = Replacement(base, new, accepted)
-    # From here on it may be committed, whatever happens to its thread.
+    # From here on the candidates may be committed, even if this thread is interrupted.
 
     def note_tried(candidate: Candidate) -> None:
         candidate.txn.ending.tried = True
@@ -65,12 +65,12 @@ def begin_replacing(
 def carry_out(
     context: Context, group: CommitGroup, attempt: Replacement, *, in_doubt: bool = False
 ) -> Program[None]:
-    """Send the replacement of HEAD, and report the outcome to its candidates.
+    """Send the replacement of HEAD, and answer its candidates by the outcome.
 
-    ``in_doubt``: it was sent before, and may have been stored or may yet be. Then an error of this
-    sending says nothing of that one; else it says that nothing was committed.
+    ``in_doubt``: it was sent before, and that write may have been stored or may yet be. Then an
+    error now leaves the outcome unknown; else an error means that nothing was committed.
 
-    It is safe to cut this short anywhere: the attempt is left behind for the next leader.
+    An interruption is safe anywhere: the next leader sends the attempt again.
     """
     held, new = attempt.held, attempt.new
     try:
@@ -78,8 +78,8 @@ def carry_out(
         for _ in range(_MAX_UNKNOWN):
             if not isinstance(outcome, Unknown):
                 break
-            # Send the very same write again: it can be stored once at most, because it
-            # matches a HEAD that it replaces itself.
+            # Send the same write again. At most one is stored: both have the condition that HEAD is
+            # the old one, which the first replaces.
             in_doubt = True
             outcome = yield from replace_head(held, new)
         if isinstance(outcome, Stored):
@@ -90,8 +90,8 @@ def carry_out(
             return
         newer = yield from _met(context, outcome)
     except LakeVillaError as error:
-        # The store failed, or HEAD is damaged or was set back. Where nothing was in doubt it is
-        # sure that this write was refused, or never sent.
+        # The store failed, or HEAD is damaged or was set back. If nothing was in doubt, this write
+        # was certainly refused, or not sent.
         group.answer(
             {
                 one: unknown(one.txn, error.message) if in_doubt else not_stored(one.txn, error)
@@ -121,9 +121,9 @@ def unknown(txn: TransactionState, why: str = "") -> Failed:
 
 
 def not_stored(txn: TransactionState, error: LakeVillaError) -> Failed:
-    """Return the answer to a member for the error of a replacement that was refused, or not sent.
+    """Return a member's answer after an error of a replacement that was refused, or not sent.
 
-    Each member gets an error of its own: it is raised in a thread of its own.
+    Each member gets its own copy of the error, because each raises it in its own thread.
     """
     if txn.ending.proposed is not None:
         return unknown(txn, error.message)  # another client may have included it
@@ -142,12 +142,12 @@ def _decided(
 
 
 def _met(context: Context, outcome: PutOutcome) -> Program[HeldHead | None]:
-    """Return the HEAD with which the replacement conflicts."""
+    """Return the HEAD that is in the store in place of the one that was to be replaced."""
     newer = head_found(outcome)
     known = context.held
     if newer is None or (known is not None and newer.head.replacement < known.head.replacement):
-        # It is older than what is known: overtaken by another thread, or set back. A read shows
-        # which.
+        # The outcome shows no HEAD, or one older than the cached one: another thread was faster, or
+        # HEAD was set back. A read shows which.
         return (yield from context.head())
     if known is not None:
         check_lineage(known.head, newer.head)
@@ -163,7 +163,10 @@ def _lost(
     *,
     in_doubt: bool,
 ) -> Program[None]:
-    """Search for each in the newer HEAD: it was first, or is the own one whose answer was lost."""
+    """Answer the candidates whose commits the newer HEAD has; count a lost race for the rest.
+
+    The newer HEAD is another client's, or the attempt itself if the store's answer was lost.
+    """
     group.note_lost(context)
     answers: dict[Candidate, Answer] = {}
     for candidate in attempt.candidates:
@@ -172,7 +175,7 @@ def _lost(
         txn = candidate.txn
         found = yield from look_for(candidate, newer)
         if in_doubt and isinstance(found, Failed):
-            found = unknown(txn, str(found.error))  # it may be in the part that could not be read
+            found = unknown(txn, str(found.error))  # it may be in the unread part
         if found is not None:
             answers[candidate] = found
             continue
@@ -194,21 +197,21 @@ def _lost(
 
 # -------------------- proposed
 #
-# The commits that may be proposed, and what their owner claims of their tables' logs.
+# Which commits may be proposed, and the claims of their owner about the logs of their tables.
 
 
 def proposed_commit(base: Head, new: Head, candidate: Candidate) -> Program[ProposedCommit | None]:
-    """Return the candidate as any leader may include it; None if only its owner can commit it.
+    """Return the candidate's commit as any leader may include it; None if only its owner can.
 
-    ``new`` is the HEAD that its owner would store behind ``base``: the claim is what it says of the
-    commit and its tables. All on which the transaction relies is in ``base`` unchanged since
-    the state to which it is bound, and in the same files.
+    ``new`` is the HEAD by which its owner would replace ``base``; the claims state what that HEAD
+    says of the tables. In ``base``, all rows on which the transaction relies are unchanged since
+    the state to which it is bound, and are in the same files.
     """
     txn = candidate.txn
     if not may_go_along(txn) or not 0 < len(candidate.body) <= MOST_COMMIT_BYTES:
         return None
     if new.sequence != base.sequence + 1:
-        return None  # commits of other clients are included with it
+        return None  # it would absorb foreign commits
     summary = new.commits[-1]
     claims: dict[str, Claim] = {}
     for table, part in candidate.commit.tables.items():
@@ -236,15 +239,15 @@ def proposed_commit(base: Head, new: Head, candidate: Candidate) -> Program[Prop
 
 
 def _shared(base: Head, table: str) -> TableState | None:
-    """Return HEAD's state of a table, if all its changes are made through HEAD or its own log."""
+    """Return HEAD's state of a live table; None if a catalog has the table."""
     state = base.tables.get(table)
     return None if state is None or state.dropped or state.catalog else state
 
 
 def _reliances(base: Head, candidate: Candidate) -> Program[dict[str, Reliance] | None]:
-    """Return what other clients need to decide whether it is touched.
+    """Return, by table, what other clients need to decide whether the rows of its reads changed.
 
-    None if that can't be said, or takes much.
+    None if that can't be stated, or is too large.
     """
     txn, commit = candidate.txn, candidate.commit
     relies: dict[str, Reliance] = {}
@@ -265,7 +268,7 @@ def _reliances(base: Head, candidate: Candidate) -> Program[dict[str, Reliance] 
 
 
 def may_go_along(txn: TransactionState) -> bool:
-    """Return whether HEAD alone shows other clients that what it relies on was not touched."""
+    """Return whether other clients can decide by HEAD alone that the commit is still valid."""
     head = txn.head
     is_ahead = head is not None and any(one.txn == txn.id for one in head.reserved)
     is_precise = txn.options.validation == "precise" and not txn.options.slack
@@ -275,29 +278,29 @@ def may_go_along(txn: TransactionState) -> bool:
         or txn.work.behind
         or txn.work.merging is not None
         or txn.work.catalog  # HEAD and the commit show its reads of tables, not of the catalog
-        # The client that replaces HEAD checks whether the files that it brings back are kept, and
-        # changes names in the same replacement.
+        # Only the owner can check that the files that a transplant brings back are kept, and change
+        # names in HEAD.
         or any(
             done.deferred or isinstance(done.operation, Transplant | Rename)
             for done in txn.work.done
         )
     ):
         return False
-    # A commit that was touched once is likely to be touched again: it waits for no leader, since a
-    # leader would leave it.
+    # After one redo the rows of its reads are likely to change again: then no leader would include
+    # the commit, so it does not wait for one.
     return not relies(txn) or not (
         txn.work.redos or commits_of(txn.context).has_doubts(txn.context)
     )
 
 
 def relies(txn: TransactionState) -> bool:
-    """Return whether it relies on rows, and does not only add some."""
+    """Return whether the transaction relies on rows, and does not only append some."""
     only_adds = all(is_append(done.operation) for done in txn.work.done)
     return bool(txn.work.reads) or not only_adds
 
 
 def _published(before: TableState, after: TableState) -> int:
-    """Return the last commit of the lake, of those that were pending, that its log holds."""
+    """Return the sequence of the last commit that was pending and is in the log now, or 0."""
     left = {ref.sequence for ref in after.pending}
     return max((ref.sequence for ref in before.pending if ref.sequence not in left), default=0)
 

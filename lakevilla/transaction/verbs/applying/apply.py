@@ -1,4 +1,4 @@
-"""Apply and revert changes, as the caller requests it."""
+"""Apply the changes between two states, roll back, and restore tables."""
 
 from __future__ import annotations
 
@@ -52,28 +52,28 @@ from lakevilla.transaction.verbs.read_write import drop, execute, lookup, observ
 
 # -------------------- requests
 #
-# The requests to the verbs that apply states, table by table, and their errors on a conflict.
+# What the verbs that apply states are to do with each table, and their errors on a conflict.
 
 
-#: The positions of a table in its histories where they can't be known.
+#: The positions of a table in its histories if they can't be known.
 UNKNOWN: tuple[Reached, Reached] = ({}, {})
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """The choice where both sides have changed the same, and where their changes are equal."""
+    """What to do if both sides have changed the same rows, and if their changes are equal."""
 
     on_conflict: OnConflict = "error"
     on_equal: OnEqual = "conflict"
 
 
-#: Refuse changes of the same by both sides.
+#: Refuse rows that both sides have changed.
 REFUSE = Settle()
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The request for one table."""
+    """What a verb is to apply to one table."""
 
     location: str
     keys: tuple[str, ...]
@@ -109,12 +109,15 @@ def together(conflicts: Sequence[MergeConflict]) -> MergeConflict:
 
 
 def reached(old: LakeState, new: LakeState, location: str) -> tuple[Reached, Reached]:
-    """Return a table's positions in the histories of two states, where one leads to the other."""
+    """Return a table's positions in the histories of two states.
+
+    They are ``UNKNOWN`` if neither state has developed from the other one.
+    """
     was, now = _reached_by(old, location), _reached_by(new, location)
     if was.keys() == now.keys():
         return was, now
     if isinstance(old, AtBase) and old.base.kind == "branch" and old.base.epoch in now:
-        return was, {**was, **now}  # the epoch that was made of it
+        return was, {**was, **now}  # the epoch was made of this base
     return UNKNOWN
 
 
@@ -123,7 +126,7 @@ def _reached_by(state: LakeState, location: str) -> Reached:
 
 
 def check_keys(snapshot: TableSnapshot, keys: Collection[str]) -> None:
-    """Refuse keys that the table lacks, and columns of nested types. ``InvalidOperation``."""
+    """Raise ``InvalidOperation`` for key columns that the table lacks, or of nested types."""
     schema = snapshot.layout.schema
     for key in keys:
         if key not in schema.names:
@@ -141,7 +144,7 @@ def check_keys(snapshot: TableSnapshot, keys: Collection[str]) -> None:
 
 
 def names_of(old: LakeState, new: LakeState) -> dict[str, str]:
-    """Return the names of the two states, for the history of a table."""
+    """Return the names of the two states, as parameters in the table's history."""
     if isinstance(new, AtBase) and new.base.kind == "branch" and isinstance(old, AtBase):
         return {"branch": f"{new.base.name}@{new.version}"}
     return {"before": old.name, "after": new.name}
@@ -163,7 +166,7 @@ def _number(name: StateName) -> int:
 
 
 def transplant_of(request: Request, found: Difference) -> Transplant:
-    """Return the operation that does what is requested."""
+    """Return the operation that applies a difference to the table of a request."""
     return Transplant(
         request.location,
         found.removes,
@@ -182,10 +185,12 @@ def transplant_of(request: Request, found: Difference) -> Transplant:
 
 # -------------------- apply
 #
-# Applying the changes between two states of the lake (docs/design/0032-apply.md).
+# Apply the changes between two states of the lake to its present state
+# (docs/design/0032-apply.md).
 
 
-#: The outcome for a table: files added and removed, rows compared, or nothing to do.
+#: The outcome for a table: "physical" if whole files were added and removed, "rows" if rows were
+#: compared, "kept" if nothing was changed.
 Outcome = Literal["physical", "rows", "created", "dropped", "kept"]
 
 
@@ -206,25 +211,25 @@ def apply(
     tables : sequence of str, optional
         Patterns of names or paths; all tables if not given.
     keys : Mapping
-        By location, the columns that distinguish rows.
+        By location, the columns that identify a row.
 
     Returns
     -------
     dict of str to Outcome
-        By location, for the tables that differ in the two.
+        By location, for the tables that differ in the two states.
 
     Raises
     ------
     MergeConflict
-        Other clients have changed what it changes; the transaction is unchanged.
+        Other clients have changed the same rows or tables; the transaction is unchanged.
     VersionNotFound, RefNotFound
         A state, or a file that must be brought back, is not kept any more.
     InvalidOperation
-        A pattern fits no table, or ``keys`` names what a table lacks.
+        A pattern matches no table, or ``keys`` names a column that a table lacks.
     """
     head = yield from bound(txn)
     if is_later(before, after):
-        # If both versions are missing, the error names the requested one.
+        # If both versions are missing, the error names ``before``, which the user has given.
         old = yield from state_of(head, before)
         new = yield from state_of(head, after)
     else:
@@ -243,7 +248,7 @@ def apply_states(
     settle: Settle,
     verb: str,
 ) -> Program[dict[str, Outcome]]:
-    """Apply loaded states as ``apply`` does; ``head`` is the one to which it is bound."""
+    """Apply loaded states as ``apply`` does; ``head`` is the HEAD to which ``txn`` is bound."""
     for location, columns in keys.items():
         yield from touch(txn, [location], probing=True)
         check_keys(txn.work.tables[location].snapshot, columns)
@@ -257,7 +262,7 @@ def apply_states(
         for location in wanted:
             pair = was[location], now[location]
             if None in pair and location not in changed.made:
-                continue  # it was added with a log of its own: its earlier state is not known
+                continue  # it was registered with an older log: its state before that is not known
             names = names_of(old, new)
             since, until = reached(old, new, location)
             request = Request(location, keys.get(location, ()), settle, verb, names, since, until)
@@ -276,14 +281,14 @@ def apply_states(
 def roll_back(
     txn: TransactionState, to: StateName, *, tables: Sequence[str] | None = None
 ) -> Program[dict[str, Outcome]]:
-    """Make the tables what they were at a state. All their rows count as read.
+    """Return the tables to an earlier state. All their rows count as read.
 
     Raises
     ------
     VersionNotFound, RefNotFound
         The state, or a file of it, is not kept any more.
     InvalidOperation
-        A pattern fits no table, or a table was dropped since.
+        A pattern matches no table, or a table was dropped since.
     """
     head = yield from bound(txn)
     target = yield from state_of(head, to)
@@ -326,7 +331,8 @@ def roll_back(
                 txn, location, view.snapshot, reached_states, parameters=parameters, within=within
             )
         if txn.bound.sequence != head.sequence:
-            # A table has shown a newer HEAD: the differences there were not searched for.
+            # The opening of a table has moved the transaction to a newer HEAD, which was not
+            # compared with the target.
             raise txn.fail(
                 ConflictError(
                     f"transaction {txn.id}: other transactions have committed while the rollback "
@@ -349,7 +355,7 @@ def _dropped_since(state: TableState, location: str, target: LakeState) -> Inval
 def restore(
     txn: TransactionState, location: str, to: OwnVersion | StateName
 ) -> Program[dict[str, Outcome]]:
-    """Make one table what it was: at a version of its own log, or as a ref keeps it.
+    """Return one table to an earlier state: a version of its own log, or the state in a ref.
 
     Errors as ``roll_back``.
     """
@@ -384,16 +390,16 @@ def become(
     parameters: dict[str, str],
     within: tuple[str, ...] = (),
 ) -> Program[Outcome]:
-    """Make one table what it was in a state of its own. All its rows count as read.
+    """Return one table to the state ``target``. All its rows count as read.
 
-    ``reached_states``: its positions in its histories now, and then.
+    ``reached_states``: the table's positions in its histories now, and at ``target``.
 
     Raises
     ------
     VersionNotFound
         A file is not kept any more.
     InvalidOperation
-        Its present state can't be combined with its earlier definition.
+        The table's present state does not allow the definition of ``target``.
     """
     snapshot = yield from lookup(txn, location)
     observe(txn, location, None)
@@ -439,7 +445,7 @@ def bound(txn: TransactionState) -> Program[Head]:
 
 
 def _locations_of(head: Head, patterns: Sequence[str] | None) -> Program[tuple[str, ...]]:
-    """Return patterns of the locations that are rolled back: all, or those with such names."""
+    """Return patterns of the locations to roll back; ``patterns`` may also match names."""
     if patterns is None:
         return ("*",)
     yield from load_all(head)
@@ -454,7 +460,7 @@ def _locations_of(head: Head, patterns: Sequence[str] | None) -> Program[tuple[s
 def _applied(
     txn: TransactionState, head: Head, request: Request, old: View | None, new: View | None
 ) -> Program[Outcome | None]:
-    """Apply one table; None if it is the same in both states."""
+    """Apply the changes to one table; None if the table is the same in both states."""
     location = request.location
     is_there = yield from is_there_in(head, location)
     if old is None or new is None:
@@ -503,9 +509,10 @@ def _applied(
 def _refuse_rows_of_others(
     txn: TransactionState, request: Request, old: TableSnapshot, new: TableSnapshot
 ) -> Program[None]:
-    """Refuse a definition under which rows that neither state has may be wrong.
+    """Refuse to change a table's definition if the table has rows that neither state has.
 
-    A constraint would not hold for them, or other columns of that name would hide their columns.
+    The new definition may not fit them: they may violate a constraint, or have values in a column
+    that it drops.
     """
     snapshot = yield from lookup(txn, request.location)
     for state in (old, new):
@@ -530,7 +537,7 @@ def _made_or_dropped(
     *,
     is_there: bool,
 ) -> Program[Outcome | None]:
-    """Apply a table that only one of the states has (rule 2)."""
+    """Create or drop a table that only one of the two states has (rule 2)."""
     location = request.location
     if old is None and new is None:
         return None
@@ -560,7 +567,7 @@ def _made_or_dropped(
 
 
 def _create(txn: TransactionState, request: Request, made: TableSnapshot) -> Program[Outcome]:
-    """Create a table that was made on a branch, with the files that it has there."""
+    """Create a table that was created on a branch, with the files that it has there."""
     location = request.location
     yield from take_places(txn, [location], "write", creating=True)
     try:
@@ -588,11 +595,11 @@ def _create(txn: TransactionState, request: Request, made: TableSnapshot) -> Pro
 
 
 def _done(txn: TransactionState, operation: Transplant) -> Program[Outcome]:
-    """Perform it, once it is sure that the files that it brings back exist and stay."""
+    """Perform a transplant; check that HEAD keeps the files that it brings back."""
     head = txn.head
     assert head is not None
     count = len(txn.work.done)
-    yield from store_files(txn, operation.table)  # rows of its own may be compared
+    yield from store_files(txn, operation.table)  # the transaction's own new files may be compared
     done = yield from execute(txn, operation, "apply")
     if done.change.is_empty:
         undo_since(txn, count)
@@ -606,7 +613,7 @@ def _done(txn: TransactionState, operation: Transplant) -> Program[Outcome]:
 
 @contextmanager
 def _whole_or_not_at_all(txn: TransactionState) -> Iterator[None]:
-    """Undo what a verb has done if it raises: it has had no effect."""
+    """Undo the operations of a block that raises, so that its verb has had no effect."""
     count, reads = len(txn.work.done), dict(txn.work.reads)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Merging a branch: its changes since it was made, or merged, are applied to the lake."""
+"""Merge a branch: apply its changes since it was created, or last merged, to the lake."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def merge_branch(
     fast_forward_only: bool = False,
     serializable: bool = False,
 ) -> Program[tuple[dict[str, Outcome], Base]]:
-    """Apply to the lake the changes on a branch since it was made, or merged.
+    """Apply to the lake the changes on a branch since it was created, or last merged.
 
-    It is merged so far from this commit on, with ``tables`` these alone. Parameters and errors as
-    ``apply``; also returns the state that the branch showed. ``serializable``: what was read on it
-    must be on the lake as it was seen there.
+    The commit notes the branch's state as merged, or with ``tables`` that of these tables only.
+    Parameters and errors as ``apply``; the result also has the merged state of the branch.
+    ``serializable``: refuse the merge if rows that were read on the branch differ on the lake.
     """
     head = yield from bound(txn)
     if txn.work.merging is not None:
@@ -74,7 +74,7 @@ def merge_branch(
             txn, head, AtBase(since), AtBase(now), tables, keys, settle, "MERGE"
         )
     except MergeConflict:
-        # A table, or a key, may have shown what another client has merged of the branch since.
+        # The conflict may come from a merge of the same branch by another client.
         held = yield from load_head()
         changed = None if held is None else (yield from changed_entry(txn, held.head, name, entry))
         if changed is not None:
@@ -87,7 +87,7 @@ def merge_branch(
 
 
 def _merged_of(since: Base, now: Base, tables: Collection[str]) -> Program[Base]:
-    """Return the base that counts as merged once these tables are: the rest is unchanged."""
+    """Return the base to note once ``tables`` are merged; the other tables stay as in ``since``."""
     yield from load_base_tables(since, tables)
     yield from load_base_tables(now, tables)
     states = {location: now.tables.get(location) for location in tables}
@@ -97,7 +97,7 @@ def _merged_of(since: Base, now: Base, tables: Collection[str]) -> Program[Base]
 def _refuse_changed(
     txn: TransactionState, head: Head, since: Base, now: Base, tables: Sequence[str] | None
 ) -> Program[None]:
-    """Refuse to merge into tables that the lake has changed since."""
+    """Refuse to merge into tables that were changed on the lake since ``since``."""
     differing = yield from between(txn.context, head, AtBase(since), AtBase(now))
     wanted = yield from chosen_places(head, differing.tables, tables)
     changed = yield from between(txn.context, head, AtBase(since), AtHead(head))

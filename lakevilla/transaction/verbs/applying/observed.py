@@ -1,4 +1,4 @@
-"""The rows that an applied change observes, and the columns that it reads."""
+"""Checks of a merge or apply: reads on the branch, and values in columns that it drops."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ from lakevilla.transaction.verbs.read_write import lookup, observe
 
 # -------------------- observed
 #
-# Comparing the reads of transactions on a branch with the lake (docs/design/0031-branches.md).
+# Compare the reads of transactions on a branch with the lake (docs/design/0031-branches.md).
 #
-# A merge brings what they have written. It is as if they had run on the lake now only if all that
-# they have read is there as they have seen it.
+# A merge applies what these transactions have written. The result is serializable, as if they had
+# run on the lake now, only if all rows that they have read are the same on the lake.
 
 
-#: By table, the predicates of the rows that were read; None: all of them.
+#: By table, the predicates of the rows that were read; None stands for all rows.
 _Reads = dict[str, list[Expr | None]]
 
 
 def hold_observed(txn: TransactionState, branch: Branch, since: Base) -> Program[None]:
-    """Compare what was read on a branch with the lake, and make it read by the transaction.
+    """Check that the rows that were read on a branch are the same on the lake; observe them there.
 
-    ``since`` is the branch as it was made, or last merged: where the lake differs from that, other
-    clients have changed it. From here on any client that changes it is in conflict as with any
-    read.
+    ``since`` is the state in which the branch was created or last merged: if the lake differs from
+    it in these rows, other clients have changed them. The rows become observed reads of the merge,
+    so a later change of them conflicts with it.
 
     Raises
     ------
     MergeConflict
-        Other clients have changed on the lake what was read.
+        Other clients have changed such rows on the lake.
     InvalidOperation
-        The reads can't be known any more.
+        The branch's reads are not known any more.
     """
     reads = yield from _reads(txn, branch, since)
     seen = yield from AtBase(since).views(txn.context, sorted(reads))
@@ -82,9 +82,9 @@ def hold_observed(txn: TransactionState, branch: Branch, since: Base) -> Program
 
 
 def _is_held(txn: TransactionState, old: View, predicates: Iterable[Expr | None]) -> Program[bool]:
-    """Return whether the requested rows are the same on the lake."""
+    """Return whether the rows of the predicates are the same on the lake as in ``old``."""
     try:
-        # It may show a newer HEAD than that of the tables before it, which fits what is observed.
+        # This may move the transaction to a newer HEAD, where its observed reads are still true.
         yield from touch(txn, [old.location], probing=True, access="read")
     except TableNotFound:
         return False  # it was dropped
@@ -92,13 +92,13 @@ def _is_held(txn: TransactionState, old: View, predicates: Iterable[Expr | None]
     if old.snapshot.table_id != new.snapshot.table_id:
         return False
     if old.placement == new.placement:
-        return True  # as far in the same log, with the same laid over it
+        return True  # the same version of the log, with the same pending commits
     found = yield from difference(old.snapshot, new.snapshot)
     net = NetChange(
         {file.ref: file for file in found.adds},
         {file.ref: removal(file) for file in found.removes},
         metadata=found.after is not None,
-        untold=True,  # what a file says of itself dates from its addition, not from its removal
+        untold=True,  # the files have their statistics as of their addition, not of their removal
     )
     for where in predicates:
         if (yield from judge(txn.context, old, new, net, where)) is Verdict.CHANGED:
@@ -107,7 +107,7 @@ def _is_held(txn: TransactionState, old: View, predicates: Iterable[Expr | None]
 
 
 def _reads(txn: TransactionState, branch: Branch, since: Base) -> Program[_Reads]:
-    """Return the reads of the transactions whose writes are not merged yet."""
+    """Return the reads of the transactions on a branch whose writes are not merged yet."""
     head = branch.held.head
     assert head.epoch is not None, branch.name
     if not head.epoch.is_first:
@@ -146,10 +146,10 @@ def _reads(txn: TransactionState, branch: Branch, since: Base) -> Program[_Reads
 
 
 def _is_merged(since: Base, commit: CommitSummary) -> bool:
-    """Return whether all that a commit has written is in the state that was merged last.
+    """Return whether the state that was merged last has all that a commit has written.
 
-    Only a part of it may be, where tables were merged separately. What can't be known counts as not
-    merged: then more is checked than necessary.
+    It may have only a part, if tables were merged separately. In doubt this is False: then more
+    reads are checked than necessary.
     """
     written = [location for location, touch_ in commit.tables.items() if _writes(touch_)]
     return commit.sequence <= since.sequence and all(
@@ -176,18 +176,19 @@ def _refuse(branch: Branch, why: str, error: Exception | None = None) -> NoRetur
 
 # -------------------- columns
 #
-# Columns that an applied change drops, and values of other clients in them (docs/design/0055).
+# Check columns that an applied change drops for values of other clients (docs/design/0055).
 
 
 def hiding(
     txn: TransactionState, operation: Transplant, old: TableSnapshot, new: TableSnapshot
 ) -> Program[Transplant]:
-    """Return the operation with the columns it drops, if they hold no value of other clients.
+    """Return the operation with the columns that it drops noted in ``hides``.
 
     Raises
     ------
     MergeConflict
-        They hold one, or it brings values into columns that the table has no more.
+        Such a column has values of other clients; or the operation adds files with values in
+        columns that the table has dropped.
     """
     snapshot = yield from lookup(txn, operation.table)
     yield from refuse_hidden(txn.context, operation, snapshot)

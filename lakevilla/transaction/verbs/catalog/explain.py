@@ -1,6 +1,6 @@
-"""The files that a statement would read and those left out, and the engine's plan.
+"""EXPLAIN: how many files of a table a statement would read, and the engine's plan.
 
-Nothing of it is part of the transaction: what is only reported may change.
+EXPLAIN adds no reads to the transaction: what it reports need not be true at the commit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakevilla.transaction.verbs.read_write import own_state
 
 @dataclass(frozen=True, slots=True)
 class FilesKept:
-    """The number of a table's files that a condition leaves, their bytes, and both totals."""
+    """The number and bytes of a table's files that may match a condition, and of all its files."""
 
     files: int
     bytes: int
@@ -33,7 +33,7 @@ class FilesKept:
 
 
 def files_kept(txn: TransactionState, location: str, where: Expr | None) -> Program[FilesKept]:
-    """Return what the statistics of a table's log say of a condition on its rows."""
+    """Return how many files of a table may have rows for a condition, by their statistics."""
     txn.check_open("explain")
     yield from touch(txn, [location], probing=True)
     yield from perform_late(txn, [location])
@@ -58,7 +58,7 @@ def plan(
     params: Mapping[str, object],
     pasts: Mapping[str, TableInput],
 ) -> Program[str]:
-    """Return the plan of a query, which is not run; as ``query`` otherwise."""
+    """Return the engine's plan of a query without running it; see ``read_write.query``."""
     rows = yield from answer(txn, EXPLAIN + sql, tables, views, params, pasts)
     return "\n".join(str(text) for text in rows["explain_value"].to_pylist())
 
@@ -71,7 +71,7 @@ def answer(
     params: Mapping[str, object],
     pasts: Mapping[str, TableInput],
 ) -> Program[pa.Table]:
-    """Return the engine's answer to a query that is not run for its rows."""
+    """Run a query that reads no rows, such as EXPLAIN, and return the engine's result."""
     txn.check_open("explain")
     yield from touch(txn, tables.values(), probing=True)
     inputs = dict(pasts)

@@ -1,4 +1,4 @@
-"""Names of the catalog, as a transaction sees them."""
+"""Names of tables, as a transaction sees them in the catalog."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from lakevilla.transaction.verbs.bind import bind_to_head
 
 
 def tables_named(txn: TransactionState, names: NameRange) -> Program[dict[str, str]]:
-    """Return the locations of the tables whose names are in the range, by name and in their order.
+    """Return the locations of the tables whose names are in the range, by name, sorted by name.
 
-    Only those of HEAD's leaves are fetched in which such a name may be: leaves of the range itself,
-    and leaves to which registered names lead. Where a catalog is connected, whose names have
-    nothing to do with locations, all are fetched.
+    This fetches only the leaves of HEAD that may have such a table: those of the range itself, and
+    those with the locations of registered names. If a catalog is connected, all leaves are fetched,
+    because its names do not follow from locations.
     """
     head = txn.head
     if head is None:
@@ -50,7 +50,7 @@ def tables_named(txn: TransactionState, names: NameRange) -> Program[dict[str, s
 
 
 def _of_clones(head: Head, names: NameRange) -> Program[list[tuple[str, str]]]:
-    """Return the tables within the range that clones show; their names are their paths."""
+    """Return names and locations of the tables in the range that clones show: both are the path."""
     if names.exact is not None:
         locations = sorted(names.exact)
         mounts = yield from parallel([mount_of(head, location) for location in locations])
@@ -63,9 +63,9 @@ def _of_clones(head: Head, names: NameRange) -> Program[list[tuple[str, str]]]:
 def _shown(
     head: Head, names: NameRange, registered: set[str], revived: set[str]
 ) -> list[tuple[str, str]]:
-    """Return the tables of a HEAD by the names of ``shown_tables``, within the range.
+    """Return name and location of the tables of a HEAD whose names are in the range.
 
-    ``revived`` are dropped there, and are in the lake again for the transaction.
+    ``revived`` are tables that HEAD has dropped and that the transaction brings back.
     """
     found = []
     tables = head.tables.cached()
@@ -84,7 +84,7 @@ def _shown(
 
 
 def _own(txn: TransactionState, found: dict[str, str], names: NameRange) -> dict[str, str]:
-    """Return the tables with those that the transaction has made, without those it has dropped."""
+    """Add the tables that the transaction has created to ``found``; remove those it has dropped."""
     for done in txn.work.done:
         operation = done.operation
         if isinstance(operation, Create) and operation.table in names:
@@ -98,22 +98,24 @@ def _own(txn: TransactionState, found: dict[str, str], names: NameRange) -> dict
 
 # -------------------- binding
 #
-# Binding for a transaction that only reads: a root that may be mistyped is left unchanged.
+# Bind a transaction that only reads, without creating a HEAD: the root may be mistyped.
 
 
 __all__ = ["bind_if_made", "bind_where_it_is"]
 
 
 def bind_if_made(txn: TransactionState) -> Program[None]:
-    """Bind if a lake is here. Else the transaction stays unbound.
+    """Bind the transaction if a lake exists; else it stays unbound.
 
-    If it writes later, the lake must still be absent.
+    An unbound transaction that writes later is in conflict if another client has made a lake.
     """
     yield from bind_to_head(txn, makes=False)
 
 
 def bind_where_it_is(txn: TransactionState, location: str) -> Program[None]:
-    """Do the same for a table, which must exist where no lake is: then its root is right.
+    """Bind the transaction if a lake exists; else check that a table is at ``location``.
+
+    A table there shows that the root is not mistyped.
 
     Raises
     ------

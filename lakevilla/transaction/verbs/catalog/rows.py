@@ -42,13 +42,13 @@ from lakevilla.transaction.verbs.catalog.names import bind_if_made, tables_named
 
 # -------------------- opened
 #
-# The contents of a table's own log: files, columns, statistics. Each requested table is opened.
+# Rows from the tables' own logs: files, columns, statistics. Each requested table is opened.
 
 
 Row = dict[str, Any]
 _AT_ONCE = 10_000
 
-#: These errors concern one table: the other tables are shown.
+#: Errors of one table: the catalog leaves the table out, and shows the other tables.
 _WRONG_WITH_ONE = (
     TableNotFound,
     VersionNotFound,
@@ -60,7 +60,7 @@ _WRONG_WITH_ONE = (
 
 
 def file_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
-    """Return the files of the requested tables that the terms admit."""
+    """Return the rows of ``lakevilla_files`` that ``read`` admits."""
     opened = yield from _opened(txn, read)
     lists = yield from parallel([snapshot.files() for snapshot in opened.values()])
     return (
@@ -72,7 +72,7 @@ def file_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]
 
 
 def statistics_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
-    """Return what is known of each column in each file."""
+    """Return the rows of ``lakevilla_statistics``: one for each column of each file."""
     opened = yield from _opened(txn, read)
     lists = yield from parallel([snapshot.files() for snapshot in opened.values()])
     return (
@@ -85,7 +85,7 @@ def statistics_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterato
 
 
 def column_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
-    """Return the columns of the tables, in their order. No list of files is read."""
+    """Return the columns of the requested tables, in order; this reads no file lists."""
     opened = yield from _opened(txn, read)
     return (
         {
@@ -106,7 +106,7 @@ def _each(files: pa.Table) -> Iterator[DataFile]:
 
 
 def _opened(txn: TransactionState, read: CatalogRead) -> Program[dict[str, TableSnapshot]]:
-    """Return the tables in the range of names as the transaction sees them, all opened at once."""
+    """Open the tables in the range of names in parallel; return their states in the transaction."""
     found = yield from tables_named(txn, read.names)
     errors = yield from touch_each(txn, found.values())
     opened: dict[str, TableSnapshot] = {}
@@ -128,7 +128,7 @@ def _leave_out(txn: TransactionState, name: str, error: LakeVillaError) -> None:
 
 # -------------------- commits
 #
-# The lake's commits as rows, one for each table of each.
+# The lake's commits as rows: one row for each table of a commit.
 
 
 #: Columns that only a commit object fills.
@@ -136,7 +136,7 @@ _IN_OBJECTS = frozenset({"merged", "metadata"})
 
 
 def commit_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
-    """Return the commits up to the state that is read, oldest first; pages as far as requested."""
+    """Return the commits up to the bound state, oldest first; read only the pages needed."""
     now = txn.context.held.head if txn.bound.is_past and txn.context.held is not None else txn.head
     if now is None or txn.head is None:
         return iter(())
@@ -165,12 +165,12 @@ def commit_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Ro
 
 
 def _first(read: CatalogRead) -> int:
-    """Return the first version that the terms admit."""
+    """Return the lowest version that the terms of the read admit."""
     first = 0
     for term in read.terms:
         if term.column == "version" and term.operator in ("=", "in", ">", ">="):
             numbers = [value for value in term.values if isinstance(value, int | float)]
-            # Text may be a number too, and the query handles what is no finite number.
+            # Values of other types, and infinite numbers, are left to the query.
             if len(numbers) == len(term.values) and all(map(math.isfinite, numbers)):
                 first = max(first, int(min(numbers)))
     return first
@@ -201,11 +201,11 @@ def _rows(
 
 # -------------------- rows
 #
-# The rows of one catalog table, as far as a query requests them; what is seen is observed.
+# The rows of one catalog table that a query needs; the read is observed.
 
 
 def catalog_rows(txn: TransactionState, read: CatalogRead) -> Program[pa.Table]:
-    """Return the rows that ``read`` requests, maybe more; they count as seen from here on.
+    """Return the rows that ``read`` requests, or more; all of them count as seen by the caller.
 
     Raises
     ------
@@ -223,10 +223,10 @@ def catalog_rows(txn: TransactionState, read: CatalogRead) -> Program[pa.Table]:
     yield from perform_late(txn)
     rows = yield from _READERS[read.kind](txn, read)
     if not txn.bound.is_past and read not in txn.work.catalog:
-        # This includes a transaction that only reads: it may move to a newer HEAD yet.
+        # Also noted if the transaction only reads: it may still move to a newer HEAD.
         txn.work.catalog.append(read)
     schema = SCHEMAS[read.kind]
-    # A few at a time: of a million files not all are Python objects at once.
+    # In parts, so that not a million rows are Python objects at the same time.
     parts = [pa.Table.from_pylist(part, schema) for part in _in_parts(rows)]
     return pa.concat_tables([schema.empty_table(), *parts])
 
@@ -270,7 +270,7 @@ def _table(txn: TransactionState, name: str, location: str, state: TableState | 
 
 
 def uri_of(txn: TransactionState, location: str) -> str:
-    """Return a location as any other client may be given it."""
+    """Return the URI of a table, for clients without LakeVilla."""
     return location if is_external(location) else f"{txn.context.root.rstrip('/')}/{location}"
 
 
