@@ -1,8 +1,8 @@
 """Check whether reads of the catalog are still valid (docs/design/0035, phantoms).
 
 Each commit since the bound state is checked by what HEAD knows of it: its tables, and by how much
-they grew. Its commit object shows which files it added and removed; it is read where a read has
-terms on files. What can't be known conflicts.
+they grew. If a read has terms on files, the commit object is read as well, which shows the files
+that the commit added and removed. In doubt the check finds a conflict.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from lakevilla.store.effects import Program
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.transaction import TransactionState, conflict
 
-#: HEAD's figures of a table's size, by the columns of the catalog table of tables.
+#: Columns of ``lakevilla_tables`` with the size of a table, as HEAD has it.
 _SIZES = ("files", "rows", "bytes", "changed_version")
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The names of tables, now and in the state that was read."""
+    """The names of tables, in the newest HEAD and in the HEAD that was read."""
 
     heads: tuple[Head, ...]
     registered: dict[str, set[str]]
@@ -52,7 +52,7 @@ class _Names:
 def changed_catalog(
     txn: TransactionState, head: Head, examination: Examination, *, extending: bool
 ) -> Program[ConflictError | None]:
-    """Return the conflict of the catalog reads with later commits of other clients."""
+    """Return the conflict of a catalog read with a later commit; None if there is none."""
     reads = txn.work.catalog
     if not reads or (txn.options.isolation == "snapshot" and not extending):
         return None
@@ -103,7 +103,7 @@ def _names(txn: TransactionState, head: Head, commits: Iterable[CommitSummary]) 
 
 
 def _renamed(names: _Names, reads: Iterable[CatalogRead]) -> Program[str | None]:
-    """Return the table of a name that was queried and leads elsewhere than it did."""
+    """Return a table whose name was read in the catalog and means another table now, if any."""
     yield from ()
     if len(names.heads) < 2:
         return None
@@ -120,7 +120,10 @@ def _renamed(names: _Names, reads: Iterable[CatalogRead]) -> Program[str | None]
 def _shown_otherwise(
     txn: TransactionState, head: Head, reads: Iterable[CatalogRead]
 ) -> Program[str | None]:
-    """Return a clone that was made or deleted, if its place was queried; that is no commit."""
+    """Return a clone that was made or deleted since a catalog read of its path, if any.
+
+    No commit shows that.
+    """
     before, after = (yield from load_clones(txn.head)), (yield from load_clones(head))
     for name in sorted(before.keys() | after.keys()):
         was, now = before.get(name), after.get(name)
@@ -131,7 +134,7 @@ def _shown_otherwise(
 
 
 def _asks(read: CatalogRead, location: str) -> bool:
-    """Return whether names at or below a place were queried."""
+    """Return whether the range of names of a read has names at or below a path."""
     names = read.names
     if names.exact is not None:
         return any(is_at(one, location) for one in names.exact)
@@ -141,7 +144,7 @@ def _asks(read: CatalogRead, location: str) -> bool:
 def _touched(
     txn: TransactionState, head: Head, read: CatalogRead, commit: CommitSummary, names: _Names
 ) -> Program[str | None]:
-    """Return the table on which a commit has changed what was read; None if there is none."""
+    """Return a table whose rows in the catalog a commit may have changed for a read; else None."""
     if read.kind == "commits":
         return _new_commit(read, commit, names)
     for location, touch in commit.tables.items():
@@ -192,10 +195,10 @@ def _new_commit(read: CatalogRead, commit: CommitSummary, names: _Names) -> str 
 def _row_changed(
     txn: TransactionState, head: Head, read: CatalogRead, location: str, called: set[str]
 ) -> bool:
-    """Return whether the table's row in the catalog table of tables differs, and may be seen."""
+    """Return whether the table's row in ``lakevilla_tables`` has changed for the read."""
     before = txn.head
     if before is None or before.sequence != txn.bound.sequence:
-        return True  # resumed: what was read is not cached any more
+        return True  # the transaction was resumed: the row that was read is not known any more
     old, new = _row(before, location), _row(head, location)
     if old is None or new is None:
         return (old is not None or new is not None) and any(
@@ -237,13 +240,13 @@ def _files_changed(
     location: str,
     called: set[str],
 ) -> Program[bool]:
-    """Return whether a commit added or removed a file that may have been seen."""
+    """Return whether a commit added or removed a file that a catalog read may show."""
     touch = commit.tables[location]
     working = txn.work.tables.get(location)
     if working is None:
-        return True  # it could not be opened then
+        return True  # the table could not be opened when the catalog was read
     if commit.kind == "foreign" and touch.published <= working.view.placement.logged:
-        return False  # the table's view had it already when its files were listed
+        return False  # the view had the entry already when the files were listed
     if not read.terms or all(term.column == "table" for term in read.terms):
         return True
     layout = working.view.snapshot.layout
@@ -265,7 +268,7 @@ def _files_changed(
 def _beyond_head(
     txn: TransactionState, head: Head, read: CatalogRead, examination: Examination, names: _Names
 ) -> Program[str | None]:
-    """Return a table on which other clients have changed what was read, unknown to any HEAD yet."""
+    """Return a table with a foreign commit that HEAD does not know and a read may show; or None."""
     application = application_id(head)
     for location, working in txn.work.tables.items():
         called = names.of(location)
@@ -278,7 +281,7 @@ def _beyond_head(
             if entry is None:
                 return location
             if application in entry.applications:
-                continue  # HEAD includes it
+                continue  # it publishes commits of HEAD
             if may_be_seen(read, working.view.snapshot.layout, called, entry.change):
                 return location
     return None
@@ -290,7 +293,7 @@ def _published(head: Head, location: str) -> int:
 
 
 def may_be_seen(read: CatalogRead, layout: Layout, called: Iterable[str], change: Change) -> bool:
-    """Return whether a change adds or removes anything that the read may show, by its terms."""
+    """Return whether the read's terms admit a file that a change adds or removes."""
     if change.metadata is not None:
         return True
     for removed in change.removes:
@@ -304,7 +307,8 @@ def may_be_seen(read: CatalogRead, layout: Layout, called: Iterable[str], change
 def _admits(read: CatalogRead, layout: Layout, name: str, file: DataFile, *, known: bool) -> bool:
     """Return whether the read may show the file.
 
-    ``known``: all columns are known; some columns of a removed file are not, and may be anything.
+    ``known``: all columns of the file's row are known. For a removed file some are not: these may
+    have any value.
     """
     if read.kind == "statistics":
         if not known:

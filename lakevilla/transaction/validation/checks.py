@@ -1,4 +1,4 @@
-"""Checks of a commit against what changed since its reads."""
+"""Check a commit against changes since its reads that are no changes of rows."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from lakevilla.transaction.state.transaction import TransactionState, conflict
 #
 # Check whether a transaction may write to the lake directly (docs/design/0030-refs.md).
 #
-# A protected main accepts what other states have, as by a merge, and upkeep. This is checked
-# when a verb is called, and again in the very HEAD that is replaced: a client that protects main
-# by a replacement of HEAD sees no direct write after it.
+# A protected main accepts only merges and other applied states, and upkeep. This is checked when a
+# verb is called, and again against the HEAD that is replaced: no direct write follows the
+# replacement of HEAD that protects main.
 
 
 _INSTEAD = "write on a branch, and `merge` it; `protect_main(on=False)` lifts that"
 
 
 def refuse_direct(txn: TransactionState, location: str, verb: str) -> Program[None]:
-    """Refuse a verb that writes where main is protected, as far as is known.
+    """Refuse a verb that writes to main directly while main is protected.
 
-    A HEAD that says so may be old: it is read again before a verb is refused.
+    The cached HEAD may be old, so HEAD is read again before a verb is refused.
 
     Raises ``InvalidOperation``.
     """
@@ -61,7 +61,7 @@ def refuse_direct(txn: TransactionState, location: str, verb: str) -> Program[No
 
 
 def direct_write(txn: TransactionState, head: Head | None) -> ConflictError | None:
-    """Return the conflict of a transaction that writes directly with a HEAD that is protected."""
+    """Return the conflict of a transaction with direct writes if main is protected in ``head``."""
     if head is None or not head.is_protected:
         return None
     direct = sorted({done.table for done in txn.work.done if is_direct(done.operation)})
@@ -77,19 +77,20 @@ def direct_write(txn: TransactionState, head: Head | None) -> ConflictError | No
 
 # -------------------- names
 #
-# Check whether the names that the caller has used still lead to the same tables (note 23).
+# Check whether the names that the caller has used still mean the same tables (note 23).
 
 
 def moved_name(txn: TransactionState, head: Head) -> Program[ConflictError | None]:
     """Return the conflict with a rename, or another change, of a name that the caller has used.
 
-    The name keeps the table that it meant first. So only a transaction that goes on in a newer
-    state of the lake is in conflict: there the table may be found by another name as well.
+    Within the transaction the name keeps its first meaning. So this matters only to a transaction
+    that moves to a newer state and goes on there, where the caller may use the table's new name,
+    too.
     """
     bound = txn.bound
     if bound.names_at == head.replacement:
         return None
-    # What the transaction itself has renamed counts by the name that HEAD has for it.
+    # A table that the transaction itself has renamed counts under its name in HEAD.
     used: dict[str, tuple[str, str]] = {}
     own: set[str] = set()
     for one in txn.work.renames:
@@ -115,11 +116,11 @@ def moved_name(txn: TransactionState, head: Head) -> Program[ConflictError | Non
 
 # -------------------- merged
 #
-# Check whether the branch that a transaction merges is still the one that it has read.
+# Check whether the entry of the branch that a transaction merges is unchanged.
 
 
 def changed_branch(txn: TransactionState, head: Head) -> Program[ConflictError | None]:
-    """Return the conflict of a merge whose branch is not the one any more that it has read."""
+    """Return the conflict of a merge whose branch's entry has changed since it was read."""
     merging = txn.work.merging
     if merging is None:
         return None
@@ -129,7 +130,7 @@ def changed_branch(txn: TransactionState, head: Head) -> Program[ConflictError |
 def changed_entry(
     txn: TransactionState, head: Head, name: str, entry: RefEntry
 ) -> Program[ConflictError | None]:
-    """Return the same conflict for a branch by its name and the entry that was read."""
+    """Return the conflict if a branch's entry in ``head`` differs from the read ``entry``."""
     yield from load_refs(head, [name])
     if entry.is_as(head.refs.get(name)):
         return None
@@ -144,12 +145,12 @@ def changed_entry(
 #
 # Check whether the files that a transaction brings back are kept by the HEAD that it replaces.
 #
-# This is checked when the verb brings them back, and in each HEAD to be replaced that says
-# something else about the files that may be deleted (docs/design/0032-apply.md).
+# This is checked when the verb brings them back, and again in each HEAD to be replaced in which the
+# marks of the files that may be deleted have changed (docs/design/0032-apply.md).
 
 
 def unkept(txn: TransactionState, head: Head) -> Program[VersionNotFound | None]:
-    """Return why it can't commit on ``head``: a file that it brings back may be deleted soon."""
+    """Return the error if a file that the transaction brings back may be deleted at ``head``."""
     for done in txn.work.done:
         if done.kept_under != kept_marks(head, done.table):
             try:
@@ -161,36 +162,36 @@ def unkept(txn: TransactionState, head: Head) -> Program[VersionNotFound | None]
 
 
 def note_kept(txn: TransactionState, head: Head, done: Done) -> Program[None]:
-    """Check that its files are kept, and note by which HEAD. Raises ``VersionNotFound``."""
+    """Check that ``head`` keeps a transplant's files, and note that. Raises ``VersionNotFound``."""
     operation = done.operation
     if not isinstance(operation, Transplant):
         return
     by_ref = yield from refuse_unkept(txn.context, head, done.table, operation.adds)
-    # A ref that keeps them may be deleted: then each HEAD is checked.
+    # If a ref keeps them, check each HEAD: the ref may be deleted.
     done.kept_under = None if by_ref else kept_marks(head, done.table)
 
 
 # -------------------- mounted
 #
-# Check whether the tables of clones on which a transaction relies are shown by the same clones.
+# Check whether the clones still exist whose tables a transaction uses.
 #
-# The very HEAD that is replaced is checked: a clone that is gone there may have released its
-# source's files, and a new one shows other tables (docs/design/0039-clones.md).
+# This is checked against the HEAD that is replaced: if a clone was deleted there, its source's
+# files may be deleted; and a new clone of that name shows other tables (docs/design/0039-clones.md).
 
 
 def still_mounted(
     txn: TransactionState, head: Head | None, view: View, state: TableState | None
 ) -> Program[LakeVillaError | None]:
-    """Return the conflict of a transaction whose view of a table a clone has shown.
+    """Return the conflict of a transaction that uses a table of a clone, if the clone has changed.
 
-    ``state`` is HEAD's present state of the table itself, if a client has written to it there.
+    ``state`` is the table's own state in ``head``, if a client has written to it through the clone.
     """
     assert view.mount is not None, "asked of what a clone shows"
     location = view.location
     if state is not None and state.dropped:
         return conflict(txn, location, "it was dropped meanwhile")
     if state is not None:
-        return None  # an ordinary table: its commits show the changes
+        return None  # a table of the lake by now: its commits show the changes
     found = None if head is None else (yield from mounted_at(head, location))
     if found is None or found.entry.id != view.mount.entry.id:
         name = view.mount.name
@@ -201,22 +202,22 @@ def still_mounted(
 
 
 def no_log(location: str, blank: TableSnapshot) -> Tail:
-    """Return the log of a table that a clone shows: it is empty before its first write."""
+    """Return the empty log of a table that a clone shows and no client has written to."""
     return Tail(location, -1, {-1: blank})
 
 
 # -------------------- new places
 #
-# Check whether a table may still enter the lake where a transaction brings it in.
+# Check whether a table may still be created, or revived, at its location.
 
 
 def refused_place(
     txn: TransactionState, old: View, state: TableState | None, head: Head | None
 ) -> Program[LakeVillaError | None]:
-    """Return why a table can't be created or reused at a place on a newer HEAD; None if it can.
+    """Return why a table can't be created or reused at its location in ``head``; None if it can.
 
-    ``state`` is that HEAD's state of the place. Another client may have begun, since the
-    transaction wrote its claim, to release that claim (docs/design/0051-claims-let-go.md).
+    ``state`` is that location's state in ``head``. After the transaction wrote its claim, another
+    client may have begun to delete that claim (docs/design/0051-claims-let-go.md).
     """
     known = "" if old.state is None else old.state.released_by
     if state is not None and state.released_by not in ("", known):
@@ -229,13 +230,13 @@ def refused_place(
 
 # -------------------- given files
 #
-# Check whether files that a verb was given fit the table as the transaction has it by then.
+# Check whether files that were written for a verb fit the table when the verb is performed.
 
 
 def refuse_unfit(txn: TransactionState, operation: Operation, before: Working | None) -> None:
-    """Refuse files if commits that were read after writing them have changed the schema.
+    """Refuse files if the transaction has moved, after they were written, to another schema.
 
-    ``before``: the table at that time, None if nothing was written for it.
+    ``before``: the table when they were written; None if the transaction had not opened it.
 
     Raises ``ConflictError``.
     """
@@ -252,14 +253,14 @@ def refuse_unfit(txn: TransactionState, operation: Operation, before: Working | 
 
 # -------------------- within
 #
-# Check whether another client has touched a table that a rollback has found unchanged.
+# Check whether another client has changed a table that a rollback has found unchanged.
 #
-# The rollback has opened only the tables that differ. That the other tables do not differ is part
-# of what it has read.
+# The rollback opens only the tables that differ from its target. It relies on the fact that the
+# other tables do not differ.
 
 
 def touched_within(txn: TransactionState, head: Head) -> Program[ConflictError | None]:
-    """Return the conflict with a commit since the bound state, on a table that was not opened."""
+    """Return the conflict of a rollback with a commit on a table that the rollback did not open."""
     patterns = patterns_of(txn)
     if not patterns:
         return None
@@ -272,14 +273,14 @@ def touched_within(txn: TransactionState, head: Head) -> Program[ConflictError |
         )
     for commit in commits:
         for location in commit.tables:
-            is_known = location in txn.work.tables  # and is checked by itself
+            is_known = location in txn.work.tables  # such a table is validated itself
             if not is_known and _changes(commit, location) and _fits(location, patterns):
                 return conflict(txn, location, "it was changed while other tables were rolled back")
     return None
 
 
 def patterns_of(txn: TransactionState) -> frozenset[str]:
-    """Return the patterns, by names or paths, of the tables that were checked."""
+    """Return the patterns of the tables that the transaction's rollbacks cover."""
     operations = (done.operation for done in txn.work.done)
     return frozenset(
         pattern for one in operations if isinstance(one, Transplant) for pattern in one.within
@@ -298,29 +299,28 @@ def _fits(location: str, patterns: frozenset[str]) -> bool:
 
 # -------------------- by entry
 #
-# Check whether a table is still the lake's, for a transaction that commits by the table's own log
-# entry.
+# Check whether the lake still has a table, for a transaction that commits by a log entry.
 #
-# Such a transaction needs no HEAD, and a dropped table's log accepts its entry as before. So it
-# reads HEAD now and then, in the same round as requests that it makes anyway
+# Such a transaction needs no HEAD, and could add its entry to the log of a dropped table. So it
+# reads HEAD every few seconds, in the same round as requests that it sends anyway
 # (docs/design/0050-drops-and-log-entries.md).
 
 
 #: The greatest age of a HEAD on which such a transaction relies. It is far below
-#: ``reuse_after_seconds``: no other table is created in place of a dropped one before the clients
-#: that wrote to it know of the drop.
+#: ``reuse_after_seconds``: all clients that write to a dropped table know of the drop before
+#: another table can be created in its place.
 _KNOWN_SECONDS = 10.0
 
 
 def ask_now_and_then(txn: TransactionState) -> Program[None]:
-    """Have a HEAD cached that was read lately: one request every few seconds for each process."""
+    """Read HEAD unless the cached one is new: one request every few seconds for each process."""
     if not txn.through_head:
         trusted = txn.context.settings.trusted_tip_seconds
         yield from txn.context.head_of_late(min(_KNOWN_SECONDS, trusted))
 
 
 def refuse_dropped(txn: TransactionState, location: str) -> Program[None]:
-    """Refuse a table that the known HEAD has dropped; HEAD is read again before that is believed.
+    """Refuse a table that HEAD has dropped; if the cached HEAD says so, read HEAD again first.
 
     Raises
     ------

@@ -1,14 +1,13 @@
-"""Overlap: whether the changes of a table can touch what a transaction relies on there.
+"""Overlap: whether commits can have changed the rows of a table on which a transaction relies.
 
-HEAD's summaries are checked first, which costs no request; then those commits that they do
-not clear, in one round. Where even that leaves a doubt, validation builds the
-table's new state and checks it in detail (``validate``). So a doubt costs requests and nothing
-else.
+The summaries in HEAD are checked first, which costs no request; then the commit objects of commits
+that their summaries do not clear, in one round. If a doubt remains, validation builds the table's
+new state and compares it in detail (``validate``). So a doubt costs requests, and nothing else.
 
-The changes are cleared commit by commit: no added file can hold a row that was requested, and no
-removed file was among those that could, nor is it one that the transaction removes. Then the same
-rows are in the same files on the newer state as on the bound one, whatever else it has, and each
-operation would do there just what it has done.
+A commit is cleared if no file that it adds can have a row that the transaction has requested, and
+no file that it removes can have had one, or is one that the transaction removes, too. If all
+commits are cleared, the same rows are in the same files on the newer state as on the bound one, and
+each operation would do there just what it has done.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from lakevilla.sublogs.operations import Transplant, is_append, tables_read
 from lakevilla.transaction.state.parts import Working
 from lakevilla.transaction.state.transaction import TransactionState
 
-#: The most candidates of a predicate that are compared with fingerprints; beyond, the commit is
+#: The most files of a predicate that are compared by fingerprints; with more, the commit object is
 #: read.
 _MOST_CANDIDATES = 4096
 
 
 def only_appends(txn: TransactionState, location: str) -> bool:
-    """Return whether the transaction relies on nothing of the table but its metadata."""
+    """Return whether the transaction relies on no rows of the table, only on its metadata."""
     return not any(table == location for table, _ in txn.work.reads) and all(
         is_append(done.operation)
         if done.table == location
@@ -45,9 +44,9 @@ def only_appends(txn: TransactionState, location: str) -> bool:
 
 
 def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> Program[bool]:
-    """Return whether nothing since the bound state can touch what the transaction relies on there.
+    """Return whether all commits since the bound state are cleared (see the module).
 
-    ``tail`` is the log as far as it is known; HEAD shows the commits that it does not have yet.
+    ``tail`` is the cached log; ``head`` shows the commits that the log does not have yet.
     """
     found = _since(txn, head, location, tail)
     if found is None:
@@ -56,18 +55,18 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
     if only_appends(txn, location):
         return True
     if txn.options.slack or txn.options.validation == "rules" or txn.work.behind:
-        return False  # by these, versions count, or older states
+        return False  # then version numbers count, or reads of older states
     if any(done.deferred for done in txn.work.done):
-        return False  # a deferred operation is performed on all that was added
+        return False  # a deferred operation reads all rows of the new state
     if any(isinstance(d.operation, Transplant) and d.table == location for d in txn.work.done):
-        return False  # a file that it adds may have been added: no summary names the added files
+        return False  # a commit may have added the same file, and summaries name no added files
     predicates = _predicates(txn, location)
     for change in entries:
         if (yield from _touches(txn, location, predicates, change)):
             return False
     known = [summary for commit in commits if (summary := commit.tables[location].summary)]
     all_known = len(known) == len(commits)
-    # Check all at once first: that takes no longer for a hundred commits than for one.
+    # First check the sum of all summaries: it takes the same time for a hundred commits as for one.
     if all_known and not (yield from _may_touch(txn, location, predicates, together(known))):
         return True
     doubtful: list[CommitSummary] = []
@@ -76,7 +75,7 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
         if summary is not None and not (yield from _may_touch(txn, location, predicates, summary)):
             continue
         if commit.kind != "transaction" or None in predicates:
-            return False  # a part in the log, or more than one, or all rows are requested
+            return False  # one commit object does not show it, or all rows are requested
         doubtful.append(commit)
     objects = yield from parallel(
         [txn.context.commit_object(commit.txn, commit.hash) for commit in doubtful]
@@ -93,12 +92,12 @@ def _since(
 ) -> tuple[list[Change], list[CommitSummary]] | None:
     """Return the changes of a table since the bound state, if they only add and remove files.
 
-    They are entries that only the log shows, and commits in HEAD. None if there was more than that,
-    or if it can't be known.
+    The result has changes by log entries that HEAD does not know, and commits that HEAD lists. None
+    if there were other changes, or if they are not known.
 
-    All that the newer state has is in one or the other: HEAD lists each of its commits,
-    and a foreign commit is in the log above what HEAD has included, or was included by
-    a commit of the kind ``foreign``.
+    The two lists have all changes: HEAD lists each of its own commits, and a foreign commit is
+    either in the log above the versions that HEAD knows, or was absorbed by a commit of the kind
+    ``foreign``.
     """
     old = txn.work.tables[location].view
     application = application_id(head)
@@ -111,7 +110,7 @@ def _since(
             changes.append(entry.change)
     state = head.tables.get(location)
     if state is None or old.state is None:
-        # In neither HEAD: its log has shown all. Else it entered or left the lake: examine it.
+        # If neither HEAD has the table, its log shows all. Else it entered or left the lake.
         return (changes, []) if state is old.state else None
     if state.dropped:
         return None
@@ -131,7 +130,7 @@ def _since(
 
 
 def _predicates(txn: TransactionState, location: str) -> list[Expr | None]:
-    """Return the predicates by which rows of the table were requested; None: all rows."""
+    """Return the predicates of the rows of the table that were read; None stands for all rows."""
     predicates = [record.where for record in txn.work.reads.values() if record.table == location]
     for done in txn.work.done:
         read = tables_read(done.operation)
@@ -149,7 +148,7 @@ def _removed(txn: TransactionState, location: str) -> Iterable[FileRef]:
 def _touches(
     txn: TransactionState, location: str, predicates: Sequence[Expr | None], change: Change
 ) -> Program[bool]:
-    """Return whether a commit that is known in full touches what was requested."""
+    """Return whether a commit, by its full change, can have changed the requested rows."""
     refs = {file.ref for file in change.removes}
     if not refs.isdisjoint(_removed(txn, location)):
         return True
@@ -167,7 +166,7 @@ def _touches(
 def _may_touch(
     txn: TransactionState, location: str, predicates: Sequence[Expr | None], summary: Summary
 ) -> Program[bool]:
-    """Return whether a commit may touch what was requested, by its summary."""
+    """Return whether a commit, by its summary, can have changed the requested rows."""
     removed = set(summary.removed)
     if removed.intersection(fingerprint(ref) for ref in _removed(txn, location)):
         return True
@@ -182,7 +181,7 @@ def _may_touch(
 
 
 def candidates_of(working: Working, where: Expr | None) -> Program[frozenset[int] | None]:
-    """Return fingerprints of the files that may hold such a row when bound; None: too many."""
+    """Return fingerprints of the files of the bound view that may match; None if too many."""
     if where not in working.candidates:
         snapshot = working.view.snapshot
         files = yield from snapshot.files(as_of(where, snapshot.layout))

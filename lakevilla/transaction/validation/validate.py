@@ -1,17 +1,17 @@
-"""Validation: may a transaction move to a newer HEAD, and what must it do again there?
+"""Validate a transaction: may it move to a newer HEAD, and which operations must it redo there?
 
-It uses the predicates and files of the commits in between (design, section 9); with
-``validation="rules"`` first version numbers, as the paper does. ``examine`` only
-reports; ``rebase`` moves the transaction, redoing what is in conflict.
+Validation compares the transaction's predicates and files with the commits since its bound state
+(design, section 9); with ``validation="rules"`` it first compares version numbers, as the paper
+does. ``examine`` only reports the result; ``rebase`` moves the transaction, and redoes the
+operations in conflict.
 
-Reads need not hold at the commit under snapshot isolation, nor where
-``slack`` lets a read be behind: validation is *lenient* on such tables. Then the
-transaction is based on the one state that it has read. The rows that it writes must
-be unchanged since that state, though they may be in other files: then they are written again
-there, from the same rows. A redo can repair rows that did change only if all reads
-hold on the new state too, as if the transaction had begun there. Else its reads are
-of one state and its writes are made from a later one, which is a lost update or a torn
-read. So leniency admits write skew, and nothing else.
+Under snapshot isolation, or if ``slack`` lets a read be behind, reads need not be true at the
+commit: validation is *lenient* on such tables. Then the transaction is based on the one state that
+it has read. The rows that it writes must be unchanged since that state; if they were only moved to
+other files, the operation is redone there, from the same rows. If such rows did change, a redo is
+valid only if all reads are true on the new state, too, as if the transaction had begun there. Else
+it would have read one state and written from a later one: a lost update or a torn read. So leniency
+allows write skew, and no other anomaly.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ _SEEN = "rows that the transaction has read were changed meanwhile"
 def examine(
     txn: TransactionState, head: Head | None, *, exact: bool = False, extending: bool = False
 ) -> Program[Examination]:
-    """Compare everything on which the transaction relied with ``head`` and the known logs.
+    """Compare everything on which the transaction relies with ``head`` and the cached logs.
 
-    Tables are passed over if nothing on which it relies can have been touched (``overlap``),
-    unless ``exact``: then a lost race costs no request except HEAD's.
-    ``extending``: the transaction will go on there, not commit, so all its
-    reads must hold at any level, and no rule is checked.
+    A table is passed over if no commit can have changed what the transaction relies on there
+    (``overlap``), so that a lost race mostly costs no request except the read of HEAD. With
+    ``exact`` none is passed over. ``extending``: the transaction will go on at ``head``, not
+    commit, so all its reads must be true there at any isolation level, and no rule is checked.
     """
     examination = yield from _examined(txn, head, exact=exact, extending=extending)
     if examination.passed and examination.conflict is None and examination.redo_from is not None:
-        # An operation is redone on the newer state of all tables that it reads.
+        # A redo needs the newer state of all tables that an operation reads.
         examination = yield from _examined(txn, head, exact=exact, extending=extending, whole=True)
     return examination
 
@@ -99,7 +99,7 @@ def _examined(
             return examination
     examined = list(txn.work.tables)
     yield from load_tables(head, examined)
-    # Computed once for all tables: else each of many would go through the operations of all.
+    # Computed once: else each table would go through the operations of all tables.
     created = {done.table for done in txn.work.done if isinstance(done.operation, Create)}
     for location in examined:
         made = location in created
@@ -128,7 +128,7 @@ def _examined(
         and not strict
         and (yield from _reads_others(txn, nets, examination))
     ):
-        # An operation would be made from other rows than those that belong to the reads.
+        # A redone operation would use newer rows than the transaction has read.
         if txn.work.behind:
             examination.conflict = conflict(txn, next(iter(txn.work.behind)), _SEEN)
             return examination
@@ -149,14 +149,14 @@ def _table(
     exact: bool,
     whole: bool,
 ) -> Program[NetChange | None]:
-    """Return the changes of one table since it was seen; None if there are none that matter.
+    """Return the changes of one table since the bound state; None if none of them matters.
 
-    ``made``: the transaction has created it. A conflict, and the table's new view, are noted
+    ``made``: the transaction has created the table. A conflict, or the table's new view, is noted
     in ``examination``.
     """
     old = txn.work.tables[location].view
     state = None if head is None else head.tables.get(location)
-    made = made and old.mount is None  # other clients may make what a clone shows: the same table
+    made = made and old.mount is None  # a clone's table that another client makes is the same one
     if not (yield from _needs_a_look(txn, head, old, state, examination, made=made)):
         return None
     tail = yield from open_tail(txn.context, location, missing_ok=True)
@@ -177,7 +177,7 @@ def _table(
         tail = yield from open_tail(txn.context, location, missing_ok=True)
         tail = yield from probe(txn.context, tail)
         if state.published > tail.tip:
-            # The next entry is gone, and HEAD knows of more: only the store can show what exists.
+            # HEAD has a newer version, but the next entry is gone: list the log again.
             tail = yield from opened_again(txn.context, tail)
         examination.tails[location] = tail
         if state.published > tail.tip:
@@ -210,7 +210,7 @@ def _needs_a_look(
     *,
     made: bool,
 ) -> Program[bool]:
-    """Return whether the log and the commits must show the table's changes, not HEAD alone."""
+    """Return whether the log and the commits must be read to find the table's changes."""
     location = old.location
     if old.mount is not None:
         examination.conflict = yield from still_mounted(txn, head, old, state)
@@ -223,8 +223,8 @@ def _needs_a_look(
         if examination.conflict is not None:
             return False
     if not made and _is_another(txn, location, state):
-        # Nothing that was made for the old table fits the new one, not even appended files: they
-        # may have been deleted with the old one's data. Its log is not read: it may be in deletion.
+        # No file that was made for the old table fits the new one; even appended files may have
+        # been deleted with the old table's data. The log is not read: a client may be deleting it.
         examination.conflict = conflict(
             txn, location, "it was dropped or replaced, and created again"
         )
@@ -235,15 +235,15 @@ def _needs_a_look(
 def _new_view(
     txn: TransactionState, head: Head | None, location: str, tail: Tail, examination: Examination
 ) -> Program[View | None]:
-    """Return the table at this HEAD; None, and a conflict, if it can't be read or written now."""
+    """Return the table's view at ``head``; None, and note a conflict, if it can't be used there."""
     revives = txn.revives(location)
     try:
         new = yield from build_view(txn.context, head, location, tail, revives=revives)
         if any(d.table == location and not isinstance(d.operation, Drop) for d in txn.work.done):
             new.snapshot.check_writable()
     except (TableNotFound, VersionNotFound) as error:
-        # It was dropped, or so much of its log that its state at this HEAD can't be
-        # known any more: what can't be read conflicts with everything.
+        # The table was dropped, or so much of its log was deleted that its state at this HEAD is
+        # not known any more: that conflicts with every transaction.
         examination.conflict = conflict(txn, location, error.message)
     except UnsupportedTableFeature as error:
         examination.conflict = error
@@ -253,7 +253,7 @@ def _new_view(
 
 
 def _rules(txn: TransactionState, head: Head | None, examination: Examination) -> Program[None]:
-    """Find by version numbers the tables that are lenient, or one that is in conflict."""
+    """Find by version numbers the lenient tables; note a conflict if a rule forbids the commit."""
     snapshot = txn.options.isolation == "snapshot" and txn.has_one_state
     for location, new in examination.views.items():
         if snapshot:
@@ -276,9 +276,9 @@ def _rules(txn: TransactionState, head: Head | None, examination: Examination) -
 def _reads_others(
     txn: TransactionState, nets: dict[str, NetChange], examination: Examination
 ) -> Program[bool]:
-    """Return whether the operations to be performed there read other rows than before."""
+    """Return whether the operations to be performed on the new state read changed rows there."""
     if any(done.deferred for done in txn.work.done):
-        return True  # deferred operations are performed on all that was added
+        return True  # deferred operations read all rows of the new state
     if examination.redo_from is None:
         return False
     for done in txn.work.done[examination.redo_from :]:
@@ -309,7 +309,7 @@ def _is_changed(
 
 
 def _changed(txn: TransactionState, table: str, examination: Examination) -> str:
-    """Return why a read is outdated: another schema outdates any read, whatever it requested."""
+    """Return why a read is outdated: a change of the schema outdates each read of the table."""
     old, new = txn.work.tables[table].view.snapshot, examination.views[table].snapshot
     if not old.layout.schema.equals(new.layout.schema, check_metadata=True):
         return "its schema was changed meanwhile"
@@ -319,9 +319,9 @@ def _changed(txn: TransactionState, table: str, examination: Examination) -> str
 
 
 def _is_another(txn: TransactionState, location: str, state: TableState | None) -> bool:
-    """Return whether HEAD has another table by now than the one on which the transaction works."""
+    """Return whether HEAD has another table now at the location than the transaction has used."""
     if state is None or state.dropped:
-        return False  # the code that reads the state reports that
+        return False  # the caller's further checks report that
     view = txn.work.tables[location].view
     base = view.base if view.mount is None else view.snapshot
     known = base.table_id if view.state is None else view.state.table_id
@@ -343,9 +343,9 @@ def _in_conflict(
 ) -> Program[bool]:
     operation = done.operation
     if done.deferred:
-        return False  # it will be performed on the commits in between
+        return False  # it will be performed on the new state
     if isinstance(operation, Detach):
-        return done.table in examination.views  # another client was first, and that is as good
+        return done.table in examination.views  # if so, another client has detached it
     target = nets.get(done.table)
     if is_blind(operation):
         if target is not None and target.contract:
@@ -355,7 +355,7 @@ def _in_conflict(
                     txn, done.table, "its schema or constraints were changed meanwhile"
                 )
                 return True
-        # Rows appended with new columns must add them on the new state again.
+        # An append with new columns must add them to the new schema again.
         return (
             target is not None
             and target.metadata
@@ -367,7 +367,7 @@ def _in_conflict(
     if isinstance(operation, Transplant) and target is not None and _crosses(operation, target):
         return True
     if isinstance(operation, Insert | Optimize) and target is not None and target.contract:
-        # Its files were made for the table's old definition, whatever rows they hold.
+        # The operation's files were made for the table's old definition.
         return True
     for table, where in tables_read(operation).items():
         if table in examination.lenient and _only_reads(operation, table):
@@ -380,9 +380,10 @@ def _in_conflict(
 
 
 def _crosses(operation: Transplant, net: NetChange) -> bool:
-    """Return whether other clients have touched its definition, or a file it removes or adds.
+    """Return whether commits in ``net`` changed the definition, or added or removed the same files.
 
-    A file that it adds may have been added meanwhile, or have existed before and been removed.
+    A file that the transplant adds may have been added by another client meanwhile, or have been
+    in the table and been removed.
     """
     if net.metadata or net.contract:
         return True
@@ -393,7 +394,7 @@ def _crosses(operation: Transplant, net: NetChange) -> bool:
 def _only_reads(operation: Operation, table: str) -> bool:
     """Return whether the operation reads rows of the table and changes none of them.
 
-    An operation that adds a constraint, or drops the table, concerns all its rows.
+    An operation that adds a constraint, or drops the table, counts as one that changes rows.
     """
     return operation.table != table or isinstance(operation, Insert)
 
@@ -401,7 +402,10 @@ def _only_reads(operation: Operation, table: str) -> bool:
 def _reads(
     txn: TransactionState, nets: dict[str, NetChange], examination: Examination, *, moving: bool
 ) -> Program[None]:
-    """Compare reads with the changes; outdated ones of lenient tables matter only if it moves."""
+    """Compare the reads with the changes.
+
+    An outdated read of a lenient table is noted in ``behind``, if the transaction moves.
+    """
     redone = set()
     if examination.redo_from is not None:
         redone = {
@@ -422,19 +426,19 @@ def _reads(
             and table in redone
         )
         if own and (yield from _reads_others(txn, nets, examination)):
-            # The caller has seen rows of an operation that would now be created again: nothing
-            # can show whether the caller acted on them. (From the same rows, which are only stored
-            # in other files, the same rows would be made.)
+            # The caller has read rows that an operation of the transaction has made, and a redo
+            # would change them: the caller may have acted on them. (If the rows that the operation
+            # reads were only moved to other files, the redo makes the same rows.)
             examination.conflict = conflict(
                 txn, table, "the transaction has read rows of its own that must be redone"
             )
             return
     for table in txn.work.behind:
         if table in nets and table not in examination.lenient:
-            # Compared with the bound state they may be unchanged: they were of an older state.
+            # These reads are of a state before the bound one, which the changes do not cover.
             examination.conflict = conflict(txn, table, _SEEN)
             return
-    # The sources of a kept operation are read as well. None is deferred: that is not lenient.
+    # Operations that are not redone have read rows, too. (With deferred ones nothing is lenient.)
     kept = txn.work.done[: examination.redo_from] if moving and examination.lenient else []
     for done in kept:
         for table, where in tables_read(done.operation).items():
@@ -446,14 +450,14 @@ def _reads(
 
 
 def catch_up(txn: TransactionState, beside: Sequence[Program[T]] = ()) -> Program[list[T]]:
-    """Move to the newest HEAD; redo there the operations that are in conflict.
+    """Move the transaction to the newest HEAD; redo the operations that are in conflict there.
 
-    HEAD is read in the same round as the programs ``beside``, whose results are returned.
+    The programs ``beside`` run in the same round as the read of HEAD; their results are returned.
 
     Raises
     ------
     ConflictError
-        What the caller has seen was changed.
+        Another client has changed what the caller has read.
     """
     with during("validate"):
         return (yield from _catch_up(txn, beside))
@@ -473,7 +477,7 @@ def _catch_up(txn: TransactionState, beside: Sequence[Program[T]]) -> Program[li
 
 
 def _newest(txn: TransactionState) -> Program[HeldHead]:
-    """Read the logs of its tables, and HEAD, which is read last so that no log is newer."""
+    """Read the logs of the transaction's tables, and then HEAD, so that no log is newer."""
     yield from parallel([refresh(txn.context, location) for location in txn.work.tables])
     held = yield from txn.context.head()
     assert held is not None, "a transaction that writes through HEAD is bound to one"
@@ -481,11 +485,11 @@ def _newest(txn: TransactionState) -> Program[HeldHead]:
 
 
 def validate_reads(txn: TransactionState) -> Program[None]:
-    """Validate a transaction that has written nothing, where its level requires that.
+    """Validate a transaction that has written nothing, if its isolation level requires that.
 
-    A transaction bound to one state of the lake needs no validation: it has its place there. But R1
-    also bounds the age of that state (``validation="rules"``, serializable); write
-    serializability lets it pass.
+    A transaction that reads one state of the lake is serializable without validation. But with
+    ``validation="rules"`` and serializable isolation, the rule R1 also limits the age of that
+    state; with write-serializable isolation it does not.
 
     Raises
     ------
@@ -507,7 +511,7 @@ def validate_reads(txn: TransactionState) -> Program[None]:
 
 
 def extend(txn: TransactionState) -> Program[bool]:
-    """Move to the newest HEAD if everything on which it relied is unchanged there."""
+    """Move the transaction to the newest HEAD if all on which it relies is unchanged there."""
     if not txn.through_head:
         return False
     with during("validate"):
@@ -527,7 +531,7 @@ def _extend(txn: TransactionState) -> Program[bool]:
         if (yield from moved_name(txn, held.head)) is not None:
             return False
         if list(txn.work.tables) != known:
-            continue  # a table that is opened concurrently was added unexamined
+            continue  # a table was opened concurrently, and was not examined
         if txn.bound.held is None or txn.bound.held.head.replacement <= held.head.replacement:
             yield from rebase(txn, held, examination)
         return True

@@ -1,10 +1,9 @@
-"""Table versions for the paper's rules: those that were read, and the number added since.
+"""Table versions for the paper's rules: the version that was read, and how many were added since.
 
-A table's version is the number of commits that have changed it, decided or
-published alike, so that it does not depend on how far publishing has come: several
-pending commits may share one log entry, and counting entries would then set a table
-back. It is counted as the log number where the transaction found it, plus one for
-each commit since: of the lake by HEAD's list, of other clients by the log.
+A table's version counts the commits that have changed it, whether they are published yet or not.
+(Several pending commits may share one log entry, so a count of entries would go back when they are
+published.) It is the log's version where the transaction found the table, plus one for each commit
+since: HEAD lists those of the lake, the log has the foreign ones.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from lakevilla.transaction.state.transaction import TransactionState
 def firing(
     txn: TransactionState, head: Head | None, new: View, tail: Tail
 ) -> Program[tuple[Versions, Rule | None]]:
-    """Return a table's versions, and the first of the rules R1 to R3 that they break at ``new``.
+    """Return a table's versions, and the first of the rules R1 to R3 that ``new`` breaks, if any.
 
-    A deferred operation has read and written nothing yet.
+    Deferred operations do not count, since they have read and written nothing yet.
     """
     versions = yield from versions_of(txn, head, new, tail)
     rule = fires(
@@ -42,7 +41,7 @@ def firing(
 
 
 def _is_read(txn: TransactionState, location: str) -> bool:
-    """Return whether the table is in the read set: by rows that were seen, or by an operation."""
+    """Return whether the caller, or an operation that was performed, has read the table."""
     return any(table == location for table, _ in txn.work.reads) or any(
         location in tables_read(done.operation) for done in txn.work.done if not done.deferred
     )
@@ -54,14 +53,14 @@ def versions_of(
     """Return the versions of a table between the transaction's view and ``new``, at ``head``."""
     old = txn.work.tables[new.location].view
     bound = old.placement.logged + len(old.placement.overlay)
-    # The entries that were laid over HEAD were not in it when the transaction was bound.
+    # Foreign entries that the view has on top of HEAD's state were not in the bound HEAD.
     laid_over = 0 if old.state is None else len(old.placement.hidden)
     foreign = yield from _foreign(txn.context, head, old, new, tail)
     decided, absorbed = 0, 0
     if head is not None:
         commits = yield from commits_since(head, _known(txn, head, old))
         if commits is None:
-            # The history since is gone: any number of commits may have been made.
+            # The history since then is not kept: assume as many commits as possible.
             decided = head.sequence
         else:
             decided = sum(_changes(commit, new.location) for commit in commits)
@@ -77,10 +76,10 @@ def versions_of(
 
 
 def _known(txn: TransactionState, head: Head, old: View) -> int:
-    """Return the newest sequence whose commits the view holds.
+    """Return the newest sequence whose commit the view has.
 
-    With Feature.CT and without I a table is read at the newest HEAD, beyond the one
-    to which the transaction is bound.
+    A transaction with Feature.CT and without Feature.I reads a table at the newest HEAD, which may
+    be newer than the HEAD to which it is bound.
     """
     if old.placement.overlay:
         newest = old.placement.overlay[-1].sequence
@@ -90,9 +89,9 @@ def _known(txn: TransactionState, head: Head, old: View) -> int:
 
 
 def _foreign(context: Context, head: Head | None, old: View, new: View, tail: Tail) -> Program[int]:
-    """Return how many entries the new view holds beyond the old one that ``head`` does not know.
+    """Return the number of entries that ``new`` has, and ``old`` and ``head`` do not have.
 
-    They are those of other clients; on a table that ``head`` lacks also those of a newer HEAD.
+    These are foreign entries; in a table that ``head`` lacks, also entries of a newer HEAD.
     """
     count = 0
     for version in range(old.placement.logged + 1, new.placement.logged + 1):
@@ -106,7 +105,7 @@ def _foreign(context: Context, head: Head | None, old: View, new: View, tail: Ta
 
 
 def _changes(commit: CommitSummary, location: str) -> bool:
-    """Return whether a commit of the lake takes a version of the table."""
+    """Return whether a commit in HEAD counts as a version of the table."""
     touch = commit.tables.get(location)
     if touch is None or commit.kind == "foreign":
         return False  # a foreign commit is counted at its place in the log
@@ -115,7 +114,7 @@ def _changes(commit: CommitSummary, location: str) -> bool:
 
 
 def _absorbs(commit: CommitSummary, location: str) -> int:
-    """Return how many entries of other clients a commit has added to the global version log."""
+    """Return the number of the table's foreign entries that a commit has absorbed."""
     touch = commit.tables.get(location)
     if touch is None or commit.kind != "foreign" or touch.first is None:
         return 0
