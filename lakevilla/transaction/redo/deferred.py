@@ -123,7 +123,7 @@ def _seen(txn: TransactionState) -> set[int]:
     """Return the numbers of the operations that must stay performed.
 
     These are operations whose rows the caller has read, operations that can't be deferred (such as
-    a new constraint, which was checked on the rows of then), and all on which these depend.
+    a new constraint, which was checked on the rows of that time), and all on which these depend.
     """
     seen: set[int] = set()
     tables: set[str] = set()

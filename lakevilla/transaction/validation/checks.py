@@ -176,7 +176,8 @@ def note_kept(txn: TransactionState, head: Head, done: Done) -> Program[None]:
 # Check whether the clones still exist whose tables a transaction uses.
 #
 # This is checked against the HEAD that is replaced: if a clone was deleted there, its source's
-# files may be deleted; and a new clone of that name shows other tables (docs/design/0039-clones.md).
+# files may be deleted, and a new clone of that name shows other tables
+# (docs/design/0039-clones.md).
 
 
 def still_mounted(

@@ -61,7 +61,7 @@ UNKNOWN: tuple[Reached, Reached] = ({}, {})
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """What to do if both sides have changed the same rows, and if their changes are equal."""
+    """The choices for rows that both sides have changed, and for changes that are equal."""
 
     on_conflict: OnConflict = "error"
     on_equal: OnEqual = "conflict"
@@ -73,7 +73,7 @@ REFUSE = Settle()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a verb is to apply to one table."""
+    """The parameters of the verb for one table, with the table's positions in the two states."""
 
     location: str
     keys: tuple[str, ...]
