@@ -1,4 +1,4 @@
-"""Making reservations in HEAD and removing them; ``markers.reservation`` reads them."""
+"""Make and remove reservations in HEAD; ``markers.reservation`` reads them."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ def entered(txn: TransactionState, location: str) -> ConflictError:
 
 
 def beneath_of(txn: TransactionState, location: str) -> Beneath | None:
-    """Return the parts of the transaction's state of a table; None if there is no HEAD."""
+    """Return the parts that make up a table's state in the transaction; None without a HEAD."""
     head = txn.head
     if head is None:
         return None

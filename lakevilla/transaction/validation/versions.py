@@ -50,7 +50,7 @@ def _is_read(txn: TransactionState, location: str) -> bool:
 def versions_of(
     txn: TransactionState, head: Head | None, new: View, tail: Tail
 ) -> Program[Versions]:
-    """Return the versions of a table between the transaction's view and ``new``, at ``head``."""
+    """Return the table's version in the transaction's view, and its newest ones at ``head``."""
     old = txn.work.tables[new.location].view
     bound = old.placement.logged + len(old.placement.overlay)
     # Foreign entries that the view has on top of HEAD's state were not in the bound HEAD.

@@ -383,7 +383,7 @@ def _past_view(txn: TransactionState, location: str) -> Program[View]:
 
 
 def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[View, bool]]:
-    """Return the table's view on the HEAD to which the transaction is bound when it is built."""
+    """Return the table's view at the bound HEAD, built again after a move to a newer HEAD."""
     while True:
         held = txn.bound.held
         try:

@@ -387,9 +387,9 @@ def keys_to_take(
 
 
 def keys_waiting(branch: Branch, since: Base) -> Program[list[str]]:
-    """Return the keys that were committed on a branch since it was made, rebased or last merged.
+    """Return the keys of the commits on a branch since it was created, rebased or last merged.
 
-    A branch that has any is not rebased, so no older epoch of it has one.
+    No client rebases a branch with such keys, so none of its older epochs has one.
     """
     head = branch.held.head
     assert head.epoch is not None, "it is a branch's"

@@ -217,7 +217,7 @@ def _refuse_rows(layout: Layout, where: Expr | None) -> None:
 def _moved(
     txn: TransactionState, layout: Layout, parts: Sequence[pa.Table], z_order_by: Sequence[str]
 ) -> Program[list[tuple[DataFile, ...]]]:
-    """Return, for each part, new files with its rows."""
+    """Rewrite the files of each part; return the new files of each part, in order."""
     location = layout.location
     name = file_namer(txn.context, txn.id, txn.through_head)
     inputs = [TableInput(layout, part) for part in parts]

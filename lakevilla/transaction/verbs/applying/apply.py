@@ -89,7 +89,7 @@ class Request:
 
 
 def conflict_of(request: Request, why: str, *, theirs: bool = True) -> MergeConflict:
-    """Return the conflict; ``theirs``: whether ``on_conflict="theirs"`` can settle it."""
+    """Return the conflict of a table; ``theirs``: if ``on_conflict="theirs"`` can settle it."""
     may = "'ours' or 'theirs'" if theirs else "'ours'"
     left_out = "" if request.verb == "REBASE" else "leave it out by tables=, or "
     return MergeConflict(
@@ -424,7 +424,7 @@ def become(
 
 
 def bound(txn: TransactionState) -> Program[Head]:
-    """Return the HEAD to which states are applied.
+    """Bind the transaction, and return the HEAD to which it applies states.
 
     Raises ``InvalidOperation``, ``VersionNotFound``.
     """
