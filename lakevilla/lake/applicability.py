@@ -1,8 +1,8 @@
-"""Applicability: which pending commits of a table are not in its log, and which can't be added.
+"""Applicability: which pending commits of a table are not in its log, and which don't fit it.
 
-A commit can't be added if a foreign entry has made it unfit, or if its files were deleted: another
-client's clean-up does not know of commits that are decided and not published (hazards 29 and 38,
-note 19).
+A commit can't be added to the log if a foreign entry has made it unfit, or if its files were
+deleted: another client's clean-up does not know of commits that are decided and not published
+(hazards 29 and 38, note 19).
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def first_unfit(
 def may_lack_files(context: Context, head: Head, location: str, ref: PendingRef) -> bool:
     """Return whether another client may have deleted files of a decided commit.
 
-    Clean-up deletes old files. And if HEAD does not state that a table's creation was published,
-    the table may have had a log all the same, which another client deleted with some or all of the
-    files: then the files of each pending commit are in doubt, also after a client has published the
-    creation again.
+    Clean-up deletes old files. And even if HEAD does not state that a table's creation was
+    published, the table may have had a log, which another client deleted with some or all of the
+    files. Then each pending commit may lack files, also after a client has published the creation
+    again.
     """
     return head.tables[location].published < 0 or is_old(context, ref)
 
@@ -100,7 +100,7 @@ def is_old(context: Context, ref: PendingRef) -> bool:
 
 
 def lost_for_good(keys: Collection[str]) -> Program[list[str]]:
-    """Return the keys without an object: their files are lost, since no key is written twice."""
+    """Return the keys, URIs left out, whose files are lost: no client writes a key twice."""
     own = [key for key in keys if "://" not in key]
     found: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in own])
     return [key for key, info in zip(own, found, strict=True) if isinstance(info, Missing)]

@@ -212,7 +212,7 @@ Assign = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def assigned_nested(array: pa.Array, target: pa.DataType, assign: Assign) -> pa.Array:
-    """Return the values with their inner values converted; unchanged if the forms differ."""
+    """Return the values with inner values converted; unchanged if they are nested differently."""
     kind, types = array.type, pa.types
     if kind.equals(target):
         return array
