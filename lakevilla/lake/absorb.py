@@ -1,4 +1,4 @@
-"""Absorbing: foreign commits that HEAD does not know get their place in HEAD's order."""
+"""Absorb foreign commits that HEAD does not know: give them a place in HEAD's order."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _foreign(sequence: int, location: str, versions: tuple[int, ...], tail: Tail
     known = [entry for entry in entries if entry is not None]
     changes = [entry.change for entry in known]
     columns = tail.snapshot.layout.statistics_schema.names
-    opaque = len(known) < len(entries)  # an entry was cleaned up, and may have done anything
+    opaque = len(known) < len(entries)  # an entry was cleaned up: it may have made any change
     grown = UNKNOWN if opaque else sum((growth_by_others(one) for one in changes), NOTHING)
     touch = Touch(
         published=versions[-1],

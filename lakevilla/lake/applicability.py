@@ -57,9 +57,9 @@ def first_unfit(
 ) -> Program[int | None]:
     """Return the index of the first of ``waiting`` that is unfit or whose files were deleted.
 
-    A commit becomes unfit by the first foreign entry that removes one of the files it removes, or
-    whose metadata it does not fit. It stays unfit if a later entry adds the file again (RESTORE,
-    hazard 31), so entries are checked one by one.
+    A commit becomes unfit by the first foreign entry that removes a file which the commit removes,
+    too, or whose metadata the commit does not fit. The commit stays unfit if a later entry adds the
+    file again (RESTORE, hazard 31), so entries are checked one by one.
 
     Files are checked if ``may_lack_files`` is true, unless the commit is young and ``stores_now``
     says that its transaction has just stored them.
@@ -93,7 +93,7 @@ def is_old(context: Context, ref: PendingRef) -> bool:
     """Return whether a decided commit's files are so old that clean-up may have deleted them.
 
     The files of a younger commit are not checked: no client deletes files that young. If a commit's
-    time is in the future, its client's clock differs from this one's: the commit counts as old.
+    time is in the future, its client's clock differs from this client's: it counts as old.
     """
     age = context.clock.now() - started_at(ref.txn)
     return abs(age) > context.settings.checked_tip_seconds

@@ -595,9 +595,9 @@ def is_relied_on(key: str) -> bool:
     """Return whether a reader acts at once on the content of a key, that of a HEAD or a log entry.
 
     On a store without conditional writes (``connect(conditional_writes="check")``), a reader reads
-    these again until they have settled. One read of any other object is sufficient: data files,
-    commit objects and pages have one writer; markers and records are hints; for an idempotency key,
-    HEAD shows the outcome.
+    these again until their content has settled. One read of any other object is sufficient: data
+    files, commit objects and pages have one writer; markers and records are hints; for an
+    idempotency key, HEAD shows the outcome.
     """
     return is_head(key) or _LOG_ENTRY.search(key) is not None
 

@@ -73,8 +73,7 @@ class Group(Generic[M]):
         """Begin irrevocable work for members, unless one of them has left; return whether begun.
 
         This is safe because ``leave`` takes the same lock: a member has either left before, and
-        the work does not include it, or it knows, by the call of ``note``, that the work may be
-        done.
+        then the work is not begun, or ``note`` has recorded for it that the work may be done.
         """
         with self._lock:
             chosen = list(members)

@@ -42,7 +42,7 @@ from lakevilla.store.location import HOMES_PREFIX, at_home, home_of
 
 #: The number of objects that are requested in one round.
 _AT_ONCE = 64
-#: The time for which a client waits for a HEAD that does not exist yet, but has objects.
+#: The time for which a client waits for the next HEAD if an object was already stored for it.
 _PATIENCE_SECONDS = 2.0
 _LOOKS = 4
 _DIGITS = 20
@@ -54,7 +54,7 @@ class Signs:
 
     ``numbers`` and ``sequences`` have the keys of objects which prove that a HEAD with that number,
     or with that commit, existed. ``next_number`` has objects that were stored for the HEAD with
-    that number, whose makers may have died before they replaced HEAD. ``in_doubt`` are commit
+    that number; their clients may have died before they replaced HEAD. ``in_doubt`` are commit
     objects that were never committed, unless HEAD was set back by one commit.
     """
 

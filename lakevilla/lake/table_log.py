@@ -279,7 +279,7 @@ def _is_another_table(context: Context, tail: Tail) -> Program[bool]:
     try:
         entry = yield from _format(context, tail).entry(tail.snapshot, tail.tip)
     except VersionNotFound:
-        return True  # perhaps it is not: the log is opened again in any case
+        return True  # unknown: count it as another table's, so that the log is opened again
     return entry is not None and entry != known
 
 

@@ -42,7 +42,7 @@ from lakevilla.store.location import is_external
 # do not count.
 
 
-#: The approximate memory of one file of a table.
+#: The approximate memory, in bytes, for one file in a table's file list.
 _FILE_BYTES = 1024
 
 
@@ -77,7 +77,7 @@ def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
     TableNotFound
         The base has no such table.
     VersionNotFound
-        Its log is not kept any more, or is another table's by now.
+        The table's log is not kept any more, or is another table's by now.
     """
     yield from load_base_tables(base, [location])
     state = base.tables.get(location)
@@ -233,8 +233,8 @@ def _view_or_error(context: Context, base: Base, location: str) -> Program[View 
 def _view(context: Context, location: str, state: TableState, sequence: int) -> Program[View]:
     """Return the view for ``frozen_view``; errors contain only the reason."""
     if state.published < 0:
-        # The table's creation was pending in this state, or is one on a branch: the present log
-        # does not matter.
+        # The table's creation was pending in this state, or was committed on a branch: the present
+        # log does not matter.
         blank = context.formats[state.format].blank(location, location, catalog=state.catalog)
         tail = Tail(location, -1, {-1: blank})
         return (yield from _laid_over(context, location, state, tail, blank, -1, state.pending))

@@ -79,7 +79,7 @@ def kept_by_clones(
     """Return the URIs of the source's objects that clones keep for a table that they have shown.
 
     The state that has a clone is HEAD or a base. For the tables of that state, the clone keeps the
-    objects of its source; it does not end as long as one of these tables needs them.
+    objects of its source. A clone does not end as long as one of these tables needs them.
     """
     kept: set[str] = set()
     for name, entry in clones.items():
@@ -106,7 +106,7 @@ def outside(context: Context, keys: Iterable[str]) -> set[str]:
 
 
 def refuse_kept(head: Head, location: str, verb: str) -> Program[None]:
-    """Refuse to remove a table from the lake, or to delete its files, where a ref keeps it.
+    """Refuse to remove a table from the lake, or to delete its files, if a ref keeps the table.
 
     Raises ``InvalidOperation``, with the names of the refs.
     """

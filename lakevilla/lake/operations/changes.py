@@ -469,7 +469,7 @@ def _as_data(file: RemovedFile) -> DataFile:
 
 
 def stamped(tables: Sequence[pa.Table], commit: CommitSummary) -> list[pa.Table]:
-    """Return the rows with the global version of their commit, and its time."""
+    """Return the rows with the global version and the time of their commit."""
     version, timestamp = CHANGE_COLUMNS.field(1), CHANGE_COLUMNS.field(2)
     return [
         rows.append_column(

@@ -179,8 +179,8 @@ class TouchedTable:
     """The changes of a step to one table, as far as the summaries of its commits show them.
 
     ``enters``: the step adds the table, so all its rows are new. ``leaves``: the step removes the
-    table that was at the location before. ``shape`` is the last commit that may have changed its
-    columns, of the commits that were read.
+    table that was at the location before. ``shape`` is the last commit, of those that were read,
+    that may have changed the table's columns.
     """
 
     location: str

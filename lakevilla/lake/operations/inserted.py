@@ -76,7 +76,7 @@ def assigned_rows(
 def assigned(
     column: pa.ChunkedArray, target: pa.DataType, *, literals: bool = False
 ) -> pa.ChunkedArray:
-    """Return the values in type ``target`` if INSERT converts them to it; else unchanged."""
+    """Return the values, converted to ``target`` if INSERT makes this conversion; or unchanged."""
     source = column.type
     if source.equals(target):
         return column

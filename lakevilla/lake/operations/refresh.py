@@ -1,4 +1,4 @@
-"""Overwrites, replaced partitions and compaction, by files."""
+"""Overwrites that keep files, the rows of replaced partitions, and the result of compaction."""
 
 from __future__ import annotations
 
@@ -208,8 +208,8 @@ def _balanced(name: str, parts: Sequence[Expr]) -> Expr:
 
 # -------------------- compaction
 #
-# The result of an optimize on a state of its table: only the bins that fit the state. A bin is some
-# files, and the new files with their rows.
+# The result of an optimize on a state of its table: only the bins that fit the state. A bin pairs
+# some files with the new files that have the same rows.
 #
 # The new files are made once, by ``transaction.verbs.optimize``; this module decides which of them
 # replace the files from which they were made.

@@ -124,7 +124,7 @@ def _spans_of(operations: Iterable[Operation]) -> Iterator[_Span]:
 
 
 def _rooted(reached: Reached, location: str) -> Program[Reached | None]:
-    """Return ``reached`` with the version in the lake's own history; None if that is not known."""
+    """Return ``reached`` with the version in the lake's history added; None if it is not known."""
     found, waiting = dict(reached), [epoch for epoch in reached if epoch]
     while waiting and "" not in found:
         epoch = waiting.pop()
@@ -245,7 +245,7 @@ class _Histories:
     ) -> Program[list[tuple[frozenset[str], list[_Span]]]]:
         """Return for each commit the columns that it computed itself, and the spans it applied.
 
-        It applies spans by transplants, such as a merge.
+        A commit applies spans by its transplants, such as those of a branch merge.
         """
         named = [
             PendingRef(one.sequence, one.txn, one.hash, 0, epoch)

@@ -184,7 +184,7 @@ def changed_in(base: Row, theirs: Row) -> frozenset[str]:
 
 
 def may_be_two(changed: frozenset[str], computed: frozenset[str]) -> bool:
-    """Return whether equal changes of both sides may be two: whether a column was computed."""
+    """Return whether equal changes of both sides may be two: if a changed column was computed."""
     return bool(changed) and (computed >= ANY or not computed.isdisjoint(changed))
 
 
