@@ -1,4 +1,4 @@
-"""Absorbing: foreign commits that HEAD does not know get their place in HEAD's order."""
+"""Absorb foreign commits that HEAD does not know: give them a place in HEAD's order."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from lakevilla.store.effects import Program
 
 @dataclass(frozen=True, slots=True)
 class Absorbed:
-    """The placement of each table, and one ``foreign`` commit for each with hidden versions.
+    """The placement of each table, and one ``foreign`` commit for each table with hidden versions.
 
-    ``sizes`` has tables whose size HEAD does not know, or whose change of size the commits don't
-    state; only those whose size can be computed from cached objects.
+    ``sizes`` has the sizes of tables whose size HEAD does not know, or whose growth the ``foreign``
+    commit does not state; a table is left out if cached objects don't show its size.
     """
 
     placements: dict[str, Placement]
@@ -37,12 +37,12 @@ class Absorbed:
 
 
 def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[Absorbed]:
-    """Place the tables against ``head``; versions in ``tails`` unknown to it become commits.
+    """Place tables by ``head``; make commits of the log versions that ``head`` does not know.
 
-    Readers that lay hidden versions over HEAD on their own may disagree on their order; from this
-    commit on all readers see the same order. ``tails`` are those that the caller has validated
-    against, not the newest that the process knows: a foreign commit that was added after the
-    validation must come after the caller's own commit, where publishing checks for it.
+    Readers that lay hidden versions over HEAD on their own may disagree on their order; from the
+    ``foreign`` commits on, all readers see the same order. ``tails`` are the logs against which the
+    caller has validated, not the newest that the process knows: a foreign commit that was added
+    after the validation must come after the caller's own commit, and publishing checks for that.
     """
     placements: dict[str, Placement] = {}
     commits: list[CommitSummary] = []
@@ -66,7 +66,7 @@ def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[A
 
 
 def measured(context: Context, tail: Tail, placement: Placement) -> Size:
-    """Return the size of a table in its placement; unknown if that needed a request."""
+    """Return the size of a table in its placement; unknown if cached objects don't show it."""
     snapshot = tail.snapshots.get(placement.logged)
     if snapshot is None:
         return UNKNOWN
@@ -82,7 +82,7 @@ def measured(context: Context, tail: Tail, placement: Placement) -> Size:
 def counted_sizes(
     context: Context, head: Head, tail: Tail, absorbed: Absorbed
 ) -> Program[dict[str, Size]]:
-    """Return the sizes of ``absorbed``; add this table's by counting, if HEAD does not know it.
+    """Return the sizes of ``absorbed``; count the table's files if its exact size is not known.
 
     For callers that read the list of the table's files anyhow.
     """
@@ -98,7 +98,7 @@ def counted_sizes(
 
 
 def moved_to(state: TableState, placement: Placement) -> TableState:
-    """Return a table's state in HEAD that is based on its placement."""
+    """Return HEAD's entry for a table, with the published and pending commits of a placement."""
     return msgspec.structs.replace(state, published=placement.logged, pending=placement.overlay)
 
 
@@ -107,7 +107,7 @@ def _foreign(sequence: int, location: str, versions: tuple[int, ...], tail: Tail
     known = [entry for entry in entries if entry is not None]
     changes = [entry.change for entry in known]
     columns = tail.snapshot.layout.statistics_schema.names
-    opaque = len(known) < len(entries)  # an entry was cleaned up, and may have done anything
+    opaque = len(known) < len(entries)  # an entry was cleaned up: it may have made any change
     grown = UNKNOWN if opaque else sum((growth_by_others(one) for one in changes), NOTHING)
     touch = Touch(
         published=versions[-1],

@@ -1,8 +1,8 @@
-"""Applicability: which pending commits of a table are not in its log, and which can't be added.
+"""Applicability: which pending commits of a table are not in its log, and which don't fit it.
 
-A commit can't be added if a foreign entry has made it unfit, or if its files were deleted: another
-client's clean-up does not know of commits that are decided and not published (hazards 29 and 38,
-note 19).
+A commit can't be added to the log if a foreign entry has made it unfit, or if its files were
+deleted: another client's clean-up does not know of commits that are decided and not published
+(hazards 29 and 38, note 19).
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def first_unfit(
 ) -> Program[int | None]:
     """Return the index of the first of ``waiting`` that is unfit or whose files were deleted.
 
-    A commit becomes unfit by the first foreign entry that removes one of the files it removes, or
-    whose metadata it does not fit. It stays unfit if a later entry adds the file again (RESTORE,
-    hazard 31), so entries are checked one by one.
+    A commit becomes unfit by the first foreign entry that removes a file which the commit removes,
+    too, or whose metadata the commit does not fit. The commit stays unfit if a later entry adds the
+    file again (RESTORE, hazard 31), so entries are checked one by one.
 
     Files are checked if ``may_lack_files`` is true, unless the commit is young and ``stores_now``
     says that its transaction has just stored them.
@@ -81,10 +81,10 @@ def first_unfit(
 def may_lack_files(context: Context, head: Head, location: str, ref: PendingRef) -> bool:
     """Return whether another client may have deleted files of a decided commit.
 
-    Clean-up deletes old files. And if HEAD does not state that a table's creation was published,
-    the table may have had a log all the same, which another client deleted with some or all of the
-    files: then the files of each pending commit are in doubt, also after a client has published the
-    creation again.
+    Clean-up deletes old files. And even if HEAD does not state that a table's creation was
+    published, the table may have had a log, which another client deleted with some or all of the
+    files. Then each pending commit may lack files, also after a client has published the creation
+    again.
     """
     return head.tables[location].published < 0 or is_old(context, ref)
 
@@ -93,14 +93,14 @@ def is_old(context: Context, ref: PendingRef) -> bool:
     """Return whether a decided commit's files are so old that clean-up may have deleted them.
 
     The files of a younger commit are not checked: no client deletes files that young. If a commit's
-    time is in the future, its client's clock differs from this one's: the commit counts as old.
+    time is in the future, its client's clock differs from this client's: it counts as old.
     """
     age = context.clock.now() - started_at(ref.txn)
     return abs(age) > context.settings.checked_tip_seconds
 
 
 def lost_for_good(keys: Collection[str]) -> Program[list[str]]:
-    """Return the keys without an object: their files are lost, since no key is written twice."""
+    """Return the keys, URIs left out, whose files are lost: no client writes a key twice."""
     own = [key for key in keys if "://" not in key]
     found: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in own])
     return [key for key, info in zip(own, found, strict=True) if isinstance(info, Missing)]

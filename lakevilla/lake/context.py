@@ -49,22 +49,22 @@ from lakevilla.sublogs.lease import Leases, Renewable
 #: The size of a commit object in memory is up to this many times its size in the store.
 _DECODED = 4
 _MARKERS_CACHED = 65_536
-#: How long a root without a HEAD counts as new. If a lake is made there meanwhile and loses its
-#: HEAD, the claims of its tables show that.
+#: The time for which a root without a HEAD counts as new. If a lake is made there meanwhile and
+#: loses its HEAD, the claims of its tables show that.
 _NEW_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something notable; ``on_event`` and the logger ``lakevilla`` get the same.
+    """A notable event; ``on_event`` and the logger ``lakevilla`` get the same events.
 
     Two kinds are sent only to ``on_event``. A ``phase`` is a stretch of a transaction's time: its
     detail has ``phase`` (``version``, ``metadata``, ``data``, ``marker``, ``wait``, ``validate``,
     ``decide``, ``publish`` or ``free``), ``table`` or None, ``began`` and ``ended`` (seconds on the
     monotonic clock), ``seconds``, and ``own_seconds``, which leave out phases inside it and
-    concurrent with it, so that they can be added up. A ``transaction`` is reported at its end:
-    ``outcome`` (``committed``, ``read``, ``aborted``, ``failed`` or ``unknown``), ``error`` (the
-    error's kind or None), ``features``, ``tables``, ``operations``, ``retries``, ``redos``,
+    concurrent with it, so that own seconds can be added up. A ``transaction`` is reported at its
+    end: ``outcome`` (``committed``, ``read``, ``aborted``, ``failed`` or ``unknown``), ``error``
+    (the error's kind or None), ``features``, ``tables``, ``operations``, ``retries``, ``redos``,
     ``began``, ``ended`` and ``seconds``.
 
     Attributes
@@ -282,7 +282,7 @@ class Context:
             yield from self.head()
 
     def _head_of_new_lake(self) -> Program[HeldHead | None]:
-        """Return None if no lake was ever here; HEAD if another client has just made a lake."""
+        """Return None if the root never had a lake; HEAD if another client has just made one."""
         if self.clock.elapsed() < self.asked.new_until:
             return None
         started = self.clock.elapsed()
@@ -301,7 +301,7 @@ class Context:
         return held
 
     def existing(self) -> Program[HeldHead | None]:
-        """Return HEAD as ``head`` does; None only if no table here was claimed by a lake, either.
+        """Return HEAD like ``head``; None only if no lake of this root has claimed a table, either.
 
         Raises the errors of ``head``.
         """
@@ -330,7 +330,7 @@ class Context:
         Raises
         ------
         CorruptObject
-            There was a HEAD here before: a table that is claimed by its lake exists.
+            The root had a HEAD before: a table exists that a lake of this root has claimed.
         """
         held = yield from self.existing()
         if held is not None:
@@ -429,13 +429,13 @@ class Context:
         return tail
 
     def is_anothers(self, tail: Tail) -> bool:
-        """Return whether a cached log may be of a table that HEAD has replaced by another since.
+        """Return whether a cached log may be that of a table that HEAD has replaced by another.
 
-        Then its versions say nothing about the present log. (A client that replaces a table in its
-        log also gives it another id: that costs a LIST until HEAD knows the id. The log of a table
-        that was dropped and not made again stays cached: a LIST that lags behind might not show
-        it.) If the table's leaf of HEAD is not cached, the result is True, and the log is read
-        again: so a program that can fetch the leaf does so first.
+        Then the cached versions say nothing about the present log. (A table that a client replaces
+        inside its log gets another id, too: that costs a LIST until HEAD knows the id. The log of a
+        table that was dropped and not made again stays cached: a LIST that lags behind might not
+        show the log.) If the table's leaf of HEAD is not cached, the result is True, and the log is
+        read again: so a program that can fetch the leaf does so first.
         """
         tables = None if self.held is None else self.held.head.tables
         if tables is None or tail.tip < 0:
@@ -503,7 +503,7 @@ def refuse_foreign_head(head: Head, root: str) -> None:
 # The names of data files: they show a file's owner, and the kind of its commit point.
 
 
-#: An engine that writes into a local lake may leave its temporary ``tmp_`` name.
+#: An engine that writes into a local lake may leave a file under its temporary ``tmp_`` name.
 #: Iceberg's manifests and manifest lists are stored by the publisher.
 _OWN = re.compile(
     r"(?:.*/)?(?:tmp_|snap-\d+-)?lv-([hl])-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9a-f]+"
@@ -533,7 +533,7 @@ def branch_directory(location: str, epoch: str) -> str:
 
 
 def branch_of(path: str) -> str | None:
-    """Return the epoch that a data file was written for, by its path in the table; else None."""
+    """Return the branch's epoch in which a data file was written, by its path; else None."""
     found = _OF_BRANCH.match(path)
     return None if found is None else found[1]
 
@@ -592,12 +592,12 @@ _LOG_ENTRY = re.compile(r"/_delta_log/\d{20}\.json$")
 
 
 def is_relied_on(key: str) -> bool:
-    """Return whether a reader acts on the content of ``key`` itself: a HEAD or a log entry.
+    """Return whether a reader acts at once on the content of a key, that of a HEAD or a log entry.
 
     On a store without conditional writes (``connect(conditional_writes="check")``), a reader reads
-    these again until they have settled. One read of any other object is sufficient: data files,
-    commit objects and pages have one writer; markers and records are hints; for an idempotency key,
-    HEAD shows the outcome.
+    these again until their content has settled. One read of any other object is sufficient: data
+    files, commit objects and pages have one writer; markers and records are hints; for an
+    idempotency key, HEAD shows the outcome.
     """
     return is_head(key) or _LOG_ENTRY.search(key) is not None
 
@@ -609,7 +609,7 @@ def is_relied_on(key: str) -> bool:
 
 #: The number of entries, and of snapshots, that are kept of a log.
 _KEPT = 160
-#: The memory of the snapshots that are kept of a log: those of Iceberg share nothing.
+#: The most memory for the snapshots that are kept of a log: Iceberg's snapshots share none.
 _HELD_BYTES = 32 << 20
 
 
@@ -634,8 +634,8 @@ class Tail:
         """Return this tail with one more entry; the oldest entries are forgotten."""
         assert entry.version == self.tip + 1
         # A list of all files for each version would need much memory. A program that still reads
-        # the last version keeps its list; for one that reads an older version later, it is computed
-        # again.
+        # the last version keeps its list; for a program that reads an older version later, the list
+        # is computed again.
         outdated = self.snapshots.get(self.tip - 1)
         if outdated is not None:
             outdated.forget_files()

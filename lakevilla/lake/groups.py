@@ -73,8 +73,7 @@ class Group(Generic[M]):
         """Begin irrevocable work for members, unless one of them has left; return whether begun.
 
         This is safe because ``leave`` takes the same lock: a member has either left before, and
-        the work does not include it, or it knows, by the call of ``note``, that the work may be
-        done.
+        then the work is not begun, or ``note`` has recorded for it that the work may be done.
         """
         with self._lock:
             chosen = list(members)
@@ -90,7 +89,7 @@ class Group(Generic[M]):
         try:
             self._answer(answers, settled)
         except BaseException:
-            self._answer(answers, settled)  # Ctrl-C has interrupted it, as in ``leave``
+            self._answer(answers, settled)  # Ctrl-C has interrupted the call, as in ``leave``
             raise
 
     def _answer(self, answers: Mapping[M, Any], settled: bool) -> None:
@@ -104,11 +103,14 @@ class Group(Generic[M]):
             member.gate.open()
 
     def leave(self, member: M) -> None:
-        """Leave the group, answered or not; the first member leads now. May be called twice."""
+        """Remove a member, answered or not; if it led, the first remaining one leads.
+
+        May be called twice.
+        """
         try:
             self._leave(member)
         except BaseException:
-            self._leave(member)  # Ctrl-C has interrupted it: no member may wait for ever
+            self._leave(member)  # Ctrl-C has interrupted the call: no member may wait for ever
             raise
 
     def _leave(self, member: M) -> None:

@@ -29,7 +29,7 @@ _AT_ONCE = 64
 def with_hashes(
     context: Context, location: str, format: FormatName, files: pa.Table
 ) -> Program[pa.Table]:
-    """Return ``files`` with the hashes of their bytes in their tags, as far as they are kept.
+    """Return ``files`` with the hashes of their bytes in their tags, if commit objects have them.
 
     A file's name contains the id of the transaction whose commit object has its hash. The commit
     object of a branch's merge has the hashes of the files that it added from the branch, too.

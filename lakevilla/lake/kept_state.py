@@ -41,7 +41,7 @@ _definitions = JsonDecoder(_Definition)
 
 
 def kept_object(snapshot: TableSnapshot, files: pa.Table) -> tuple[str, bytes]:
-    """Return the hash and the body of the object for a state; ``files`` replace its own."""
+    """Return hash and body of the object that keeps a state, with ``files`` as its files."""
     footer = {_FOOTER: msgspec.json.encode(_definition_of(snapshot))}
     sink = pa.BufferOutputStream()
     pq.write_table(files.replace_schema_metadata(footer), sink, compression="zstd")
@@ -92,7 +92,7 @@ def with_files(
     snapshot: TableSnapshot,
     files: Sequence[DataFile],
 ) -> TableSnapshot:
-    """Return a table's state, with these files in place of its own."""
+    """Return a table's state with ``files`` in place of its own files."""
     return _made_of(context, location, state, _definition_of(snapshot), files)
 
 

@@ -1,7 +1,8 @@
 """The error for a table that does not exist, with hints on what the name may mean.
 
-A wrong name costs two more LISTs: of the directory around it, for tables that are not in the lake
-yet; and of its metadata, to tell a catalog's table from a directory that is no table.
+A wrong name costs two more LISTs: of the directory that would contain the table, for tables that
+are not in the lake yet; and of the location's ``metadata/``, to distinguish a catalog's table from
+a directory that is no table.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def missing_table(context: Context, location: str) -> Program[TableNotFound]:
 
 
 def wrong_root(context: Context, names: Sequence[str]) -> Program[str | None]:
-    """Return what is wrong with the lake's root, with a hint; None if ``names`` there are fine."""
+    """Return what is wrong with a root that contains ``names``, with a hint; None if it is fine."""
     parent, _, own = context.root.rpartition("/")
     is_table = "_delta_log/" in names
     if "metadata/" in names and not is_table:
@@ -101,7 +102,7 @@ def wrong_root(context: Context, names: Sequence[str]) -> Program[str | None]:
 
 
 def _has_no_tables(context: Context) -> bool:
-    """Return whether the lake is empty: a transaction at a mistyped root makes a lake there."""
+    """Return whether the lake has no tables, like one that was made at a mistyped root."""
     return context.held is not None and not context.held.head.tables
 
 
@@ -196,7 +197,10 @@ def _in_catalogs(context: Context) -> Iterator[str]:
 
 
 def near_names(location: str, known: Sequence[str]) -> list[str]:
-    """Return known names that are equal except for slashes and dots, end alike, or are similar."""
+    """Return known names near to a location: equal, else ending in it, else similar.
+
+    Dots count as slashes, and letters are compared without their case.
+    """
     plain = {name: name.strip("/").replace("/", ".").lower() for name in known}
     wanted = location.strip("/").replace("/", ".").lower()
     same = [name for name, text in plain.items() if text == wanted]

@@ -2,14 +2,14 @@
 
 HEAD is one object, and a restored backup, or a failed copy, may replace it by an older HEAD, which
 is valid by itself. A client that deletes by such a HEAD would take all later objects for garbage:
-branches, their only files, bases of tags, commits that are not published yet. So before a client
-deletes, it checks for signs of a newer HEAD (docs/design/0053-gone-back.md), and if it finds one,
-it deletes nothing.
+branches and the files that only they have, bases of tags, commits that are not published yet. So
+before a client deletes, it checks for signs of a newer HEAD (docs/design/0053-gone-back.md), and if
+it finds one, it deletes nothing.
 
-There are three kinds of signs. Objects whose names contain the number of the HEAD that they were
-stored for: a client that stores one has read the HEAD before that. Commit objects, which name the
-newest commit that their maker had read. Logs of tables, whose ``txn`` action names the newest
-commit that they hold.
+There are three kinds of signs. An object may have in its name the number of the HEAD for which it
+was stored: the client that stored it has read the HEAD before. A commit object names the newest
+commit that its client had read. A table's log has a ``txn`` action, which names the newest of the
+lake's commits in the log.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from lakevilla.store.location import HOMES_PREFIX, at_home, home_of
 
 #: The number of objects that are requested in one round.
 _AT_ONCE = 64
-#: How long a client waits for the HEAD that an object was stored for, if it does not exist yet.
+#: The time for which a client waits for the next HEAD if an object was already stored for it.
 _PATIENCE_SECONDS = 2.0
 _LOOKS = 4
 _DIGITS = 20
@@ -54,7 +54,7 @@ class Signs:
 
     ``numbers`` and ``sequences`` have the keys of objects which prove that a HEAD with that number,
     or with that commit, existed. ``next_number`` has objects that were stored for the HEAD with
-    that number, whose makers may have died before they replaced HEAD. ``in_doubt`` are commit
+    that number; their clients may have died before they replaced HEAD. ``in_doubt`` are commit
     objects that were never committed, unless HEAD was set back by one commit.
     """
 
@@ -74,7 +74,7 @@ class Signs:
         return next((key for key, n in self.sequences.items() if n > head.sequence), None)
 
     def forget_settled(self, head: Head) -> None:
-        """Drop from ``in_doubt`` what this HEAD has aborted, or what newer commits in it follow."""
+        """Drop from ``in_doubt`` aborted commits, and those older than HEAD's newest commit."""
         self.in_doubt = [
             key
             for key in self.in_doubt
@@ -98,7 +98,7 @@ def refuse_older_head(
     *,
     waits: bool = True,
 ) -> Program[Signs]:
-    """Refuse to delete, or to move a floor, by a HEAD that was set back, as any sign shows.
+    """Refuse to delete, or to raise the floor, if any sign shows that HEAD was set back.
 
     The check lists all objects that are named by numbers, and reads commit objects that HEAD does
     not know, the logs of the tables at ``locations``, and the logs of the tables of such commits.
@@ -108,8 +108,9 @@ def refuse_older_head(
     what : str
         The verb, for the message.
     waits : bool
-        Refuse also if an object was stored for the next HEAD and that HEAD does not exist: its
-        maker may have died, or HEAD was set back. First wait for a maker that may still be at work.
+        Refuse also if an object was stored for the next HEAD and that HEAD does not exist: the
+        client that stored it has died, or HEAD was set back. First wait: that client may still be
+        at work.
 
     Returns
     -------
@@ -121,7 +122,7 @@ def refuse_older_head(
     CorruptObject
         HEAD was set back.
     ConflictError
-        It may have been, by one replacement.
+        HEAD may have been set back, by one replacement.
     """
     held = yield from context.head()
     if held is None:
@@ -149,16 +150,16 @@ def refuse_older_head(
 def refuse_in_doubt(context: Context, what: str) -> Program[None]:
     """Refuse like ``refuse_older_head``, for a client that acts without a user's request.
 
-    Such a client changes the objects that HEAD names, or commits. It refuses also a HEAD that may
-    have lost the newest commit: the commit object exists, and is not in HEAD. If its transaction,
-    or another one, is still at work, HEAD advances soon, and settles that.
+    Such a client changes the objects that HEAD names, or commits. So a HEAD is also refused if it
+    may have lost the newest commit: a commit object exists that HEAD does not name. If the object's
+    transaction, or another transaction, is still at work, HEAD advances soon, and is not refused.
 
     Raises
     ------
     CorruptObject
         HEAD was set back.
     ConflictError
-        It may have been, by one replacement.
+        HEAD may have been set back, by one commit.
     """
     signs = yield from refuse_older_head(context, what)
     held = context.held
@@ -184,11 +185,11 @@ def _is_unchanged(context: Context, head: Head) -> Program[bool]:
 def refuse_older(
     context: Context, what: str, tails: Iterable[Tail] = (), *, once: bool = False
 ) -> Program[None]:
-    """Refuse to begin work by a HEAD that was set back, as far as few LISTs show that.
+    """Refuse to begin work if HEAD was set back, as far as a few LISTs and open logs show that.
 
     The check sends one LIST for each kind of object that is named by numbers, only for numbers
-    above HEAD's; of logs it uses those that the caller has opened anyway. ``once``: send no LIST if
-    this client has sent them before. The check does not wait for makers of objects.
+    above HEAD's. ``tails`` are logs that the caller has opened anyway. ``once``: send no LISTs if
+    this client has sent them before. The check does not wait for clients that may be at work.
 
     Raises
     ------
@@ -213,7 +214,7 @@ def in_doubt(context: Context, head: Head) -> Program[tuple[bool, list[str]]]:
 
 
 def refuse_newer_logs(context: Context, head: Head, tails: Iterable[Tail]) -> Program[None]:
-    """Refuse a HEAD that is older than the logs of ``tails`` show. Raises ``CorruptObject``."""
+    """Raise ``CorruptObject`` if a log of ``tails`` has a newer commit of the lake than HEAD."""
     yield from _raise_if_against(context, head, Signs(sequences=_marks(head, tails)), "")
 
 
@@ -227,7 +228,7 @@ def _raise_if_against(context: Context, head: Head, signs: Signs, what: str) -> 
 
 
 def report_newer(context: Context) -> Program[list[Finding]]:
-    """Return the error of ``refuse_older_head`` as a finding; the caller compares the logs."""
+    """Return the error of ``refuse_older_head`` as a finding; the caller checks tables' logs."""
     try:
         yield from refuse_older_head(context, "")
     except CorruptObject as error:
@@ -248,7 +249,7 @@ def older_head(head: Head, key: str, what: str = "", *, table: str | None = None
 
 
 def _of_numbers(head: Head) -> Program[Signs]:
-    """Return the objects with numbers above that of ``head``, by one LIST for each kind."""
+    """Return the signs of objects with numbers above HEAD's, by one LIST for each kind."""
     number = head.replacement
     above = [
         *[(prefix, f"{prefix}/{number:0{_DIGITS}}-~") for prefix in _STORED_FOR],
@@ -263,8 +264,8 @@ def _of_numbers(head: Head) -> Program[Signs]:
     return signs
 
 
-#: Prefixes of objects with a number of a HEAD in their names. It is the number of the HEAD that
-#: shall name the object; in marks and proposals, that of a HEAD that existed.
+#: Prefixes of objects whose names contain the number of a HEAD: that of the HEAD which shall name
+#: the object, or, for marks and proposals, that of a HEAD which existed.
 _STORED_FOR = (LEAVES_PREFIX, BASES_PREFIX, HOMES_PREFIX, INBOX_PREFIX)
 
 
@@ -280,7 +281,7 @@ def _note_number(signs: Signs, prefix: str, key: str) -> None:
 
 
 def _read_epochs(head: Head, signs: Signs) -> Program[None]:
-    """Add branches with commits: a HEAD of the lake named the branch before it had a commit."""
+    """Add epochs with commits: a HEAD of the lake named each epoch before its first commit."""
     following = head.replacement + 1
     epochs = {
         key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]: key
@@ -333,7 +334,7 @@ def _may_be_decided(head: Head, commit: CommitObject) -> bool:
 
 
 def _own_sequence(head: Head) -> int:
-    """Return the newest commit in a HEAD that is not foreign."""
+    """Return the global version of HEAD's newest commit, foreign commits left out."""
     own = [one.sequence for one in head.commits if one.kind != "foreign"]
     return max(own, default=head.history_start)
 

@@ -119,7 +119,7 @@ def _newest(
 
 
 def _is_waiting(head: Head, state: TableState, tail: Tail) -> bool:
-    """Return whether a decided commit is not in the log yet."""
+    """Return whether the table has a decided commit that is not in its log yet."""
     done = -1
     if tail.tip >= 0:
         done = tail.snapshot.application_version(application_id(head)) or -1

@@ -53,7 +53,7 @@ from lakevilla.store.effects import Program, parallel
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The lake at one global version, derived from a HEAD that is not older.
+    """The lake at one global version, derived from a HEAD that is at least as new.
 
     ``head`` is the HEAD of that version, as far as it is known without a read of a log: in its
     table map, the log up to ``published`` is part of the state, and ``pending`` is empty;
@@ -196,7 +196,7 @@ def _as_it_is(
 def _made_as(
     state: TableState, location: str, commit: CommitSummary, epoch: str
 ) -> Program[TableState]:
-    """Return a table with the format that its commit made it in: HEAD has another table there."""
+    """Return a table in the format of its creation: HEAD has another table at this location."""
     made = yield from load_commit(commit.txn, commit.hash, epoch)
     metadata = made.tables[location].change.metadata or {}
     kind: FormatName = "delta" if "schemaString" in metadata else "iceberg"
@@ -315,7 +315,7 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
             return (yield from build_view(context, past.head, location, tail))
         return (yield from _view(context, past, location, state))
     except VersionNotFound as error:
-        # ``not_kept`` names the one remedy, a newer global version: remove another from the reason.
+        # ``not_kept`` names the only remedy, a newer global version: cut others off the reason.
         why = error.message.partition("; request")[0].partition(": request")[0]
         raise not_kept(past, location, why) from error
 
@@ -571,7 +571,7 @@ def pinned(context: Context, pin: Pin) -> Program[TableSnapshot]:
     Raises
     ------
     VersionNotFound
-        It is not kept any more, or another table has its place by now.
+        The state is not kept any more, or another table has the location by now.
     """
     if pin.catalog:
         context.catalogs.setdefault(pin.location, pin.catalog)

@@ -1,9 +1,9 @@
 """A table's log as this process knows it: the tip, and the entries just before it.
 
-Absence of a number proves nothing (design, section 9): log clean-up deletes old
-numbers, and a create there succeeds and is seen by no client. So a tip counts only
-while this process has read it, or a later one, within the hour; after that it
-is listed again.
+That a log lacks an entry with some number does not prove that the log ends there (design, section
+9): log clean-up deletes old entries. If a client creates an entry in the place of a deleted one,
+the creation succeeds, but no client sees the entry. So a known tip counts only if this process has
+read it, or a later one, within the hour; after that, the process lists the log again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SHORT_SECONDS = 2 * 3600.0
 
 
 def known_tail(context: Context, location: str) -> Tail | None:
-    """Return the cached tail while it still counts, as far as that is known without a request."""
+    """Return the cached tail if it still counts, as far as no request is needed; else None."""
     tail = context.tails.get(location)
     if tail is None or context.is_anothers(tail):
         return None
@@ -46,7 +46,7 @@ def known_tail(context: Context, location: str) -> Tail | None:
 
 
 def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> Program[Tail]:
-    """Return the tail, from the cache if it counts, else by LIST. It is not probed.
+    """Return a table's tail: the cached one if it still counts, else by LIST; don't probe it.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
             location,
             snapshot.version,
             {snapshot.version: snapshot},
-            # The lake's own last commit is mostly the tip: placing it costs no request then.
+            # The tip is mostly the lake's own last commit: placing the table then costs no request.
             {} if newest is None else {newest.version: newest},
             seen_at=started,
         )
@@ -94,8 +94,8 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
 def _kind(context: Context, location: str) -> tuple[FormatName | None, str]:
     """Return the table's format and its pointer in a catalog, by the newest known HEAD.
 
-    A table that was dropped from the lake is still in its catalog. A table that was named by its
-    catalog is known by that before it is added to HEAD.
+    A table that was dropped from the lake is still in its catalog. If the user has named a table by
+    its catalog, ``context.catalogs`` has its pointer before HEAD has the table.
     """
     state = noted(context, location)
     if state is not None and (state.catalog or not state.dropped):
@@ -105,9 +105,9 @@ def _kind(context: Context, location: str) -> tuple[FormatName | None, str]:
 
 
 def _decided_format(context: Context, location: str) -> FormatName:
-    """Return the format that a table without a log will have.
+    """Return the format that a table without a log will have, by HEAD's entry; else Delta.
 
-    The table may be dropped before it was published.
+    The entry counts also if the table was dropped before its creation was published.
     """
     state = noted(context, location)
     return "delta" if state is None else state.format
@@ -122,8 +122,8 @@ def noted(context: Context, location: str) -> TableState | None:
 def load_noted(context: Context, location: str) -> Program[None]:
     """Load the newest known HEAD's entry for a table.
 
-    Without it a client can't know whether a known log is still the one that HEAD means, nor where
-    to find one that is not known.
+    Without the entry a client knows neither whether a cached log is still that of HEAD's table, nor
+    where to find a log that is not cached.
     """
     held = context.held
     while held is not None:
@@ -132,19 +132,19 @@ def load_noted(context: Context, location: str) -> Program[None]:
         try:
             yield from load_tables(held.head, [location])
         except VersionNotFound:
-            # HEAD was not read here for so long that gc was faster.
+            # This process has not read HEAD for so long that gc has deleted the leaf.
             yield from context.head()
             if context.held is held:
                 raise
-        held = context.held  # another thread may have seen a newer one
+        held = context.held  # another thread may have read a newer HEAD
 
 
 def probe(context: Context, tail: Tail) -> Program[Tail]:
-    """Follow the log from the tip until a number is absent: one GET when nothing is new.
+    """Read the log's entries after the tip until a number is absent: one GET if none is new.
 
-    The entries that HEAD knows to exist, and the number after them, are requested in one round.
-    Where clean-up may delete an entry within two hours, an absent number proves
-    nothing even now: there the log is listed each time. On a branch a log does not advance.
+    The entries that HEAD knows to exist, and the number after them, are requested in one round. If
+    clean-up may delete an entry within two hours, an absent number never proves that the log ends
+    there, and the log is listed each time. On a branch a log does not advance.
     """
     if context.epoch:
         return tail
@@ -162,7 +162,7 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
         except TableNotFound:
             return (yield from opened_again(context, tail))
         except VersionNotFound:
-            # An entry is not known any more: the newest state includes the changes.
+            # An entry can't be read any more: the newest state includes its changes.
             listed = yield from _opened_again(context, tail)
             break
         there = list(takewhile(lambda entry: entry is not None, entries))
@@ -173,7 +173,7 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
         if len(there) < len(entries):
             break
     if listed is not None and listed.version > tail.tip:
-        # Clean-up has made a hole after the known tip: the listed tip counts.
+        # Clean-up has deleted entries after the known tip: the tip that the LIST showed counts.
         started = context.clock.elapsed()
         return context.keep_tail(
             Tail(tail.location, listed.version, {listed.version: listed}, seen_at=started)
@@ -184,9 +184,9 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
 
 
 def next_entry(context: Context, tail: Tail) -> Program[Tail]:
-    """Return the tail with the entry after it, if one exists: one GET.
+    """Return the tail, extended by the next entry if that exists: one GET.
 
-    Where the next entry is not the lake's own, all is checked that ``probe`` checks.
+    If one GET does not suffice, as when the next entry is not the lake's own, call ``probe``.
     """
     if (
         context.epoch
@@ -209,9 +209,10 @@ def next_entry(context: Context, tail: Tail) -> Program[Tail]:
 
 
 def in_passing(context: Context, location: str, read: Program[T]) -> Program[T]:
-    """Run a read of a table by a program that reads all tables, and do not keep its log in memory.
+    """Run ``read`` on a table, for a program that reads all tables, and then forget its log.
 
-    Where few tables are known the log is kept: the next program may need it.
+    A log that was cached before stays cached. So does any log while few logs are cached, because
+    the next program may need it.
     """
     was_known = location in context.tails
     try:
@@ -222,7 +223,7 @@ def in_passing(context: Context, location: str, read: Program[T]) -> Program[T]:
 
 
 def opened_again(context: Context, tail: Tail) -> Program[Tail]:
-    """Return the tail of the present log: the known one is another table's."""
+    """Forget the known log, which is another table's, and return the tail of the present log."""
     context.tails.pop(tail.location, None)
     return (yield from open_tail(context, tail.location, missing_ok=True))
 
@@ -233,7 +234,7 @@ def _opened_again(context: Context, tail: Tail) -> Program[TableSnapshot]:
 
 
 def is_cleaned_up_soon(context: Context, tail: Tail) -> bool:
-    """Return whether numbers of the log may be free again within two hours."""
+    """Return whether clean-up may delete entries of the log within two hours of their creation."""
     if tail.tip < 0:
         return False
     return _format(context, tail).log_retention_seconds(tail.snapshot) < _SHORT_SECONDS
@@ -266,10 +267,11 @@ def _state(context: Context, location: str) -> TableState | None:
 def _is_another_table(context: Context, tail: Tail) -> Program[bool]:
     """Return whether another client made the table again, with a longer log than the known one.
 
-    Entries never change under their number. So an entry that did change belongs to another
-    table, and so do the entries found after it. This is checked after the walk: what is added
-    later is found by the next walk. It costs a request only where foreign entries
-    were found; a table created again by LakeVilla has another id in HEAD.
+    An entry never changes under its number. So if the entry at the known tip has changed, the log
+    belongs to another table, with all entries that were found after it. ``probe`` checks this after
+    it has read the new entries; the next ``probe`` finds what is added later. The check costs a
+    request, so it is made only if new entries are foreign; a table that LakeVilla has created again
+    has another id in HEAD.
     """
     known = tail.entries.get(tail.tip)
     if known is None:
@@ -277,15 +279,15 @@ def _is_another_table(context: Context, tail: Tail) -> Program[bool]:
     try:
         entry = yield from _format(context, tail).entry(tail.snapshot, tail.tip)
     except VersionNotFound:
-        return True  # it can't be known: the log is opened again
+        return True  # unknown: count it as another table's, so that the log is opened again
     return entry is not None and entry != known
 
 
 def is_made_again(context: Context, location: str) -> Program[bool]:
-    """Return whether others deleted the known log, or made another in its place; it is forgotten.
+    """Return whether another client deleted the known log or made a new one; if so, forget it.
 
-    It is asked once something has failed: a LIST and a round of reads. A log that can't be read
-    says nothing.
+    Callers check this only after an error: it costs a LIST and a round of reads. If the present log
+    can't be read, return False.
     """
     tail = context.tails.get(location)
     if tail is None or tail.tip < 0 or context.epoch:
@@ -304,7 +306,7 @@ def is_made_again(context: Context, location: str) -> Program[bool]:
 
 
 def refresh(context: Context, location: str) -> Program[Tail]:
-    """Return the log's tip now: one GET while the known tip counts, else a LIST."""
+    """Return the table's tail as of now: by one GET if the known tip still counts, else by LIST."""
     if context.epoch:
         return (yield from _tail_on_branch(context, location, missing_ok=True))
     yield from load_noted(context, location)
@@ -317,13 +319,13 @@ def refresh(context: Context, location: str) -> Program[Tail]:
 def look_above(
     context: Context, location: str, *, head_is_newest: bool = False, most: int = _AT_ONCE
 ) -> Program[bool]:
-    """Check for commits of other clients above all that HEAD knows: one GET if there are none.
+    """Check a log for entries that HEAD does not know: one GET if there are none.
 
-    Unlike ``refresh`` it does not follow the entries that HEAD knows: validation may not need them.
-    Return whether the log has a commit of the lake that the newest known HEAD does not know. Then
-    HEAD is old; the caller reads it and calls again with ``head_is_newest``: then all entries are
-    followed. ``most`` of what is pending is searched for in the first round: an entry may hold many
-    commits.
+    Unlike ``refresh``, skip the entries that HEAD knows: validation may not need them. Return
+    whether the log has a commit of the lake that the newest known HEAD does not know. If so, the
+    known HEAD is old: the caller reads HEAD and calls again with ``head_is_newest``, and then all
+    entries are read. The first round requests at most ``most`` entries for the pending commits: one
+    entry may hold many commits.
     """
     if context.epoch:
         return False
@@ -334,7 +336,7 @@ def look_above(
     started = context.clock.elapsed()
     tip_in_head = _tip_in_head(context, tail)
     first = max(tail.tip, tip_in_head) + 1
-    # HEAD lags behind publishing: what is pending there mostly is in the log by now.
+    # HEAD lags behind publishing: commits that are pending in HEAD mostly are in the log by now.
     last = first if tip_in_head < first - 1 else first + min(_pending(context, tail), most)
     numbers = range(first, last + 1)
     try:
@@ -376,7 +378,7 @@ def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None
 def entries_at(
     context: Context, tail: Tail, versions: Iterable[int]
 ) -> Program[list[Entry | None]]:
-    """Return the same of several versions: all that are not cached are requested in one round."""
+    """Return entries like ``entry_at``; request all that are not cached in one round."""
     wanted = list(versions)
     missing = [version for version in wanted if version not in tail.entries]
     read: list[Entry | None] = yield from parallel(
@@ -399,9 +401,10 @@ def _keep(context: Context, tail: Tail, found: dict[int, Entry]) -> None:
 
 
 def kept_entry(context: Context, tail: Tail, version: int) -> Program[Entry | None]:
-    """Return an entry by a read of the log; None if it can no longer be read.
+    """Return an entry, read from the store; None if it was cleaned up or is damaged.
 
-    The tip was read without it: a damaged entry does no more harm than one that was cleaned up.
+    The state at the tip was read without this entry: so a damaged entry does no more harm than one
+    that was cleaned up.
     """
     try:
         return (yield from _format(context, tail).entry(tail.snapshot, version))
@@ -435,8 +438,8 @@ def snapshot_at(context: Context, tail: Tail, version: int) -> Program[TableSnap
 def load_snapshots(context: Context, tail: Tail, versions: Iterable[int]) -> Program[None]:
     """Cache the table's own states at several versions, which ``snapshot_at`` then returns.
 
-    They are read together, so that states above one checkpoint share what is read. A state that
-    can't be read is left to ``snapshot_at``, which raises.
+    They are read together, so that states after the same checkpoint share its content. A state that
+    can't be read is left out: for it, ``snapshot_at`` raises an error.
     """
     missing = {v for v in versions if 0 <= v <= tail.tip and v not in tail.snapshots}
     if len(missing) < 2 or tail.snapshot.catalog:
@@ -450,9 +453,9 @@ def load_snapshots(context: Context, tail: Tail, versions: Iterable[int]) -> Pro
 
 
 def rebase(context: Context, state: TableSnapshot) -> None:
-    """Derive the known states of a log from ``state``, which is one of them and holds less.
+    """Derive the cached states of a log from ``state``, which is one of them and needs less memory.
 
-    States of older versions are forgotten, since they hold what ``state`` does not.
+    Cached states of older versions are forgotten, since they would keep that memory in use.
     """
     location, table_format = state.location, context.formats.of(state)
     tail = context.tails.get(location)
@@ -470,24 +473,24 @@ def rebase(context: Context, state: TableSnapshot) -> None:
 def _is_same_log(current: Tail, tail: Tail) -> bool:
     """Return whether both are logs of the same table.
 
-    If a table was created again, what was read of the one log is not noted for the other.
+    If a table was created again, entries and states of the old log are not cached for the new one.
     """
     return current.snapshot.table_id == tail.snapshot.table_id
 
 
 def _tail_on_branch(context: Context, location: str, *, missing_ok: bool) -> Program[Tail]:
-    """Return a table's log as far as a branch has it; the tip is -1 for a table made there.
+    """Return a table's log as far as a branch has it; the tip is -1 for a table created there.
 
-    What is committed on a branch is published nowhere. What other clients append to the tables'
-    logs does not concern the branch. So for its programs a log ends with the version that the base
-    knew.
+    Commits on a branch are not published, and entries that clients append to the tables' logs do
+    not belong to the branch. So for the branch's programs a log ends with the version that the
+    branch's base knew.
 
     Raises
     ------
     TableNotFound
         The branch has no such table, unless ``missing_ok``.
     VersionNotFound
-        Another client has cleaned up what the branch needs.
+        Another client's clean-up has deleted a part of the log that the branch needs.
     """
     held = context.held
     assert held is not None, "a branch is opened by its HEAD"
@@ -506,12 +509,12 @@ def _tail_on_branch(context: Context, location: str, *, missing_ok: bool) -> Pro
 
 
 def tail_at_state(context: Context, location: str, state: TableState | None) -> Program[Tail]:
-    """Return a table's log as far as a state of a branch has it; None: it has no table.
+    """Return a table's log as far as a branch's state has it; ``state`` None: it lacks the table.
 
     Raises
     ------
     VersionNotFound
-        Another client has cleaned up what the branch needs.
+        Another client's clean-up has deleted a part of the log that the branch needs.
     """
     known = context.tails.get(location)
     kept = None if state is None else (yield from _kept_by_base(context, location, state))

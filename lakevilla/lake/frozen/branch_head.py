@@ -21,7 +21,7 @@ from lakevilla.store.location import at_home, key_at
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A branch: its name and its entry in the lake's HEAD, and its own HEAD."""
+    """A branch: its name, its entry in the lake's HEAD, and its own HEAD."""
 
     name: str
     entry: RefEntry
@@ -104,7 +104,7 @@ def frozen_now(branch: Branch) -> Program[Base]:
 
 
 def branch_at(branch: Branch, version: int) -> Program[Base]:
-    """Return a branch's state at one of its versions, as a base. Runs at the branch's home.
+    """Return a branch's state at one of its versions, as a base. Run this at the branch's home.
 
     Raises ``VersionNotFound``.
     """
@@ -138,5 +138,5 @@ def has_moved(held: HeldHead) -> bool:
 
 
 def ended(name: str) -> RefNotFound:
-    """Return the error for a branch that is being deleted."""
+    """Return the error for a branch that was deleted."""
     return RefNotFound(f"branch {name!r} was deleted: check `refs()`")

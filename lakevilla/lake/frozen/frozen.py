@@ -36,13 +36,13 @@ from lakevilla.store.location import is_external
 # The lake as a ref keeps it: each table in the state of the ref's base, whatever was committed
 # later.
 #
-# A base has a table as HEAD had it: log[..published], with what was pending laid over. Log entries
-# and commit objects never change. So this remains the table's state for as long as they exist, and
-# the files that they name. The log is not followed, and entries of it that HEAD did not know do
-# not count.
+# A base has a table as HEAD had it: log[..published], with the pending commits laid over it. Log
+# entries and commit objects never change. So the state can be read as long as these objects exist,
+# and the files that they name. Later log entries are not read, and entries that HEAD did not know
+# do not count.
 
 
-#: The approximate memory of one file of a table.
+#: The approximate memory, in bytes, for one file in a table's file list.
 _FILE_BYTES = 1024
 
 
@@ -77,7 +77,7 @@ def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
     TableNotFound
         The base has no such table.
     VersionNotFound
-        Its log is not kept any more, or is another table's by now.
+        The table's log is not kept any more, or is another table's by now.
     """
     yield from load_base_tables(base, [location])
     state = base.tables.get(location)
@@ -103,7 +103,7 @@ def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
 
 
 def mounted_view(context: Context, mount: Mount, location: str) -> Program[View]:
-    """Return a table that a clone shows, as one that is just being made of its source's files.
+    """Return the view of a table that a clone shows, like a new table with the source's files.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def mounted_view(context: Context, mount: Mount, location: str) -> Program[View]
     made = yield from made_elsewhere(snapshot, context.root, location, table_id, made_ms)
     blank = context.formats.of(snapshot).blank(location, location)
     shown = blank.apply(made)
-    # This part adds the files that the making of the table will add: so that changes no rows.
+    # This part adds the files that the table's creation will add: so the creation changes no rows.
     part = TablePart(table_id, made, created=True, contract=shown.contract)
     clone = Mounted(mount.name, mount.entry, mount.source)
     view = View(location, None, Placement(-1, ()), (part,), blank, shown, -1, clone)
@@ -129,7 +129,7 @@ def mounted_view(context: Context, mount: Mount, location: str) -> Program[View]
 
 
 def source_of_clone(context: Context, ref: BaseRef, source: str) -> Program[TableSnapshot]:
-    """Return the state of a table in the base of a clone. Errors as ``frozen_view``."""
+    """Return the state of a table in the base of a clone. Raises the errors of ``frozen_view``."""
     # In the context of a branch, logs end with the branch's base, which is unrelated to the clone's
     # base. So the lake's own context is used.
     base = yield from load_base(ref)
@@ -148,7 +148,7 @@ def not_kept(base: Base, location: str, why: str) -> VersionNotFound:
 def not_kept_now(
     context: Context, frozen: Frozen, error: VersionNotFound
 ) -> Program[VersionNotFound]:
-    """Return that error, or one which says that the ref was deleted since it was read.
+    """Return ``error``, or an error that says that the ref was deleted since it was opened.
 
     A deleted ref keeps no state.
     """
@@ -169,7 +169,7 @@ def not_kept_now(
 
 
 def _meant(base: Base, location: str) -> str:
-    """Return names that are near to a name which a base does not have, for a message."""
+    """Return names of a base's tables that are similar to a missing name, for a message."""
     tables = base.tables.cached()
     there = {place for place, state in tables.items() if not state.dropped}
     names = [name for name, place in base.names.cached().items() if place in there]
@@ -180,7 +180,7 @@ def _meant(base: Base, location: str) -> str:
 def frozen_views(
     context: Context, bases: Iterable[Base], location: str
 ) -> Program[list[View | VersionNotFound]]:
-    """Return the states that bases have of a table, or the error for one that can't be read."""
+    """Return the different states of a table in bases; an error for each that can't be read."""
     wanted: dict[tuple[int, object, KeptTable | None], Base] = {}
     for base in bases:
         yield from load_base_tables(base, [location])
@@ -195,9 +195,10 @@ def frozen_views(
 
 
 def load_states(context: Context, bases: Iterable[Base]) -> Program[None]:
-    """Cache the states that bases have of tables, each table's read together.
+    """Cache the states of tables in bases; read all states of one table together.
 
-    Call it before ``frozen_view`` of many bases. States that can't be read are left to that.
+    Call this before ``frozen_view`` of many bases. For states that can't be read, ``frozen_view``
+    raises the error.
     """
     versions: dict[str, list[tuple[int, object, KeptTable | None]]] = defaultdict(list)
     for base in bases:
@@ -212,7 +213,7 @@ def load_states(context: Context, bases: Iterable[Base]) -> Program[None]:
 def _load_logged(
     context: Context, location: str, wanted: Iterable[tuple[int, object, KeptTable | None]]
 ) -> Program[None]:
-    """Cache the states of a table's log, if there are several; others are kept elsewhere."""
+    """Cache the wanted states of a table's log if there are several; skip separately kept ones."""
     logged = {version for version, _, kept in wanted if kept is None and version >= 0}
     if len(logged) < 2:
         return
@@ -232,8 +233,8 @@ def _view_or_error(context: Context, base: Base, location: str) -> Program[View 
 def _view(context: Context, location: str, state: TableState, sequence: int) -> Program[View]:
     """Return the view for ``frozen_view``; errors contain only the reason."""
     if state.published < 0:
-        # The table was being created then, or is made on a branch: what its log holds by now does
-        # not matter.
+        # The table's creation was pending in this state, or was committed on a branch: the present
+        # log does not matter.
         blank = context.formats[state.format].blank(location, location, catalog=state.catalog)
         tail = Tail(location, -1, {-1: blank})
         return (yield from _laid_over(context, location, state, tail, blank, -1, state.pending))
@@ -280,7 +281,7 @@ def _laid_over(
     logged: int,
     waiting: tuple[PendingRef, ...],
 ) -> Program[View]:
-    """Return the view of a state of the log with what was pending on top."""
+    """Return the view of a state of the log with the pending commits laid over it."""
     try:
         parts = yield from pending_parts(context, location, waiting)
     except CorruptObject as error:
@@ -311,11 +312,11 @@ def _kept(context: Context, tail: Tail, version: int) -> Program[TableSnapshot]:
 def _followed(
     context: Context, tail: Tail, state: TableState, sequence: int
 ) -> Program[tuple[int, tuple[PendingRef, ...]]]:
-    """Return how much of the log holds nothing but this state, and what must be laid over that.
+    """Return the newest log version with only commits of a state, and the commits to lay over it.
 
-    What was pending may have been published since. Entries of the lake's own up to that global
-    version are part of the state. So the state remains known where another client has cleaned up
-    the earlier entries.
+    Commits that were pending in the state may have been published since. The lake's own log entries
+    up to global version ``sequence`` are part of the state. So the state can still be read if
+    another client has cleaned up the earlier entries.
     """
     logged, waiting = state.published, state.pending
     held = context.held
@@ -324,8 +325,8 @@ def _followed(
     while waiting and logged < tail.tip:
         entry = yield from entry_at(context, tail, logged + 1)
         published = None if entry is None else entry.applications.get(application)
-        # On a branch its own commits are pending, too; the lake uses their numbers for other
-        # commits.
+        # In a branch's state, its own commits are pending, too; the lake has other commits with the
+        # same numbers.
         last = max((ref.sequence for ref in waiting if not ref.epoch), default=-1)
         if published is None or published > min(sequence, last):
             break
@@ -336,10 +337,10 @@ def _followed(
 
 # -------------------- by uri
 #
-# A state of a table as another table has it, elsewhere: with its files named by URIs.
+# A state of a table as the state of another table, whose log names the same files by URIs.
 #
-# Nothing is copied. The files stay where they are, so a table that names them by URIs needs
-# something that keeps them: a clone's base does (docs/design/0039-clones.md).
+# No file is copied. The files stay where they are, so a table that names them by URIs needs a ref
+# that keeps them: a clone, by its base (docs/design/0039-clones.md).
 
 
 #: The fields of an Iceberg table's metadata that are its own history, not its definition.
@@ -375,9 +376,10 @@ def key_below(root: str, uri: str) -> str:
 
 
 def file_by_uri(root: str, snapshot: TableSnapshot, file: DataFile) -> DataFile:
-    """Return a file of a table with names by which any other table may include it.
+    """Return a file of a table named by URIs, so that any other table may include it.
 
-    A file of Iceberg keeps the spelling of the table's own metadata: files of positions name it so.
+    The URIs of an Iceberg file are spelled as in the table's own metadata: position delete files
+    name the data file by that spelling.
     """
     location = snapshot.location
     if snapshot.format == "iceberg":
@@ -406,7 +408,7 @@ def file_by_uri(root: str, snapshot: TableSnapshot, file: DataFile) -> DataFile:
 
 
 def vector_by_uri(root: str, location: str, vector: DeletionVector | None) -> DeletionVector | None:
-    """Return the same for a deletion vector; one that the log itself holds is unchanged."""
+    """Return a deletion vector named by its URI; one that the log itself holds is unchanged."""
     if vector is None or vector.storage_type == "i":
         return vector
     uri = encode_path(uri_at(root, vector_key(location, vector)))
@@ -437,7 +439,7 @@ def made_elsewhere(
 
 
 def unguarded(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a protocol without the feature that would stop foreign writers of the lake's table."""
+    """Return a protocol without the guard, the feature that stops foreign writers."""
     kept = dict(protocol)
     if "writerFeatures" in kept:
         kept["writerFeatures"] = [one for one in kept["writerFeatures"] if one != "lakevilla"]

@@ -24,9 +24,9 @@ from lakevilla.store.location import is_external
 
 # -------------------- kept
 #
-# What the refs of a lake keep of a table: objects that no client of the lake may delete.
+# The objects of a table that the refs of a lake keep: no client of the lake may delete them.
 
-#: Later than each time, in milliseconds.
+#: A time in milliseconds that is later than any other.
 AT_ANY_TIME = 1 << 62
 
 
@@ -34,8 +34,8 @@ AT_ANY_TIME = 1 << 62
 class KeptByRefs:
     """The keys of objects, and the ids of Iceberg snapshots, that refs need of one table.
 
-    ``lost``: the reasons for states that are not known any more. What they need is not known
-    either.
+    ``lost``: the errors for states that can't be read any more. The objects that these states need
+    are not known.
     """
 
     keys: set[str] = field(default_factory=set)
@@ -56,7 +56,7 @@ def kept_of(context: Context, head: Head | None, location: str) -> Program[KeptB
 
 
 def kept_by(context: Context, bases: Iterable[Base], location: str) -> Program[KeptByRefs]:
-    """Return the same for bases that were loaded before."""
+    """Return what the refs of ``bases``, which the caller has loaded, keep of a table."""
     kept = KeptByRefs()
     states: dict[FormatName, list[TableSnapshot]] = defaultdict(list)
     for view in (yield from frozen_views(context, bases, location)):
@@ -76,11 +76,10 @@ def kept_by(context: Context, bases: Iterable[Base], location: str) -> Program[K
 def kept_by_clones(
     context: Context, clones: Mapping[str, RefEntry], location: str
 ) -> Program[set[str]]:
-    """Return the URIs of what clones keep of the source of a table that was one of theirs.
+    """Return the URIs of the source's objects that clones keep for a table that they have shown.
 
-    Each keeps the objects of its source for the tables of the state that has it: a clone in HEAD
-    for HEAD's tables, one that a base shows for what the base has. It does not end before they
-    need it no more.
+    The state that has a clone is HEAD or a base. For the tables of that state, the clone keeps the
+    objects of its source. A clone does not end as long as one of these tables needs them.
     """
     kept: set[str] = set()
     for name, entry in clones.items():
@@ -91,7 +90,7 @@ def kept_by_clones(
             snapshot = yield from source_of_clone(context, entry.base, source)
             keys = yield from context.formats.of(snapshot).objects_of(snapshot)
         except (TableNotFound, VersionNotFound):
-            continue  # the clone has no such table, or what that needs is not known any more
+            continue  # the clone has no such table, or its objects are not known any more
         kept |= {uri_at(context.root, key) for key in keys}
     return kept
 
@@ -99,7 +98,7 @@ def kept_by_clones(
 def outside(context: Context, keys: Iterable[str]) -> set[str]:
     """Return the URIs of a table's objects that are in the lake, but not in the table's directory.
 
-    A table that was part of a clone names them, and the clone keeps them.
+    Only a table that a clone has shown names such objects, and the clone keeps them.
     """
     start = uri_at(context.root, "")
     found = {uri_at(context.root, key) for key in keys if is_external(key)}
@@ -107,7 +106,7 @@ def outside(context: Context, keys: Iterable[str]) -> set[str]:
 
 
 def refuse_kept(head: Head, location: str, verb: str) -> Program[None]:
-    """Refuse to remove a table from the lake, or to delete its files, where a ref keeps it.
+    """Refuse to remove a table from the lake, or to delete its files, if a ref keeps the table.
 
     Raises ``InvalidOperation``, with the names of the refs.
     """
@@ -130,17 +129,17 @@ def refuse_kept(head: Head, location: str, verb: str) -> Program[None]:
 # A check that files which a table had once still exist, and stay until a new HEAD names them.
 #
 # Each file is checked against a HEAD and the newest log, whichever state had the file. This is
-# safe because a client that deletes files replaces HEAD first, or keeps what HEAD keeps: a
-# replacement of the HEAD that was checked is seen by a vacuum that comes after it, and is refused
-# where a vacuum came before it.
+# safe because a client that deletes files replaces HEAD first, or keeps what HEAD keeps. If a
+# vacuum has replaced HEAD after the check, the caller's replacement of the checked HEAD is refused;
+# a vacuum that comes later sees the caller's HEAD.
 
 
 def kept_marks(head: Head, location: str) -> tuple[object, ...]:
     """Return the part of a HEAD that decides which files of the table may be deleted.
 
-    Equal marks give equal answers. The marks are all that HEAD says of the table: what its log
-    holds besides is kept by every vacuum until a HEAD knows it, whatever the clocks of its writers
-    say.
+    While the marks are equal, the same files may be deleted. The marks are all that HEAD says of
+    the table: every vacuum keeps the files of log entries that no HEAD knows yet, whatever times
+    the clocks of their writers gave them.
     """
     return head.tables.get(location), head.floor, head.aborted
 
@@ -150,7 +149,7 @@ def refuse_unkept(
 ) -> Program[bool]:
     """Refuse files that were deleted, or that a client may be deleting.
 
-    Return whether the answer depends on a ref of this HEAD.
+    Return whether some of the files stay only because a ref of this HEAD keeps them.
 
     Raises
     ------
@@ -188,11 +187,11 @@ def refuse_unkept(
 def _refuse_unkept_files(
     context: Context, head: Head, location: str, files: Sequence[DataFile]
 ) -> Program[bool]:
-    """Refuse files of another table that no clone of the HEAD keeps; return whether one keeps any.
+    """Refuse files of another table that no clone in HEAD keeps; return whether a clone keeps some.
 
-    Such files are refused also where the log still has them: HEAD may lack them, and a clone that
-    nothing needs any more may end. A clone that only a base shows is not enough: its ref may be
-    deleted, whatever the lake's tables name.
+    Such a file is refused even if the log still has it: HEAD's state may lack it, and a clone may
+    end once HEAD's tables need none of its files. A clone that only a base has is not enough: the
+    base's ref may be deleted, whatever files the lake's tables name.
     """
     needed = outside(context, {key for file in files for key in _keys(location, file)})
     if not needed:
@@ -209,7 +208,7 @@ def _refuse_unkept_files(
 
 
 def _not_live(tail: Tail, files: Iterable[DataFile]) -> Program[list[DataFile]]:
-    """Return the files that the newest log does not have: no client deletes a file that it has."""
+    """Return the files that the newest log lacks: no client deletes a file that the log has."""
     if tail.tip < 0:
         return list(files)
     live = {file.ref for file in data_files((yield from tail.snapshot.files()))}
@@ -228,16 +227,17 @@ def _may_go(
     fenced = {p for p, owner in owners.items() if owner is not None and head.is_fenced(owner[1])}
     fenced |= {file.path for file in files if branch_of(file.path) is not None}
     if fenced:
-        # Files of fenced transactions, or of a branch that has ended, which no entry names belong
-        # to gc.
+        # gc deletes the files of fenced transactions, and of branches that have ended, if no log
+        # entry names them.
         named = yield from table_format.named_in_log(tail.snapshot)
         if not fenced <= named:
             return f"{file_key(location, min(fenced - named))} belongs to no table, or was replaced"
     state = head.tables.get(location)
     vacuumed_ms = None if state is None else state.vacuumed_ms
     if vacuumed_ms is not None:
-        # As the vacuum decides what it keeps, but for refs of Iceberg with an age limit: it took
-        # their ages by the store's clock, at a time that is not known here, so none keeps more.
+        # This is how the vacuum has decided what to keep, except that Iceberg refs with an age
+        # limit count as expired: the vacuum took their ages by the store's clock, at a time that is
+        # not known here.
         left = table_format.without_expired(tail.snapshot, vacuumed_ms, AT_ANY_TIME)
         kept = yield from table_format.named_objects(left, vacuumed_ms)
         if not keys <= kept:
@@ -256,21 +256,21 @@ def _not_kept(location: str, why: str) -> VersionNotFound:
     )
 
 
-# -------------------- lives
+# -------------------- epochs
 #
 # The epochs of branches that a ref owns; files of any other epoch belong to no branch.
 
 
 @dataclass(frozen=True, slots=True)
 class BranchEpochs:
-    """The epochs that the refs of a HEAD own, and the number that HEAD has reached."""
+    """The epochs that the refs of a HEAD own, and the number of that HEAD's replacement."""
 
     owned: frozenset[str]
     replacement: int
 
     @classmethod
     def of(cls, head: Head | None) -> Program[BranchEpochs]:
-        """Return the epochs of a HEAD, whose refs are fetched; without a HEAD none is known."""
+        """Return the epochs of a HEAD, whose refs are fetched; without a HEAD there are none."""
         yield from load_refs(head)
         if head is None:
             return cls(frozenset(), -1)
@@ -278,14 +278,15 @@ class BranchEpochs:
         return cls(frozenset(owned), head.replacement)
 
     def is_dead(self, epoch: str) -> bool:
-        """True if no branch owns an epoch, nor ever will.
+        """Return whether no branch owns an epoch, nor ever will.
 
-        HEAD has reached the number that the epoch was made for, and no ref of it owns the epoch.
+        This is so if HEAD has reached the replacement for which the epoch was made, and none of its
+        refs owns the epoch.
         """
         made = number_of_epoch(epoch)
         return made is not None and made <= self.replacement and epoch not in self.owned
 
     def owns(self, path: str) -> bool:
-        """True if a file, by its path in a table, was written on a branch that may still exist."""
+        """Return whether a file, by its path in a table, is of a branch that may still exist."""
         epoch = branch_of(path)
         return epoch is not None and not self.is_dead(epoch)

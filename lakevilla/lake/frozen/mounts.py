@@ -24,7 +24,8 @@ from lakevilla.store.effects import Program
 #
 # A clone is a mount. If HEAD's own map has no entry for a table at or below a clone's name, the
 # table is the one below ``source`` in the clone's base; of several clones, the one with the longest
-# name counts (docs/design/0039-clones.md). An entry in HEAD's map, even a tombstone, goes first.
+# name counts (docs/design/0039-clones.md). An entry in HEAD's map, even a tombstone, overrides
+# clones.
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def load_clones(head: Head | None) -> Program[dict[str, RefEntry]]:
 
 
 def mounted_id(entry_id: str, location: str) -> str:
-    """Return the id of a table that a clone shows, from its first write on.
+    """Return the id that a table which a clone shows gets by its first write.
 
     The id is computed from the clone and the location, so that all clients use the same id.
     """
@@ -105,7 +106,10 @@ def mount_in(clones: Mapping[str, RefEntry], location: str) -> Program[Mount | N
 
 
 def state_in(base: Base, location: str) -> Program[TableState | None]:
-    """Return the entry of a table in a base or in the bases of its clones; None if none has it."""
+    """Return a table's entry in a base or, if a clone shows the table there, in the clone's base.
+
+    None if the base has no such table.
+    """
     if not base.covers(location):
         return None
     yield from load_base_tables(base, [location])
@@ -239,7 +243,7 @@ def find_place(context: Context, reach: Reach, key: str) -> Program[None]:
 
 
 def known_places(context: Context, reach: Reach) -> tuple[str, ...]:
-    """Return the admitted locations outside the root, without a request, for a worker process."""
+    """Return the admitted locations outside the root, for a worker process, without a request."""
     if context.held is not None:
         admit_known(reach, context.held.head)
     return reach.elsewhere

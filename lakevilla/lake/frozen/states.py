@@ -199,7 +199,7 @@ def same_tables(before: Base, after: Base) -> Program[bool]:
 
 
 def state_of(head: Head, name: StateName) -> Program[LakeState]:
-    """Return the state that a name means, derived from a HEAD that is not older.
+    """Return the state that a name means, by a HEAD that is at least as new as the state.
 
     Raises
     ------
@@ -464,7 +464,7 @@ def that_fit(
 
 
 def then_view(context: Context, past: Past, location: str) -> Program[View]:
-    """Return a table's state at a global version as ``view_at``, also of a table of a clone."""
+    """Return a table's state at a global version like ``view_at``, also if a clone showed it."""
     mount = yield from mounted_then(past, location)
     if mount is not None:
         return (yield from mounted_view(context, mount, location))
@@ -474,7 +474,7 @@ def then_view(context: Context, past: Past, location: str) -> Program[View]:
 def with_clones(past: Past) -> Program[Past]:
     """Return ``past`` with a HEAD that has the clones of that version.
 
-    Tables of clones that were dropped by then have tombstones in it.
+    Tables of clones that had been dropped at that version have tombstones in this HEAD.
     """
     clones = yield from load_clones(past.timeline.head)
     if not clones:
@@ -522,9 +522,9 @@ def all_mounted_then(past: Past) -> Program[list[str]]:
 
 
 def tombstones_then(past: Past) -> Program[dict[str, TableState]]:
-    """Return tombstones for the tables of clones that were dropped up to a version.
+    """Return tombstones for tables of clones that had been dropped at a version.
 
-    With them in a base of that state, its clones do not show these tables.
+    A base of that state needs the tombstones, so that its clones do not show these tables.
     """
     now = past.timeline.head
     clones = yield from load_clones(now)
@@ -561,7 +561,10 @@ def _was_mounted(later: Sequence[CommitSummary], location: str, table_id: str) -
 def shown_in_one(
     before: Mapping[str, RefEntry], after: Mapping[str, RefEntry]
 ) -> Program[set[str]]:
-    """Return the locations of tables that not both of two sets of clones show, or not alike."""
+    """Return the tables that only one of two sets of clones shows, or that both show differently.
+
+    The tables are given by their locations.
+    """
     ids = {name: entry.id for name, entry in before.items()}
     same = {name for name, entry in after.items() if ids.get(name) == entry.id}
     found: set[str] = set()
@@ -581,7 +584,7 @@ def hidden_in_one(
 ) -> set[str]:
     """Return the locations below clones for which only one of two maps of tables has an entry.
 
-    The entry may be a tombstone. The map without an entry leaves the location to the clone.
+    The entry may be a tombstone. If a map has no entry, the clone may show a table there.
     """
     names = set(clones)
     if not names:

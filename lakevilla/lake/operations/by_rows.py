@@ -1,8 +1,8 @@
 """Changes between two states, applied row by row because other transactions rewrote the files.
 
 With keys, a row is identified by its keys. Without keys, a table is a bag of rows: only the number
-of equal rows counts. Rows of the difference are held in memory, those of the table are not. If the
-engine works by tasks, the tasks compare the rows (``comparing.met``).
+of equal rows counts. The rows that differ are held in memory, the table's other rows are not. If
+the engine works by tasks, the tasks compare the rows (``comparing.met``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def by_rows(
     """Apply the rows that differ between the removed and the added files of an operation.
 
     ``snapshot`` already has the definition that the table must have after the operation;
-    ``beneath`` has the commits of which it consists.
+    ``beneath`` has the commits of which ``snapshot`` consists.
 
     Raises
     ------
@@ -176,9 +176,9 @@ def _as_bags(
     new: Sequence[Row],
     name: FileNamer,
 ) -> Program[ByRows]:
-    """Apply the rows as bags.
+    """Apply the difference of two bags of rows, ``old`` and ``new``, to the table.
 
-    The table must have each row to remove at least as often as it is removed, in whatever file.
+    The table must have at least as many copies of a row as are to be removed, in any of its files.
     """
     layout = snapshot.layout
     removed, added = _surplus(old, new), _surplus(new, old)
@@ -199,7 +199,7 @@ def _as_bags(
         )
         if rewrite.rows_deleted != sum(found[text] for text in removed):
             return ByRows(skipped=NOT_APART)
-    # The merge has removed all equal rows: add those again that must stay.
+    # The merge has removed all copies of each row: add those copies again that must stay.
     to_add = added + Counter({text: found[text] - count for text, count in removed.items()})
     given = [rows[text] for text in to_add.elements()]
     if not given:
@@ -239,7 +239,7 @@ def _there(
 
 
 def _is_like(layout: Layout, rows: Sequence[Row]) -> Expr | None:
-    """Return a predicate that is true for these rows, by the columns without NULL in them."""
+    """Return a predicate that is true for ``rows``, over columns in which none of them has NULL."""
     whole = [key for key in layout.schema.names if all(row[key] is not None for row in rows)]
     if not whole or not rows:
         return None

@@ -47,7 +47,7 @@ from lakevilla.store.effects import Stat as HeadOf
 
 @dataclass(frozen=True, slots=True)
 class TableStep:
-    """Commits to one table that are shown as one, ``commits[-1]``; mostly it is a single commit.
+    """The commits to one table that are shown as one, ``commits[-1]``; mostly a single commit.
 
     A ``reconcile`` commit is shown with the commits that it has replaced: the states between them
     were never in a log, and their files may be deleted. A commit that adds the table to the lake
@@ -76,9 +76,9 @@ def changes(
 ) -> Program[pa.Table]:
     """Return the rows of a table changed after global version ``since``, up to that of ``past``.
 
-    The rows have the columns of the bound version. For a table that was added to the lake in
-    between, the commit that added it has all rows of the table. For a table that was removed and
-    added again, that commit has the rows that have changed since.
+    The rows have the columns of the bound version. If the table was added to the lake in between,
+    the commit that added it is shown with all rows of the table. If the table was removed and added
+    again, the commit that added it is shown with the rows that have changed since the removal.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def changes_to_read(
     columns: Sequence[str] | None,
     where: Expr | None,
 ) -> Program[tuple[Reading, list[tuple[CommitSummary, Change]]]]:
-    """Return the changes that ``changes`` would read, in order, with the same errors."""
+    """Return the changes that ``changes`` would read, in order; raise the same errors."""
     walk = yield from walk_through(context, past, location, since)
     predicate = None if where is None else bind(where, walk.layout.schema)
     projection(walk.layout, columns)
@@ -152,10 +152,10 @@ def walk_through(context: Context, past: Past, location: str, since: int) -> Pro
 
 
 def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[TableStep]:
-    """Return the commits in order, each ``reconcile`` with the commits that it replaces."""
+    """Return the steps in order: single commits, and those that must be shown as one."""
     start = 0
     parted: CommitSummary | None = None
-    #: The sequence of the commit that removed the table, by that of the one that added it again.
+    #: The sequence of the commit that removed the table, by that of the commit that added it again.
     since_left: dict[int, int] = {}
     for index, commit in enumerate(commits):
         touch = commit.tables[location]
@@ -325,8 +325,9 @@ CHANGE_COLUMNS = pa.schema(
 
 #: Views over the added and the removed rows.
 ADDED, REMOVED = "lakevilla_added", "lakevilla_removed"
-#: A query that returns each row as often as one side has more copies of it than the other, in one
-#: pass that can spill to disk. (EXCEPT ALL in both directions takes minutes for a million rows.)
+#: A query for the rows of which one side has more copies than the other; it returns each surplus
+#: copy. It is one pass that can spill to disk: EXCEPT ALL in both directions takes minutes for a
+#: million rows.
 DIFFERENCE = f"""
 SELECT * EXCLUDE (lakevilla_more, lakevilla_copy)
 FROM (
@@ -413,7 +414,7 @@ def changed_rows(reading: Reading, change: Change) -> Program[list[pa.Table]]:
 def _difference(
     reading: Reading, added: Sequence[DataFile], removed: Sequence[DataFile]
 ) -> Program[pa.Table]:
-    """Return the rows in which the files differ.
+    """Return the rows of which the added files have more or fewer copies than the removed files.
 
     Whole rows are compared, so all columns are read, even if only some are requested.
     """
@@ -468,7 +469,7 @@ def _as_data(file: RemovedFile) -> DataFile:
 
 
 def stamped(tables: Sequence[pa.Table], commit: CommitSummary) -> list[pa.Table]:
-    """Return the rows with the global version of their commit, and its time."""
+    """Return the rows with the global version and the time of their commit."""
     version, timestamp = CHANGE_COLUMNS.field(1), CHANGE_COLUMNS.field(2)
     return [
         rows.append_column(
@@ -486,11 +487,11 @@ def stamped(tables: Sequence[pa.Table], commit: CommitSummary) -> list[pa.Table]
 #
 # If an entry has a change file, readers of the feed ignore the files that it adds and removes
 # (hazard 32). So if several changes are combined into one entry, and some of them have change
-# files, change files are written for the others, too.
+# files, change files are written for the other changes, too.
 
 
 def is_mixed(changes: Sequence[Change]) -> bool:
-    """Return whether some changes have change files, and others that touch rows have none."""
+    """Return whether some changes have change files, and other changes of rows have none."""
     listed = any(change.change_files for change in changes)
     return listed and any(c.changes_data and not c.change_files for c in changes)
 

@@ -69,7 +69,7 @@ Kind = Literal["created", "joined", "dropped", "changed"]
 
 @dataclass(frozen=True, slots=True)
 class TableDifference:
-    """A table that differs. ``snapshot`` is its later state, or the only one that it has."""
+    """A table that differs. ``snapshot`` is its later state, or its only one."""
 
     location: str
     change: Kind

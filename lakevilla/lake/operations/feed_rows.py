@@ -38,13 +38,13 @@ from lakevilla.store.effects import Program
 # The rows that a step of the feed changed in one table, with the columns of the step's version.
 
 
-#: The most layouts that are cached; to find the layout of another table its log is read.
+#: The most layouts that are cached; for the layout of any other table, the table's log is read.
 _MOST_LAYOUTS = 256
 
 
 @dataclass(slots=True)
 class Shapes:
-    """The layouts of tables that are known during one walk through the steps of a feed.
+    """The layouts of tables that are cached during one walk through the steps of a feed.
 
     ``changed`` has, by location, the last commit that may have changed a table's columns;
     ``layouts`` are cached with that number. Threads may share this object: a lost update costs one
@@ -179,8 +179,8 @@ class TouchedTable:
     """The changes of a step to one table, as far as the summaries of its commits show them.
 
     ``enters``: the step adds the table, so all its rows are new. ``leaves``: the step removes the
-    table that was at the location before. ``shape`` is the last commit that may have changed its
-    columns, of the commits that were read.
+    table that was at the location before. ``shape`` is the last commit, of those that were read,
+    that may have changed the table's columns.
     """
 
     location: str
@@ -203,7 +203,7 @@ class TouchedTable:
 class Step:
     """Consecutive commits that are shown as one version, with the number of the last.
 
-    ``net``: the caller has requested them as one difference.
+    ``net``: the caller has requested the changes of these commits as one difference.
     """
 
     commits: tuple[CommitSummary, ...]
@@ -251,7 +251,7 @@ class TableTracker:
     now : Mapping of str to (str or None)
         The id of the table at each location after all of ``commits``; None if there is none.
     commits : sequence of CommitSummary
-        All commits from the first one to follow to the newest.
+        All commits from the first that the caller will pass to ``past``, to the newest.
     """
 
     def __init__(self, now: Mapping[str, str | None], commits: Sequence[CommitSummary]) -> None:
@@ -297,7 +297,7 @@ def _followed(
     """Return the table's id after the commits, and whether it is another table than before.
 
     A table that was removed and added again with its id is the same table. So is a table whose id
-    one commit has replaced, as that commit has the changed rows.
+    was replaced by a single commit, because that commit itself has the rows that it changed.
     """
     now, parted, is_another = before, None, False
     for commit in commits:

@@ -76,7 +76,7 @@ def assigned_rows(
 def assigned(
     column: pa.ChunkedArray, target: pa.DataType, *, literals: bool = False
 ) -> pa.ChunkedArray:
-    """Return the values in type ``target`` if INSERT converts them to it; else unchanged."""
+    """Return the values, converted to ``target`` if INSERT makes this conversion; or unchanged."""
     source = column.type
     if source.equals(target):
         return column
@@ -212,7 +212,7 @@ Assign = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def assigned_nested(array: pa.Array, target: pa.DataType, assign: Assign) -> pa.Array:
-    """Return the values with their inner values converted; unchanged if the forms differ."""
+    """Return the values with inner values converted; unchanged if they are nested differently."""
     kind, types = array.type, pa.types
     if kind.equals(target):
         return array

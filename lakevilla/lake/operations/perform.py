@@ -94,7 +94,7 @@ def perform(
     lookup: Lookup,
     beneath: Beneath | None = None,
 ) -> Program[Performed]:
-    """Apply ``operation`` to ``snapshot``; ``beneath`` has the commits in the snapshot.
+    """Apply ``operation`` to ``snapshot``; ``beneath`` has the commits of which it consists.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def _files(snapshot: TableSnapshot, where: Expr | None = None) -> Program[pa.Tab
 
 
 def performed_as(operation: Operation, snapshot: TableSnapshot, performed: Performed) -> Operation:
-    """Return the operation for a redo, with the fields that it has added noted.
+    """Return the operation for a redo, which notes the fields that it has added or checked.
 
     Raises ``InvalidOperation``, see ``binding.outcome``.
     """
@@ -247,7 +247,7 @@ def replaced_definition(context: Context, operation: Replace, snapshot: TableSna
 def layout_given(
     context: Context, operation: Append | Overwrite, snapshot: TableSnapshot
 ) -> Layout:
-    """Return the layout that the operation's files have if they were written for this state."""
+    """Return the layout in which the operation's files must be written for this state."""
     if isinstance(operation, Replace):
         change = replaced_definition(context, operation, snapshot)
     else:
@@ -426,7 +426,7 @@ _stats = JsonDecoder(_Stats)
 
 
 def _rows(file: DataFile) -> int:
-    """Return the number of rows in a file by its statistics; 0 if they do not have it."""
+    """Return a file's number of rows by its statistics, deleted rows left out; 0 if unknown."""
     if file.stats is None:
         return 0
     try:

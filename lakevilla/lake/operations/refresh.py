@@ -1,4 +1,4 @@
-"""Overwrites, replaced partitions and compaction, by files."""
+"""Overwrites that keep files, the rows of replaced partitions, and the result of compaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lakevilla.sublogs.operations import Optimize, Refresh
 # -------------------- refresh
 #
 # An overwrite that keeps files whose rows stay the same (docs/design/0038-reuse.md): the columns by
-# which its rows are ordered, and its result on a state.
+# which it orders its rows, and its result on a state.
 
 
 def refresh_key(schema: pa.Schema, reuse_by: object, table: str) -> tuple[str, ...]:
@@ -80,10 +80,10 @@ def reusable(files: pa.Table) -> list[DataFile]:
 def refreshed(
     context: Context, operation: Refresh, snapshot: TableSnapshot, name: FileNamer
 ) -> Program[tuple[Change, tuple[Written, ...], tuple[DataFile, ...]]]:
-    """Return the change of a refresh on a state, the files made for it, and those that it removes.
+    """Return the change of a refresh on a state, the files made for it, and the files it removes.
 
-    If a file to keep is missing, or has other deletes, another transaction has changed it: its rows
-    are copied into a new file.
+    If the state lacks a file that the refresh keeps, or has it with other deletes, then another
+    transaction has changed the file: its rows are copied into a new file.
     """
     live = data_files((yield from snapshot.files()))
     kept = {file.ref: file for file in operation.kept}
@@ -208,17 +208,19 @@ def _balanced(name: str, parts: Sequence[Expr]) -> Expr:
 
 # -------------------- compaction
 #
-# The result of an optimize on a state of its table: only the bins that fit the state.
+# The result of an optimize on a state of its table: only the bins that fit the state. A bin pairs
+# some files with the new files that have the same rows.
 #
 # The new files are made once, by ``transaction.verbs.optimize``; this module decides which of them
 # replace the files from which they were made.
 
 
 def moved(operation: Optimize, snapshot: TableSnapshot) -> Program[Change]:
-    """Return the change of the bins whose files all still exist, if the contract is unchanged.
+    """Return the change of those bins whose old files the table still has.
 
-    Other changes of the table do not matter: a bin's new files have the rows of its removed files,
-    and a file with the same path and deletion vector never changes.
+    The change is empty if the table's contract has changed, that is, what it requires of data
+    files. Other changes of the table do not matter: a bin's new files have the rows of its old
+    files, and a file with the same path and deletion vector never changes.
     """
     if not snapshot.keeps_contract(operation.made_for):
         return Change()

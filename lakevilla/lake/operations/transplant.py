@@ -1,4 +1,4 @@
-"""Apply the changes between two states of a table to a third one (docs/design/0032-apply.md).
+"""Apply the changes between two states of a table to a third state (docs/design/0032-apply.md).
 
 The rules are tried in their order: metadata, files, rows. The result depends only on the operation
 and on the state, so it is the same the first time, in a redo, and for a client that publishes.
@@ -57,7 +57,7 @@ def transplanted(
     name: FileNamer,
     beneath: Beneath | None = None,
 ) -> Program[Transplanted]:
-    """Return the change of an operation on a state; ``beneath`` has the commits in the state.
+    """Return the result of a transplant on a state; ``beneath`` has the commits in the state.
 
     Raises
     ------
@@ -147,8 +147,8 @@ class _Found:
     def is_done(self) -> bool:
         """Return whether the state already has the whole result.
 
-        That the state lacks files to remove is no proof by itself: their rows may be in other
-        files.
+        A state that lacks the files to remove does not prove that by itself: their rows may be in
+        other files now.
         """
         return not (self.removes or self.adds) and (self.has_adds or not self.missing)
 
@@ -230,5 +230,5 @@ def _rows(file: DataFile) -> int:
 
 
 def _changed(file: DataFile) -> DataFile:
-    """Return a file with ``data_change`` set: its first entry may only have moved rows."""
+    """Return a file with ``data_change`` set: its first log entry may only have moved rows."""
     return msgspec.structs.replace(file, data_change=True)

@@ -53,7 +53,7 @@ class Published:
     created: frozenset[int] = frozenset()
 
     def is_by_another(self, sequence: int) -> bool:
-        """True if another client published a commit; this one may not know of its conflicts."""
+        """True unless this program published a commit: another client may have reconciled it."""
         return self.version_of(sequence) not in self.created
 
     def version_of(self, sequence: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Pending commits of a table, performed again on the state to which others have changed it."""
+"""A table's pending commits, performed again on the state that foreign commits have left."""
 
 from __future__ import annotations
 

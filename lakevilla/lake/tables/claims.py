@@ -126,9 +126,9 @@ def _restore(
 
     This is safe because ``unregister`` replaces HEAD before it releases the claim. If a client sees
     no claim while its HEAD still names the table, and stores a claim too late, it finds in the
-    newer HEAD that the table was unregistered. Only a claim that was made here is released: another
-    one may be of a client that is about to add the table. Outside of the root no claim is made:
-    there HEAD alone does not prove that the table is the lake's, and a claim would allow its
+    newer HEAD that the table was unregistered. Only a claim that was made here is released: any
+    other may be that of a client that is about to add the table. Outside of the root no claim is
+    made: there HEAD alone does not prove that the table is the lake's, and a claim would allow its
     deletion.
     """
     aliases = names.get(location, ())

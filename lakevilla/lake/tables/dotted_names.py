@@ -66,7 +66,7 @@ def meant(context: Context, head: Head | None, exact: str, path: str) -> Program
 def twin_in_lake(
     head: Head | None, name: str, *, own: str | None = None, names: NameMap | None = None
 ) -> Program[str | None]:
-    """Return the reason if HEAD has a table that shares a name with one called ``name``; or None.
+    """Return the reason if a table ``name`` would share a name with a table in HEAD; else None.
 
     That may be a table at a path, also one that a clone shows, or a registered name. ``own``: the
     location of the table itself, if ``name`` is not its path. ``names``: HEAD's names after other

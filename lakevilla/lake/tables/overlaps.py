@@ -25,7 +25,7 @@ from lakevilla.store.effects import Program, list_objects, parallel
 from lakevilla.store.effects import Stat as HeadOf
 from lakevilla.store.location import is_external
 
-# -------------------- surroundings
+# -------------------- overlaps
 #
 # Overlapping paths: a new table may not be inside a table, contain one, or be among foreign files.
 #

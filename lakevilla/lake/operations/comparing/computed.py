@@ -30,12 +30,13 @@ from lakevilla.sublogs.operations import InlineSource, Merge, Operation, Reached
 
 # -------------------- computed
 #
-# The columns whose values a commit has computed that only one of two histories of a table has.
+# The columns whose values were computed by commits that only one of two histories of a table has.
 #
-# If both sides have made the same change to a row, that may be one change or two. It is one change
-# if both histories have the same commit, on whatever way. If the values come from elsewhere,
-# nothing is lost by keeping one change. If a value was computed from the row itself, such as ``n +
-# 1``, there may be two changes (docs/design/0056-equal-changes.md).
+# If both sides of a merge have changed a row to the same values, that may be one change or two. It
+# is one change if both histories have the commit that made it, directly or by a merge or a rebase.
+# If the values don't depend on the row, nothing is lost by keeping one of two changes. If a value
+# was computed from the row itself, as by ``n = n + 1``, one of two changes would be lost
+# (docs/design/0056-equal-changes.md).
 
 
 #: A set of columns that stands for any column.
@@ -48,7 +49,7 @@ _COMPUTE_NOTHING = frozenset({"WRITE", "DELETE", "TRUNCATE", "OPTIMIZE"})
 
 @dataclass(frozen=True, slots=True)
 class Beneath:
-    """The commits of which the state consists on which an operation is performed.
+    """The commits that make up the state on which an operation is performed.
 
     These are the lake's commits up to ``reached`` except ``without``, foreign entries of the
     table's log that no commit has absorbed (``foreign``, by their versions), and the operations
@@ -62,7 +63,7 @@ class Beneath:
 
 
 def reached_by(base: Base, location: str) -> Reached:
-    """Return the version that a table has in a base, by history; its leaf must be cached."""
+    """Return the versions up to which a base has a table's histories; its leaf must be cached."""
     if not base.origin:
         return {"": base.sequence}
     state = base.tables.get(location)
@@ -74,9 +75,9 @@ def reached_by(base: Base, location: str) -> Reached:
 def columns_computed_separately(
     context: Context, operation: Transplant, layout: Layout, beneath: Beneath | None
 ) -> Program[frozenset[str]]:
-    """Return the columns that commits have computed from rows, if only one of two states has them.
+    """Return the columns computed from rows by the commits that only one of two states has.
 
-    The states are the one that the operation applies, and the one on which it is performed. ``ANY``
+    One state is that which the operation applies, the other that on which it is performed. ``ANY``
     if the columns are not known.
     """
     if beneath is None or not operation.until:
@@ -98,7 +99,10 @@ def columns_computed_separately(
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The commits of a history after ``after`` up to ``until``; ``times``: -1 if undone, or 1."""
+    """The commits of a history after ``after`` up to ``until``.
+
+    ``times`` is -1 if the commits are undone, else 1.
+    """
 
     epoch: str
     after: int
@@ -120,7 +124,7 @@ def _spans_of(operations: Iterable[Operation]) -> Iterator[_Span]:
 
 
 def _rooted(reached: Reached, location: str) -> Program[Reached | None]:
-    """Return ``reached`` with the version in the lake's own history; None if that is not known."""
+    """Return ``reached`` with the version in the lake's history added; None if it is not known."""
     found, waiting = dict(reached), [epoch for epoch in reached if epoch]
     while waiting and "" not in found:
         epoch = waiting.pop()
@@ -152,7 +156,7 @@ class _Histories:
     timelines: dict[str, Timeline | None] = field(default_factory=dict)
 
     def columns_computed(self, spans: Iterable[_Span]) -> Program[frozenset[str]]:
-        """Return the columns that commits in ``spans`` computed, except those undone in them."""
+        """Return the columns that commits in ``spans`` computed and no span undoes."""
         computed: dict[object, frozenset[str]] = {}
         times: Counter[object] = Counter()
         seen: set[object] = set()
@@ -186,7 +190,7 @@ class _Histories:
         return frozenset().union(*(computed[key] for key, count in times.items() if count))
 
     def of_operations(self, operations: Iterable[Operation]) -> frozenset[str]:
-        """Return the columns that operations themselves computed; applied states do not count."""
+        """Return the columns that operations computed; commits that they apply do not count."""
         found: frozenset[str] = frozenset()
         for one in operations:
             if isinstance(one, Transplant):
@@ -239,7 +243,10 @@ class _Histories:
     def _contents(
         self, commits: Sequence[tuple[str, CommitSummary]]
     ) -> Program[list[tuple[frozenset[str], list[_Span]]]]:
-        """Return for each commit the columns that it computed itself, and the spans it applied."""
+        """Return for each commit the columns that it computed itself, and the spans it applied.
+
+        A commit applies spans by its transplants, such as those of a branch merge.
+        """
         named = [
             PendingRef(one.sequence, one.txn, one.hash, 0, epoch)
             for epoch, one in commits
@@ -307,7 +314,7 @@ def _is_of_own_row(merge: Merge, column: str, value: Expr) -> bool:
 
 
 def _now(name: str, fields: Mapping[str, Ids], layout: Layout) -> Iterator[str]:
-    """Yield the present name of the column that a name meant; nothing if it was dropped."""
+    """Yield the present name of the column that ``name`` meant; nothing if it was dropped."""
     ids = fields.get(name)
     path = (name,) if ids is None else path_of(layout, ids)
     if path is not None:
@@ -316,7 +323,7 @@ def _now(name: str, fields: Mapping[str, Ids], layout: Layout) -> Iterator[str]:
 
 # -------------------- unfit
 #
-# The error for a transplant that does not fit a state, and the layout it was made for.
+# The error for a transplant that does not fit a state, and the layout for which it was made.
 
 
 def unfit(operation: Transplant, snapshot: TableSnapshot, why: str) -> LakeVillaError:

@@ -27,7 +27,7 @@ from lakevilla.sublogs.operations import Transplant
 
 
 def missing_fields(old: Layout, new: Layout) -> tuple[Path, ...]:
-    """Return the fields of ``old`` that ``new`` lacks, by name; of nested fields the outermost.
+    """Return the paths of the fields of ``old`` that ``new`` lacks; of nested ones, the outermost.
 
     A field inside a list or a map is represented by the whole list or map.
     """
@@ -121,7 +121,7 @@ def value_that_came(
     removed: Sequence[DataFile],
     keys: Sequence[str],
 ) -> Program[str | None]:
-    """Return a text for a new value that the added files have in one of the columns; else None.
+    """Return a text that describes a new value in one of the columns of the added files; or None.
 
     ``layout`` must have the columns. A file that is both removed and added, with other deletes, has
     no new values. With ``keys``, a row is compared with the row of the same key in the removed

@@ -27,14 +27,14 @@ from lakevilla.sublogs.operations import OnConflict, Transplant
 # Merges that delete, update and insert rows by key, and predicates for the files to read for them.
 
 
-#: The column of a source with the act for the row of a key: insert, update or delete.
+#: The column of a merge's source that has the act on a row: insert, update or delete.
 ACT = "lakevilla_act"
 #: The most keys that a predicate names; for more keys it names only their range.
 MOST_ASKED_FOR = 2000
 
 
 def source_schema(layout: Layout) -> pa.Schema:
-    """Return the columns of a source with rows and their acts (``ACT``).
+    """Return the columns of a merge's source: those of the table, and the act (``ACT``).
 
     A row to delete has values only in the key columns.
     """
@@ -84,7 +84,7 @@ def spec_on(
 
 
 def is_one_of(layout: Layout, keys: Sequence[str], wanted: Sequence[Key]) -> Expr | None:
-    """Return a predicate that is true for all rows with a wanted key, and perhaps for others."""
+    """Return a predicate that is true for all rows with a wanted key, perhaps for other rows."""
     terms: list[Expr] = []
     for number, key in enumerate(keys):
         values = list(dict.fromkeys(values[number] for values in wanted))
@@ -143,7 +143,7 @@ NOT_APART = "rows to delete can't be distinguished from other rows"
 
 @dataclass(frozen=True, slots=True)
 class ByRows:
-    """The files written by a comparison of rows; ``skipped``: why rows can't be compared."""
+    """The files written after a comparison of rows; ``skipped``: why there was none, or None."""
 
     rewrite: Rewrite = field(default_factory=Rewrite)
     added: tuple[Written, ...] = ()
@@ -153,7 +153,10 @@ class ByRows:
 def act_on(
     base: Row | None, theirs: Row | None, ours: Row | None, on_conflict: OnConflict
 ) -> Act | Literal["conflict"] | None:
-    """Return the act on a row whose state in the table is ``ours``; None if it needs no change."""
+    """Return the act by which the table's row ``ours`` gets the change of ``base`` to ``theirs``.
+
+    None if the table's row needs no change.
+    """
     if same(base, theirs) or same(ours, theirs):
         return None
     if not same(ours, base) and on_conflict != "theirs":
@@ -169,7 +172,7 @@ def asks_of_equal(operation: Transplant) -> bool:
 
 
 def changed_alike(base: Row | None, theirs: Row | None, ours: Row | None) -> frozenset[str]:
-    """Return the columns of a row that both sides have changed, if to the same row; else none."""
+    """Return the changed columns of a row that both sides have changed to the same; else none."""
     if base is None or theirs is None or not same(ours, theirs):
         return frozenset()
     return changed_in(base, theirs)
@@ -181,7 +184,7 @@ def changed_in(base: Row, theirs: Row) -> frozenset[str]:
 
 
 def may_be_two(changed: frozenset[str], computed: frozenset[str]) -> bool:
-    """Return whether equal changes of both sides may be two changes: of a computed column."""
+    """Return whether equal changes of both sides may be two: if a changed column was computed."""
     return bool(changed) and (computed >= ANY or not computed.isdisjoint(changed))
 
 
@@ -378,7 +381,7 @@ THERE = "lakevilla_there"
 
 
 def state_fields(layout: Layout, side: str) -> list[pa.Field]:
-    """Return a side's columns, named by position, and a flag column: whether it has the row."""
+    """Return a side's columns, named by position, and a flag: whether the side has the row."""
     fields = [pa.field(f"{side}{n}", one.type) for n, one in enumerate(layout.schema)]
     return [*fields, pa.field(side, pa.bool_())]
 

@@ -141,7 +141,7 @@ def _refuse_twice(
 
 
 def _where(layout: Layout, keys: Sequence[str], extents: Sequence[Extent]) -> Expr | None:
-    """Return a predicate that is true for all rows with one of the keys, perhaps for others."""
+    """Return a predicate that is true for all rows with a changed key, perhaps for other rows."""
     known, spans = all_extents(extents)
     if known is None:
         return is_within(layout, spans, keys)
@@ -153,7 +153,7 @@ def _where(layout: Layout, keys: Sequence[str], extents: Sequence[Extent]) -> Ex
 
 @dataclass(frozen=True, slots=True)
 class ChangedRows:
-    """A task's query for the rows that differ before and after, with both states of each."""
+    """A task's query for the rows that a change has changed, each before and after it."""
 
     layout: Layout
     keys: tuple[str, ...]
@@ -335,7 +335,7 @@ def _rows_in(layout: Layout, batch: pa.RecordBatch, side: str) -> list[Row | Non
 
 # -------------------- bags met
 #
-# Comparison of rows without keys: how often each equal row is removed, added and in the table.
+# Comparison of rows without keys: how many copies of a row are removed, added, and in the table.
 
 
 _MORE, _FOUND = "lakevilla_more", "lakevilla_found"
@@ -349,7 +349,7 @@ def as_bags(
     name: FileNamer,
     aside: Aside,
 ) -> Program[ByRows]:
-    """Apply the rows that differ, none of whose columns is nested; see ``by_rows``."""
+    """Apply the rows that differ, as bags, to a table without nested columns; see ``by_rows``."""
     layout = snapshot.layout
     columns = tuple(layout.schema.names)
     sides = {
@@ -410,7 +410,7 @@ def _spec(layout: Layout) -> MergeSpec:
 
 @dataclass(frozen=True, slots=True)
 class MovedRows:
-    """A task's query for the rows of which more or fewer exist after the change, and how many."""
+    """A task's query for the rows whose number of copies has changed, with the difference."""
 
     layout: Layout
 
@@ -437,7 +437,10 @@ class MovedRows:
 
 @dataclass(frozen=True, slots=True)
 class BagReport:
-    """A row to remove that the table lacks, or None; and how many rows equal those to remove."""
+    """A row to remove that the table lacks, or None.
+
+    ``found`` is the number of the table's rows that equal a row to remove.
+    """
 
     lacking: dict[str, object] | None
     found: int
