@@ -362,7 +362,7 @@ def test_a_diff_compares_the_lake_with_a_branch(lake: lv.Lake, kind: Format) -> 
         "stock": "changed",
     }
     assert found.rows("stock").num_rows == 0  # equal rows in different files
-    with pytest.raises(lv.InvalidOperation, match="not yet to a branch"):
+    with pytest.raises(lv.InvalidOperation, match="a transaction on a branch can"):
         etl.run(lambda txn: txn.apply(2, 1))
     with pytest.raises(lv.InvalidOperation, match="is for the lake itself"):
         etl.rollback(2)

@@ -435,8 +435,8 @@ def bound(txn: TransactionState) -> Program[Head]:
     head = txn.head
     if head is not None and head.epoch is not None:
         raise InvalidOperation(
-            "states are applied to the lake itself, and not yet to a branch: begin the transaction "
-            'on `lake.on("main")`',
+            "a transaction on a branch can't apply a state (rollback, revert, cherry-pick, merge): "
+            'begin it on `lake.on("main")`',
             txn_id=txn.id,
         )
     if head is None:
