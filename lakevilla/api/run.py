@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Literal, TypeVar, get_args
 
 from lakevilla.api.arguments import check_choice, check_flag, check_metadata, check_number
@@ -298,6 +298,11 @@ def check_callable(fn: object) -> None:
         raise InvalidOperation(
             f"run takes a function of the transaction, not {shown(fn)}: "
             "write `lake.run(lambda txn: ...)`"
+        )
+    if isgeneratorfunction(fn) or isasyncgenfunction(fn):
+        raise InvalidOperation(
+            f"{shown(fn)} is a generator function, whose body run would not execute: pass a "
+            "function without yield"
         )
     if iscoroutinefunction(fn):
         raise InvalidOperation(

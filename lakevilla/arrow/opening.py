@@ -158,9 +158,9 @@ def open_data(data: object) -> Source:
         return data
     if isinstance(data, LiveRows):
         raise InvalidOperation(
-            f"the data is the table {data.name!r} itself, which would be read outside of the "
-            f"transaction: pass txn.read({data.name!r}), or lake.read({data.name!r}) for rows that "
-            "may be out of date when it commits",
+            f"the data is a table, {data.name!r}, which would be read outside of the transaction: "
+            f"pass txn.read({data.name!r}) if the transaction's own lake has the table; for rows "
+            "of another lake, or that may be out of date at the commit, pass what its read() gives",
             table=data.name,
         )
     if isinstance(data, Iterator) and not hasattr(data, "__arrow_c_stream__"):
@@ -259,6 +259,8 @@ def _stream(reader: pa.RecordBatchReader) -> Source:
 
 def _in_memory(data: pa.Table | pa.RecordBatch) -> Source:
     table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
+    if table.num_rows and not table.num_columns:
+        raise _without_columns(table.num_rows)
     return Source(table.schema, False, table.to_batches)
 
 
@@ -370,6 +372,8 @@ def _from_rows(rows: Sequence[Any], start: int = 0) -> Source:
         # Not only the keys of the first row: a key that first occurs later is a column too.
         names.update(dict.fromkeys(row))
     _check_names(names)
+    if rows and not names:
+        raise _without_columns(len(rows))
     return _from_values({name: [row.get(name) for row in rows] for name in names})
 
 
@@ -379,6 +383,13 @@ def _from_values(columns: dict[str, list[object]]) -> Source:
         raise InvalidOperation(f"the columns of the data differ in length: {lengths}")
     table = pa.table({name: inferred(values, name) for name, values in columns.items()})
     return Source(table.schema, False, table.to_batches, values=columns)
+
+
+def _without_columns(count: int) -> InvalidOperation:
+    return InvalidOperation(
+        f"the data has {count} rows and no column: give each row a value, or None, for at least "
+        "one column"
+    )
 
 
 def _check_names(names: Iterable[object]) -> None:

@@ -43,7 +43,7 @@ _TOGETHER = ({"int", "float"}, {"int", "Decimal"})
 
 
 def inferred(values: Sequence[object], name: str) -> pa.Array:
-    """Return plain Python values in the one type that they have; ``NaT`` and ``NA`` are NULL.
+    """Return plain Python values in the one type that they have; NaT and NA of pandas are NULL.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def _not_alike(name: str, why: str) -> InvalidOperation:
 
 
 def of_one_kind(values: Sequence[object], name: str) -> Sequence[object]:
-    """Return the values, with None in the place of pandas' ``NaT`` and ``NA``.
+    """Return the values, with None in the place of pandas' NaT and NA.
 
     Raises ``InvalidOperation`` as ``inferred``.
     """
@@ -155,7 +155,7 @@ def _kind(type_: type) -> str:
 
 
 def _is_absent(type_: type) -> bool:
-    """Return whether values of a type are no values: None, and pandas' ``NaT`` and ``NA``."""
+    """Return whether values of a type are no values: None, and pandas' NaT and NA."""
     of_pandas = type_.__module__.startswith("pandas.") and type_.__name__ in ("NaTType", "NAType")
     return type_ is type(None) or of_pandas
 

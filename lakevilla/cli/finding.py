@@ -15,6 +15,7 @@ from lakevilla.cli.command import (
     Options,
     Profile,
     Root,
+    TableName,
     command,
     open_lake,
 )
@@ -122,3 +123,17 @@ def register(
     output.value({"registered": names}, f"registered {len(names)} tables{listed}")
     if left_out:
         raise typer.Exit(FINDINGS)
+
+
+@command
+def unregister(
+    root: Root,
+    name: TableName,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Remove a table from the lake, also one whose files are gone; files that exist stay."""
+    with open_lake(root, option, profile) as lake:
+        lake.unregister(name)
+    Output(as_json).value({"name": name}, f"unregistered {name}")

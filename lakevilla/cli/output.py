@@ -54,6 +54,7 @@ _FOR_COMMANDS = {
     "give it in params, which has": f"{_GIVE}; there are",
     "`tables()`": "`lakevilla tables`",
     "`create_table`": "`lakevilla create`",
+    "pass exist_ok=True or or_replace=True": "pass --exist-ok",
     "`lake.transactions()`": "`lakevilla txns`",
     "write by `lake.session()` or in `lake.transaction()`": (
         "pass --write, or write in `lakevilla shell`"
@@ -86,6 +87,7 @@ _CALLS_FOR_COMMANDS = {
     r"\b(rebuild|reset|confirm)_head\b": r"--\1-head",
     r"by lake\.register\('name', '([^']*)'\)": r"by `lakevilla register ROOT NAME \1`",
     r"`register\('([^']*)'\)`": r"`lakevilla register ROOT \1`",
+    r"`lake\.unregister\('([^']*)'\)`": r"`lakevilla unregister ROOT \1`",
 }
 _STATE_STYLE = {"running": "green", "waiting": "yellow", "unreadable": "red"}
 

@@ -441,6 +441,12 @@ def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]
 
 
 def _replaced(location: str, state: TableState, tail: Tail) -> TableNotFound:
+    if tail.tip < 0:
+        return TableNotFound(
+            f"table {location} was removed by another client: nothing is left of its log; "
+            f"`lake.unregister({location!r})` takes it out of the lake, and frees its name",
+            table=location,
+        )
     return TableNotFound(
         f"table {location} was removed, or created again, by another client: the lake knows "
         f"version {state.published} of table {state.table_id}, its log now ends at version "

@@ -129,13 +129,18 @@ def _table(context: Context, head: Head, location: str) -> Program[list[Finding]
         age = None if decided_ms is None else context.clock.now() - decided_ms / 1000
         old = age is None or age > _DAY_SECONDS
         age_text = "over a day" if age is None else f"{max(age, 0):.0f} s"
-        fits = "" if unfit is None or index < unfit else "; a foreign change made it inapplicable"
+        what_next = "`lakevilla recover` publishes it"
+        if unfit is not None and index >= unfit:
+            what_next = (
+                "a foreign change made it inapplicable, and `lakevilla recover` applies it again "
+                "where that is possible, or reports what is lost"
+            )
         findings.append(
             Finding(
                 "error" if old else "warning",
                 "unpublished",
                 f"transaction {ref.txn} was decided {age_text} ago and is not in the log of table "
-                f"{location}{fits}: `lakevilla recover` publishes it",
+                f"{location}: {what_next}",
                 table=location,
                 txn_id=ref.txn,
             )

@@ -36,7 +36,14 @@ from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.publishing import outcome
 from lakevilla.lake.publishing.outcome import void_lost
 from lakevilla.lake.publishing.publish import publish_table
-from lakevilla.lake.table_log import open_tail, probe, rebase, refresh, snapshot_at
+from lakevilla.lake.table_log import (
+    is_made_again,
+    open_tail,
+    probe,
+    rebase,
+    refresh,
+    snapshot_at,
+)
 from lakevilla.lake.tables.claims import restore_claims
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.lake.view import build_view, is_another, place
@@ -110,7 +117,7 @@ def recover(
         damaged |= {finding.table for finding in findings if finding.severity == "error"}
         findings += yield from announce_tables(context, held.head, damaged, among)
         if _are_known(held.head):
-            findings += yield from restore_claims(context, held.head, among)
+            findings += yield from restore_claims(context, held.head, among, leave_out=damaged)
         findings += yield from finish_ended(context, held.head)
         if held.head.unconfirmed:
             findings.append(unconfirmed(held.head))
@@ -488,15 +495,17 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
     checkpoints.
     """
     try:
+        # A client that is open for long knows a log that may be gone by now.
+        yield from is_made_again(context, location)
         tail = yield from refresh(context, location)
         if (yield from is_lost(context, head, location, tail)):
-            return Finding(
-                "error",
-                "table_lost",
-                f"table {location} was deleted, or created again, by another client: "
-                "`unregister` it, then `register` the new one",
-                table=location,
-            )
+            gone = f"table {location} was deleted by another client: `unregister` it"
+            if tail.tip >= 0:
+                gone = (
+                    f"table {location} was deleted, or created again, by another client: "
+                    "`unregister` it, then `register` the new one"
+                )
+            return Finding("error", "table_lost", gone, table=location)
         if (yield from _is_set_back(context, head, tail)):
             evidence = f"the log of table {location} holds a later commit of this lake"
             return unreadable(location, went_back(head, evidence))

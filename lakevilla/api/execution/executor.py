@@ -208,8 +208,8 @@ class Executor(Generic[Frame]):
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         """Warn of lost writes; without any, give a ResourceWarning, which Python mostly hides."""
-        if globals()["ending"] is None:
-            return  # Python is shutting down, and has emptied the modules
+        if getattr(globals()["ending"], "is_left_open", None) is None:
+            return  # Python is shutting down, and has emptied this module, or that one
         # The constructor may have raised before it set these attributes.
         use = getattr(self, "_use", None)
         if use is None or not ending.is_left_open(self.state, use, keeps_place=self.keeps_place):

@@ -92,11 +92,14 @@ def _names(head: Head) -> dict[str, tuple[str, ...]]:
 
 
 def restore_claims(
-    context: Context, head: Head, among: Container[str] | None = None
+    context: Context,
+    head: Head,
+    among: Container[str] | None = None,
+    leave_out: Container[str | None] = (),
 ) -> Program[list[Finding]]:
     """Claim tables again whose claim is missing, or names the lake by a former id.
 
-    With ``among``, only the tables in it are checked.
+    With ``among``, only the tables in it are checked; those of ``leave_out`` are not.
     """
     yield from load_tables(head)
     yield from load_names(head)
@@ -104,7 +107,7 @@ def restore_claims(
     live = [
         location
         for location, state in head.tables.items()
-        if not state.dropped and (among is None or location in among)
+        if not state.dropped and (among is None or location in among) and location not in leave_out
     ]
     found = yield from parallel([_restore(context, head, location, names) for location in live])
     return [finding for finding in found if finding is not None]

@@ -29,7 +29,7 @@ from lakevilla.store.effects import Program
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.transaction import TransactionState, conflict
 
-#: Columns of ``lakevilla_tables`` with the size of a table, as HEAD has it.
+#: Columns of lakevilla_tables with the size of a table, as HEAD has it.
 _SIZES = ("files", "rows", "bytes", "changed_version")
 
 
@@ -195,7 +195,7 @@ def _new_commit(read: CatalogRead, commit: CommitSummary, names: _Names) -> str 
 def _row_changed(
     txn: TransactionState, head: Head, read: CatalogRead, location: str, called: set[str]
 ) -> bool:
-    """Return whether the table's row in ``lakevilla_tables`` has changed for the read."""
+    """Return whether the table's row in lakevilla_tables has changed for the read."""
     before = txn.head
     if before is None or before.sequence != txn.bound.sequence:
         return True  # the transaction was resumed: the row that was read is not known any more

@@ -199,7 +199,10 @@ def _taken(
             "old versions stay)"
         )
     else:
-        why = "exists already: choose another name, or write to it"
+        why = (
+            "exists already: write to it, choose another name, or pass exist_ok=True or "
+            "or_replace=True"
+        )
     return f"table {location} {why}"
 
 

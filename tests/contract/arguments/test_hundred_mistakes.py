@@ -74,6 +74,12 @@ async def waits(txn: lv.Transaction) -> None:
     """An async function, which ``run`` can't await."""
 
 
+def yields(txn: lv.Transaction) -> Iterator[None]:
+    """A generator function, whose body a call does not execute."""
+    txn.append("stock", [{"sku": "x", "rest": 1}])
+    yield
+
+
 def at_once(txn: lv.Transaction) -> None:
     """Call a verb while another thread runs a verb of the same transaction."""
     inside, asked = threading.Event(), threading.Event()
@@ -101,6 +107,7 @@ def merge(txn: lv.Transaction, source: Any = None, on: Any = "target.sku = sourc
 #: Names that the page's inputs can use, besides those of ``Desk``.
 AT_HAND: dict[str, object] = {
     "lv": lv,
+    "yields": yields,
     "np": np,
     "pa": pa,
     "pd": pd,

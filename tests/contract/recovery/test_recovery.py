@@ -720,6 +720,19 @@ def test_a_copied_lake_is_read_only_until_it_is_adopted(
     assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5, 7]
 
 
+def test_an_open_client_reports_a_table_whose_directory_is_gone_and_claims_nothing_there(
+    lake: lv.Lake, shop: Place
+) -> None:
+    lake.read("stock")
+    lake.recover()
+    shutil.rmtree(Path(shop.root) / "stock")
+    assert ("table_lost", "stock") in {(f.kind, f.table) for f in lake.doctor().findings}
+    lake.recover()
+    assert not (Path(shop.root) / "stock").exists()
+    with pytest.raises(lv.TableNotFound):
+        lake.read("stock")
+
+
 def test_doctor_reports_a_table_that_foreign_clients_have_deleted_or_recreated(
     lake: lv.Lake, shop: Place
 ) -> None:

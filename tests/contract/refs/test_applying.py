@@ -225,6 +225,20 @@ def test_a_rollback_drops_tables_created_since_and_revives_no_dropped_one(
     assert lake.rollback(3, tables=["stock"]).tables == {}
 
 
+@pytest.mark.parametrize("delete_data", [False, True])
+def test_a_difference_leaves_out_a_table_that_came_and_went_between_the_states(
+    lake: lv.Lake, delete_data: bool
+) -> None:
+    shop(lake)
+    since = lake.history(1)[0].version
+    lake.create_table("staging", [{"n": 1}])
+    lake.create_table("kept", [{"n": 1}])
+    lake.drop_table("staging", delete_data=delete_data)
+    assert lake.diff(since).tables.select(["table", "change"]).to_pylist() == [
+        {"table": "kept", "change": "created"}
+    ]
+
+
 def test_a_rollback_leaves_a_table_that_joined_the_lake_later_with_its_own_log(
     lake: lv.Lake,
 ) -> None:

@@ -833,7 +833,7 @@ def test_a_table_that_its_catalog_lacks_is_not_created(place: Place) -> None:
         name = f"prod.{place.namespace}.none"
         with pytest.raises(lv.TableNotFound, match="catalog"):
             lake.table(name)
-        with pytest.raises(lv.TableNotFound, match="make it with the catalog"):
+        with pytest.raises(lv.TableNotFound, match="create it by the catalog"):
             lake.create_table(name, table_of([]), format="iceberg")
 
 

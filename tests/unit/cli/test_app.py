@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import UTC, date, datetime
@@ -52,6 +53,13 @@ def test_the_command_tables_lists_tables(root: str) -> None:
     shown = CliRunner().invoke(app, ["tables", root])
     assert shown.exit_code == 0
     assert "sales/orders" in shown.stdout
+
+
+def test_a_table_whose_files_are_gone_is_unregistered(root: str) -> None:
+    shutil.rmtree(Path(root) / "stock")
+    run("unregister", root, "stock")
+    assert [row["name"] for row in run("tables", root)] == ["sales/orders"]
+    run("create", root, "stock", "sku:string")
 
 
 def test_a_query_of_several_tables_reads_one_state(root: str) -> None:

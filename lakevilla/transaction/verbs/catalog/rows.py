@@ -60,7 +60,7 @@ _WRONG_WITH_ONE = (
 
 
 def file_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
-    """Return the rows of ``lakevilla_files`` that ``read`` admits."""
+    """Return the rows of lakevilla_files that ``read`` admits."""
     opened = yield from _opened(txn, read)
     lists = yield from parallel([snapshot.files() for snapshot in opened.values()])
     return (
@@ -72,7 +72,7 @@ def file_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]
 
 
 def statistics_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
-    """Return the rows of ``lakevilla_statistics``: one for each column of each file."""
+    """Return the rows of lakevilla_statistics: one for each column of each file."""
     opened = yield from _opened(txn, read)
     lists = yield from parallel([snapshot.files() for snapshot in opened.values()])
     return (
