@@ -65,6 +65,7 @@ from lakevilla.api.snapshot import Snapshot, Verify, once, take_snapshot
 from lakevilla.api.table import Capabilities, Table, capabilities_of
 from lakevilla.api.transaction import Transaction
 from lakevilla.api.upkeep import ALL_TASKS, UPKEEP_ELSEWHERE
+from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import FormatName
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.results import (
@@ -77,7 +78,7 @@ from lakevilla.results import (
     TransactionInfo,
     Version,
 )
-from lakevilla.settings import Settings
+from lakevilla.settings import Settings, shown
 from lakevilla.sql.expressions.bind import Predicate
 from lakevilla.transaction.state.values import Feature
 
@@ -105,6 +106,10 @@ class Lake(Hinted, Generic[Frame]):
     _elsewhere = verbs_elsewhere("a transaction writes") | REFS_ELSEWHERE | UPKEEP_ELSEWHERE
 
     def __init__(self, client: LakeClient, executor: type[Executor[Frame]] = Executor) -> None:
+        if isinstance(client, str | os.PathLike):
+            raise InvalidOperation(
+                f"a lake is opened by a function: write lakevilla.connect({shown(client)})"
+            )
         self._client = client
         self._executor = executor
 

@@ -38,7 +38,10 @@ def create(
     table: TableName,
     columns: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[COLUMN:TYPE]...", help="id:bigint 'price:decimal(18,2)' ..."),
+        typer.Argument(
+            metavar="[COLUMN:TYPE]...",
+            help="id:bigint 'price:decimal(18,2)' ..., also of columns of a CSV file.",
+        ),
     ] = None,
     file: Annotated[
         Path | None,
@@ -62,12 +65,13 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Create a table of the columns given, or of a file with its rows."""
-    if bool(columns) == (file is not None):
+    if not columns and file is None:
         raise InvalidOperation(
             f"create {table}: name columns with their types, such as id:bigint, or pass --from FILE"
         )
     given = dict(pair(text, "--property", "=") for text in properties or ())
-    data: Any = _rows_of(file) if file is not None else _columns(columns or [])
+    types = _columns(columns or [])
+    data: Any = types if file is None else _rows_of(file, types)
     with open_lake(root, option, profile, new=True, on=on) as lake:
         made = lake.create_table(
             table,
@@ -150,10 +154,16 @@ def _columns(texts: list[str]) -> dict[str, str]:
     return columns
 
 
-def _rows_of(file: Path) -> Any:
-    """Return a reader of a file's rows, which are read while they are written."""
+def _rows_of(file: Path, types: dict[str, str]) -> Any:
+    """Return a reader of a file's rows, which are read while they are written.
+
+    ``types`` are those of a CSV file's columns; the types of its other columns follow from their
+    first values.
+    """
     import pyarrow as pa
-    from pyarrow import dataset
+    from pyarrow import csv, dataset
+
+    from lakevilla.sql.expressions.typenames import columns_of
 
     kind = _FILE_FORMATS.get(file.suffix.lower())
     if kind is None:
@@ -162,8 +172,32 @@ def _rows_of(file: Path) -> Any:
         )
     if not file.is_file():
         raise InvalidOperation(f"--from {file}: there is no such file")
+    if types and kind != "csv":
+        raise InvalidOperation(
+            f"--from {file}: a {kind} file has types of its own: leave out {', '.join(types)}"
+        )
+    read_as: Any = kind
+    if kind == "csv":
+        # An empty field is NULL, and "" is an empty text, as in the CSV that `sql` prints.
+        options = csv.ConvertOptions(
+            column_types=columns_of(types) if types else None,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        read_as = dataset.CsvFileFormat(convert_options=options)
     try:
-        return dataset.dataset(file, format=kind).scanner().to_reader()
+        rows = dataset.dataset(file, format=read_as)
+        _refuse_unknown(file, types, rows.schema.names)
+        return rows.scanner().to_reader()
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidOperation(f"--from {file} is not a {kind} file: {reason}") from None
+
+
+def _refuse_unknown(file: Path, types: dict[str, str], names: list[str]) -> None:
+    unknown = [name for name in types if name not in names]
+    if unknown:
+        raise InvalidOperation(
+            f"--from {file} has no column {unknown[0]!r}: it has {', '.join(names)}"
+        )

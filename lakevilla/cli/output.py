@@ -218,10 +218,10 @@ class Output:
             of = (finding.table, finding.txn_id, finding.key)
             # Don't print a table or key that the message already names.
             about = "  ".join(text for text in of if text and text not in finding.message)
-            self.console.print(
-                f"[{style}]{finding.severity:8}[/]{_safe(finding.kind)}: "
-                f"{_safe(finding.message)}" + (f" [dim]({_safe(about)})[/]" if about else "")
-            )
+            line = f"[{style}]{finding.severity:8}[/]{_safe(finding.kind)}: "
+            line += _safe(finding.message) + (f" [dim]({_safe(about)})[/]" if about else "")
+            # A program reads the lines of a pipe: a path must not be broken.
+            self.console.print(line, soft_wrap=not self.console.is_terminal)
         if report.queues or report.cycles:
             self._tree(_queues(report))
         self.console.print(

@@ -18,10 +18,10 @@ from lakevilla.formats.base import Entry, FormatName, TableFormat, TableSnapshot
 from lakevilla.global_log.bases import kept_for, load_base
 from lakevilla.global_log.head import TableState, application_id
 from lakevilla.global_log.refs import KeptTable
-from lakevilla.global_log.repo import load_tables
+from lakevilla.global_log.repo import load_all, load_tables
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.kept_state import kept_snapshot
-from lakevilla.lake.missing_tables import missing_table
+from lakevilla.lake.missing_tables import missing_table, near_names
 from lakevilla.store.effects import Program, parallel
 
 T = TypeVar("T")
@@ -499,9 +499,13 @@ def _tail_on_branch(context: Context, location: str, *, missing_ok: bool) -> Pro
     yield from load_tables(head, [location])
     state = head.tables.get(location)
     if state is None and not missing_ok:
+        yield from load_all(head)
+        live = [place for place, one in head.tables.items() if not one.dropped]
+        near = near_names(location, [*head.names, *live])
+        meant = f"; did you mean {', '.join(near)}?" if near else ""
         raise TableNotFound(
             f"table {location} is not on branch {epoch.name!r}: it was not in the lake at global "
-            f"version {epoch.base.sequence}, from which the branch was created; "
+            f"version {epoch.base.sequence}, from which the branch was created{meant}; "
             f"`rebase({epoch.name!r})` on the lake adds tables that have joined it since",
             table=location,
         )

@@ -85,6 +85,25 @@ def test_create_from_a_file_makes_a_table_with_its_rows(root: str, tmp_path: Pat
     ]
 
 
+def test_create_from_csv_keeps_null_and_text_apart_and_takes_types(
+    root: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "new.csv"
+    file.write_text('id,code,note\n1,01234,\n2,NA,""\n3,,x\n')
+    run("create", root, "a", "--from", str(file), "code:string", "id:bigint")
+    rows = run("sql", root, "SELECT * FROM a ORDER BY id")
+    assert rows == [
+        {"id": 1, "code": "01234", "note": None},
+        {"id": 2, "code": "NA", "note": ""},
+        {"id": 3, "code": None, "note": "x"},
+    ]
+    refused = run("create", root, "b", "--from", str(file), "cod:string", status=2)
+    assert "has no column 'cod': it has id, code, note" in refused["message"]
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "new.parquet")
+    typed = ("--from", str(tmp_path / "new.parquet"), "id:int")
+    assert "has types of its own" in run("create", root, "b", *typed, status=2)["message"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
