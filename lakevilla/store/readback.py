@@ -196,7 +196,9 @@ def classify(
     if may_have_landed:
         # Another client's object, or none: this client's object may have been stored in between and
         # replaced since. Only a client that reads the result can determine this.
-        return Unknown("the object has changed since, and an attempt may have been in between")
+        return Unknown(
+            "the object has changed since, and this client's own write may have been in between"
+        )
     if isinstance(seen, Found):
         return Refused(seen)
     # A match on an absent key never holds.

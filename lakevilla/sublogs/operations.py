@@ -360,9 +360,9 @@ class ReadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 def is_direct(operation: Operation) -> bool:
     """Return whether the operation writes directly: it makes rows or definitions that are new.
 
-    An operation that applies another state does not. Operations on names and guards, which no
-    branch has, and operations that only move rows are upkeep. A ``Detach`` only prepares the
-    operations after it.
+    An operation that applies another state does not write directly. Operations on names and guards,
+    which no branch has, and operations that only move rows are upkeep. A ``Detach`` is not direct
+    either: it makes a clone's table one of the lake, for the operations after it.
     """
     match operation:
         case Transplant() | Optimize() | Guard() | Rename() | Detach():

@@ -168,8 +168,8 @@ def watch_reads(executor: Lasting) -> None:
 class LazySave:
     """The save of a transaction that lasts long.
 
-    A heartbeat of its own calls it (``sublogs.lease.Renewable``). The reference to the executor is
-    weak: a transaction that its caller dropped is not saved any more.
+    The client's heartbeat for saves calls ``renew`` (``sublogs.lease.Renewable``). The reference to
+    the executor is weak: a transaction that its caller dropped is not saved any more.
     """
 
     def __init__(self, executor: Lasting) -> None:

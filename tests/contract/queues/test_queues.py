@@ -253,7 +253,7 @@ def test_reads_do_not_wait_for_reads_nor_appends_for_appends_and_other_uses_wait
 
 
 @pytest.mark.parametrize("features", ["R|CT", "R|CT|I"])
-def test_an_append_that_has_to_wait_takes_a_place_for_which_others_wait(
+def test_an_append_that_has_to_wait_takes_places_and_others_wait_behind_it(
     memory_place: Place, features: str
 ) -> None:
     events = [Told(), Told()]

@@ -170,7 +170,10 @@ class ChangePart:
 
 @dataclass(frozen=True, slots=True)
 class VersionSpan:
-    """Some of the parts after one version, up to another."""
+    """A range of the change parts of the commits after ``since``, up to ``until``.
+
+    It begins with part ``first`` and ends before part ``after``; None: with the last one.
+    """
 
     since: int
     until: int

@@ -77,7 +77,10 @@ class PartBins:
     tasks: tuple[tuple[tuple[int, bytes], ...], ...]
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, TableInput]]:
-        """Yield the parts of the tasks whose numbers are the rows."""
+        """Yield the inputs of tasks, each with the number of its part.
+
+        Each row of ``batches`` is the number of a task.
+        """
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for part, files in self.tasks[number]:

@@ -1,1 +1,1 @@
-"""The catalog tables and EXPLAIN, as a transaction sees them (docs/design/0035, 0040)."""
+"""Reads of the lake itself: its catalog tables, and EXPLAIN (docs/design/0035, 0040)."""
