@@ -93,8 +93,8 @@ def _write(effect: Put, backoff: Backoff, relied_on: ReliedOn) -> Attempts:
                 # This client's object may have been stored and replaced, or may still be stored and
                 # stay.
                 return Unknown(
-                    "another client's object is stored, and this client's own write may have preceded "
-                    "it, or may still replace it"
+                    "another client's object is stored, and this client's own write may have "
+                    "preceded it, or may still replace it"
                 )
             return (yield from _refused(effect, seen, backoff, relied_on))
         answer: Stored | Refused | Failure = yield Put(effect.key, effect.body, ANY)
