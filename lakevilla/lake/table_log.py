@@ -305,6 +305,18 @@ def is_made_again(context: Context, location: str) -> Program[bool]:
     return made_again
 
 
+def forget_if_gone(context: Context, location: str) -> Program[None]:
+    """Forget a known log whose newest known entry does not exist any more: one GET.
+
+    A probe for the next entry would not find that out.
+    """
+    tail = context.tails.get(location)
+    if tail is None or tail.tip < 0 or context.epoch:
+        return
+    if (yield from kept_entry(context, tail, tail.tip)) is None:
+        context.tails.pop(location, None)
+
+
 def refresh(context: Context, location: str) -> Program[Tail]:
     """Return the table's tail as of now: by one GET if the known tip still counts, else by LIST."""
     if context.epoch:

@@ -37,7 +37,7 @@ from lakevilla.lake.publishing import outcome
 from lakevilla.lake.publishing.outcome import void_lost
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import (
-    is_made_again,
+    forget_if_gone,
     open_tail,
     probe,
     rebase,
@@ -496,7 +496,7 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
     """
     try:
         # A client that is open for long knows a log that may be gone by now.
-        yield from is_made_again(context, location)
+        yield from forget_if_gone(context, location)
         tail = yield from refresh(context, location)
         if (yield from is_lost(context, head, location, tail)):
             gone = f"table {location} was deleted by another client: `unregister` it"
