@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,8 @@ import pyarrow.compute as pc
 from lakevilla.arrow.unkept import refuse_zoned_times
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import shown
+
+AnyArray = TypeVar("AnyArray", pa.Array, pa.ChunkedArray)
 
 # docs/upstream.md, "The first value of a column decides what the others become"
 #: Kinds of values by their types: of a subclass before its base.
@@ -53,11 +55,16 @@ def inferred(values: Sequence[object], name: str) -> pa.Array:
     return _array(of_one_kind(values, name), name)
 
 
-def single_precision(doubles: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return numbers in single precision; unchanged if one is beyond its range."""
-    singles = doubles.cast(pa.float32(), safe=False)
-    beyond = pc.and_(pc.is_inf(singles), pc.invert(pc.is_inf(doubles)))
-    return doubles if pc.any(beyond).as_py() else singles
+def single_precision(found: AnyArray, target: pa.DataType) -> AnyArray:
+    """Return numbers in single precision where ``target`` has it at the same place.
+
+    They are unchanged if one is beyond its range.
+    """
+    wanted = _of_single_precision(found.type, target)
+    if wanted.equals(found.type):
+        return found
+    single = found.cast(wanted, safe=False)
+    return found if _has_overflowed(found, single) else single
 
 
 def with_floats_of(
@@ -69,12 +76,7 @@ def with_floats_of(
     column of single precision keeps the double one, which no column of single precision takes.
     """
     values = of_one_kind(values, name)
-    array = _array(values, name)
-    wanted = _of_single_precision(array.type, target)
-    if wanted.equals(array.type):
-        return values, array
-    single = array.cast(wanted, safe=False)
-    return values, array if _has_overflowed(array, single) else single
+    return values, single_precision(_array(values, name), target)
 
 
 def _array(values: Sequence[object], name: str) -> pa.Array:
@@ -202,7 +204,7 @@ def _of_single_precision(found: pa.DataType, target: pa.DataType) -> pa.DataType
     return found
 
 
-def _has_overflowed(doubles: pa.Array, singles: pa.Array) -> bool:
+def _has_overflowed(doubles: AnyArray, singles: AnyArray) -> bool:
     """Return whether a finite number is infinite in single precision."""
     types = pa.types
     if types.is_float32(singles.type):

@@ -36,7 +36,7 @@ from lakevilla.lake.frozen.kept import AT_ANY_TIME, kept_by_clones, outside
 from lakevilla.lake.frozen.mounts import clones_of, mounted, mounted_in_base
 from lakevilla.lake.frozen.mounts import mounted as shown_by_head
 from lakevilla.lake.frozen.states import called_by, that_fit, tombstones_then
-from lakevilla.lake.missing_tables import near_names
+from lakevilla.lake.missing_tables import near_tables
 from lakevilla.lake.newer import refuse_newer_logs
 from lakevilla.lake.past import Past, not_kept, past_at, view_at
 from lakevilla.lake.table_log import refresh
@@ -169,9 +169,7 @@ def below_source(head: Head, base: Base, source: str) -> Program[Base]:
     )
     if next(own, None) is None and not (yield from mounted_in_base(base)):
         yield from load_all(head)
-        live = [place for place, state in head.tables.items() if not state.dropped]
-        near = near_names(source, [*head.names, *live])
-        meant = f"; did you mean {', '.join(near)}?" if near else ""
+        meant = near_tables(source, head.tables, head.names)
         raise TableNotFound(
             f"clone: there is no table at {source} or below it in global version "
             f"{base.sequence}{meant}; one that is only stored there joins the lake by `register`",

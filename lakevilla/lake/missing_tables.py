@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from lakevilla.errors import LakeVillaError, TableNotFound
 from lakevilla.formats.iceberg.metadata.definition import metadata_directory, metadata_version
 from lakevilla.formats.iceberg.metadata.file import name_in_catalog, number_of
+from lakevilla.global_log.head import NameMap, TableMap
 from lakevilla.global_log.refs import clone_around
 from lakevilla.lake.context import Context
 from lakevilla.sql.catalog import PREFIX, SCHEMAS, is_reserved
@@ -194,6 +195,14 @@ def _in_catalogs(context: Context) -> Iterator[str]:
     for state in context.held.head.tables.cached().values():
         if state.catalog and not state.dropped:
             yield name_in_catalog(state.catalog)
+
+
+def near_tables(location: str, tables: TableMap, names: NameMap) -> str:
+    """Return the end of a message with the cached live tables that a wrong name may mean, or ""."""
+    live = {place for place, state in tables.cached().items() if not state.dropped}
+    called = [name for name, place in names.cached().items() if place in live]
+    near = near_names(location, [*called, *sorted(live)])
+    return f"; did you mean {', '.join(near)}?" if near else ""
 
 
 def near_names(location: str, known: Sequence[str]) -> list[str]:

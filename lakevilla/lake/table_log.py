@@ -9,7 +9,7 @@ read it, or a later one, within the hour; after that, the process lists the log 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from lakevilla.global_log.refs import KeptTable
 from lakevilla.global_log.repo import load_all, load_tables
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.kept_state import kept_snapshot
-from lakevilla.lake.missing_tables import missing_table, near_names
+from lakevilla.lake.missing_tables import missing_table, near_tables
 from lakevilla.store.effects import Program, parallel
 
 T = TypeVar("T")
@@ -440,10 +440,7 @@ def snapshot_at(context: Context, tail: Tail, version: int) -> Program[TableSnap
         raise VersionNotFound(
             f"table {tail.location} has no version {version}: {error.message}", table=tail.location
         ) from error
-    current = context.tails.get(tail.location, tail)
-    if _is_same_log(current, tail):
-        snapshots = {**current.snapshots, version: snapshot}
-        context.keep_tail(dataclasses.replace(current, snapshots=snapshots))
+    _keep_states(context, tail, {version: snapshot})
     return snapshot
 
 
@@ -458,6 +455,11 @@ def load_snapshots(context: Context, tail: Tail, versions: Iterable[int]) -> Pro
         return
     table_format = _format(context, tail)
     found = yield from table_format.open_several(tail.location, tail.location, missing)
+    _keep_states(context, tail, found)
+
+
+def _keep_states(context: Context, tail: Tail, found: Mapping[int, TableSnapshot]) -> None:
+    """Cache states of a tail's log, unless another log is in its place by now."""
     current = context.tails.get(tail.location, tail)
     if found and _is_same_log(current, tail):
         snapshots = {**current.snapshots, **found}
@@ -512,9 +514,7 @@ def _tail_on_branch(context: Context, location: str, *, missing_ok: bool) -> Pro
     state = head.tables.get(location)
     if state is None and not missing_ok:
         yield from load_all(head)
-        live = [place for place, one in head.tables.items() if not one.dropped]
-        near = near_names(location, [*head.names, *live])
-        meant = f"; did you mean {', '.join(near)}?" if near else ""
+        meant = near_tables(location, head.tables, head.names)
         raise TableNotFound(
             f"table {location} is not on branch {epoch.name!r}: it was not in the lake at global "
             f"version {epoch.base.sequence}, from which the branch was created{meant}; "

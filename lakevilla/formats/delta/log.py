@@ -368,24 +368,27 @@ def open_several(
     Versions above one checkpoint are followed from one another, so that each entry is read once.
     """
     listing = yield from list_log(location, None)
-    groups: dict[_CheckpointFiles | None, list[int]] = {}
+    groups: dict[_CheckpointFiles | None, tuple[_Plan, list[int]]] = {}
     for version in sorted(versions):
         with contextlib.suppress(VersionNotFound, CorruptObject):
             plan = _plan(listing, version, location, table)
-            groups.setdefault(plan.checkpoint, []).append(version)
+            groups.setdefault(plan.checkpoint, (plan, []))[1].append(version)
     opened: list[dict[int, DeltaSnapshot]] = yield from parallel(
-        [_open_group(location, table, listing, group, cache) for group in groups.values()]
+        [_open_group(location, table, plan, group, cache) for plan, group in groups.values()]
     )
     return {version: snapshot for found in opened for version, snapshot in found.items()}
 
 
 def _open_group(
-    location: str, table: str, listing: LogListing, versions: Sequence[int], cache: CheckpointCache
+    location: str, table: str, plan: _Plan, versions: Sequence[int], cache: CheckpointCache
 ) -> Program[dict[int, DeltaSnapshot]]:
-    """Return the versions, in order, above one checkpoint, as far as they can be read."""
+    """Return versions above one checkpoint, as far as they can be read; ``plan`` is the first's.
+
+    ``versions`` are in order.
+    """
     first, last, wanted = versions[0], versions[-1], set(versions)
     both: list[Program[Any]] = [
-        _load(location, table, _plan(listing, first, location, table), cache),
+        _load(location, table, plan, cache),
         get_entries(location, range(first + 1, last + 1)),
     ]
     snapshot, bodies = yield from parallel(both)

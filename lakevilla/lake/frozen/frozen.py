@@ -25,7 +25,7 @@ from lakevilla.global_log.repo import load_refs
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.frozen.mounts import Mount, mount_in, mounted_id
 from lakevilla.lake.kept_state import kept_snapshot
-from lakevilla.lake.missing_tables import near_names
+from lakevilla.lake.missing_tables import near_tables
 from lakevilla.lake.table_log import entry_at, load_snapshots, open_tail, probe, snapshot_at
 from lakevilla.lake.view import Mounted, Placement, View, pending_parts
 from lakevilla.store.effects import Program, parallel
@@ -89,7 +89,7 @@ def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
         raise TableNotFound(
             f"table {location} is not in {base.kind} {base.name!r}: it was not in the lake at "
             f"global version {base.sequence}, or was left out of the {base.kind}"
-            f"{_meant(base, location)}",
+            f"{near_tables(location, base.tables, base.names)}",
             table=location,
         )
     try:
@@ -168,15 +168,6 @@ def not_kept_now(
     )
 
 
-def _meant(base: Base, location: str) -> str:
-    """Return names of a base's tables that are similar to a missing name, for a message."""
-    tables = base.tables.cached()
-    there = {place for place, state in tables.items() if not state.dropped}
-    names = [name for name, place in base.names.cached().items() if place in there]
-    near = near_names(location, [*names, *sorted(there)])
-    return f"; did you mean {', '.join(near)}?" if near else ""
-
-
 def frozen_views(
     context: Context, bases: Iterable[Base], location: str
 ) -> Program[list[View | VersionNotFound]]:
@@ -188,7 +179,8 @@ def frozen_views(
         if state is not None and base.has(location):
             pending = tuple((ref.txn, ref.hash) for ref in state.pending)
             wanted.setdefault((state.published, pending, base.kept_of(location)), base)
-    yield from _load_logged(context, location, wanted)
+    logged = {version for version, _, kept in wanted if kept is None and version >= 0}
+    yield from _load_logged(context, location, logged)
     return (
         yield from parallel([_view_or_error(context, base, location) for base in wanted.values()])
     )
@@ -200,27 +192,25 @@ def load_states(context: Context, bases: Iterable[Base]) -> Program[None]:
     Call this before ``frozen_view`` of many bases. For states that can't be read, ``frozen_view``
     raises the error.
     """
-    versions: dict[str, list[tuple[int, object, KeptTable | None]]] = defaultdict(list)
+    logged: dict[str, set[int]] = defaultdict(set)
     for base in bases:
         for location, state in base.tables.cached().items():
-            if base.has(location):
-                versions[location].append((state.published, None, base.kept_of(location)))
+            is_logged = base.kept_of(location) is None and state.published >= 0
+            if base.has(location) and is_logged:
+                logged[location].add(state.published)
     yield from parallel(
-        [_load_logged(context, location, wanted) for location, wanted in versions.items()]
+        [_load_logged(context, location, versions) for location, versions in logged.items()]
     )
 
 
-def _load_logged(
-    context: Context, location: str, wanted: Iterable[tuple[int, object, KeptTable | None]]
-) -> Program[None]:
+def _load_logged(context: Context, location: str, versions: set[int]) -> Program[None]:
     """Cache the wanted states of a table's log if there are several; skip separately kept ones."""
-    logged = {version for version, _, kept in wanted if kept is None and version >= 0}
-    if len(logged) < 2:
+    if len(versions) < 2:
         return
     tail = yield from open_tail(context, location, missing_ok=True)
-    if tail.tip < max(logged):
+    if tail.tip < max(versions):
         tail = yield from probe(context, tail)
-    yield from load_snapshots(context, tail, logged)
+    yield from load_snapshots(context, tail, versions)
 
 
 def _view_or_error(context: Context, base: Base, location: str) -> Program[View | VersionNotFound]:

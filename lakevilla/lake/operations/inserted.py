@@ -95,7 +95,7 @@ def assigned(
         # Combine the chunks: converted separately, a chunk with only NULLs might get another type.
         return pa.chunked_array([assigned_nested(_whole(column), target, within)])
     if literals and pa.types.is_float64(source) and pa.types.is_float32(target):
-        return single_precision(column)
+        return single_precision(column, target)
     for is_source, is_target in _TURNED:
         if is_source(source) and is_target(target):
             return _turned(column, target)
