@@ -191,8 +191,10 @@ class LeafMap(Mapping[str, V]):
         leaf = self._leaves.get(_leaf_of(refs, name).hash)
         return None if leaf is None else leaf.get(name)
 
-    def cached(self) -> dict[str, V]:
-        """Return all entries that can be read without fetching anything."""
+    def cached(self, names: Iterable[str] | None = None) -> dict[str, V]:
+        """Return the entries (of these names) that can be read without fetching anything."""
+        if names is not None:
+            return {name: v for name in names if (v := self.peek(name)) is not None}
         changed, refs = self._lying()
         known: dict[str, V | None] = {}
         for ref in refs:

@@ -242,11 +242,14 @@ def load_all(head: Head | None) -> Program[None]:
     yield from parallel([load_tables(head), load_names(head)])
 
 
-def fetch_sound(head: Head) -> Program[list[CorruptObject]]:
-    """Fetch all readable leaves of HEAD's maps; return the errors of all other leaves."""
+def fetch_sound(head: Head, tables: Iterable[str] | None = None) -> Program[list[CorruptObject]]:
+    """Fetch the readable leaves of HEAD's maps; return the errors of all other leaves.
+
+    With ``tables``, only the leaves of these tables are fetched, and all of names and refs.
+    """
     damaged: list[CorruptObject] = []
     for found in maps_of(head):
-        missing = found.missing()
+        missing = found.missing(tables if found is head.tables else None)
         errors = yield from parallel([_damage(found, ref) for ref in missing])
         damaged.extend(error for error in errors if error is not None)
     return damaged

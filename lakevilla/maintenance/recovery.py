@@ -65,7 +65,7 @@ from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
 def recover(
     context: Context,
     owner: str = "",
-    among: Container[str] | None = None,
+    among: Collection[str] | None = None,
     *,
     is_checked: bool = False,
 ) -> Program[Report]:
@@ -82,8 +82,9 @@ def recover(
     A damaged or missing leaf of HEAD is reported as an error, and the tables in the other leaves
     are recovered.
 
-    With ``among``, recovery checks only these tables, those with pending commits, and those that
-    the record of a transaction names. ``is_checked``: the caller has just refused an older HEAD.
+    With ``among``, recovery fetches and checks only these tables, which must include those with
+    pending commits, and the tables that the record of a transaction names. ``is_checked``: the
+    caller has just refused an older HEAD.
 
     The report is ``ok`` if no work is left: no table is unreadable, and no rebuilt HEAD waits for a
     user's confirmation.
@@ -96,27 +97,29 @@ def recover(
         # An older HEAD must not be published from: commits that a newer HEAD has replaced would be
         # decided again.
         yield from refuse_older_head(context, "recover", waits=False)
-    findings = [_lost_leaf(error) for error in (yield from fetch_sound(held.head))]
+    findings = [_lost_leaf(error) for error in (yield from fetch_sound(held.head, among))]
     findings += yield from _publish(context, held.head)
     swept = Swept()
-    if _are_known(held.head):
+    if _are_known(held.head, among):
         swept = yield from give_up_places(context, held.head, owner, among)
         findings += swept.findings
     if swept.stale:
         # A replacement of HEAD by a client that is dead now may have been stored since HEAD was
         # read.
-        held = yield from context.head()
+        before, held = held, (yield from context.head())
         if held is not None:
+            among = yield from _with_later(before.head, held.head, among)
+            yield from fetch_sound(held.head, among)
             findings += yield from _publish(context, held.head, only=swept.stale)
     ok = True
     held = yield from context.head()
     if held is not None:
-        yield from fetch_sound(held.head)
+        yield from fetch_sound(held.head, among)
         damaged = {finding.table for finding in findings if finding.severity == "error"}
         findings += yield from _unreadable(context, held.head, damaged, among)
         damaged |= {finding.table for finding in findings if finding.severity == "error"}
         findings += yield from announce_tables(context, held.head, damaged, among)
-        if _are_known(held.head):
+        if _are_known(held.head, among):
             findings += yield from restore_claims(context, held.head, among, leave_out=damaged)
         findings += yield from finish_ended(context, held.head)
         if held.head.unconfirmed:
@@ -126,9 +129,19 @@ def recover(
     return Report(ok, tuple(findings))
 
 
-def _are_known(head: Head) -> bool:
-    """Return whether ``fetch_sound`` has cached all tables and names of a HEAD."""
-    return not (head.tables.missing() or head.names.missing())
+def _are_known(head: Head, among: Collection[str] | None) -> bool:
+    """Return whether ``fetch_sound`` has cached these tables, or all, and the names of a HEAD."""
+    return not (head.tables.missing(among) or head.names.missing())
+
+
+def _with_later(
+    before: Head, head: Head, among: Collection[str] | None
+) -> Program[Collection[str] | None]:
+    """Add the tables of the commits since ``before``; return None if not all are kept."""
+    if among is None:
+        return None
+    later = yield from commits_since(head, before.sequence)
+    return None if later is None else {*among, *(place for one in later for place in one.tables)}
 
 
 def _lost_leaf(error: CorruptObject) -> Finding:
@@ -172,8 +185,7 @@ def abort(context: Context, txn_id: str) -> Program[None]:
 def _publish(
     context: Context, head: Head, only: Container[str] | None = None
 ) -> Program[list[Finding]]:
-    """Publish pending commits; ``only``: of tables with commits of these transactions."""
-    yield from fetch_sound(head)
+    """Publish pending commits of cached tables; ``only``: with commits of these transactions."""
     locations = [
         location
         for location, state in head.tables.cached().items()
@@ -187,7 +199,7 @@ def _unreadable(
     context: Context,
     head: Head,
     reported: Container[str | None],
-    among: Container[str] | None,
+    among: Collection[str] | None,
 ) -> Program[list[Finding]]:
     """Return findings on tables that no client can read, whether they have pending commits or not.
 
@@ -195,8 +207,8 @@ def _unreadable(
     """
     locations = [
         location
-        for location, state in head.tables.cached().items()
-        if not (state.dropped or location in reported) and (among is None or location in among)
+        for location, state in head.tables.cached(among).items()
+        if not (state.dropped or location in reported)
     ]
     found = yield from parallel([opened(context, head, location) for location in locations])
     return [one for one in found if isinstance(one, Finding)]
@@ -425,7 +437,7 @@ def announce_tables(
     context: Context,
     head: Head,
     leave_out: Collection[str | None],
-    among: Container[str] | None = None,
+    among: Collection[str] | None = None,
 ) -> Program[list[Finding]]:
     """Write the version hints of the lake's tables again that don't name the newest versions.
 
@@ -433,11 +445,10 @@ def announce_tables(
     """
     locations = [
         location
-        for location, state in head.tables.cached().items()
+        for location, state in head.tables.cached(among).items()
         # Delta tables and tables in catalogs have no hint, so they are not even opened.
         if state.format == "iceberg"
         and not (state.catalog or state.dropped or location in leave_out)
-        and (among is None or location in among)
     ]
     found = yield from parallel([_announce(context, head, location) for location in locations])
     return [finding for some in found for finding in some]

@@ -7,10 +7,11 @@ are dead.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from lakevilla.global_log.head import Head, successor
+from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.tables.dropped import held_back
 from lakevilla.lake.tables.registration import replace_until_stored
@@ -50,7 +51,7 @@ class _Held:
 
 
 def give_up_places(
-    context: Context, head: Head, owner: str, among: Container[str] | None = None
+    context: Context, head: Head, owner: str, among: Collection[str] | None = None
 ) -> Program[Swept]:
     """Delete the markers of transactions that have ended, or that don't renew their record for a
     lease.
@@ -122,6 +123,7 @@ def _left_alone(context: Context, head: Head, places: Places) -> Program[list[Fi
     them.
     """
     findings = []
+    yield from load_tables(head, places.markers)
     for table in sorted(places.markers):
         state = head.tables.get(table)
         table_id = None if state is None else state.table_id

@@ -6,7 +6,7 @@ The results may be outdated at once, so they are used only in reports.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -99,7 +99,7 @@ def read_records(listed: dict[str, ObjectInfo]) -> Program[Records]:
     return found
 
 
-def look(context: Context, head: Head, among: Container[str] | None = None) -> Program[Places]:
+def look(context: Context, head: Head, among: Collection[str] | None = None) -> Program[Places]:
     """Read the queues of all tables in HEAD, and of the tables that records name.
 
     With ``among``, of HEAD's tables only those in it.
@@ -109,7 +109,7 @@ def look(context: Context, head: Head, among: Container[str] | None = None) -> P
     """
     listed = yield from list_records()
     records = yield from read_records(listed)
-    yield from load_tables(head)
+    yield from load_tables(head, among)
     tables = _tables(head, records.records.values(), among)
     results = yield from parallel([_markers(context, table) for table in tables])
     markers: dict[str, list[Present]] = {}
@@ -202,16 +202,13 @@ def lease_of(context: Context, record: TxnRecord | None) -> float:
     return min(claimed, max(own, MOST_LEASE_SECONDS))
 
 
-def _tables(head: Head, records: Iterable[TxnRecord], among: Container[str] | None) -> list[str]:
+def _tables(head: Head, records: Iterable[TxnRecord], among: Collection[str] | None) -> list[str]:
     """Return the tables whose queues must be read.
 
     A transaction may also have a place in the queue of a table that HEAD lacks.
     """
-    tables = {
-        location
-        for location, state in head.tables.items()
-        if not state.dropped and (among is None or location in among)
-    }
+    cached = head.tables.cached(among)
+    tables = {location for location, state in cached.items() if not state.dropped}
     for record in records:
         named = {*record.tables, *(ticket.table for ticket in record.tickets)}
         # A damaged record may name anything: ignore places outside of the root that HEAD does not

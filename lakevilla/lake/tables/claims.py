@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 
 import msgspec
 
@@ -94,20 +94,20 @@ def _names(head: Head) -> dict[str, tuple[str, ...]]:
 def restore_claims(
     context: Context,
     head: Head,
-    among: Container[str] | None = None,
+    among: Collection[str] | None = None,
     leave_out: Container[str | None] = (),
 ) -> Program[list[Finding]]:
     """Claim tables again whose claim is missing, or names the lake by a former id.
 
     With ``among``, only the tables in it are checked; those of ``leave_out`` are not.
     """
-    yield from load_tables(head)
+    yield from load_tables(head, among)
     yield from load_names(head)
     names = _names(head)
     live = [
         location
-        for location, state in head.tables.items()
-        if not state.dropped and (among is None or location in among) and location not in leave_out
+        for location, state in head.tables.cached(among).items()
+        if not (state.dropped or location in leave_out)
     ]
     found = yield from parallel([_restore(context, head, location, names) for location in live])
     return [finding for finding in found if finding is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -187,10 +187,9 @@ class _Run:
         after = ""
         try:
             if task.lake is not None:
-                among: set[str] | None = None
+                among: Collection[str] | None = None
                 if task.by_table:
-                    begun, tables = yield from _chosen(self.context, task, head, last)
-                    among = None if begun.is_of_all else set(tables)
+                    begun, among = yield from _begin(self.context, task, head, last)
                 work.add((yield from task.lake(self.context, self.owner, among)))
             elif task.table is not None:
                 begun, after = yield from self._tables(task, head, last, work)
@@ -226,8 +225,9 @@ class _Run:
         stopped.
         """
         assert task.table is not None
-        begun, tables = yield from _chosen(self.context, task, head, last)
-        for location in tables:
+        begun, written = yield from _begin(self.context, task, head, last)
+        tables = yield from _live(head, written)
+        for location in (one for one in tables if one > begun.after):
             if self.is_over():
                 return begun, begun.after or location
             work.add((yield from table_work(self.context, task.table, location, self.owner)))
@@ -245,40 +245,44 @@ class _Begun:
     sequence: int
     all_ms: int
     after: str
-    is_of_all: bool = True
 
 
-def _chosen(
+def _begin(
     context: Context, task: UpkeepTask, head: Head, last: TaskResult | None
-) -> Program[tuple[_Begun, list[str]]]:
-    """Return the tables to check: all, or those that were written since the last round.
+) -> Program[tuple[_Begun, Collection[str] | None]]:
+    """Begin a round; return the tables that were written since the last round, or None for all.
 
     A round that was stopped is continued. The next round then checks the tables that were written
     since the beginning of this one.
     """
-    yield from load_tables(head)
-    tables = sorted(location for location, state in head.tables.items() if not state.dropped)
     now_ms = context.now_ms()
     if last is not None and last.after:
-        begun = _Begun(last.sequence, last.all_ms, last.after, is_of_all=False)
-        return begun, [location for location in tables if location > last.after]
+        return _Begun(last.sequence, last.all_ms, last.after), None
     # What was found by a check of all tables is found again until it is mended.
     if (
         task.looks_at_all
         or last is None
         or (task.by_table and not last.ok)
         or not 0 <= now_ms - last.all_ms < DAY_SECONDS * 1000
+        # HEAD was set back, or is not the one in which that round found all pending commits.
+        or not head.rebuilt <= last.sequence <= head.sequence
     ):
-        return _Begun(head.sequence, now_ms, ""), tables
+        return _Begun(head.sequence, now_ms, ""), None
     try:
         since = yield from commits_since(head, last.sequence)
     except (CorruptObject, VersionNotFound):
         since = None
     if since is None:
-        return _Begun(head.sequence, now_ms, ""), tables
+        return _Begun(head.sequence, now_ms, ""), None
     written = {location for one in since for location in one.tables}
-    begun = _Begun(head.sequence, last.all_ms, "", is_of_all=False)
-    return begun, [location for location in tables if location in written]
+    return _Begun(head.sequence, last.all_ms, ""), written
+
+
+def _live(head: Head, among: Collection[str] | None) -> Program[list[str]]:
+    """Return the tables of HEAD (of these), sorted, without those that were dropped."""
+    yield from load_tables(head, among)
+    states = head.tables.cached(among)
+    return sorted(location for location, state in states.items() if not state.dropped)
 
 
 def _rests(context: Context, task: UpkeepTask, lake_id: str, record: TaskRecord) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -74,7 +74,7 @@ class UpkeepTask:
     ``idle_seconds``.
     """
 
-    lake: Callable[[Context, str, Container[str] | None], Program[Piece]] | None = None
+    lake: Callable[[Context, str, Collection[str] | None], Program[Piece]] | None = None
     table: Callable[[Context, str, str], Program[Piece]] | None = None
     every_seconds: float = 0.0
     idle_seconds: float = 7 * DAY_SECONDS
@@ -113,12 +113,12 @@ def table_work(
         )
 
 
-def _recover(context: Context, owner: str, among: Container[str] | None) -> Program[Piece]:
+def _recover(context: Context, owner: str, among: Collection[str] | None) -> Program[Piece]:
     report = yield from recover(context, owner, among, is_checked=True)
     return _of_report(report, "finished")
 
 
-def _keep(context: Context, owner: str, among: Container[str] | None) -> Program[Piece]:
+def _keep(context: Context, owner: str, among: Collection[str] | None) -> Program[Piece]:
     """Do the work of ``lake.keep`` for each ref that is older than three days."""
     held = yield from context.head()
     head = None if held is None else held.head
@@ -144,7 +144,7 @@ def _keep(context: Context, owner: str, among: Container[str] | None) -> Program
     return piece
 
 
-def _gc(context: Context, owner: str, among: Container[str] | None) -> Program[Piece]:
+def _gc(context: Context, owner: str, among: Collection[str] | None) -> Program[Piece]:
     report = yield from gc(context)
     return _of_report(report, "deleted")
 

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 import lakevilla as lv
 from lakevilla.formats.delta import table_format
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
+from lakevilla.global_log import leaves
 from lakevilla.lake import context as lake_context
 from lakevilla.store.effects import Program
 from lakevilla.store.runner import Requests
@@ -80,6 +81,35 @@ def test_maintain_checks_only_the_tables_that_were_committed_to(
         append(lake, lv.Feature.R | lv.Feature.I, 1)
         lake.close()
         assert cost(lake, lake.maintain).total <= 50
+
+
+def test_maintain_fetches_only_the_leaves_of_tables_that_were_committed_to(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaves, "INLINE_BYTES", 500)
+    monkeypatch.setattr(leaves, "LEAF_BYTES", 500)
+    with local_place.connect() as lake:
+        for number in range(60):
+            lake.create_table(f"t{number}", accounts(1))
+        lake.maintain()
+        lake.run(lambda txn: txn.append("t7", accounts(1)))
+        lake.close()
+    with local_place.connect(settings=lv.Settings(lease_seconds=0.5)) as lake:
+        assert cost(lake, lake.maintain).total <= 50
+        held = inside(lake).context.held
+        assert held is not None
+        tables = held.head.tables
+        assert len(tables.refs) > 15
+        assert len(tables.missing()) >= len(tables.refs) - 4
+        with (
+            local_place.connect() as other,
+            other.transaction(features=lv.Feature.R | lv.Feature.CT) as txn,
+        ):
+            txn.delete("t20", where="id = 0")  # takes a place in the table's queue
+            txn.save()  # the transaction's record names the table
+            lake.run(lambda txn: txn.append("t7", accounts(1)))
+            assert lake.maintain().ok
+        assert lake.read("t20").num_rows == 0
 
 
 def test_a_state_of_many_changes_is_read_from_the_checkpoint_that_was_written_of_it(
