@@ -32,6 +32,7 @@ from lakevilla.engines.base import MergeClause
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import FormatName
 from lakevilla.lake.operations.refresh import refresh_key
+from lakevilla.lake.tables.dotted_names import path_of
 from lakevilla.results import CommitResult, OperationResult
 from lakevilla.sql.expressions.assignments import spelled
 from lakevilla.sql.expressions.bind import Predicate, exact
@@ -559,7 +560,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         old : str
             A registered name, or the table's path under the root where it has none.
         new : str
-            A name such as ``create_table`` takes.
+            A name such as ``create_table`` takes: ``sales.c`` means ``sales/c``.
 
         Raises
         ------
@@ -571,7 +572,10 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         with executor.verb_scope("rename_table", old):
             executor.state.check_open("rename_table")
             location = executor.resolve(old)
-            place = executor.client.place_of_name(old, check_text("new", new))
+            new = check_text("new", new)
+            if new != location:
+                new = path_of(new) or new
+            place = executor.client.place_of_name(old, new)
             executor.client.ensure_safe_store()
             executor.run_verb(rename(executor.state, old, location, new, place))
 
