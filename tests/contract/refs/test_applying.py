@@ -387,7 +387,7 @@ def test_a_diff_compares_the_lake_with_a_branch(lake: lv.Lake, kind: Format) -> 
     [
         (lambda lake: lake.rollback(99), lv.VersionNotFound, "no global version 99"),
         (lambda lake: lake.revert(99), lv.VersionNotFound, "no global version 99"),
-        (lambda lake: lake.revert(0), lv.InvalidOperation, "from 1 on"),
+        (lambda lake: lake.revert(0), lv.InvalidOperation, "1 or more"),
         (lambda lake: lake.cherry_pick("2"), lv.InvalidOperation, "version"),
         (lambda lake: lake.rollback("nowhere"), lv.RefNotFound, "no ref 'nowhere'"),
         (lambda lake: lake.rollback(None), lv.InvalidOperation, "to is a global version"),
