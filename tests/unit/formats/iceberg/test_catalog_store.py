@@ -12,8 +12,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from lakevilla.errors import CorruptObject
+from lakevilla.formats.iceberg.catalog.object_store_catalog import CommitRequest
 from lakevilla.formats.iceberg.catalog.store import CatalogStore
-from lakevilla.store.base import Failure, Found
+from lakevilla.store.base import ABSENT, Failure, Found, Stored
+from lakevilla.store.codec import encode
 
 KEY = "catalog://prod/sales/orders"
 
@@ -57,3 +59,14 @@ def test_a_metadata_file_replaced_by_a_concurrent_commit_is_no_error(
     catalog.missing = iter(["1.metadata.json", "2.metadata.json"])
     assert isinstance(store.get(KEY), Failure)
     assert isinstance(store.get(KEY), Found)
+
+
+def test_a_commit_by_a_client_that_has_not_read_the_table_asks_the_catalog_for_it(
+    catalog: Answering,
+) -> None:
+    def refused(store: CatalogStore) -> object:
+        return store.put(KEY, encode(CommitRequest(1, None, [], [])), ABSENT)
+
+    fresh, knowing = (CatalogStore({"prod": catalog}, timeout_seconds=5) for _ in range(2))
+    assert isinstance(knowing.get(KEY), Found)
+    assert type(refused(fresh)) is type(refused(knowing)) is Stored

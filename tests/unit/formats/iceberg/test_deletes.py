@@ -6,8 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 
-from lakevilla.formats.iceberg.manifests.manifests import ENTRIES, with_deletes
+from lakevilla.formats.iceberg.manifests.manifests import ENTRIES, _target, with_deletes
 
 
 def entry(path: str, sequence: int, **more: Any) -> dict[str, Any]:
@@ -70,3 +71,36 @@ def test_a_deletion_vector_replaces_the_position_deletes_of_its_data_file() -> N
     assert applied(3, vector, *old, equality) == ["e", "v"]
     # A vector older than the data file is of another file of that name, and replaces nothing.
     assert applied(6, vector, entry("p", 6, kind="position")) == ["p"]
+
+
+def position_delete(bounds: tuple[bytes, bytes] | None, referenced: str | None) -> DataFile:
+    low, high = bounds or (None, None)
+    file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path="d.parquet",
+        file_format=FileFormat.PARQUET,
+        record_count=1,
+        file_size_in_bytes=1,
+        lower_bounds=None if low is None else {2147483546: low},
+        upper_bounds=None if high is None else {2147483546: high},
+    )
+    # As read by a schema that has the fields of the newest spec: 143 is the 18th.
+    file._data[len(file._data) :] = [*[None] * (17 - len(file._data)), referenced]
+    return file
+
+
+@pytest.mark.parametrize(
+    ("bounds", "referenced", "target"),
+    [
+        (None, "f", "f"),
+        ((b"e", b"g"), "f", "f"),
+        ((b"f", b"f"), None, "f"),
+        ((b"e", b"g"), None, None),
+        ((b"\xff", b"\xff"), None, None),
+        (None, None, None),
+    ],
+)
+def test_a_position_delete_names_its_data_file_by_a_field_or_by_equal_bounds(
+    bounds: tuple[bytes, bytes] | None, referenced: str | None, target: str | None
+) -> None:
+    assert _target(position_delete(bounds, referenced)) == target

@@ -209,6 +209,18 @@ def test_a_log_entry_whose_create_took_long_counts_only_if_it_is_still_the_newes
         attempt(peer, txn)
 
 
+def test_a_log_entry_whose_create_took_long_is_the_commit_where_it_is_the_newest(
+    lake: MemoryLake, peer: Peer, txn: TransactionState
+) -> None:
+    def late() -> object:
+        lake.pass_by(peer.context.settings.trusted_tip_seconds + 1)
+        return Stored(lake.store.head(f"{LOG}{1:020}.json").token)  # type: ignore[union-attr]
+
+    peer.instead(LOG, late, landed=True)
+    assert attempt(peer, txn) == Landed(1)
+    assert lake.ids("a") == [0, 1, 7]
+
+
 def test_a_commit_to_a_table_that_was_created_again_is_a_conflict(
     lake: MemoryLake, peer: Peer, txn: TransactionState
 ) -> None:
