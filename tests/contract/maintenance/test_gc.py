@@ -187,6 +187,24 @@ def test_gc_keeps_a_table_that_was_copied_back_into_its_deleted_directory(
         assert lake.read("t").num_rows == 4
 
 
+def test_gc_keeps_an_iceberg_table_of_which_only_the_metadata_was_copied_back_so_far(
+    tmp_path: Path,
+) -> None:
+    with lv.connect(tmp_path / "lake", settings=lv.Settings(max_age_seconds=0)) as lake:
+        lake.create_table("t", accounts(1), format="iceberg")
+        copy = copied_away(lake, tmp_path)
+        lake.drop_table("t", delete_data=True)
+        metadata = tmp_path / "lake" / "t" / "metadata"
+        copied = {
+            Path(shutil.copy(one, metadata)) for one in copy.glob("metadata/v*.metadata.json")
+        }
+        lake.gc()
+        assert set(metadata.iterdir()) == copied
+        shutil.copytree(copy, tmp_path / "lake" / "t", dirs_exist_ok=True)
+        lake.register("t")
+        assert lake.read("t").num_rows == 4
+
+
 def test_gc_deletes_metadata_written_late_into_a_deleted_tables_directory(tmp_path: Path) -> None:
     """A slow publisher may write metadata and a manifest list that name deleted manifests."""
     with lv.connect(tmp_path / "lake") as lake:

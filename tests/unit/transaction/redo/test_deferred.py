@@ -119,6 +119,25 @@ def test_an_operation_that_reads_the_result_of_a_deferred_one_is_deferred_too(
     assert copied.deferred
 
 
+def test_rows_that_the_caller_read_before_an_operation_do_not_keep_it_performed(
+    txn: TransactionState,
+) -> None:
+    by_hand.read(txn, "id = 3", table="t")
+    done = by_hand.updated(txn, "id = 3", OLD, NEW)
+    defer(txn, ["t"])
+    assert done.deferred
+
+
+def test_operations_on_other_tables_stay_performed_when_a_transaction_gives_way(
+    txn: TransactionState,
+) -> None:
+    on_t = by_hand.updated(txn, "id = 3", OLD, NEW)
+    other = by_hand.did(txn, delete("u"), Change(adds=(data_file("left", 0, 9),)))
+    defer(txn, ["t"])
+    assert (on_t.deferred, other.deferred) == (True, False)
+    assert other.change.adds == (data_file("left", 0, 9),)
+
+
 def test_appends_keep_their_files_when_a_transaction_gives_way(txn: TransactionState) -> None:
     done = by_hand.appended(txn, NEW)
     defer(txn, ["t"])

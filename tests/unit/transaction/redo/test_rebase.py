@@ -13,7 +13,9 @@ from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context, Event
 from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.base import Token
+from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Append, Create, Delete, Operation
+from lakevilla.transaction.redo import rebase as module
 from lakevilla.transaction.redo.rebase import Examination, keeps_its_side, rebase
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
@@ -68,6 +70,28 @@ def test_a_transaction_that_was_redone_too_often_raises_a_conflict(context: Cont
     with pytest.raises(lv.ConflictError, match="redone 2 times already"):
         outcome(rebase(txn, None, found))
     assert txn.state == "failed"
+
+
+def test_operations_before_the_first_that_conflicts_are_not_redone(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand.make_tail(context, (OLD,), location="u")
+    txn = by_hand.begun(context, "u", "t")
+    by_hand.did(txn, Delete("u", parse_predicate("id = 3")), rewritten(OLD, MINE))
+    by_hand.updated(txn, "id = 3", OLD, MINE)
+    theirs(context, rewritten(OLD, data_file("theirs", 0, 9)))
+    found = outcome(examine(txn, None))
+    assert found.redo_from == 1
+    redone: list[str] = []
+
+    def noted(txn: TransactionState, done: Done, name: object) -> Program[None]:
+        redone.append(done.table)
+        done.change = Change()
+        yield from ()
+
+    monkeypatch.setattr(module, "redo", noted)
+    outcome(rebase(txn, None, found))
+    assert redone == ["t"]
 
 
 @pytest.mark.parametrize(
