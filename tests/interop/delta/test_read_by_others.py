@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+import lakevilla as lv
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.deletion_vectors import read_vector
 from lakevilla.formats.files import DataFile, DeletionVector, data_files, removal
@@ -71,6 +72,24 @@ def test_deltalake_and_duckdb_read_appends_removals_and_checkpoints(tables: Tabl
     theirs = DeltaTable(str(path)).history(1)[0]
     assert (theirs["operation"], theirs["operationParameters"]) == ("WRITE", {"mode": "Append"})
     assert theirs["timestamp"] == 1_700_000_000_023
+
+
+def test_deltalake_shows_the_operation_of_a_transaction_and_its_parameters(tmp_path: Path) -> None:
+    def append_and_delete(txn: lv.Transaction) -> None:
+        txn.append("t", [{"id": 3}])
+        txn.delete("t", "id = 2")
+
+    with lv.connect(tmp_path) as lake:
+        lake.create_table("t", [{"id": 1}, {"id": 2}])
+        lake.run(lambda txn: txn.delete("t", "id = 1"))
+        lake.run(append_and_delete)
+    both, one, _ = DeltaTable(tmp_path / "t").history()
+    assert (one["operation"], one["operationParameters"]) == ("DELETE", {"predicate": "id = 1"})
+    assert both["operation"] == "TRANSACTION"
+    assert json.loads(both["operationParameters"]["operations"]) == [
+        {"operation": "WRITE", "mode": "Append"},
+        {"operation": "DELETE", "predicate": "id = 2"},
+    ]
 
 
 def test_deltalake_continues_a_table_of_lakevilla_and_lakevilla_continues_after_it(

@@ -20,6 +20,7 @@ from lakevilla.maintenance.gc.gc import gc
 from lakevilla.maintenance.rebuild_head import confirm_head, rebuild_head
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Get, List, Program, Put
+from lakevilla.sublogs.operations import Alter
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.together import group
 from lakevilla.transaction.commit.together import join as behind
@@ -31,6 +32,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.applying.apply import roll_back
+from lakevilla.transaction.verbs.read_write import execute
 from lakevilla_testing.histories.plan import small_limits
 from lakevilla_testing.planted.every import PLANTED
 from lakevilla_testing.tables import delta_writer
@@ -105,6 +107,19 @@ def test_a_commit_is_proposed_once_all_that_it_names_is_stored(lake: MemoryLake)
     assert f"_lakevilla/commits/{one.txn}-{one.digest}.json" in lake.store.objects
     for file in one.commit_object().tables["a"].change.adds:
         assert f"a/{file.path}" in lake.store.objects
+
+
+def test_a_commit_that_changes_the_definition_of_its_table_is_not_proposed(
+    lake: MemoryLake,
+) -> None:
+    peer = lake.peer()
+    txn = peer.appending("a", 7)
+    request = {"set_properties": {"owner": "sales"}}
+    peer.run(execute(txn, Alter("a", request), "alter"))
+    process = leading(peer.steps(commit(txn)))
+    assert proposals(lake) == []
+    process.finish()
+    assert lake.ids("a") == [0, 1, 7]
 
 
 def test_a_stored_proposal_is_committed_although_the_response_to_its_write_is_lost(
