@@ -57,6 +57,7 @@ LIMITS = (
     Limit("tables", "maintain after one commit", "requests", 1.2),
     Limit("refs", "vacuum", "lists", 1.5),
     Limit("refs", "merge of a branch", "cpu_ms", 2),
+    Limit("statements", "append and select", "cpu_ms", 2),
 )
 
 

@@ -22,7 +22,6 @@ from lakevilla.formats.files import (
     FILES_SCHEMA,
     FileRef,
     TableSize,
-    files_from_structs,
     masked_out,
     present,
 )
@@ -52,7 +51,7 @@ from lakevilla.formats.iceberg.metadata.file import (
     statistics_in,
 )
 from lakevilla.formats.layout import DefinedSnapshot, contract_digest
-from lakevilla.formats.overlay import EMPTY_TAIL, Overlay
+from lakevilla.formats.overlay import EMPTY_TAIL, AddedFiles, Overlay
 from lakevilla.formats.pruning import may_match
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import Found
@@ -67,6 +66,7 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
     """
 
     __slots__ = (
+        "_added",
         "cache",
         "definition",
         "document",
@@ -94,6 +94,8 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
         self.listed = listed
         self.tail = tail
         self.newest = newest
+        #: The files that this state, or one over which it is laid, has added.
+        self._added: AddedFiles | None = None
 
     @property
     def format(self) -> FormatName:
@@ -181,7 +183,7 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
         definition = self.definition
         if change.metadata is not None:
             definition = definition.replaced(change.metadata)
-        return IcebergSnapshot(
+        made = IcebergSnapshot(
             self.version,
             definition,
             self.document,
@@ -190,12 +192,18 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
             tail=self.tail.with_change(change),
             newest=self.newest,
         )
+        made._added = self._added
+        return made
+
+    def forget_files(self) -> None:
+        self._added = None
 
     def files(self, where: Expr | None = None) -> Program[pa.Table]:
         folded = self.tail.fold()
         base = masked_out((yield from current_files(self)), folded.masks)
         if folded.adds:
-            base = pa.concat_tables([base, files_from_structs(folded.adds.values())])
+            self._added = added = AddedFiles.of(folded, self._added)
+            base = pa.concat_tables([base, added.table])
         if where is not None and base.num_rows:
             kept = may_match(base, self.layout, where)
             if kept.true_count < len(kept):
