@@ -57,6 +57,9 @@ from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
 
+#: The memory of a table without rows: most manifests have a few entries.
+_TABLE_BYTES = 16 << 10
+
 
 class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
     """See ``formats.base.TableSnapshot``.
@@ -330,7 +333,7 @@ def entries_in(
     for manifest, key, body in (yield from bodies_of(snapshot, wanted)):
         read = decode_manifest(key, body, manifest, snapshot.definition)
         fresh[manifest.manifest_path] = read
-        cache.keep(manifest.manifest_path, read, read.nbytes)
+        cache.keep(manifest.manifest_path, read, held_bytes(read))
     found = []
     for manifest in manifests:
         columns = fresh.get(manifest.manifest_path)
@@ -340,6 +343,11 @@ def entries_in(
             (columns,) = yield from entries_in(snapshot, [manifest])
         found.append(columns)
     return found
+
+
+def held_bytes(entries: pa.Table) -> int:
+    """Return about how much memory the entries of a manifest take."""
+    return int(entries.nbytes) + _TABLE_BYTES
 
 
 def live_entries(entries: pa.Table) -> pa.Table:
