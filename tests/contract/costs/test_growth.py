@@ -12,10 +12,12 @@ import pytest
 from deltalake import DeltaTable
 
 import lakevilla as lv
+from lakevilla.api.client.client import LakeClient
 from lakevilla.engines.duckdb.file_system import GivenFiles
 from lakevilla.formats.delta import table_format
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.lake import context as lake_context
+from lakevilla.maintenance.recovery import checkpoint
 from lakevilla.store.effects import Program
 from lakevilla.store.runner import Requests
 from tests.support.inside import inside
@@ -171,3 +173,23 @@ def test_a_select_of_a_transaction_opens_no_more_files_after_many_appends(
             for _ in range(25):
                 pair()
             assert pair() == few
+
+
+def test_checkpoints_catch_up_with_commits_by_log_entry_that_have_outrun_them(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process holds the newest 160 versions; the checkpoint of the tenth was due long ago."""
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        monkeypatch.setattr(LakeClient, "checkpoint_soon", lambda self: None)
+        append(lake, lv.Feature.NONE, 195)
+        client = inside(lake)
+        due = client.context.checkpoints_due.popleft()
+        spent = cost(lake, lambda: client.run(checkpoint(client.context, *due)))
+    assert due == ("t", 10)
+    log = Path(local_place.root, "t", "_delta_log")
+    assert [file.name for file in log.glob("*.checkpoint.parquet")] == [
+        f"{190:020}.checkpoint.parquet"
+    ]
+    assert spent.list == 0
+    assert spent.get <= 2, "HEAD and _last_checkpoint"
