@@ -50,13 +50,14 @@ LIMITS = (
     Limit("commits:delta", "open the table, cold", "requests", 1.2),
     Limit("commits:delta", "read an old version, cold", "requests", 1.2),
     Limit("commits:iceberg", "append", "cpu_ms", 2),
-    Limit("commits:iceberg", "append", "memory_mb", 2),
+    Limit("commits:iceberg", "append", "memory_mb", 1.8),
     Limit("log_entries", "open the table, cold", "requests", 1.2),
     Limit("tables", "create a table", "cpu_ms", 2),
     Limit("tables", "append", "cpu_ms", 1.5),
     Limit("tables", "maintain after one commit", "requests", 1.2),
     Limit("refs", "vacuum", "lists", 1.5),
     Limit("refs", "merge of a branch", "cpu_ms", 2),
+    Limit("statements", "append and select", "cpu_ms", 2),
 )
 
 

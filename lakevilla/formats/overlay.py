@@ -11,8 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import pyarrow as pa
+
 from lakevilla.formats.base import Change
-from lakevilla.formats.files import DataFile, FileRef, Masks, RemovedFile, by_path, is_masked
+from lakevilla.formats.files import (
+    DataFile,
+    FileRef,
+    Masks,
+    RemovedFile,
+    by_path,
+    files_from_structs,
+    is_masked,
+)
 
 
 @dataclass(frozen=True)
@@ -112,3 +122,32 @@ class Overlay:
 
 
 EMPTY_TAIL = Overlay(Folded({}, {}))
+
+
+#: A list of files is copied into one piece if it has more pieces than this.
+_MOST_PIECES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFiles:
+    """The files that an overlay adds, as ``FILES_SCHEMA``.
+
+    A transaction adds files statement by statement: the next list is made from the list before.
+    """
+
+    files: list[DataFile]
+    table: pa.Table
+
+    @classmethod
+    def of(cls, folded: Folded, before: AddedFiles | None) -> AddedFiles:
+        """Return the files of ``folded``; ``before`` are those of an earlier overlay."""
+        files = list(folded.adds.values())
+        count = 0 if before is None else len(before.files)
+        # Lists compare identity first, so equal files are not compared by their values.
+        if before is None or not count or files[:count] != before.files:
+            return cls(files, files_from_structs(files))
+        if count == len(files):
+            return before
+        table = pa.concat_tables([before.table, files_from_structs(files[count:])])
+        pieces = table.column(0).num_chunks
+        return cls(files, table.combine_chunks() if pieces > _MOST_PIECES else table)

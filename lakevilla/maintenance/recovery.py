@@ -267,6 +267,9 @@ def checkpoint(context: Context, location: str, version: int) -> Program[None]:
 
     A client may have committed to an older table of that name, from a stale cache. A checkpoint of
     that table would hide the rows of the new table from every reader.
+
+    If the process does not hold that version any more, commits have outrun its checkpoints: it
+    writes that of a newer version that it holds, and need not read the log to catch up.
     """
     held = yield from context.head()
     head = None if held is None else held.head
@@ -279,10 +282,19 @@ def checkpoint(context: Context, location: str, version: int) -> Program[None]:
         return  # the table's log was deleted meanwhile
     if state is not None and (state.dropped or (yield from is_another(context, state, tail))):
         return
+    if version not in tail.snapshots:
+        version = _newest_due(context, tail, version)
     snapshot = yield from snapshot_at(context, tail, version)
     lighter = yield from context.formats.of(snapshot).checkpoint(snapshot)
     if lighter is not None:
         rebase(context, lighter)
+
+
+def _newest_due(context: Context, tail: Tail, version: int) -> int:
+    """Return the newest known version after ``version`` that should have a checkpoint, if any."""
+    due = context.formats.of(tail.snapshot).checkpoint_due
+    newer = (one for one in tail.snapshots if one > version and due(one, tail.snapshots[one]))
+    return max(newer, default=version)
 
 
 def _size_of(context: Context, head: Head, state: TableState, tail: Tail) -> Program[Size | None]:

@@ -21,9 +21,9 @@ from lakevilla.formats.delta.metadata.layout import (
     contract_of,
     same_contract,
 )
-from lakevilla.formats.files import FileRef, TableSize, files_from_structs, masked_out, size_of
+from lakevilla.formats.files import FileRef, TableSize, masked_out, size_of
 from lakevilla.formats.layout import DefinedSnapshot, contract_digest
-from lakevilla.formats.overlay import EMPTY_TAIL, Overlay
+from lakevilla.formats.overlay import EMPTY_TAIL, AddedFiles, Overlay
 from lakevilla.formats.pruning import may_match
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
@@ -40,6 +40,7 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
     __slots__ = (
         "_added",
         "_checkpoint",
+        "_listed_before",
         "_tail",
         "applications",
         "definition",
@@ -72,7 +73,9 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
         self.newest = newest
         self._checkpoint = checkpoint
         self._tail = tail
-        self._added: pa.Table | None = None
+        self._added: AddedFiles | None = None
+        #: The files that a state has added over which changes were laid.
+        self._listed_before: AddedFiles | None = None
 
     @property
     def format(self) -> FormatName:
@@ -135,9 +138,11 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
         return contract_digest(contract_of(metadata))
 
     def apply(self, change: Change) -> DeltaSnapshot:
-        return self._with(
+        made = self._with(
             change, self.version, self.applications, self.timestamp_ms, True, self.newest
         )
+        made._listed_before = self._added or self._listed_before
+        return made
 
     def advance(self, entry: Entry) -> DeltaSnapshot:
         """Return the state after ``entry``, which must be the next version."""
@@ -218,12 +223,13 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
     def _files_of_tail(self) -> pa.Table:
         added = self._added
         if added is None:
-            # Another thread may clear the attribute meanwhile.
-            self._added = added = files_from_structs(self._tail.fold().adds.values())
-        return added
+            # Another thread may clear the attributes meanwhile.
+            self._added = added = AddedFiles.of(self._tail.fold(), self._listed_before)
+            self._listed_before = None
+        return added.table
 
     def forget_files(self) -> None:
-        self._added = None
+        self._added = self._listed_before = None
 
     def missing(self, refs: Sequence[FileRef]) -> Program[list[FileRef]]:
         unknown: list[FileRef] = []

@@ -48,6 +48,7 @@ from lakevilla.formats.iceberg.snapshot import (
     current_files,
     entries_in,
     files_of,
+    held_bytes,
     live_entries,
     manifests_of,
 )
@@ -255,7 +256,9 @@ def _snapshot(
     for listed, (_, entries) in zip(named, made, strict=False):
         filled = [inherit(entry, listed) for entry in entries]
         read = columns_of(filled, listed.partition_spec_id, definition)
-        before.cache.keep(listed.manifest_path, read, read.nbytes)
+        before.cache.keep(listed.manifest_path, read, held_bytes(read))
+    now = {listed.manifest_path for listed in named}
+    before.cache.leave(one.manifest_path for one in known if one.manifest_path not in now)
     last = 0 if before.document is None else before.document.last_updated_ms
     snapshot = {
         "snapshot-id": number,

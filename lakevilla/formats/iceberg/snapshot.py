@@ -22,7 +22,6 @@ from lakevilla.formats.files import (
     FILES_SCHEMA,
     FileRef,
     TableSize,
-    files_from_structs,
     masked_out,
     present,
 )
@@ -52,11 +51,14 @@ from lakevilla.formats.iceberg.metadata.file import (
     statistics_in,
 )
 from lakevilla.formats.layout import DefinedSnapshot, contract_digest
-from lakevilla.formats.overlay import EMPTY_TAIL, Overlay
+from lakevilla.formats.overlay import EMPTY_TAIL, AddedFiles, Overlay
 from lakevilla.formats.pruning import may_match
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
+
+#: The memory of a table without rows: most manifests have a few entries.
+_TABLE_BYTES = 16 << 10
 
 
 class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
@@ -67,6 +69,7 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
     """
 
     __slots__ = (
+        "_added",
         "cache",
         "definition",
         "document",
@@ -94,6 +97,8 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
         self.listed = listed
         self.tail = tail
         self.newest = newest
+        #: The files that this state, or one over which it is laid, has added.
+        self._added: AddedFiles | None = None
 
     @property
     def format(self) -> FormatName:
@@ -181,7 +186,7 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
         definition = self.definition
         if change.metadata is not None:
             definition = definition.replaced(change.metadata)
-        return IcebergSnapshot(
+        made = IcebergSnapshot(
             self.version,
             definition,
             self.document,
@@ -190,12 +195,18 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
             tail=self.tail.with_change(change),
             newest=self.newest,
         )
+        made._added = self._added
+        return made
+
+    def forget_files(self) -> None:
+        self._added = None
 
     def files(self, where: Expr | None = None) -> Program[pa.Table]:
         folded = self.tail.fold()
         base = masked_out((yield from current_files(self)), folded.masks)
         if folded.adds:
-            base = pa.concat_tables([base, files_from_structs(folded.adds.values())])
+            self._added = added = AddedFiles.of(folded, self._added)
+            base = pa.concat_tables([base, added.table])
         if where is not None and base.num_rows:
             kept = may_match(base, self.layout, where)
             if kept.true_count < len(kept):
@@ -322,7 +333,7 @@ def entries_in(
     for manifest, key, body in (yield from bodies_of(snapshot, wanted)):
         read = decode_manifest(key, body, manifest, snapshot.definition)
         fresh[manifest.manifest_path] = read
-        cache.keep(manifest.manifest_path, read, read.nbytes)
+        cache.keep(manifest.manifest_path, read, held_bytes(read))
     found = []
     for manifest in manifests:
         columns = fresh.get(manifest.manifest_path)
@@ -332,6 +343,11 @@ def entries_in(
             (columns,) = yield from entries_in(snapshot, [manifest])
         found.append(columns)
     return found
+
+
+def held_bytes(entries: pa.Table) -> int:
+    """Return about how much memory the entries of a manifest take."""
+    return int(entries.nbytes) + _TABLE_BYTES
 
 
 def live_entries(entries: pa.Table) -> pa.Table:

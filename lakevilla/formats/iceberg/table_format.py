@@ -75,6 +75,8 @@ from lakevilla.store.base import ANY
 from lakevilla.store.effects import DeleteObject, Effect, Program, Put, list_objects, parallel
 
 _MANIFEST_BYTES = 256 << 20
+#: The manifests that later commits have merged or rewritten; older transactions still read them.
+_PAST_BYTES = 8 << 20
 _METADATA_BYTES = 32 << 20
 _CLEANED = "write.metadata.delete-after-commit.enabled"
 _SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
@@ -99,7 +101,7 @@ class IcebergFormat:
 
     def __init__(self, uri_of: Callable[[str], str]) -> None:
         self._uri_of = uri_of
-        self._cache: Cache[pa.Table] = Cache(_MANIFEST_BYTES)
+        self._cache: Cache[pa.Table] = Cache(_MANIFEST_BYTES, _PAST_BYTES)
         self._documents: Cache[Metadata] = Cache(_METADATA_BYTES)
 
     def open(

@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 import lakevilla as lv
+from lakevilla.api.client.client import LakeClient
+from lakevilla.engines.duckdb.file_system import GivenFiles
 from lakevilla.formats.delta import table_format
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.global_log import leaves
 from lakevilla.lake import context as lake_context
+from lakevilla.maintenance.recovery import checkpoint
 from lakevilla.store.effects import Program
 from lakevilla.store.runner import Requests
 from tests.support.inside import inside
@@ -169,3 +173,53 @@ def test_a_background_thread_that_is_late_writes_only_the_newest_checkpoint(
     assert [path.name for path in log.glob("*.checkpoint.parquet")] == [
         f"{310:020}.checkpoint.parquet"
     ]
+
+
+def test_a_select_of_a_transaction_opens_no_more_files_after_many_appends(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = 0
+    open_file = GivenFiles.open
+
+    def counting(self: GivenFiles, path: str, mode: str = "rb", **options: Any) -> object:
+        nonlocal opened
+        opened += 1
+        return open_file(self, path, mode, **options)
+
+    monkeypatch.setattr(GivenFiles, "open", counting)
+    with place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        with lake.transaction() as txn:
+
+            def pair() -> tuple[int, Requests]:
+                before = opened
+                txn.append("t", accounts(1))
+                requests = cost(lake, lambda: txn.sql("SELECT sum(balance) FROM t"))
+                return opened - before, requests
+
+            for _ in range(5):
+                pair()
+            few = pair()
+            for _ in range(25):
+                pair()
+            assert pair() == few
+
+
+def test_checkpoints_catch_up_with_commits_by_log_entry_that_have_outrun_them(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process holds the newest 160 versions; the checkpoint of the tenth was due long ago."""
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        monkeypatch.setattr(LakeClient, "checkpoint_soon", lambda self: None)
+        append(lake, lv.Feature.NONE, 195)
+        client = inside(lake)
+        due = client.context.checkpoints_due.popleft()
+        spent = cost(lake, lambda: client.run(checkpoint(client.context, *due)))
+    assert due == ("t", 10)
+    log = Path(local_place.root, "t", "_delta_log")
+    assert [file.name for file in log.glob("*.checkpoint.parquet")] == [
+        f"{190:020}.checkpoint.parquet"
+    ]
+    assert spent.list == 0
+    assert spent.get <= 2, "HEAD and _last_checkpoint"

@@ -202,6 +202,32 @@ def test_a_few_deleted_rows_are_removed_by_comparison_and_not_by_a_join(
     assert row == (1996, 1.5 * 1996, sum(range(2000)) - 3 - 4 - 1003 - 1004)
 
 
+@pytest.mark.parametrize(
+    "deleted",
+    [
+        Deleted(few={0: (0,), 4: (1,)}),
+        Deleted(pa.table({"file": pa.array([0, 4], pa.int64()), "row": [0, 1]})),
+        Deleted(equality=(EqualityDeletes(pa.table({"k": [0, 401]}), (0, 1, 2, 3, 4)),)),
+    ],
+    ids=["few", "positions", "values"],
+)
+def test_rows_that_a_session_keeps_of_a_file_are_not_shown_once_they_are_deleted(
+    tmp_path: Path, deleted: Deleted
+) -> None:
+    lake = Lake(str(tmp_path))
+    sql = "SELECT sum(k)::INT AS k FROM t"
+
+    def total(deleted: Deleted | None = None) -> object:
+        with shown(lake, sql, deleted) as session:
+            return session.connection.execute(sql).fetchall()
+
+    for file in range(5):
+        lake.make("t", pa.table({"k": [100 * file, 100 * file + 1]}), mode="append")
+        assert total() == [(sum(200 * one + 1 for one in range(file + 1)),)]
+    assert total(deleted) == [(2005 - 401,)]
+    assert total() == [(2005,)]
+
+
 def without_statistics(lake: Lake, name: str) -> None:
     """Remove the statistics from the log, as of a client that writes none."""
     (entry,) = Path(lake.root, name, "_delta_log").glob("*.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -18,11 +18,14 @@ from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database, asked, heard
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.file_system import STORE_URL, GivenFiles
-from lakevilla.engines.duckdb.reading.relation import Files, all_above
-from lakevilla.engines.duckdb.sqltext import quote_name, quote_text
+from lakevilla.engines.duckdb.reading.constants import Constants
+from lakevilla.engines.duckdb.reading.relation import FILE, Files, all_above
+from lakevilla.engines.duckdb.sqltext import name_list, quote_name, quote_text
 from lakevilla.engines.statistics import running
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.forked import lock, not_closed_in_child
+from lakevilla.formats.files import rows_in
+from lakevilla.formats.layout import Layout
 from lakevilla.sql.statements.select import PURE_TABLE_FUNCTIONS, is_reaching, remembered
 
 # -------------------- closed
@@ -162,6 +165,7 @@ class ClosedSession:
         self.connection = connection
         self.is_closed = False
         self._views: dict[str, _View] = {}
+        self._loaded = LoadedTables(connection)
         self._catalogs: set[str] = set()
         self._passing: list[Callable[[], object]] = []
 
@@ -206,12 +210,7 @@ class ClosedSession:
         """
         view = self._views.get(path.lower())
         if view is None or not view.shows(path, files, planned, above):
-            connection = self.connection
-            uniform = planned and files.is_uniform(connection)
-            as_stored = files.as_stored(connection)
-            sql = files.bind(
-                connection, uniform=uniform, as_stored=as_stored, placed=False, counted=True
-            )
+            sql = self._relation(path, files, planned)
             if above:
                 sql = all_above(sql, files.layout.schema.names)
             self._replace(path, f"VIEW {quote_name(path)} AS {sql}")
@@ -221,6 +220,18 @@ class ClosedSession:
                 self._passing.append(lambda: self._forget(path, set(files.helpers)))
         self._spell(path, spelled - view.spelled)
         view.spelled |= spelled
+
+    def _relation(self, path: str, files: Files, planned: bool) -> str:
+        connection = self.connection
+        files, loaded = self._loaded.take(path.lower(), files, lambda one: self.hide({one}))
+        if loaded and not files.chosen:
+            return loaded
+        uniform = planned and files.is_uniform(connection)
+        as_stored = files.as_stored(connection)
+        sql = files.bind(
+            connection, uniform=uniform, as_stored=as_stored, placed=False, counted=True
+        )
+        return f"{sql} UNION ALL {loaded}" if loaded else sql
 
     def show_rows(
         self, path: str, rows: pa.RecordBatchReader, spelled: set[Parts], *, above: bool
@@ -365,6 +376,209 @@ def refuse_twins(paths: Mapping[str, object]) -> None:
                 f"sql names {other} and {path}, which differ only by case and are one name in "
                 "SQL: read one of them before, and pass it in views by another name"
             )
+
+
+# -------------------- loaded
+#
+# Rows of small files that a session keeps, so that its statements do not read them again.
+#
+# A transaction that appends and selects in turn makes a small file with each append. DuckDB opens
+# each file of a table for each statement: to describe it, to plan, and to run. So the session
+# copies the rows of small files into a temporary table, as the relation of these files returns
+# them, and reads only the other files.
+
+
+#: A small file has at most so many bytes: DuckDB fetches as many with a footer, so all rows of a
+#: small file take no request that a statement on one of its columns does not take.
+_SMALL_BYTES = 16 * 1024
+#: A small file has at most so many rows: a few bytes of Parquet may hold any number of them.
+_SMALL_ROWS = 2048
+#: Fewer small files than this are read each time.
+_FEW_FILES = 4
+#: The number of files whose rows one statement may copy.
+_FILES_AT_ONCE = 1000
+#: No rows are copied while temporary tables, those of other sessions too, take more than this.
+_MOST_BYTES = 64 * 1024 * 1024
+#: The bytes are counted again after so many files.
+_UNWEIGHED = 16
+#: After so many statements that read few of the copied files, the others are dropped.
+_PATIENCE = 16
+
+_NUMBER = "__lakevilla_number"
+_WEIGH = (
+    "SELECT sum(memory_usage_bytes + temporary_storage_bytes) FROM duckdb_memory() "
+    "WHERE tag IN ('IN_MEMORY_TABLE', 'OVERFLOW_STRINGS')"
+)
+
+#: A file's name, which belongs to one content, and the values that all its rows have.
+_Key: TypeAlias = tuple[str, Constants]
+
+
+class LoadedTables:
+    """The rows that one session keeps, by the path of their table."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._tables: dict[str, LoadedRows] = {}
+        self._unweighed = 0
+
+    def take(self, path: str, files: Files, hide: Callable[[str], object]) -> tuple[Files, str]:
+        """Return the files of the table of ``path`` that must be read, and the SQL of other rows.
+
+        The SQL is empty if all files must be read. It is valid until the next call: ``hide`` drops
+        the view of a path, if there is one, before its rows change.
+        """
+        hide(path)
+        rows = self._tables.get(path)
+        if rows is None:
+            name = f"__lakevilla_rows {path}"
+            rows = self._tables[path] = LoadedRows(self._connection, name)
+        before = rows.made
+        found = rows.take(files, lambda: self._has_room(path, hide))
+        self._unweighed += rows.made - before
+        return found
+
+    def _has_room(self, path: str, hide: Callable[[str], object]) -> bool:
+        """Return whether rows may be copied; before they may not, those of other paths go."""
+        if self._unweighed < _UNWEIGHED:
+            return True
+        if self._weight() > _MOST_BYTES:
+            for other in self._tables.keys() - {path}:
+                hide(other)
+                self._tables.pop(other).drop()
+            if self._weight() > _MOST_BYTES:
+                return False
+        self._unweighed = 0
+        return True
+
+    def _weight(self) -> int:
+        (row,) = self._connection.execute(_WEIGH).fetchall()
+        return int(row[0] or 0)
+
+
+class LoadedRows:
+    """The rows of small files of one table, in a temporary table of DuckDB's."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
+        self._connection = connection
+        #: The number of files that were copied.
+        self.made = 0
+        self._table = f"temp.main.{quote_name(name)}"
+        self._layout: Layout | None = None
+        self._begin(None)
+
+    def _begin(self, layout: Layout | None) -> None:
+        if self._layout is not None:
+            self.drop()
+        self._layout = layout
+        #: The number that the table has for the rows of each file.
+        self._numbers: dict[_Key, int] = {}
+        self._next = 0
+        self._statements_without = 0
+        #: Whether the table has the rows of ``_numbers`` and no others.
+        self._is_sound = True
+        self._is_refused = False
+
+    def drop(self) -> None:
+        """Drop all rows."""
+        self._connection.execute(f"DROP TABLE IF EXISTS {self._table}")
+
+    def take(self, files: Files, has_room: Callable[[], bool]) -> tuple[Files, str]:
+        """Return the files that must be read, and the SQL of the rows of the others."""
+        if self._layout is None or not self._is_sound or files.layout != self._layout:
+            # A statement that is not repeated reads what it needs, and no more.
+            self._begin(files.layout)
+            return files, ""
+        if self._is_refused or files.parts or files.deleted.are_joined or files.stats is None:
+            return files, ""
+        known, fresh = self._sorted(files)
+        if not self._numbers and len(fresh) < _FEW_FILES:
+            return files, ""
+        self._drop_unused(known)
+        if fresh and has_room() and not self._copy(files, fresh, known):
+            return files, ""
+        if not known:
+            return files, ""
+        return files.only(i for i in files.chosen if i not in known), self._sql(known)
+
+    def _sorted(self, files: Files) -> tuple[dict[int, int], list[int]]:
+        """Return the numbers of copied files by their places, and the places of files to copy."""
+        known: dict[int, int] = {}
+        small: list[int] = []
+        for place in files.chosen:
+            if files.sizes[place] > _SMALL_BYTES or place in files.deleted.few:
+                continue
+            number = self._numbers.get((files.paths[place], files.constants[place]))
+            if number is None:
+                small.append(place)
+            else:
+                known[place] = number
+        assert files.stats is not None
+        counts = ((place, rows_in(files.stats[place].as_py())) for place in small[:_FILES_AT_ONCE])
+        return known, [i for i, rows in counts if rows is not None and rows <= _SMALL_ROWS]
+
+    def _copy(self, files: Files, places: Sequence[int], known: dict[int, int]) -> bool:
+        """Copy the rows of files, and add the files' numbers to ``known``; False if that fails."""
+        names = name_list(files.layout.schema.names)
+        bound = files.only(places).bind(self._connection)
+        rows = f"SELECT {names}, {FILE} + {self._next} AS {_NUMBER} FROM ({bound})"
+        into = f"INSERT INTO {self._table}"
+        if not self._numbers:
+            into = f"CREATE OR REPLACE TEMP TABLE {self._table} AS"
+        self._is_sound = False
+        try:
+            self._connection.execute(f"{into} {rows}")
+        except (duckdb.InterruptException, duckdb.FatalException, duckdb.InternalException):
+            raise
+        except duckdb.Error:
+            # A file is damaged, or the memory is used up. If that matters to the statement, its own
+            # error says so.
+            self._begin(files.layout)
+            self._is_refused = True
+            return False
+        for place in places:
+            number = self._next + place
+            # The copy of the name does not hold it: no statement may request the file any more.
+            self._numbers[str(files.paths[place]), files.constants[place]] = known[place] = number
+        self._next += len(files.paths)
+        self.made += len(places)
+        self._is_sound = True
+        return True
+
+    def _drop_unused(self, known: dict[int, int]) -> None:
+        """Drop the rows of other files than ``known``, if statements have not read most of them."""
+        if 2 * len(known) >= len(self._numbers):
+            self._statements_without = 0
+            return
+        self._statements_without += 1
+        if self._statements_without <= _PATIENCE:
+            return
+        if not known:
+            self._begin(self._layout)
+            return
+        kept = set(known.values())
+        self._is_sound = False
+        self._connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE {self._table} AS {self._some('IN', kept)}"
+        )
+        self._numbers = {key: number for key, number in self._numbers.items() if number in kept}
+        self._statements_without = 0
+        self._is_sound = True
+
+    def _sql(self, known: dict[int, int]) -> str:
+        assert self._layout is not None
+        found = set(known.values())
+        if len(found) == len(self._numbers):
+            rows = self._table
+        elif 2 * len(found) <= len(self._numbers):
+            rows = f"({self._some('IN', found)})"
+        else:
+            rows = f"({self._some('NOT IN', set(self._numbers.values()) - found)})"
+        return f"SELECT {name_list(self._layout.schema.names)} FROM {rows}"
+
+    def _some(self, condition: str, numbers: Collection[int]) -> str:
+        listed = ", ".join(map(str, sorted(numbers)))
+        return f"SELECT * FROM {self._table} WHERE {_NUMBER} {condition} ({listed})"
 
 
 # -------------------- admission

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -59,11 +59,52 @@ _KEPT_DEFAULT = 100
 _FIRST_PARTITION_ID = 1000
 
 _NOTHING = re.compile(rb"null|\[\s*\]")
+#: The number of elements that an array has beside its beginning.
+_MOST_ADDED = 256
 
 _parts = JsonDecoder(dict[str, msgspec.Raw])
 _raws = JsonDecoder(list[msgspec.Raw])
 
 T = TypeVar("T")
+
+
+class GrowingArray:
+    """A JSON array whose beginning the versions of a table share. Immutable."""
+
+    __slots__ = ("_added", "_beginning")
+
+    def __init__(self, beginning: msgspec.Raw, added: tuple[bytes, ...] = ()) -> None:
+        self._beginning = beginning
+        self._added = added
+
+    def longer(self, element: bytes) -> GrowingArray:
+        """Return the array with one more element, which is JSON."""
+        if _NOTHING.fullmatch(memoryview(self._beginning)):
+            return GrowingArray(msgspec.Raw(b"[" + element + b"]"))
+        if len(self._added) < _MOST_ADDED:
+            return GrowingArray(self._beginning, (*self._added, element))
+        return GrowingArray(self.joined(), (element,))
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """Yield the text of the array, whose beginning is not copied."""
+        yield memoryview(self._beginning)[:-1]
+        for element in self._added:
+            yield b","
+            yield element
+        yield memoryview(self._beginning)[-1:]
+
+    def joined(self) -> msgspec.Raw:
+        """Return the array in one piece."""
+        return msgspec.Raw(b"".join(self.pieces())) if self._added else self._beginning
+
+    @property
+    def nbytes(self) -> int:
+        """The length of the text."""
+        return memoryview(self._beginning).nbytes + sum(len(one) + 1 for one in self._added)
+
+
+#: A top-level part of a metadata file.
+Part: TypeAlias = msgspec.Raw | GrowingArray
 
 
 class _SnapshotId(msgspec.Struct, rename="kebab"):
@@ -83,7 +124,7 @@ class Metadata:
         self,
         key: str,
         table: str,
-        parts: Mapping[str, msgspec.Raw],
+        parts: Mapping[str, Part],
         current: Mapping[str, Any] | None = None,
     ) -> None:
         self.key = key
@@ -98,11 +139,21 @@ class Metadata:
         return hash(self.key)
 
     def encode(self) -> bytes:
-        return msgspec.json.encode(self.parts)
+        pieces: list[bytes | memoryview] = []
+        for name, part in self.parts.items():
+            pieces += (b"," if pieces else b"{", msgspec.json.encode(name), b":")
+            pieces += part.pieces() if isinstance(part, GrowingArray) else (memoryview(part),)
+        # The text is large and made for each commit: it is copied once.
+        return b"".join((*pieces, b"}")) if pieces else b"{}"
+
+    def raw(self, name: str) -> msgspec.Raw | None:
+        """Return a top-level part as JSON; None if it is absent."""
+        part = self.parts.get(name)
+        return part.joined() if isinstance(part, GrowingArray) else part
 
     def get(self, name: str) -> Any:
         """Return a top-level part, parsed; None if it is absent. Raises ``CorruptObject``."""
-        part = self.parts.get(name)
+        part = self.raw(name)
         return None if part is None else self._read(name, document, part)
 
     def replaced(self, parts: Mapping[str, Any]) -> Metadata:
@@ -112,7 +163,7 @@ class Metadata:
 
     def parsed(self, name: str, kind: type[T]) -> T | None:
         """Return a top-level part as ``kind``; None if absent or null. Raises ``CorruptObject``."""
-        part = self.parts.get(name)
+        part = self.raw(name)
         if part is None or bytes(memoryview(part)[:4]) == b"null":
             return None
         return self._read(name, JsonDecoder(kind).decode, part)
@@ -131,7 +182,10 @@ class Metadata:
     @cached_property
     def size(self) -> int:
         """The bytes of the parts together."""
-        return sum(memoryview(part).nbytes for part in self.parts.values())
+        return sum(
+            part.nbytes if isinstance(part, GrowingArray) else memoryview(part).nbytes
+            for part in self.parts.values()
+        )
 
     @cached_property
     def format_version(self) -> int:
@@ -176,7 +230,7 @@ class Metadata:
     @cached_property
     def snapshots(self) -> dict[int, msgspec.Raw]:
         """The snapshots as JSON, by id, in the file's order."""
-        raws = self.parts.get("snapshots") or b"[]"
+        raws = self.raw("snapshots") or msgspec.Raw(b"[]")
         ids = [each.snapshot_id for each in _ids.decode(raws)]
         return dict(zip(ids, _raws.decode(raws), strict=True))
 
@@ -256,7 +310,7 @@ def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
         )
         check_definition(metadata.definition, table)
         for name in ("snapshot-log", "metadata-log"):
-            if bytes(memoryview(metadata.parts.get(name, b"[]"))[:1]) not in (b"[", b"n"):
+            if bytes(memoryview(metadata.raw(name) or b"[]")[:1]) not in (b"[", b"n"):
                 raise ValueError(f"its {name} is no list")
         refs = metadata.get("refs") or {}
         if not (isinstance(refs, dict) and all(isinstance(one, dict) for one in refs.values())):
@@ -342,7 +396,7 @@ def next_metadata(
     commit : str, optional
         The value of ``COMMIT_PROPERTY``, for a commit without a snapshot.
     """
-    parts = {} if before is None else dict(before.parts)
+    parts: dict[str, Part] = {} if before is None else dict(before.parts)
     if definition is not None:
         parts.update((n, _raw(v)) for n, v in definition.items() if n != "properties")
     own = {} if before is None else {n: v for n, v in before.properties.items() if _is_own(n)}
@@ -375,7 +429,7 @@ def next_metadata(
 
 
 def _add_snapshot(
-    parts: dict[str, msgspec.Raw], before: Metadata | None, snapshot: Mapping[str, Any], now_ms: int
+    parts: dict[str, Part], before: Metadata | None, snapshot: Mapping[str, Any], now_ms: int
 ) -> None:
     number = snapshot["snapshot-id"]
     parts["snapshots"] = _longer(parts.get("snapshots"), snapshot)
@@ -419,12 +473,11 @@ def _raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _longer(array: msgspec.Raw | None, value: Any) -> msgspec.Raw:
-    """Return a JSON array with one more element; the others are copied and not parsed."""
-    element = msgspec.json.encode(value)
-    if array is None or _NOTHING.fullmatch(memoryview(array)):
-        return msgspec.Raw(b"[" + element + b"]")
-    return msgspec.Raw(b"".join((memoryview(array)[:-1], b",", element, b"]")))
+def _longer(array: Part | None, value: Any) -> GrowingArray:
+    """Return a JSON array with one more element; the others are neither copied nor parsed."""
+    if not isinstance(array, GrowingArray):
+        array = GrowingArray(msgspec.Raw(b"[]") if array is None else array)
+    return array.longer(msgspec.json.encode(value))
 
 
 # -------------------- cache
@@ -433,31 +486,62 @@ def _longer(array: msgspec.Raw | None, value: Any) -> msgspec.Raw:
 
 
 class Cache(Generic[T]):
-    """Objects by URI, up to a number of bytes; the least recently used is dropped. Thread-safe."""
+    """Objects by URI, up to a number of bytes; the least recently used is dropped. Thread-safe.
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    Objects that the newest state of their table does not name have ``past_bytes`` of their own.
+    """
+
+    def __init__(self, most_bytes: int, past_bytes: int = 0) -> None:
         self._lock = lock()
-        self._held: OrderedDict[str, tuple[T, int]] = OrderedDict()
-        self._bytes = 0
+        self._held: _Held[T] = _Held(most_bytes)
+        self._past: _Held[T] = _Held(past_bytes)
 
     def find(self, uri: str) -> T | None:
         with self._lock:
-            found = self._held.get(uri)
-            if found is None:
-                return None
-            self._held.move_to_end(uri)
-            return found[0]
+            found = self._held.find(uri)
+            return self._past.find(uri) if found is None else found
 
     def keep(self, uri: str, value: T, size: int) -> None:
         with self._lock:
-            if uri in self._held:
-                return
-            self._held[uri] = value, size
-            self._bytes += size
-            while self._bytes > self._most_bytes and len(self._held) > 1:
-                _, (_, dropped) = self._held.popitem(last=False)
-                self._bytes -= dropped
+            if uri not in self._past.found:
+                self._held.add(uri, value, size)
+
+    def leave(self, uris: Iterable[str]) -> None:
+        """Note that the newest state of a table does not name these objects any more."""
+        with self._lock:
+            for uri in uris:
+                found = self._held.remove(uri)
+                if found is not None:
+                    self._past.add(uri, *found)
+
+
+class _Held(Generic[T]):
+    """Objects in the order of their last use, up to a number of bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self.found: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, uri: str) -> T | None:
+        if uri not in self.found:
+            return None
+        self.found.move_to_end(uri)
+        return self.found[uri][0]
+
+    def add(self, uri: str, value: T, size: int) -> None:
+        if uri in self.found:
+            return
+        self.found[uri] = value, size
+        self._bytes += size
+        while self._bytes > self._most_bytes and len(self.found) > 1:
+            self.remove(next(iter(self.found)))
+
+    def remove(self, uri: str) -> tuple[T, int] | None:
+        found = self.found.pop(uri, None)
+        if found is not None:
+            self._bytes -= found[1]
+        return found
 
 
 # -------------------- pointer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -10,7 +11,8 @@ import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
-from lakevilla.formats.iceberg.metadata.file import Metadata, decode_metadata, next_metadata
+from lakevilla.formats.iceberg.metadata import file
+from lakevilla.formats.iceberg.metadata.file import Cache, Metadata, decode_metadata, next_metadata
 
 KEY = "t/metadata/v1.metadata.json"
 DEFINITION = {
@@ -202,3 +204,47 @@ def test_an_empty_snapshot_log_is_extended_in_whatever_form_it_is_written(log: b
     assert [one["snapshot-id"] for one in after.get("snapshot-log")] == [7, 8]
     assert list(after.snapshots) == [7, 8]
     assert after.current == following(before, 8).current
+
+
+def test_each_version_has_the_snapshots_up_to_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "_MOST_ADDED", 3)
+    versions = [reread(following(first(), 1))]
+    for number in range(2, 12):
+        versions.append(following(versions[-1], number))
+    other = following(versions[4], 99)
+    for number, version in enumerate(versions, 1):
+        assert list(reread(version).snapshots) == list(version.snapshots) == [*range(1, number + 1)]
+        assert version.encode() == msgspec.json.encode(msgspec.json.decode(version.encode()))
+        assert version.size < len(version.encode())
+    assert list(reread(other).snapshots) == [1, 2, 3, 4, 5, 99]
+    logged = [one["snapshot-id"] for one in reread(other).get("snapshot-log")]
+    assert logged == [1, 2, 3, 4, 5, 99]
+
+
+def test_versions_hold_the_snapshots_before_them_once() -> None:
+    before = first()
+    for number in range(1, 2001):
+        before = following(before, number)
+    before = reread(before)
+    tracemalloc.start()
+    try:
+        versions = [before]
+        for number in range(2001, 2101):
+            versions.append(following(versions[-1], number))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 5 * before.size, "a hundred versions"
+
+
+def test_a_cache_holds_few_bytes_of_what_the_newest_state_does_not_name() -> None:
+    cache: Cache[str] = Cache(100, 20)
+    for uri in "abcdefgh":
+        cache.keep(uri, uri.upper(), 10)
+    cache.leave("abc")
+    assert [cache.find(uri) for uri in "abcdefgh"] == [None, *"BCDEFGH"]
+    cache.keep("b", "again", 10)
+    assert cache.find("b") == "B", "it stays among the past"
+    for uri in "ijklm":
+        cache.keep(uri, uri.upper(), 10)
+    assert [cache.find(uri) for uri in "bcdm"] == ["B", "C", "D", "M"]
