@@ -121,6 +121,11 @@ def commits(
             found += [
                 ("open the table, cold", size, cold(root, options, _version)),
                 ("read an old version, cold", size, cold(root, options, _old_version(size // 2))),
+                (
+                    "snapshot of an old global version, cold",
+                    size,
+                    cold(root, options, _old_snapshot(size // 2)),
+                ),
                 ("history of the table, cold", size, cold(root, options, _history)),
             ]
     return found
@@ -136,6 +141,10 @@ def _history(lake: lv.Lake) -> object:
 
 def _old_version(version: int) -> Callable[[lv.Lake], object]:
     return lambda lake: lake.table("t").read(version=version).num_rows
+
+
+def _old_snapshot(version: int) -> Callable[[lv.Lake], object]:
+    return lambda lake: lake.snapshot(version=version).read("t").num_rows
 
 
 def log_entries(root: str, options: str, sizes: Sequence[int]) -> list[Step]:

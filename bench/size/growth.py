@@ -49,6 +49,7 @@ LIMITS = (
     Limit("commits:delta", "append", "requests", 1.1),
     Limit("commits:delta", "open the table, cold", "requests", 1.2),
     Limit("commits:delta", "read an old version, cold", "requests", 1.2),
+    Limit("commits:delta", "snapshot of an old global version, cold", "requests", 1.2),
     Limit("commits:iceberg", "append", "cpu_ms", 2),
     Limit("commits:iceberg", "append", "memory_mb", 1.8),
     Limit("log_entries", "open the table, cold", "requests", 1.2),

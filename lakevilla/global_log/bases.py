@@ -167,7 +167,7 @@ def head_of(base: Base, entry: RefEntry, now: Head) -> Head:
         tables=base.tables,
         names=base.names,
         commits=(shown,) if base.timestamp_ms else (),
-        page=None,
+        pages=(),
         reserved=(),
         refs=RefMap(base.clones),
     )

@@ -23,6 +23,8 @@ PAGES_PREFIX = "_lakevilla/pages"
 #: Number of commits in a page of older commits. HEAD itself lists up to twice as many.
 PAGE_LENGTH = 64
 COMMITS_IN_HEAD = 2 * PAGE_LENGTH
+#: So many pages make a block, and so many blocks a larger one.
+PAGES_IN_BLOCK = 16
 #: Limit of the size of HEAD's list of commits: commits to many tables move to a page sooner. The
 #: last commit alone may exceed the limit.
 COMMITS_BYTES = 80 * 1024
@@ -217,27 +219,41 @@ class BranchEpoch(msgspec.Struct, frozen=True, omit_defaults=True):
         return str(number_of_epoch(self.id)) == self.ref_id.partition("-")[0]
 
 
-class PageRef(msgspec.Struct, frozen=True):
-    """An immutable page of older commits, with the range that it covers."""
+class PageRef(msgspec.Struct, frozen=True, array_like=True):
+    """An immutable page of older commits, with the range that it covers.
+
+    ``level``: the page ends a block of pages of this level, and names those of the block that HEAD
+    named before: a block of level n + 1 has ``PAGES_IN_BLOCK`` blocks of level n, and a single page
+    is a block of level 0.
+    """
 
     hash: str
     first_sequence: int
     last_sequence: int
     first_timestamp_ms: int
     last_timestamp_ms: int
+    level: int = 0
 
     @property
     def key(self) -> str:
         return f"{PAGES_PREFIX}/{self.first_sequence:020}-{self.hash}.json"
 
 
-class Page(msgspec.Struct, frozen=True):
-    """Older commits that were moved out of HEAD, oldest first, and the page before this one."""
+class Page(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Older commits that were moved out of HEAD, oldest first.
+
+    ``older``: if the page ends a block, the refs of the block's other pages, oldest first.
+    ``later`` and ``tables``: the other commits of the HEAD out of which the commits were moved, and
+    its tables; empty and None if the page does not describe this HEAD. From them the state at each
+    commit of the page follows without a newer object (docs/design/0007-history.md).
+    """
 
     format: int
     nonce: str
     commits: tuple[CommitSummary, ...]
-    previous: PageRef | None
+    older: tuple[PageRef, ...] = ()
+    later: tuple[CommitSummary, ...] = ()
+    tables: TableMap | None = None
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -276,7 +292,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     tables: TableMap = _NO_TABLES
     names: NameMap = _NO_NAMES
     commits: tuple[CommitSummary, ...] = ()
-    page: PageRef | None = None
+    pages: tuple[PageRef, ...] = ()
     reserved: tuple[Reservation, ...] = ()
     as_log: bool = False
     rebuilt: int = 0
@@ -293,6 +309,11 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     def home(self) -> str:
         """The epoch in whose directory new leaves and commit objects of this HEAD are stored."""
         return "" if self.epoch is None else self.epoch.id
+
+    @property
+    def page(self) -> PageRef | None:
+        """The page of the newest commits that HEAD does not hold itself."""
+        return self.pages[-1] if self.pages else None
 
     @property
     def is_protected(self) -> bool:
@@ -408,7 +429,7 @@ def successor(
         floor=head.floor if floor is None else floor,
         history_start=head.history_start if history_start is None else history_start,
         forgotten=head.forgotten if forgotten is None else forgotten,
-        page=head.page if page is None else page,
+        pages=head.pages if page is None else with_page(head.pages, page),
         reserved=head.reserved if reserved is None else reserved,
     )
 
@@ -566,8 +587,31 @@ def overfull(head: Head) -> bool:
 
 
 def split_page(head: Head, nonce: str, format_version: int) -> Page:
-    """Return the oldest commits of an ``overfull`` HEAD as a page."""
-    return Page(format_version, nonce, head.commits[: _leaving(head.commits)], head.page)
+    """Return the oldest commits of an ``overfull`` HEAD as a page.
+
+    Only a page of the lake itself that has all tables in HEAD describes them: gc deletes leaves
+    that HEAD does not name any more, and a branch derives its past from its base.
+    """
+    leaving = _leaving(head.commits)
+    level = level_of_next(head.pages)
+    older = tuple(ref for ref in head.pages if ref.level < level)
+    page = Page(format_version, nonce, head.commits[:leaving], older)
+    if head.home or head.tables.refs:
+        return page
+    return msgspec.structs.replace(page, later=head.commits[leaving:], tables=head.tables)
+
+
+def level_of_next(pages: Sequence[PageRef]) -> int:
+    """Return the level of the block that the next page after ``pages`` ends."""
+    level = 0
+    while sum(ref.level == level for ref in pages) >= PAGES_IN_BLOCK - 1:
+        level += 1
+    return level
+
+
+def with_page(pages: Iterable[PageRef], page: PageRef) -> tuple[PageRef, ...]:
+    """Return what HEAD names after one more page: of a block that is complete, the last page."""
+    return (*(ref for ref in pages if ref.level >= page.level), page)
 
 
 def _leaving(commits: Sequence[CommitSummary]) -> int:

@@ -34,6 +34,7 @@ from lakevilla.global_log.head import (
     TableMap,
     commits_after,
     empty_head,
+    level_of_next,
     overfull,
     split_page,
 )
@@ -358,7 +359,12 @@ def make_room(head: Head, ids: Ids, *, is_stored: bool = True) -> Program[PageRe
     first, last = page.commits[0], page.commits[-1]
     body = encode(page)
     ref = PageRef(
-        digest_of(body), first.sequence, last.sequence, first.timestamp_ms, last.timestamp_ms
+        digest_of(body),
+        first.sequence,
+        last.sequence,
+        first.timestamp_ms,
+        last.timestamp_ms,
+        level_of_next(head.pages),
     )
     stores: list[Program[PutOutcome]] = [put(ref.key, body, ABSENT)]
     if is_stored and not (head.as_log or head.home):
@@ -393,9 +399,9 @@ def load_page(ref: PageRef) -> Program[Page]:
         )
     page = decode(ref.key, outcome.body, Page)
     sequences = [commit.sequence for commit in page.commits]
-    # Early versions of the library named pages by their nonce.
-    is_named = ref.hash in (digest_of(outcome.body), page.nonce)
-    if not is_named or sequences != list(range(ref.first_sequence, ref.last_sequence + 1)):
+    if ref.hash != digest_of(outcome.body) or sequences != list(
+        range(ref.first_sequence, ref.last_sequence + 1)
+    ):
         raise CorruptObject(
             f"{ref.key} is not the page of commits {ref.first_sequence} to {ref.last_sequence} "
             "that HEAD names: restore it from a copy, or run `lakevilla doctor`",
@@ -413,6 +419,42 @@ def is_forgotten(sequence: int) -> Program[bool]:
     return held is not None and sequence <= held.head.history_start
 
 
+def load_pages(refs: Sequence[PageRef], first: int, last: int) -> Program[list[Page]]:
+    """Return the pages with the commits from ``first`` to ``last``, oldest first.
+
+    ``refs`` are those of a HEAD. The pages of all blocks are requested at once: a page in a block
+    costs one round more for each level of the block.
+
+    Raises
+    ------
+    VersionNotFound
+        gc has released some of them since HEAD was read.
+    """
+    found: dict[PageRef, Page] = {}
+    wanted = _overlapping(refs, first, last)
+    while wanted:
+        pages = yield from parallel([load_page(ref) for ref in wanted])
+        found.update(zip(wanted, pages, strict=True))
+        wanted = [ref for page in pages for ref in _overlapping(page.older, first, last)]
+    in_order = sorted(found, key=lambda ref: ref.first_sequence)
+    return [
+        found[ref] for ref in in_order if ref.first_sequence <= last and ref.last_sequence >= first
+    ]
+
+
+def _overlapping(refs: Sequence[PageRef], first: int, last: int) -> list[PageRef]:
+    """Return the refs of pages, or ends of blocks, with commits from ``first`` to ``last``.
+
+    Each block begins where the one before it ends.
+    """
+    starts = [0, *(ref.last_sequence + 1 for ref in refs)]
+    return [
+        ref
+        for ref, start in zip(refs, starts, strict=False)
+        if ref.last_sequence >= first and max(start, 0 if ref.level else ref.first_sequence) <= last
+    ]
+
+
 def pages_before(head: Head) -> Program[list[Page]]:
     """Return all pages that are still kept, newest first.
 
@@ -421,14 +463,9 @@ def pages_before(head: Head) -> Program[list[Page]]:
     VersionNotFound
         gc has released some of them since HEAD was read.
     """
-    pages: list[Page] = []
-    ref = head.page
     # The history begins after ``history_start``: gc deletes pages that end there.
-    while ref is not None and ref.last_sequence > head.history_start:
-        page = yield from load_page(ref)
-        pages.append(page)
-        ref = page.previous
-    return pages
+    pages = yield from load_pages(head.pages, head.history_start + 1, head.sequence)
+    return pages[::-1]
 
 
 def commits_since(head: Head, sequence: int) -> Program[tuple[CommitSummary, ...] | None]:
@@ -441,15 +478,11 @@ def commits_since(head: Head, sequence: int) -> Program[tuple[CommitSummary, ...
         return recent
     if sequence < head.history_start:
         return None
-    found: tuple[CommitSummary, ...] = head.commits
-    ref = head.page
-    while ref is not None and ref.last_sequence > sequence:
-        try:
-            page = yield from load_page(ref)
-        except VersionNotFound:
-            return None
-        found = (*page.commits, *found)
-        ref = page.previous
+    try:
+        pages = yield from load_pages(head.pages, sequence + 1, head.sequence)
+    except VersionNotFound:
+        return None
+    found = (*(commit for page in pages for commit in page.commits), *head.commits)
     if found and found[0].sequence > sequence + 1:
         return None
     return tuple(commit for commit in found if commit.sequence > sequence)

@@ -22,7 +22,7 @@ from lakevilla.global_log.head import (
     Touch,
     application_id,
 )
-from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.history import KnownHead, Timeline
 from lakevilla.global_log.repo import is_forgotten, load_commit, load_tables
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import (
@@ -53,22 +53,23 @@ from lakevilla.store.effects import Program, parallel
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The lake at one global version, derived from a HEAD that is at least as new.
+    """The lake at one global version, derived from the HEAD ``known``, which is at least as new.
 
     ``head`` is the HEAD of that version, as far as it is known without a read of a log: in its
     table map, the log up to ``published`` is part of the state, and ``pending`` is empty;
-    ``view_at`` finds the pending commits.
+    ``view_at`` finds the pending commits. ``known`` is None for a version of a branch.
     """
 
     timeline: Timeline
     head: Head
+    known: KnownHead | None = None
 
     @property
     def sequence(self) -> int:
         return self.head.sequence
 
     def load_now(self, locations: Collection[str] | None = None) -> Program[None]:
-        """Load these tables (or all) of the HEAD from which the past is derived."""
+        """Load these tables (or all) of the newest HEAD."""
         yield from load_tables(self.timeline.head, locations)
 
 
@@ -96,22 +97,24 @@ def past_at(
             f"global version {sequence} is of the lake that this one was copied from: its states "
             f"are known here from version {now.adopted} on, where it was adopted"
         )
-    own = yield from timeline.at(sequence)
+    known: KnownHead | None = None
     if now.epoch is not None:
         tables = yield from _tables_on_branch(timeline, sequence, only)
     else:
-        later = yield from timeline.after(sequence)
-        yield from load_tables(now, only)
-        tables = _tables_before(now, later, only)
+        known = yield from timeline.known_after(sequence)
+        if known.is_now:
+            yield from load_tables(now, only)
+        tables = _tables_before(known.tables, known.after(sequence), only)
+    own = yield from timeline.at(sequence)
     head = msgspec.structs.replace(
         now,
         sequence=sequence,
         tables=TableMap(tables),
         commits=() if own is None else (own,),
-        page=None,
+        pages=(),
         reserved=(),
     )
-    return Past(timeline, head)
+    return Past(timeline, head, known)
 
 
 def _tables_on_branch(
@@ -234,7 +237,7 @@ def _no_later(
 
 
 def _tables_before(
-    now: Head, later: Sequence[CommitSummary], only: Collection[str] | None
+    now: TableMap, later: Sequence[CommitSummary], only: Collection[str] | None
 ) -> dict[str, TableState]:
     """Return the tables that were in the lake before the commits in ``later``, oldest first."""
     logged: dict[str, int] = {}
@@ -246,8 +249,8 @@ def _tables_before(
             logged.setdefault(location, _logged_before(touch))
             if touch.left is not None or touch.entered is not None:
                 ids.setdefault(location, touch.left)
-    for location in now.tables if only is None else only:
-        state = now.tables.get(location)
+    for location in now if only is None else only:
+        state = now.get(location)
         if state is None:
             continue
         logged.setdefault(location, state.published)
@@ -260,9 +263,9 @@ def _tables_before(
 
 
 def _state_before(
-    head: Head, location: str, table_id: str, published: int, later: Sequence[CommitSummary]
+    now: TableMap, location: str, table_id: str, published: int, later: Sequence[CommitSummary]
 ) -> TableState:
-    state = head.tables.get(location)
+    state = now.get(location)
     if state is None:
         return TableState(table_id, published)
     size = _size_before(state, location, later)
@@ -313,7 +316,13 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
         if past.head.epoch is not None:
             tail = yield from tail_at_state(context, location, state)
             return (yield from build_view(context, past.head, location, tail))
-        return (yield from _view(context, past, location, state))
+        try:
+            return (yield from _view(context, past, location, state))
+        except VersionNotFound:
+            derived = yield from _by_newest(past, location)
+            if derived is None:
+                raise
+            return (yield from _view(context, derived, location, derived.head.tables[location]))
     except VersionNotFound as error:
         # ``not_kept`` names the only remedy, a newer global version: cut others off the reason.
         why = error.message.partition("; request")[0].partition(": request")[0]
@@ -327,6 +336,9 @@ def _view(context: Context, past: Past, location: str, state: TableState) -> Pro
         tail = yield from probe(context, tail)
     if tail.tip < state.published:
         raise VersionNotFound(f"its log ends at version {tail.tip}")
+    whole = yield from _whole_in_log(context, past, tail, location, state.published)
+    if whole is not None:
+        return _viewed(location, state, state.published, whole, tail.tip)
     application = application_id(past.head)
     logged, done, probed = state.published, None, False
     entry: Entry | None = None
@@ -346,12 +358,23 @@ def _view(context: Context, past: Past, location: str, state: TableState) -> Pro
         if not waiting or logged < tail.tip or probed:
             break
         tail, probed = (yield from probe(context, tail)), True
-    yield from _refuse_replaced(past, location)
-    if past.head.history_start and tail.snapshot.application_version(application) != done:
-        following = yield from _next_own(context, tail, logged, application)
-        if following is not None:
-            yield from _refuse_forgotten(past, following, waiting)
+    if past.head.history_start:
+        yield from _refuse_replaced(past, location, -1 if done is None else done)
+        if tail.snapshot.application_version(application) != done:
+            yield from _refuse_forgotten(context, past, tail, logged, waiting)
     overlay, parts = yield from _parts(context, waiting, location)
+    return _viewed(location, state, logged, base, tail.tip, overlay, parts)
+
+
+def _viewed(
+    location: str,
+    state: TableState,
+    logged: int,
+    base: TableSnapshot,
+    tip: int,
+    overlay: tuple[PendingRef, ...] = (),
+    parts: tuple[TablePart, ...] = (),
+) -> View:
     snapshot = base
     for part in parts:
         snapshot = snapshot.apply(part.change)
@@ -360,75 +383,169 @@ def _view(context: Context, past: Past, location: str, state: TableState) -> Pro
             f"the table was dropped and created again since (id {state.table_id} then, id "
             f"{snapshot.table_id} now)"
         )
-    placement = Placement(logged, overlay)
-    return View(location, state, placement, parts, base, snapshot, tail.tip)
+    return View(location, state, Placement(logged, overlay), parts, base, snapshot, tip)
 
 
-def _decided(past: Past, location: str, published: int) -> Program[list[CommitSummary]]:
+def _whole_in_log(
+    context: Context, past: Past, tail: Tail, location: str, logged: int
+) -> Program[TableSnapshot | None]:
+    """Return the log's state at ``logged`` if it has all commits up to the version; else None.
+
+    Then no entry after it needs to be read. If the log has none of the forgotten commits after it,
+    none of them was pending. The state is read only if the table's last commit known up to the
+    version was validated against an earlier one, so that its entry may be in it.
+    """
+    assert past.known is not None, "a branch's states have their pending commits"
+    own = [c for c in past.known.commits if c.sequence <= past.sequence and location in c.tables]
+    if own and own[-1].tables[location].published >= logged:
+        return None
+    try:
+        base = yield from snapshot_at(context, tail, logged)
+    except (VersionNotFound, CorruptObject):
+        return None  # a later state may be kept
+    done = base.application_version(application_id(past.head))
+    if done is None or done < max(past.head.adopted, past.head.history_start):
+        return None
+    return None if (yield from _decided(past, location, done)) else base
+
+
+def _by_newest(past: Past, location: str) -> Program[Past | None]:
+    """Return the table at the version as it follows from the newest HEAD; None if it does already.
+
+    The HEAD of a page may name a state of the log that has been cleaned up since, where the newest
+    HEAD leads to a later log version that shows the same. And it does not say what gc has deleted.
+    """
+    if past.known is None or past.known.is_now:
+        return None
+    known = yield from past.timeline.newest_known(past.sequence)
+    yield from past.load_now([location])
+    found = _tables_before(known.tables, known.after(past.sequence), [location])
+    head = msgspec.structs.replace(past.head, tables=TableMap(found))
+    return Past(past.timeline, head, known) if location in found else None
+
+
+def _decided(past: Past, location: str, published: int) -> Program[list[PendingRef]]:
     """Return the table's commits up to the version that are above ``published``, in order.
 
     Commits that a ``reconcile`` commit up to the version has replaced are left out. All commits
     from before the lake's adoption are left out, too: they were published before the adoption.
     """
+    assert past.known is not None, "a branch's states have their pending commits"
     start = max(published, past.head.adopted, past.head.history_start)
     if start >= past.sequence:
         return []
-    commits = yield from past.timeline.after(start)
-    so_far = [c for c in commits if c.sequence <= past.sequence and location in c.tables]
+    later = past.known.after(past.sequence)
+    state = past.known.tables.get(location)
+    if state is not None and not any(location in commit.tables for commit in later):
+        # Until that HEAD nothing has happened to the table, so it has what was pending.
+        return [ref for ref in state.pending if start < ref.sequence <= past.sequence]
+    commits, pending = yield from _commits_until(past, location, start)
+    so_far = [c for c in commits if location in c.tables]
     replaced = {sequence for commit in so_far for sequence in commit.replaces}
-    return [c for c in so_far if c.hash and c.kind != "foreign" and c.sequence not in replaced]
+    refs = [_as_pending(c, location) for c in so_far if c.hash and c.kind != "foreign"]
+    return [ref for ref in (*pending, *refs) if ref.sequence not in replaced]
 
 
-def _next_own(context: Context, tail: Tail, logged: int, application: str) -> Program[Entry | None]:
+def _as_pending(commit: CommitSummary, location: str) -> PendingRef:
+    return PendingRef(commit.sequence, commit.txn, commit.hash, commit.tables[location].published)
+
+
+def _commits_until(
+    past: Past, location: str, start: int
+) -> Program[tuple[Sequence[CommitSummary], list[PendingRef]]]:
+    """Return the commits after ``start`` up to the version, and what of them was pending before.
+
+    If many commits are between, they are read only from an earlier HEAD on, which names those that
+    were pending in it: all others up to it were in the log that the version includes.
+    """
+    known, timeline = past.known, past.timeline
+    assert known is not None, "a branch's states have their pending commits"
+    commits = list(known.commits)
+    first = past.sequence + 1 if known.first is None else known.first
+    while start + 1 < first:
+        earlier = yield from timeline.described(first - 1)
+        if earlier is None or earlier.first is None:
+            return (yield from timeline.between(start, past.sequence)), []
+        state = earlier.tables.get(location)
+        last = earlier.commits[-1].sequence
+        if last <= past.sequence:
+            since = [c for c in commits if last < c.sequence <= past.sequence]
+            touches = [c.tables[location] for c in since if location in c.tables]
+            if state is None or any(t.left or t.entered for t in touches):
+                return (yield from timeline.between(start, past.sequence)), []
+            return since, [ref for ref in state.pending if start < ref.sequence]
+        commits[:0] = [c for c in earlier.commits if c.sequence < first]
+        first = earlier.first
+    return [c for c in commits if start < c.sequence <= past.sequence], []
+
+
+def _next_own(
+    context: Context, tail: Tail, logged: int, last: int, application: str
+) -> Program[Entry | None]:
     """Return the lake's first log entry above ``logged``; foreign entries may be in between."""
-    for version in range(logged + 1, tail.tip + 1):
+    for version in range(logged + 1, min(last, tail.tip) + 1):
         entry = yield from entry_at(context, tail, version)
         if entry is None or application in entry.applications:
             return entry
     return None
 
 
-def _refuse_forgotten(past: Past, entry: Entry, waiting: Sequence[CommitSummary]) -> Program[None]:
+def _refuse_forgotten(
+    context: Context, past: Past, tail: Tail, logged: int, waiting: Sequence[PendingRef]
+) -> Program[None]:
     """Refuse a version if a commit that was pending at it is not known any more.
 
     gc may have deleted the object of a commit that was still pending at this version, if it was
     published much later. The lake's next log entry shows that: it names a commit that is neither
-    in the history after this version, nor known as pending at it.
+    in the history after this version, nor known as pending at it. If the version is derived from a
+    HEAD of its time, entries above those that HEAD included hold only what was pending in it.
     """
-    later = yield from past.timeline.after(past.sequence)
-    known = {commit.txn for commit in (*waiting, *later)}
-    if not known.issuperset(entry.txn_ids):
+    known = past.known
+    assert known is not None
+    last = tail.tip
+    if not known.is_now:
+        state = known.tables.get(tail.location)
+        last = -1 if state is None else state.published
+    following = yield from _next_own(context, tail, logged, last, application_id(past.head))
+    if following is None:
+        return
+    txns = {ref.txn for ref in waiting} | {one.txn for one in known.after(past.sequence)}
+    if not txns.issuperset(following.txn_ids):
         raise VersionNotFound("what was pending then is forgotten")
 
 
-def _refuse_replaced(past: Past, location: str) -> Program[None]:
+def _refuse_replaced(past: Past, location: str, published: int) -> Program[None]:
     """Refuse a version if a later ``reconcile`` commit has replaced a commit that is forgotten.
 
-    That commit was pending at this version, and the log does not show its changes.
+    That commit was pending at this version, and the log does not show its changes. A HEAD of that
+    time that is older than the ``reconcile`` commit has it as pending.
     """
+    yield from ()
+    assert past.known is not None
     start = past.head.history_start
-    if not start:
-        return
-    for commit in (yield from past.timeline.after(past.sequence)):
-        if location in commit.tables and any(sequence <= start for sequence in commit.replaces):
-            raise VersionNotFound("what was pending then is forgotten")
+    state = past.known.tables.get(location)
+    pending = () if state is None or past.known.is_now else state.pending
+    later = past.known.after(past.sequence)
+    replaced = [n for commit in later if location in commit.tables for n in commit.replaces]
+    waiting = [ref.sequence for ref in pending if ref.sequence > published]
+    if any(sequence <= start for sequence in (*replaced, *waiting)):
+        raise VersionNotFound("what was pending then is forgotten")
 
 
 def _parts(
-    context: Context, commits: Sequence[CommitSummary], location: str
+    context: Context, waiting: Sequence[PendingRef], location: str
 ) -> Program[tuple[tuple[PendingRef, ...], tuple[TablePart, ...]]]:
     overlay, parts = [], []
-    objects = yield from parallel([recorded(context, commit) for commit in commits])
-    for commit, found in zip(commits, objects, strict=True):
+    objects = yield from parallel([recorded(context, ref) for ref in waiting])
+    for ref, found in zip(waiting, objects, strict=True):
         part = found.tables.get(location)
         if part is not None and not part.change.is_empty:
-            base = commit.tables[location].published
-            overlay.append(PendingRef(commit.sequence, commit.txn, commit.hash, base))
+            overlay.append(ref)
             parts.append(part)
     return tuple(overlay), tuple(parts)
 
 
-def recorded(context: Context, commit: CommitSummary) -> Program[CommitObject]:
+def recorded(context: Context, commit: CommitSummary | PendingRef) -> Program[CommitObject]:
     """Return the object of a commit that is kept.
 
     Raises

@@ -137,7 +137,7 @@ def replay(
     )
     world = World(simulation, plan)
     error: Exception | None = None
-    with small_limits(plan.short, crowded=plan.crowded):
+    with small_limits(plan.short, crowded=plan.crowded, whole=plan.whole):
         try:
             _play(world)
             _finish(world)

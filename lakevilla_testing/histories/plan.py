@@ -148,7 +148,9 @@ class Plan:
     long : bool
         Hours pass between transactions.
     short : bool
-        Pages and tails are a few entries long.
+        Pages and tails are a few entries long, and blocks of pages have two.
+    whole : bool
+        The map of tables stays in HEAD nevertheless, and so in its pages.
     crowded : bool
         Commits use the inbox wherever they can, as if many processes were at work.
     keepers : int
@@ -184,6 +186,7 @@ class Plan:
     keepers: int = 0
     keeps_apart: bool = False
     followers: int = 0
+    whole: bool = False
 
     def format_of(self, table: str) -> FormatName:
         """Return the format of a table of the lake."""
@@ -244,6 +247,7 @@ def draw(seed: int) -> Plan:
     crowd = random.Random(f"{seed}/crowd")
     if crowd.random() < 0.25:
         plan = replace(plan, crowded=True, kinds=(*plan.kinds, "add", "add"))
+    plan = replace(plan, whole=random.Random(f"{seed}/whole").random() < 0.5)
     mix = random.Random(f"{seed}/mix")
     return _with_everyone(plan, mix) if mix.random() < 0.1 else plan
 
@@ -352,22 +356,24 @@ def _hasty(settings: Settings, source: random.Random) -> Settings:
 
 
 @contextmanager
-def small_limits(short: bool, *, crowded: bool = False) -> Iterator[None]:
+def small_limits(short: bool, *, crowded: bool = False, whole: bool = False) -> Iterator[None]:
     """Use pages of three commits, tails of two entries, and leaves of one to three tables.
 
-    So a short history outgrows them. ``crowded``: one client is a crowd.
+    So a short history outgrows them. ``crowded``: one client is a crowd. ``whole``: maps stay in
+    HEAD.
     """
-    before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT
-    whole = leaves.INLINE_BYTES, leaves.LEAF_BYTES
+    before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT
+    bytes_of_maps = leaves.INLINE_BYTES, leaves.LEAF_BYTES
     crowd = group.CROWD, group.DOUBTFUL_SECONDS
     if crowded:
         group.CROWD, group.DOUBTFUL_SECONDS = 0, 0.0
     if short:
-        head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = 3, 6, 2
+        head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT = 3, 6, 2, 2
+    if short and not whole:
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = 200, 300
     try:
         yield
     finally:
-        head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = before
-        leaves.INLINE_BYTES, leaves.LEAF_BYTES = whole
+        head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT = before
+        leaves.INLINE_BYTES, leaves.LEAF_BYTES = bytes_of_maps
         group.CROWD, group.DOUBTFUL_SECONDS = crowd

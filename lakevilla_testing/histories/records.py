@@ -62,11 +62,11 @@ def all_commits(world: World, head: Head | None) -> Sequence[CommitSummary]:
             past = decode(mutation.key, mutation.after.body, Head)
             found.update((commit.sequence, commit) for commit in past.commits)
             # Some commits of a large group move to a page in the same replacement that adds them.
-            ref = past.page
-            while ref is not None and ref.last_sequence not in found:
-                page = pages[ref.key]
+            refs = list(past.pages)
+            while refs and refs[-1].last_sequence not in found:
+                page = pages[refs.pop().key]
                 found.update((commit.sequence, commit) for commit in page.commits)
-                ref = page.previous
+                refs += page.older
     return [found[sequence] for sequence in sorted(found)]
 
 

@@ -49,6 +49,7 @@ class PlantedBug:
             "neglected": "",
             "crowded": False,
             "keepers": 0,
+            "whole": False,
         }
         return replace(draw(seed), **{**usual, **self.focus})
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from lakevilla.global_log import repo
-from lakevilla.global_log.head import HEAD_KEY
+from lakevilla.global_log.head import HEAD_KEY, split_page
 from lakevilla.global_log.keys import bound, key_object, new_record
 from lakevilla.ids import Ids
 from lakevilla.lake import applicability, past, view
@@ -20,7 +22,7 @@ from lakevilla.lake.publishing import publish, replay_pending
 from lakevilla.lake.publishing import publish as turn
 from lakevilla.lake.row_changes import compose
 from lakevilla.lake.view import Placement
-from lakevilla.maintenance.gc import garbage
+from lakevilla.maintenance.gc import garbage, listing
 from lakevilla.maintenance.gc import gc as fence
 from lakevilla.settings import Settings
 from lakevilla.store import readback
@@ -591,7 +593,43 @@ def past_without_pending() -> Iterator[None]:
         yield
 
 
+@planted(kinds=("lists", "transfer"), short=True, whole=True)
+def page_told_without_what_followed() -> Iterator[None]:
+    """The tables of a page's HEAD are taken for those at the page's last commit."""
+
+    def split_before(*arguments: Any) -> Any:
+        return msgspec.structs.replace(split_page(*arguments), later=())
+
+    with attribute(repo, "split_page", split_before):
+        yield
+
+
+@planted(29, kinds=("lists", "transfer"), short=True, whole=True)
+def past_without_pending_of_its_head() -> Iterator[None]:
+    """What was pending in the HEAD of a page is taken for published."""
+    original = past._decided
+
+    def decided(then: Any, *rest: Any) -> Program[Any]:
+        found = yield from original(then, *rest)
+        return found if then.known.is_now else []
+
+    with attribute(past, "_decided", decided):
+        yield
+
+
 # --------------------------------------------------------------- cleaning up
+
+
+@planted(kinds=("lists", "transfer"), collects=True, short=True, transactions=5)
+def gc_keeps_only_ends_of_blocks() -> Iterator[None]:
+    """Pages that only the page at the end of their block names are taken for garbage."""
+
+    def nothing_else(*_: Any) -> Program[tuple[()]]:
+        yield from ()
+        return ()
+
+    with attribute(listing, "_others_of_block", nothing_else):
+        yield
 
 
 @planted(152, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)

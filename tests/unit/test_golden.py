@@ -113,7 +113,7 @@ OBJECTS: dict[str, msgspec.Struct] = {
         ),
         names=NameMap({"orders": "sales/orders"}),
         commits=(SUMMARY,),
-        page=PageRef("0c", 1, 11, 5, 6),
+        pages=(PageRef("0c", 1, 11, 5, 6, 1),),
     ),
     "head_reserved": Head(
         1,
@@ -122,7 +122,14 @@ OBJECTS: dict[str, msgspec.Struct] = {
         NONCE,
         reserved=(Reservation(TXN, ("sales/orders", "sales/stock")), Reservation(OTHER, ("t",))),
     ),
-    "page": Page(1, NONCE, (SUMMARY,), PageRef("0b", 1, 2, 3, 4)),
+    "page": Page(
+        1,
+        NONCE,
+        (SUMMARY,),
+        (PageRef("0b", 1, 2, 3, 4),),
+        (SUMMARY,),
+        TableMap({"sales/orders": TableState("table-id", 7)}),
+    ),
     "commit": CommitObject(
         1,
         NONCE,

@@ -485,7 +485,7 @@ def with_clones(past: Past) -> Program[Past]:
         tables=past.head.tables.updated(dropped),
         refs=RefMap({name: one for name, one in clones.items() if one.since <= past.sequence}),
     )
-    return Past(past.timeline, head)
+    return Past(past.timeline, head, past.known)
 
 
 def mounted_then(past: Past, location: str) -> Program[Mount | None]:

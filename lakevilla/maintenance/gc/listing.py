@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from lakevilla.errors import LakeVillaError, StoreError, VersionNotFound
 from lakevilla.global_log.commits import COMMITS_PREFIX
-from lakevilla.global_log.head import PAGES_PREFIX, Head, TableState
+from lakevilla.global_log.head import PAGES_PREFIX, Head, PageRef, TableState
 from lakevilla.global_log.head_log import RECENT_PREFIX
 from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX
@@ -304,18 +304,24 @@ def _without_record(txns: Collection[str]) -> Program[set[str]]:
 def named_pages(head: Head) -> Program[set[str]]:
     """Return the pages from HEAD back to the beginning of its kept history.
 
-    The list ends early if another gc has deleted older pages meanwhile.
+    The pages of a block are left out if another gc has deleted the page that ends it meanwhile:
+    that gc deletes a page only together with all older ones.
     """
-    keys = set()
-    ref = head.page
-    while ref is not None and ref.last_sequence > head.history_start:
-        try:
-            page = yield from load_page(ref)
-        except VersionNotFound:
-            break
-        keys.add(ref.key)
-        ref = page.previous
+    keys: set[str] = set()
+    refs = list(head.pages)
+    while refs:
+        refs = [ref for ref in refs if ref.last_sequence > head.history_start]
+        keys.update(ref.key for ref in refs)
+        inner = yield from parallel([_others_of_block(ref) for ref in refs if ref.level])
+        refs = [ref for found in inner for ref in found]
     return keys
+
+
+def _others_of_block(end: PageRef) -> Program[tuple[PageRef, ...]]:
+    try:
+        return (yield from load_page(end)).older
+    except VersionNotFound:
+        return ()
 
 
 # -------------------- store time

@@ -12,7 +12,7 @@ from typing import Any
 from lakevilla.errors import LakeVillaError, StoreError, VersionNotFound
 from lakevilla.global_log.bases import load_base, load_base_tables
 from lakevilla.global_log.commits import commit_key, digest_of, read_commit
-from lakevilla.global_log.head import CommitSummary, Head, TableMap
+from lakevilla.global_log.head import CommitSummary, Head, Page, PageRef, TableMap
 from lakevilla.global_log.leaves import LeafMap
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import fetch_sound, load_page, maps_of
@@ -72,24 +72,32 @@ def _named_by(head: Head, findings: list[Finding]) -> Program[list[_Named]]:
     """Return the objects that one HEAD names; must run at that HEAD's home."""
     named = [one for found in maps_of(head) for one in _leaves(found)]
     commits = list(head.commits)
-    ref = head.page
-    while ref is not None and ref.last_sequence > head.history_start:
-        try:
-            page = yield from load_page(ref)
-        except VersionNotFound:
-            break
-        except StoreError:
-            raise
-        except LakeVillaError as error:
-            key = key_at(head.home, ref.key)
-            message = error.message.replace(ref.key, key)
-            findings.append(Finding("error", error.kind, message, key=key))
-            break
-        note(files=1)
-        commits.extend(page.commits)
-        ref = page.previous
+    refs = list(head.pages)
+    while refs:
+        refs = [ref for ref in refs if ref.last_sequence > head.history_start]
+        pages = yield from parallel([_page(head, ref, findings) for ref in refs])
+        found = [page for page in pages if page is not None]
+        commits.extend(commit for page in found for commit in page.commits)
+        refs = [ref for page in found for ref in page.older]
     named += [_of_commit(one, head.home) for one in commits if one.hash and _is_kept(one, head)]
     return named + list(_pending(head.tables))
+
+
+def _page(head: Head, ref: PageRef, findings: list[Finding]) -> Program[Page | None]:
+    """Return a page; None if gc has released it, or if it can't be read, which is a finding."""
+    try:
+        page = yield from load_page(ref)
+    except VersionNotFound:
+        return None
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        key = key_at(head.home, ref.key)
+        message = error.message.replace(ref.key, key)
+        findings.append(Finding("error", error.kind, message, key=key))
+        return None
+    note(files=1)
+    return page
 
 
 def _is_kept(commit: CommitSummary, head: Head) -> bool:

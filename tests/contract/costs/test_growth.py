@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from lakevilla.api.client.client import LakeClient
 from lakevilla.engines.duckdb.file_system import GivenFiles
 from lakevilla.formats.delta import table_format
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
-from lakevilla.global_log import leaves
+from lakevilla.global_log import head, leaves
 from lakevilla.lake import context as lake_context
 from lakevilla.maintenance.recovery import checkpoint
 from lakevilla.store.effects import Program
@@ -24,7 +25,7 @@ from lakevilla.store.runner import Requests
 from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import accounts
-from tests.support.traces import cost
+from tests.support.traces import cost, steps
 
 
 def append(lake: lv.Lake, features: lv.Feature, times: int) -> None:
@@ -150,6 +151,70 @@ def test_the_states_of_an_iceberg_table_that_a_client_keeps_have_a_limit_in_byte
         assert held <= 20_000 + 2 * tail.snapshot.held_bytes
         assert [v for v, one in tail.entries.items() if one.document is not None] == [tail.tip]
         assert lake.table("t").read(version=3).num_rows == 4
+
+
+@pytest.fixture
+def short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a page have two commits, and a block four pages, so that a history soon has many."""
+    monkeypatch.setattr(head, "PAGE_LENGTH", 2)
+    monkeypatch.setattr(head, "COMMITS_IN_HEAD", 4)
+    monkeypatch.setattr(head, "PAGES_IN_BLOCK", 4)
+
+
+def rounds_of_pages(place: Place, work: Callable[[lv.Lake], object]) -> list[int]:
+    """Return the numbers of pages that a client reads that has read nothing before, by round."""
+    with place.connect() as lake:
+        found = steps(lake, lambda: work(lake))
+    pages = [sum("/pages/" in key for _, key in one) for one in found]
+    return [number for number in pages if number]
+
+
+def test_a_cold_snapshot_of_any_old_version_reads_as_many_pages_as_blocks_have_levels(
+    local_place: Place, short_pages: None
+) -> None:
+    used = {"t": 1, "rare": 1}
+    rows: dict[int, dict[str, int]] = {}
+    with local_place.connect() as lake:
+        for table in used:
+            lake.create_table(table, accounts(1))
+        for number in range(75):
+            for table in ("t", "rare") if number % 25 == 10 else ("t",):
+                lake.run(lambda txn, name=table: txn.append(name, accounts(1)))
+                used[table] += 1
+                rows[lake.snapshot().version] = dict(used)
+    for version in list(rows)[::6]:
+        for table, number in rows[version].items():
+
+            def read(lake: lv.Lake, at: int = version, name: str = table) -> int:
+                return lake.snapshot(version=at).read(name).num_rows
+
+            # Three levels; the table may have been pending two pages before.
+            assert sum(rounds_of_pages(local_place, read)) <= 5, (version, table)
+            with local_place.connect() as lake:
+                assert read(lake) == number
+        bound = partial(lv.Lake.snapshot, version=version)
+        assert sum(rounds_of_pages(local_place, bound)) <= 3
+
+
+@pytest.mark.parametrize(
+    ("work", "times"),
+    [
+        (lambda lake: lake.history(limit=70), 1),
+        (lambda lake: list(lake.changes(3)), 1),
+        (lambda lake: lake.snapshot().changes("t", 3), 2),  # the page of version 3, then the others
+        (lambda lake: lake.outcome("01977455-36d3-757d-ab93-e8e5b0000000"), 1),
+    ],
+    ids=["history", "feed", "changes", "outcome"],
+)
+def test_a_long_history_is_read_in_as_many_rounds_as_blocks_have_levels(
+    local_place: Place, short_pages: None, work: Callable[[lv.Lake], object], times: int
+) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        append(lake, lv.Feature.R | lv.Feature.I, 75)
+    found = rounds_of_pages(local_place, work)
+    assert len(found) <= 3 * times
+    assert sum(found) >= 30, "each page once"
 
 
 def test_a_background_thread_that_is_late_writes_only_the_newest_checkpoint(

@@ -32,10 +32,13 @@ def place(request: pytest.FixtureRequest) -> Place:
     return make_place("local", request)
 
 
-@pytest.fixture
-def short_pages() -> Iterator[None]:
-    """Move commits from HEAD to a page as soon as HEAD has more than six."""
-    with small_limits(True):
+@pytest.fixture(params=["leaves", "whole"])
+def short_pages(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Move commits from HEAD to a page as soon as HEAD has more than six.
+
+    Only pages of a map that HEAD holds ``whole`` describe the state after their commits.
+    """
+    with small_limits(True, whole=request.param == "whole"):
         yield
 
 

@@ -353,26 +353,6 @@ def test_a_page_with_the_content_of_another_page_is_refused(
         assert len(lake.history()) == 3 * page_length + 2
 
 
-def test_a_page_named_by_its_nonce_as_in_older_releases_is_read(
-    spoiled: tuple[str, dict[str, bytes]], tmp_path: Path
-) -> None:
-    _, objects = spoiled
-    objects = moved(objects, tmp_path / "lake")
-    (key,) = keys_of("page", objects)
-    head = json.loads(objects["_lakevilla/HEAD.json"])
-    digest, nonce = head["page"]["hash"], json.loads(objects[key])["nonce"]
-    assert digest != nonce
-    head["page"]["hash"] = nonce
-    objects = {
-        **objects,
-        "_lakevilla/HEAD.json": json.dumps(head).encode(),
-        key.replace(digest, nonce): objects[key],
-    }
-    del objects[key]
-    with lay_out(tmp_path / "lake", objects).connect() as lake:
-        assert len(lake.history()) == head["sequence"]
-
-
 def test_the_doctor_reports_a_broken_head_instead_of_raising(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
