@@ -23,16 +23,17 @@ from lakevilla.errors import (
     LakeVillaError,
     StoreError,
     UnsupportedFormat,
+    VersionNotFound,
 )
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, read_commit
-from lakevilla.global_log.head import HEAD_KEY, Head, application_id
+from lakevilla.global_log.head import HEAD_KEY, PAGE_LENGTH, Head, application_id
 from lakevilla.global_log.head_log import HEADS_PREFIX, RECENT_PREFIX
 from lakevilla.global_log.history import went_back
 from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX, is_mark
 from lakevilla.global_log.numbered_log import entry_key
 from lakevilla.global_log.refs import BASES_PREFIX
-from lakevilla.global_log.repo import commits_since, load_head
+from lakevilla.global_log.repo import load_head, load_pages
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.results import Finding
@@ -344,16 +345,12 @@ def _unknown(head: Head, keys: Iterable[str]) -> Program[dict[str, CommitObject]
 
     The program must run at the home of HEAD's history. Objects that can't be read are left out.
     """
-    try:
-        kept = yield from commits_since(head, head.history_start)
-    except (CorruptObject, UnsupportedFormat):
-        kept = None
     states = head.tables.cached().values()
-    known = {commit.txn for commit in (head.commits if kept is None else kept)}
+    known = {commit.txn for commit in head.commits}
     known |= {state.refreshed.txn for state in states if state.refreshed is not None}
     known |= {ref.txn for state in states for ref in state.pending}
     known.update(head.aborted)
-    wanted = [key for key in keys if _txn_of(key) not in known]
+    wanted = yield from _not_in_pages(head, [key for key in keys if _txn_of(key) not in known])
     found: dict[str, CommitObject] = {}
     for first in range(0, len(wanted), _AT_ONCE):
         some = wanted[first : first + _AT_ONCE]
@@ -365,6 +362,25 @@ def _unknown(head: Head, keys: Iterable[str]) -> Program[dict[str, CommitObject]
             except LakeVillaError:
                 continue
     return found
+
+
+def _not_in_pages(head: Head, keys: list[str]) -> Program[list[str]]:
+    """Return the keys of commit objects whose transactions no page of the kept history has.
+
+    The pages are read back only until they have all of them: most objects are of newer commits.
+    """
+    last = head.commits[0].sequence - 1 if head.commits else head.sequence
+    length = PAGE_LENGTH
+    while keys and last > head.history_start:
+        first = max(last - length, head.history_start) + 1
+        try:
+            pages = yield from load_pages(head.pages, first, last)
+        except (CorruptObject, UnsupportedFormat, VersionNotFound):
+            break
+        found = {commit.txn for page in pages for commit in page.commits}
+        keys = [key for key in keys if _txn_of(key) not in found]
+        last, length = first - 1, 4 * length
+    return keys
 
 
 def _txn_of(key: str) -> str:
