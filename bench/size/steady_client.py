@@ -15,6 +15,8 @@ import pyarrow as pa
 import lakevilla as lv
 from bench.harness.clients.threads import described
 from bench.size.child import memory_bytes
+from lakevilla.formats.iceberg import table_format
+from lakevilla.lake import context
 
 #: The tables, and the formats that they have.
 TABLES: dict[str, Literal["delta", "iceberg"]] = {
@@ -26,7 +28,10 @@ TABLES: dict[str, Literal["delta", "iceberg"]] = {
 SCHEMA = pa.schema([("period", pa.int64()), ("client", pa.int64()), ("n", pa.int64())])
 #: Log entries are deleted once they are older than this, and a checkpoint has them.
 PROPERTIES: dict[str, dict[str, str | bool | int]] = {
-    "delta": {"delta.logRetentionDuration": "interval 0 seconds"},
+    "delta": {
+        "delta.logRetentionDuration": "interval 0 seconds",
+        "delta.deletedFileRetentionDuration": "interval 0 seconds",
+    },
     "iceberg": {
         "write.metadata.delete-after-commit.enabled": True,
         "write.metadata.previous-versions-max": 10,
@@ -61,7 +66,9 @@ class Period:
 def settings(retention_seconds: float) -> lv.Settings:
     """Return settings with which ``gc`` deletes what is older than the retention."""
     return lv.Settings(
-        max_age_seconds=retention_seconds, outcome_retention_seconds=retention_seconds
+        max_age_seconds=retention_seconds,
+        outcome_retention_seconds=retention_seconds,
+        cache_bytes=4 << 20,
     )
 
 
@@ -76,6 +83,7 @@ def serve(
 ) -> None:
     """Commit as the parent says, and tell it after each period what was done."""
     rng = Random(f"{seed}-{number}")
+    _use_small_caches()
     try:
         with lv.connect(
             root, storage_options=options or None, settings=settings(retention_seconds)
@@ -87,6 +95,12 @@ def serve(
         pass  # the parent has ended
     except Exception as error:
         pipe.send(Period(death=described(error)))
+
+
+def _use_small_caches() -> None:
+    """Make the caches of this process so small that they are full after the warm-up."""
+    context._HELD_BYTES = 1 << 20
+    table_format._MANIFEST_BYTES = 4 << 20
 
 
 class _Client:

@@ -26,6 +26,7 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     encode_list,
     encode_manifest,
     entries_of,
+    held_bytes,
     inherit,
     new_entry,
 )
@@ -255,7 +256,7 @@ def _snapshot(
     for listed, (_, entries) in zip(named, made, strict=False):
         filled = [inherit(entry, listed) for entry in entries]
         read = columns_of(filled, listed.partition_spec_id, definition)
-        before.cache.keep(listed.manifest_path, read, read.nbytes)
+        before.cache.keep(listed.manifest_path, read, held_bytes(read))
     last = 0 if before.document is None else before.document.last_updated_ms
     snapshot = {
         "snapshot-id": number,

@@ -32,6 +32,7 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     counted,
     decode_list,
     decode_manifest,
+    held_bytes,
     is_counted,
     with_deletes,
 )
@@ -322,7 +323,7 @@ def entries_in(
     for manifest, key, body in (yield from bodies_of(snapshot, wanted)):
         read = decode_manifest(key, body, manifest, snapshot.definition)
         fresh[manifest.manifest_path] = read
-        cache.keep(manifest.manifest_path, read, read.nbytes)
+        cache.keep(manifest.manifest_path, read, held_bytes(read))
     found = []
     for manifest in manifests:
         columns = fresh.get(manifest.manifest_path)
