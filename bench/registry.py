@@ -31,6 +31,7 @@ MODULES = {
     "many_files": "bench.size.many_files",
     "memory_of_many": "bench.size.memory_of_many",
     "growth": "bench.size.growth",
+    "steady": "bench.size.steady",
     "rewrite": "bench.size.rewrite",
     "refresh": "bench.size.refresh",
     "spark": "bench.engines.spark",

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+import lakevilla as lv
 from bench.harness.clients import Measured
 from bench.harness.results import Result
 from bench.harness.running import execute
 from bench.registry import benchmark
-from bench.size import by_lakevilla
+from bench.size import by_lakevilla, steady
 from bench.size.own_process import Own, in_own_process
 from lakevilla.arrow.row_digest import RowDigest
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
@@ -27,6 +28,9 @@ SMALL = {
     "file_hashes": {"rows": "1000", "repeats": "1"},
     "deleted_rows": {"repeats": "1"},
 }
+
+#: Four periods: the fewest of which any are compared.
+SOAK = {"commits": "96", "periods": "4", "retention_seconds": "1", "maintain_seconds": "1"}
 
 
 def run(name: str, directory: Path, **given: str) -> Result:
@@ -115,3 +119,44 @@ def test_the_memory_of_a_process_is_that_of_its_own_work() -> None:
     small = in_own_process("json", "loads", "[]")
     large = in_own_process("json", "loads", "[" + ",".join(["1234567"] * 10_000) + "]")
     assert 0 < small.figures["peak_mb"] <= large.figures["peak_mb"] < 100
+
+
+@pytest.mark.night
+def test_a_soak_leaves_nothing_that_grows(tmp_path: Path) -> None:
+    result = execute(benchmark("steady"), tmp_path, given=SOAK, seed=5, quick=True)
+    assert result.ok, (result.checks, [one.deaths for one in result.series])
+    assert [one.n for one in result.series] == [24] * 4
+    assert result.checks["flat: requests_per_commit"] is True
+
+
+@pytest.mark.night
+def test_a_soak_finds_commit_objects_that_are_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lv.Lake, "gc", lambda lake, dry_run=False: lv.Report(ok=True))
+    result = execute(benchmark("steady"), tmp_path, given=SOAK, seed=5, quick=True)
+    assert result.checks["flat: objects in _lakevilla/commits"] is False
+    assert not result.ok
+
+
+@pytest.mark.parametrize(
+    ("values", "is_flat"),
+    [
+        ([90, 100, 100, 101, 100, 101, 100, 100], True),
+        ([10, 20, 100, 104, 100, 104, 100, 104], True),
+        ([100, 100, 100, 103, 106, 109, 112, 115], False),
+        ([10, 10, 10, 12, 10, 12, 10, 10], True),
+    ],
+)
+def test_a_soak_compares_the_last_three_quarters_alone(
+    values: list[float], is_flat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: dict[str, bool] = {}
+
+    class Noting:
+        check = staticmethod(checks.__setitem__)
+        note = staticmethod(lambda text: None)
+
+    monkeypatch.setattr(steady, "LIMITS", (steady.Limit("figure", 0.06, 2),))
+    steady._check_flat(Noting(), "figure", values)  # type: ignore[arg-type]
+    assert checks == {"flat: figure": is_flat}

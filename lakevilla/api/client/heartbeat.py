@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import math
 import os
 import statistics
@@ -11,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lakevilla.api.client.background import Duty
 from lakevilla.clock import Clock
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.global_log.head import HEAD_KEY
@@ -21,15 +21,19 @@ from lakevilla.sublogs.lease import Renewable
 
 # -------------------- heartbeat
 #
-# The heartbeat: one thread per lake renews the records of transactions that last long.
+# The heartbeat: the records of transactions that last long are renewed by a thread of the process.
 #
 # The thread runs concurrently with the transactions and touches neither them nor an event loop. A
 # heartbeat that is late, or never runs, does no harm to data: other clients may then give up the
 # places of a transaction, which costs this transaction a wait or a redo (design, section 5).
 
 
-#: The longest wait for a running renewal, at exit and when a lake is closed.
+#: The longest wait for a running renewal when a lake is closed.
 _END_SECONDS = 5.0
+
+#: How long renewals wait for those of other lakes: a part of their interval, and at most so long.
+_LATE_PART = 8
+_LATE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,12 +47,12 @@ class _Entry:
 class Heartbeat:
     """The renewal of the record of each added transaction, every third of the lease.
 
-    A transaction that ends within a third of a lease costs no request, only (rarely) the start of
-    the thread. The thread ends when nothing is left to renew.
+    A transaction that ends within a third of a lease costs no request.
 
     Renewals are made one after the other: each is one small request, and a third of a lease has
-    room for many. They do not go through the pool of requests, where they would wait behind the
-    uploads of the very transactions that last long.
+    room for many. They wait for those of other lakes only shortly, and for no other work. They do
+    not go through the pool of requests, where they would wait behind the uploads of the very
+    transactions that last long.
 
     Parameters
     ----------
@@ -61,7 +65,7 @@ class Heartbeat:
     log : callable
         Called, with the id of the transaction, for a renewal that failed.
     name : str
-        The thread's name.
+        The name of the thread meanwhile. Heartbeats of other names never wait for each other.
     """
 
     def __init__(
@@ -86,31 +90,28 @@ class Heartbeat:
         """
         self._entries: dict[int, _Entry] = {}
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        late = min(self._third_seconds / _LATE_PART, _LATE_SECONDS)
+        self._duty = Duty(self._renew_due, self._name, late)
+
+    @property
+    def is_at_work(self) -> bool:
+        """Return whether a record is being renewed, or will be."""
+        return self._duty.is_left
 
     def add(self, record: Renewable) -> None:
         """Renew a record from now on, until its transaction ends or ``drop`` is called."""
+        # Add a new entry each time. If the thread is about to remove the transaction, the new entry
+        # shows it that the transaction has a record again.
+        entry = _Entry(record, 0.0)
         with self._lock:
-            # Add a new entry each time. If the thread is about to remove the transaction, the new
-            # entry shows it that the transaction has a record again.
-            self._entries[record.key] = _Entry(record, 0.0)
-            if self._thread is not None and self._thread.is_alive():
-                return
-            self._stop = threading.Event()
-            self._thread = threading.Thread(
-                target=self._work,
-                args=(self._stop,),
-                name=self._name,
-                daemon=True,
-            )
-            try:
-                self._thread.start()
-            except RuntimeError as error:
-                # The system has no more threads, or the interpreter is shutting down. Without a
-                # heartbeat, the transaction can lose its places to other clients, and nothing else.
-                txn_id = record.txn_id
-                self._log(f"transaction {txn_id} is not renewed: {error}", txn_id)
+            self._entries[record.key] = entry
+        try:
+            self._duty.due_in(max(0.0, self._due(entry) - self._clock.elapsed()))
+        except RuntimeError as error:
+            # The system has no more threads, or the interpreter is shutting down. Without a
+            # heartbeat, the transaction can lose its places to other clients, and nothing else.
+            txn_id = record.txn_id
+            self._log(f"transaction {txn_id} is not renewed: {error}", txn_id)
 
     def drop(self, key: int) -> None:
         """Stop renewing a record, whose transaction has ended."""
@@ -119,29 +120,20 @@ class Heartbeat:
                 self._entries.pop(key, None)
 
     def close(self) -> None:
-        """Stop the thread; a running renewal may finish."""
+        """Renew nothing any more; a running renewal may finish."""
         with self._lock:
             self._entries.clear()
-            thread, self._thread = self._thread, None
-            self._stop.set()
-        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
-            thread.join(_END_SECONDS)
+        self._duty.cancel()
+        self._duty.wait(_END_SECONDS)
 
     # -- the thread --------------------------------------------------------------
 
-    def _work(self, stop: threading.Event) -> None:
-        while not stop.is_set():
-            for key, entry in list(self._entries.items()):
-                if not stop.is_set():
-                    self._visit(key, entry)
-            with self._lock:
-                if stop is not self._stop:
-                    return  # this thread was stopped, and another one has started
-                if not self._entries:
-                    self._thread = None
-                    return
-                pause = self._until_next()
-            stop.wait(pause)
+    def _renew_due(self) -> float | None:
+        for key, entry in list(self._entries.items()):
+            if self._entries.get(key) is entry:
+                self._visit(key, entry)
+        with self._lock:
+            return self._until_next() if self._entries else None
 
     def _until_next(self) -> float:
         """Return the seconds until the next renewal is due.
@@ -193,20 +185,11 @@ class Heartbeat:
 _ALL: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
 
 
-def _close_all() -> None:
-    # At the interpreter's end, a thread inside the backend's native code would crash the process.
-    #
-    # https://github.com/python/cpython/issues/87135
-    for heartbeat in list(_ALL):
-        heartbeat.close()
-
-
 def _forget_all() -> None:
     for heartbeat in list(_ALL):
         heartbeat.forget()
 
 
-atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
+from lakevilla.api.client.background import Duty
 from lakevilla.clock import Clock
 from lakevilla.display import size_text
 from lakevilla.errors import LakeVillaError
@@ -22,15 +23,15 @@ from lakevilla.transaction.state.transaction import TransactionState
 #
 # Progress: events that report what a long verb has done so far.
 #
-# One thread per lake checks the running verbs, and only if there is a listener. It reads counts,
-# touches no transaction and makes no request to the store.
+# A thread of the process checks the running verbs, and only if there is a listener. It reads
+# counts, touches no transaction and makes no request to the store.
 
 
 #: The time after which a running verb is first reported.
 AFTER_SECONDS = 2.0
 #: The interval of further reports of a verb.
 EACH_SECONDS = 0.5
-#: The time without a running verb after which the thread ends.
+#: The time without a running verb after which verbs are not checked any more.
 _IDLE_SECONDS = 10.0
 
 _numbers = itertools.count(1)
@@ -65,7 +66,9 @@ class Progress:
         self._process = os.getpid()
         self._verbs: set[_Verb] = set()
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._is_watched = False
+        self._idle_seconds = 0.0
+        self._duty = Duty(self._look, "lakevilla-progress", EACH_SECONDS)
 
     @contextmanager
     def of(self, name: str, table: object = None, txn_id: str | None = None) -> Iterator[None]:
@@ -91,15 +94,13 @@ class Progress:
             self._forget()
         with self._lock:
             self._verbs.add(verb)
-            if self._thread is not None and self._thread.is_alive():
-                return  # the thread's next check is soon enough: most verbs have ended before it
-            self._thread = threading.Thread(
-                target=self._look, name="lakevilla-progress", daemon=True
-            )
-            try:
-                self._thread.start()
-            except RuntimeError:  # no more threads: only the verb's end is reported then
-                self._thread = None
+            if self._is_watched:
+                return  # the next check is soon enough: most verbs have ended before it
+            self._is_watched = True
+        try:
+            self._duty.due_in(EACH_SECONDS)
+        except RuntimeError:  # no more threads: only the verb's end is reported then
+            self._is_watched = False
 
     def _end(self, verb: _Verb, outcome: str) -> None:
         with self._lock:
@@ -111,22 +112,20 @@ class Progress:
 
     # -- the thread --------------------------------------------------------------
 
-    def _look(self) -> None:
-        pause, idle = threading.Event(), 0.0
-        while True:
-            pause.wait(EACH_SECONDS)
-            with self._lock:
-                verbs = list(self._verbs)
-                idle = 0.0 if verbs else idle + EACH_SECONDS
-                if idle >= _IDLE_SECONDS:
-                    self._thread = None
-                    return
-            now = self._clock.elapsed()
-            for verb in verbs:
-                if now - verb.began >= AFTER_SECONDS:
-                    with verb.lock:
-                        if not verb.ended:
-                            self._tell(verb, "running")
+    def _look(self) -> float | None:
+        with self._lock:
+            verbs = list(self._verbs)
+            self._idle_seconds = 0.0 if verbs else self._idle_seconds + EACH_SECONDS
+            if self._idle_seconds >= _IDLE_SECONDS:
+                self._idle_seconds, self._is_watched = 0.0, False
+                return None
+        now = self._clock.elapsed()
+        for verb in verbs:
+            if now - verb.began >= AFTER_SECONDS:
+                with verb.lock:
+                    if not verb.ended:
+                        self._tell(verb, "running")
+        return EACH_SECONDS
 
     def _tell(self, verb: _Verb, state: str) -> None:
         verb.was_shown = True

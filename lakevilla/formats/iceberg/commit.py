@@ -26,6 +26,7 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     encode_list,
     encode_manifest,
     entries_of,
+    held_bytes,
     inherit,
     new_entry,
 )
@@ -48,7 +49,6 @@ from lakevilla.formats.iceberg.snapshot import (
     current_files,
     entries_in,
     files_of,
-    held_bytes,
     live_entries,
     manifests_of,
 )

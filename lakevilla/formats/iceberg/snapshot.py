@@ -31,6 +31,7 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     counted,
     decode_list,
     decode_manifest,
+    held_bytes,
     is_counted,
     with_deletes,
 )
@@ -56,9 +57,6 @@ from lakevilla.formats.pruning import may_match
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
-
-#: The memory of a table without rows: most manifests have a few entries.
-_TABLE_BYTES = 16 << 10
 
 
 class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
@@ -343,11 +341,6 @@ def entries_in(
             (columns,) = yield from entries_in(snapshot, [manifest])
         found.append(columns)
     return found
-
-
-def held_bytes(entries: pa.Table) -> int:
-    """Return about how much memory the entries of a manifest take."""
-    return int(entries.nbytes) + _TABLE_BYTES
 
 
 def live_entries(entries: pa.Table) -> pa.Table:

@@ -6,10 +6,11 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from obstore import open_writer
 from obstore.exceptions import (
@@ -22,6 +23,7 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.forked import lock
 from lakevilla.settings import Settings, shown
 from lakevilla.store.backends.endpoints import (
     DELTALAKE_ONLY,
@@ -389,6 +391,24 @@ _MISSING_KEY = re.compile(r"Missing (SecretAccessKey|AccessKeyId)")
 _KEY_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 _memories: dict[str, MemoryStore] = {}
 
+# A backend has one client of its endpoint, with its connections. The lakes of a process share the
+# backends that are made of the same options, credentials and environment, as long as one of them
+# lives (docs/design/0062-threads-of-a-process.md).
+#
+# The client of Google's store reads a file of credentials when it is made: the file may have
+# changed since, so these are not shared.
+_SHARED_PROVIDERS = frozenset({"s3", "az"})
+_SHARED: WeakValueDictionary[Hashable, ObstoreBackend] = WeakValueDictionary()
+_SHARING = lock()
+
+
+def _environment() -> Hashable:
+    """Return the environment, which has options of clients, credentials and proxies."""
+    try:
+        return frozenset(os.environ.items())
+    except KeyError:  # another thread changes it now: equal to no other
+        return object()
+
 
 class _Options:
     """Storage options, sorted by the provider that understands them."""
@@ -443,7 +463,26 @@ class _Options:
             return ObstoreBackend(_memories.setdefault(store.authority, MemoryStore()))
         known = self._known_to(store.scheme)
         config = {key: value for key, value in self._config.items() if key in known}
-        return ObstoreBackend(self._build(store.scheme, store.authority, config))
+        with _SHARING:
+            shared_as = self._shared_as(store, config)
+            backend = None if shared_as is None else _SHARED.get(shared_as)
+            if backend is None:
+                backend = ObstoreBackend(self._build(store.scheme, store.authority, config))
+                if shared_as is not None:
+                    _SHARED[shared_as] = backend
+            return backend
+
+    def _shared_as(self, store: Location, config: dict[str, str]) -> Hashable | None:
+        """Return all that the client of a store is made of, for those that are shared."""
+        if store.scheme not in _SHARED_PROVIDERS:
+            return None
+        session = self._boto3_session if store.scheme == "s3" else None
+        if session is not None and not type(session).__module__.startswith("boto3."):
+            return None
+        seconds = self._settings.request_timeout_seconds
+        # A session counts as itself, not by what it is equal to; the key keeps it alive.
+        identity = (id(session), session)
+        return store, frozenset(config.items()), _environment(), seconds, identity
 
     def _known_to(self, provider: str) -> set[str]:
         """Return the options that a provider's backend understands, tested by their names alone."""
@@ -582,6 +621,7 @@ def note_use() -> ForkedError | None:
 def _after_fork() -> None:
     global _forked_after_use
     _forked_after_use = _used
+    _SHARED.clear()
 
 
 if hasattr(os, "register_at_fork"):

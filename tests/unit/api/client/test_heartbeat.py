@@ -103,5 +103,5 @@ def test_a_closed_heartbeat_renews_no_record(heartbeat: Heartbeat) -> None:
     heartbeat.add(record)
     heartbeat.close()
     renewed = record.renewed
-    assert not [one for one in threading.enumerate() if one.name == "lakevilla-heartbeat"]
+    assert not heartbeat.is_at_work
     assert record.renewed == renewed

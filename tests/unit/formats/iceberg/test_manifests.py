@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import write_manifest, write_manifest_list
 
+from bench.size.child import memory_bytes
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.files import DataFile
 from lakevilla.formats.iceberg.manifests.avro import MemoryOutput
 from lakevilla.formats.iceberg.manifests.manifests import (
+    columns_of,
     decode_list,
     encode_list,
     encode_manifest,
     entries_of,
+    held_bytes,
     new_entry,
 )
 from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
@@ -141,3 +144,15 @@ def test_manifests_equal_those_of_pyiceberg(version: Any, codec: Any) -> None:
             for entry in entries:
                 writer.add_entry(entry)
         assert made.body == steady(writer, sink)
+
+
+def test_a_small_manifest_takes_no_more_memory_than_it_counts_in_the_cache() -> None:
+    """Most of it is not in buffers: a million would fit into the cache, in 28 GB."""
+    manifest, listing, _ = made(["data/1.parquet"], "null")
+    (found,) = decode_list("k", "t", listing)
+    entries = entries_of("k", PLAIN, manifest, found)
+    before = memory_bytes()
+    kept = [columns_of(entries, 0, PLAIN) for _ in range(3000)]
+    taken = (memory_bytes() - before) / len(kept)
+    assert kept[0].nbytes < 1000
+    assert taken < 1.3 * held_bytes(kept[0]) < 50_000
