@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Annotated
 
 import typer
@@ -16,6 +16,7 @@ import typer
 from lakevilla.cli.command import ERROR, Json, Options, Profile, Root, command, open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.mailbox import Mailbox
 from lakevilla.results import Report
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -120,7 +121,7 @@ class EndRequest:
     """
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[None] = SimpleQueue()
+        self._asked: Mailbox[None] = Mailbox()
 
     def ask(self) -> None:
         self._asked.put(None)  # safe in a signal handler, by Python's documentation

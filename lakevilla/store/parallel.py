@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lakevilla.mailbox import Mailbox
 from lakevilla.store.effects import Await, Effect, Parallel, Program, Sleep
 from lakevilla.store.readback import Request
 
@@ -102,7 +103,7 @@ class _Group:
         self._is_quick = is_quick
         self._ready: deque[_Task] = deque()
         self._timers: list[tuple[float, int, _Task, int]] = []
-        self._answers: queue.SimpleQueue[tuple[_Task, int]] = queue.SimpleQueue()
+        self._answers: Mailbox[tuple[_Task, int]] = Mailbox()
         self._live: set[_Task] = set()
         self._stop = _Stop()
         self._cause: BaseException | None = None
@@ -349,7 +350,7 @@ class _Pool:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._ended: Mailbox[None] = Mailbox()
         self._lock = threading.Lock()
         self._unfinished = 0
         self._threads = 0

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, assert_never
 from lakevilla.errors import StoreError, UnsafeStore
 from lakevilla.forked import lock
 from lakevilla.ids import Ids
+from lakevilla.mailbox import Mailbox
 from lakevilla.meter import Meter, running
 from lakevilla.settings import Settings
 from lakevilla.store.backends.local import beginning_of
@@ -216,7 +217,7 @@ class Runner:
             return None
         if isinstance(effect, Await):
             # A queue, because Ctrl-C ends its wait and leaves no lock of it held.
-            opened: queue.SimpleQueue[None] = queue.SimpleQueue()
+            opened: Mailbox[None] = Mailbox()
             effect.gate.when_open(lambda: opened.put(None))
             while not effect.gate.is_open:
                 # Ctrl-C just before the wait begins is noticed when the wait ends.

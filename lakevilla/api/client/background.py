@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 from lakevilla.clock import SystemClock
 from lakevilla.forked import lock
 from lakevilla.lake.groups import Groups
+from lakevilla.mailbox import Mailbox
 from lakevilla.store.effects import Program
 from lakevilla.store.runner import Runner
 from lakevilla.transaction.state.status import TERMINAL
@@ -86,7 +87,7 @@ class Duty:
         self.is_running = False
         self.is_cancelled = False
         self.thread = 0
-        self.waiting: list[queue.SimpleQueue[None]] = []
+        self.waiting: list[Mailbox[None]] = []
 
     @property
     def is_left(self) -> bool:
@@ -118,7 +119,7 @@ class _Crew:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._clock: threading.Thread | None = None
-        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._woken: Mailbox[None] = Mailbox()
         self._wakes_at = 0.0
         # What is due later, by time. An entry is void if its time is not that of the duty any more.
         self._later: list[tuple[float, int, Duty]] = []
@@ -127,9 +128,9 @@ class _Crew:
         self._ready: list[Duty] = []
         self._running: list[Duty] = []
         # Each thread that waits has a queue, through which it is given a duty, or None to end.
-        self._idle: list[queue.SimpleQueue[Duty | None]] = []
+        self._idle: list[Mailbox[Duty | None]] = []
         self._threads = 0
-        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._ended: Mailbox[None] = Mailbox()
 
     def schedule(self, duty: Duty, at: float) -> None:
         with self._lock:
@@ -154,7 +155,7 @@ class _Crew:
                 self._dismiss()
 
     def wait(self, duty: Duty, limit_seconds: float | None) -> None:
-        over: queue.SimpleQueue[None] = queue.SimpleQueue()
+        over: Mailbox[None] = Mailbox()
         with self._lock:
             if not duty.is_left or duty.thread == threading.get_ident():
                 return
@@ -223,7 +224,7 @@ class _Crew:
 
     def _has_another(self) -> bool:
         """Start a thread, which waits for a duty; return False if there can be none."""
-        given: queue.SimpleQueue[Duty | None] = queue.SimpleQueue()
+        given: Mailbox[Duty | None] = Mailbox()
         thread = threading.Thread(
             target=self._work, args=(given,), name="lakevilla-crew", daemon=True
         )
@@ -253,7 +254,7 @@ class _Crew:
 
     # -- the threads that work -----------------------------------------------------
 
-    def _work(self, given: queue.SimpleQueue[Duty | None]) -> None:
+    def _work(self, given: Mailbox[Duty | None]) -> None:
         thread = threading.current_thread()
         duty = given.get()
         while duty is not None:
@@ -279,7 +280,7 @@ class _Crew:
             self._threads -= 1
             self._ended.put(None)
 
-    def _waited(self, given: queue.SimpleQueue[Duty | None]) -> Duty | None:
+    def _waited(self, given: Mailbox[Duty | None]) -> Duty | None:
         with contextlib.suppress(queue.Empty):
             return given.get(timeout=_IDLE_SECONDS)
         with self._lock:

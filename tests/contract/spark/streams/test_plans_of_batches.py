@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
-from lakevilla.api.spark.source.writing import commit as rows
 from lakevilla.api.spark.source.writing import work
 from lakevilla.engines.spark.planned import digest_of_plan, reader_below
 from lakevilla.store.base import ANY, GetOutcome
@@ -47,7 +46,7 @@ class Checkpoint:
 
 @pytest.fixture
 def checkpoint(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
-    monkeypatch.setattr(rows, "checkpoint_of_task", lambda: FIRST)
+    monkeypatch.setattr(work, "checkpoint_of_task", lambda: FIRST)
     directory = tmp_path / "check %20point"
     directory.mkdir()
     (directory / "metadata").write_text(json.dumps({"id": FIRST}))
