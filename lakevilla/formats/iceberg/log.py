@@ -17,6 +17,7 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.base import Leftovers, LogVersion
 from lakevilla.formats.iceberg.metadata.definition import (
+    MOST_VERSION,
     IcebergDefinition,
     compressed_version,
     hint_key,
@@ -245,10 +246,11 @@ def opened(
     uri: str,
     cache: Cache[pa.Table],
     catalog: str = "",
+    most_version: int = MOST_VERSION,
 ) -> IcebergSnapshot:
     """Return the state that a metadata file describes; refuse a file of another place."""
     refuse_another_place(table, document, uri)
-    definition = IcebergDefinition(location, table, document.definition, catalog)
+    definition = IcebergDefinition(location, table, document.definition, catalog, most_version)
     from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 
     return IcebergSnapshot(version, definition, document, cache)

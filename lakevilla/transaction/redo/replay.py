@@ -10,7 +10,12 @@ from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.changes import in_one_entry, is_mixed
 from lakevilla.lake.operations.comparing.dropped_columns import named, refuse_hidden
-from lakevilla.lake.operations.perform import check_append_only, perform, performed_as
+from lakevilla.lake.operations.perform import (
+    check_append_only,
+    perform,
+    performed_as,
+    refuse_lost_ids,
+)
 from lakevilla.lake.operations.refresh import still_moved
 from lakevilla.lake.row_changes import compose
 from lakevilla.phases import during
@@ -98,6 +103,8 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
                 txn.context, done.operation, snapshot, name, txn.lookup, beneath
             )
         check_append_only(snapshot, redone)
+        if done.deferred:
+            refuse_lost_ids(done.operation, snapshot, redone)
         done.operation = performed_as(done.operation, snapshot, redone)
     except InvalidOperation as error:
         raise txn.fail(_refused(txn, done, error)) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 from pyiceberg.catalog import Catalog
@@ -35,6 +35,7 @@ from lakevilla.formats.iceberg.catalog.object_store_catalog import (
     Catalogs,
     CommitRequest,
     decode_request,
+    most_version,
 )
 from lakevilla.formats.iceberg.metadata.definition import place_of
 from lakevilla.formats.iceberg.metadata.file import (
@@ -102,7 +103,8 @@ class CatalogStore:
         token = _token(found)
         self._admit(str(token.e_tag).rpartition("/")[0])
         self._admit(place_of(found.metadata.location).uri)
-        body = encode_pointer(Pointer(str(token.e_tag), found.metadata.location))
+        pointer = Pointer(str(token.e_tag), found.metadata.location, most_version(found.catalog))
+        body = encode_pointer(pointer)
         return Found(body, token, len(body))
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
@@ -266,9 +268,15 @@ def _reason(error: Exception) -> str:
 _GZIP = b"\x1f\x8b"
 
 
-def newest_in_catalog(
-    pointer: str, table: str, documents: Cache[Metadata]
-) -> Program[tuple[int, Metadata]]:
+class InCatalog(NamedTuple):
+    """A version of a table in a catalog, and the newest format version that is written there."""
+
+    version: int
+    document: Metadata
+    most_version: int
+
+
+def newest_in_catalog(pointer: str, table: str, documents: Cache[Metadata]) -> Program[InCatalog]:
     """Return the version to which the catalog points, with its number.
 
     Raises
@@ -285,7 +293,8 @@ def newest_in_catalog(
             "never made; make it with the catalog, and register it again",
             table=table,
         )
-    uri = decode_pointer(outcome.body).metadata
+    pointed = decode_pointer(outcome.body)
+    uri = pointed.metadata
     version = number_of(uri)
     if version is None:
         raise UnsupportedTableFeature(
@@ -293,17 +302,18 @@ def newest_in_catalog(
             "with the client that registered it, so that the catalog gives it one",
             table=table,
         )
-    return version, (yield from read_document(uri, table, documents))
+    document = yield from read_document(uri, table, documents)
+    return InCatalog(version, document, pointed.most_version)
 
 
 def version_in_catalog(
-    newest: tuple[int, Metadata], version: int, table: str, documents: Cache[Metadata]
+    newest: InCatalog, version: int, table: str, documents: Cache[Metadata]
 ) -> Program[Metadata]:
     """Return a version at or below the newest, found by the logs of later versions.
 
     Raises ``VersionNotFound`` if it is not kept.
     """
-    number, document = newest
+    number, document, _ = newest
     while number > version:
         uri = _towards(document, number, version)
         if uri is None:
@@ -316,8 +326,8 @@ def version_in_catalog(
     if number == version:
         return document
     raise VersionNotFound(
-        f"table {table} has no version {version}, or no longer: its catalog is at {newest[0]}, and "
-        "its metadata names no such file",
+        f"table {table} has no version {version}, or no longer: its catalog is at "
+        f"{newest.version}, and its metadata names no such file",
         table=table,
     )
 

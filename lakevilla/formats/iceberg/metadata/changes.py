@@ -61,15 +61,16 @@ def create_table(
     refuse_twice([str(field["name"]) for field in fields], table)
     wanted = {str(name): str(value) for name, value in properties.items()}
     version = wanted.pop(FORMAT_VERSION, "2")
-    if version != "2":
+    if version not in ("2", "3"):
         raise InvalidOperation(
-            f"table {table} can't be made with format-version {version}: LakeVilla makes version 2",
+            f"table {table} can't be made with format-version {version}: LakeVilla makes versions "
+            "2 and 3",
             table=table,
         )
     check_settable(wanted, table)
     parts = partition_fields(fields, partition_by, table)
     definition = {
-        "format-version": 2,
+        "format-version": int(version),
         "table-uuid": table_id,
         "location": uri,
         "last-column-id": last,
@@ -93,6 +94,7 @@ def alter_table(
     alteration: TableAlteration,
 ) -> Change:
     """Return the change that alters a table, maybe empty. Raises ``InvalidOperation``."""
+    before, definition = definition, upgraded(definition, alteration.set_properties)
     definition.check_writable()
     table = definition.table
     if alteration.add_constraints or alteration.drop_constraints:
@@ -131,11 +133,33 @@ def alter_table(
         )
     properties = dict(definition.properties)
     wanted = {str(name): str(value) for name, value in alteration.set_properties.items()}
+    wanted.pop(FORMAT_VERSION, None)
     check_settable(wanted, table)
     properties |= wanted
     for name in alteration.unset_properties:
         properties.pop(name, None)
-    return _changed(definition, fields, last, properties)
+    change = _changed(definition, fields, last, properties)
+    if change.metadata is None and definition is not before:
+        return Change(metadata=definition.document)
+    return change
+
+
+def upgraded(definition: IcebergDefinition, properties: Mapping[str, object]) -> IcebergDefinition:
+    """Return the definition with the ``format-version`` that a request for properties names.
+
+    Snapshots and files stay: existing rows get ids in the next snapshot. There is no way back.
+    Raises ``InvalidOperation``.
+    """
+    now, wanted = definition.format_version, str(properties.get(FORMAT_VERSION, ""))
+    if not wanted or wanted == str(now):
+        return definition
+    if wanted not in ("2", "3") or int(wanted) < now:
+        raise InvalidOperation(
+            f"table {definition.table} has format-version {now}, which can't become {wanted}: a "
+            "table is upgraded to 2 or 3, and never back",
+            table=definition.table,
+        )
+    return definition.replaced({**definition.document, FORMAT_VERSION: int(wanted)})
 
 
 def merge_schema(definition: IcebergDefinition, schema: pa.Schema) -> Change:

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
 
+#: The newest format version that LakeVilla reads and writes.
+MOST_VERSION = 3
 #: The greatest width of buckets and truncations: readers keep it in 32 bits.
 MOST_WIDTH = 2**31 - 1
 
@@ -114,23 +116,32 @@ class IcebergDefinition:
     """A definition (``metadata.definition_of``) and what follows from it.
 
     ``catalog`` is the key of the table's pointer; empty where it has no catalog.
+    ``most_version`` is the newest format version in which the table can be written there.
 
     Raises ``UnsupportedTableFeature`` when it is created, if the table may not be read.
     """
 
     def __init__(
-        self, location: str, table: str, document: dict[str, Any], catalog: str = ""
+        self,
+        location: str,
+        table: str,
+        document: dict[str, Any],
+        catalog: str = "",
+        most_version: int = MOST_VERSION,
     ) -> None:
         self.location = location
         self.table = table
         self.document = document
         self.catalog = catalog
+        self.most_version = most_version
         if document:
             self._check_readable()
 
     def replaced(self, document: dict[str, Any]) -> IcebergDefinition:
         """Return the definition of the same table with other metadata."""
-        return IcebergDefinition(self.location, self.table, document, self.catalog)
+        return IcebergDefinition(
+            self.location, self.table, document, self.catalog, self.most_version
+        )
 
     @cached_property
     def contract(self) -> str:
@@ -143,6 +154,11 @@ class IcebergDefinition:
     @cached_property
     def format_version(self) -> int:
         return int(self.document.get("format-version", 2))
+
+    @property
+    def has_row_ids(self) -> bool:
+        """True if each row has an id (spec, "Row Lineage")."""
+        return self.format_version >= 3
 
     @cached_property
     def place(self) -> TableAddress:
@@ -297,10 +313,18 @@ class IcebergDefinition:
         """True, or an error: a result found once holds for all states with this definition."""
         if not self.document:
             return True  # not created yet
-        if self.format_version != 2:
+        if self.format_version < 2:
             raise UnsupportedTableFeature(
                 f"table {self.table} has Iceberg format version {self.format_version}: LakeVilla "
-                "reads it and writes version 2; write it with the client that made it",
+                "reads it and writes versions 2 and 3; upgrade it with "
+                "alter(set_properties={'format-version': '2'}), which no client can undo",
+                table=self.table,
+            )
+        if self.format_version > self.most_version:
+            raise UnsupportedTableFeature(
+                f"table {self.table} has Iceberg format version {self.format_version}, and "
+                f"pyiceberg writes at most version {self.most_version} in a catalog of this kind: "
+                "register the table in a REST catalog, or write it with another client",
                 table=self.table,
             )
         for leaf in leaves(self.fields):
