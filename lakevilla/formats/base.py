@@ -189,6 +189,9 @@ class TableSnapshot(Protocol):
     def check_writable(self) -> None:
         """Raise ``UnsupportedTableFeature`` if LakeVilla may read this table but not write it."""
 
+    def check_upgradable(self) -> None:
+        """Do as ``check_writable``, except that a table that ``alter`` can upgrade passes."""
+
     def application_version(self, application: str) -> int | None:
         """Return the last version that the application committed (Delta's ``txn`` action)."""
 

@@ -350,6 +350,9 @@ class DefinedSnapshot(Generic[D]):
     def check_writable(self) -> None:
         self.definition.check_writable()
 
+    def check_upgradable(self) -> None:
+        self.check_writable()
+
     @property
     def held_bytes(self) -> int:
         """Zero: states share what they hold."""
@@ -390,6 +393,9 @@ class TableAlteration:
     drop_not_null: Sequence[str] = ()
     #: Comments of columns; None removes the comment.
     set_comments: Mapping[str, str | None] = field(default_factory=dict)
+    #: Constants by new column, and by any column: type and text of a literal; None removes one.
+    defaults: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+    set_defaults: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
     add_constraints: Mapping[str, str] = field(default_factory=dict)
     drop_constraints: Sequence[str] = ()
     set_properties: Mapping[str, str] = field(default_factory=dict)

@@ -96,6 +96,7 @@ def prepare(
     definition = snapshot.definition
     if change.metadata is not None:
         definition = definition.replaced(change.metadata)
+    definition.check_writable()
     if snapshot.catalog:
         return (yield from _ask_catalog(snapshot, definition, change, info, timestamp_ms))
     version = snapshot.version + 1
@@ -261,10 +262,7 @@ def _snapshot(
         ]
     )
     for listed, (_, entries) in zip(named, made, strict=False):
-        filled = [inherit(entry, listed) for entry in entries]
-        number_rows(filled, listed)
-        read = columns_of(filled, listed.partition_spec_id, definition)
-        before.cache.keep(cache_key(listed), read, held_bytes(read))
+        _keep(before, listed, entries, definition)
     now = {cache_key(listed) for listed in named}
     before.cache.leave(key for one in known if (key := cache_key(one)) not in now)
     last = 0 if before.document is None else before.document.last_updated_ms
@@ -281,6 +279,19 @@ def _snapshot(
     if definition.has_row_ids:
         snapshot |= row_ids.given_out(known, named)
     return _Made(snapshot, tuple(named))
+
+
+def _keep(
+    before: IcebergSnapshot,
+    listed: ManifestFile,
+    entries: Sequence[ManifestEntry],
+    definition: IcebergDefinition,
+) -> None:
+    """Keep the entries of a manifest that was made, as a reader would find them."""
+    filled = [inherit(entry, listed) for entry in entries]
+    number_rows(filled, listed)
+    read = columns_of(filled, listed.partition_spec_id, definition)
+    before.cache.keep(cache_key(listed), read, held_bytes(read))
 
 
 @dataclass(frozen=True, slots=True)

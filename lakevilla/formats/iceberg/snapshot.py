@@ -176,6 +176,9 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
             self.version, self.definition, document, self.cache, listed=self.listed, tail=self.tail
         )
 
+    def check_upgradable(self) -> None:
+        self.definition.check_upgradable()
+
     def apply(self, change: Change) -> IcebergSnapshot:
         if change.protocol or change.domains or change.change_files:
             raise InvalidOperation(

@@ -5,24 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import pyarrow as pa
 
+from lakevilla.arrow.input import typed
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import REPLACED, VOIDED, Change, replaced_between, replaced_once_more
 from lakevilla.formats.iceberg.metadata.definition import MOST_WIDTH, IcebergDefinition
+from lakevilla.formats.iceberg.metadata.partition_values import single_value
 from lakevilla.formats.iceberg.metadata.properties import check_settable
 from lakevilla.formats.iceberg.metadata.schema import (
     Field,
     arrow_schema,
     full_names,
     iceberg_fields,
+    is_written,
     struct_paths,
     with_fields,
 )
 from lakevilla.formats.layout import NewDefinition, TableAlteration, check_widens, in_iceberg
+from lakevilla.sql.expressions.tree import Literal
 from lakevilla.sql.expressions.types import arrow_type, type_name
+from lakevilla.sql.expressions.values import value_of
 
 # -------------------- changes
 #
@@ -111,6 +117,9 @@ def alter_table(
         fields = _edited(fields, _path(fields, name, table), partial(_commented, text))
     for name, new in alteration.change_types.items():
         fields = _edited(fields, _path(fields, name, table), _widening(definition, name, new))
+    for name, constant in alteration.set_defaults.items():
+        set_default = partial(_with_write_default, definition, constant)
+        fields = _edited(fields, _path(fields, name, table), set_default)
     dropped = [_place(definition.fields, name, table) for name in alteration.drop_columns]
     renamed = alteration.rename_columns.items()
     names = {_place(definition.fields, old, table): new for old, new in renamed}
@@ -125,7 +134,7 @@ def alter_table(
     if alteration.add_columns is not None:
         added, last = iceberg_fields(alteration.add_columns, table, last)
         for field in added:
-            fields = _with_field(fields, _optional(field), table)
+            fields = _with_field(fields, _added(definition, field, alteration.defaults), table)
     refuse_twice([str(field["name"]) for field in fields], table)
     if not fields:
         raise InvalidOperation(
@@ -293,6 +302,57 @@ def _within(field: Field, name: str) -> str | None:
 def _commented(text: str | None, field: Field) -> Field:
     other = {key: value for key, value in field.items() if key != "doc"}
     return other if text is None else {**other, "doc": text}
+
+
+def _added(
+    definition: IcebergDefinition, field: Field, defaults: Mapping[str, Sequence[str] | None]
+) -> Field:
+    """Return a new field, which is optional unless it has a value in the rows of older files."""
+    constant = defaults.get(str(field["name"]))
+    if constant is None:
+        return _optional(field)
+    value = _default(definition, field, constant)
+    return {**field, "initial-default": value, "write-default": value}
+
+
+def _with_write_default(
+    definition: IcebergDefinition, constant: Sequence[str] | None, field: Field
+) -> Field:
+    """Return a field with a value for rows that are written without it."""
+    other = {key: value for key, value in field.items() if key != "write-default"}
+    if constant is None:
+        return other
+    return {**other, "write-default": _default(definition, field, constant)}
+
+
+def _default(definition: IcebergDefinition, field: Field, constant: Sequence[str]) -> Any:
+    """Return a constant as the spec's JSON of the field's type. Raises ``InvalidOperation``."""
+    table, kind, name = definition.table, field["type"], str(field["name"])
+    if not definition.has_row_ids:
+        raise InvalidOperation(
+            f"table {table} has format-version {definition.format_version}, in which columns have "
+            "no defaults: upgrade it with alter(set_properties={'format-version': '3'})",
+            table=table,
+        )
+    given = Literal(*constant)
+    if given.type == "struct" and isinstance(kind, dict) and kind["type"] == "struct":
+        return {}
+    value: Any = None if given.type == "struct" else value_of(given)
+    if value is None or not isinstance(kind, str) or not is_written(kind):
+        raise InvalidOperation(
+            f"column {name!r} of table {table} can't have a default: only columns of plain types "
+            "have one, and structs have {}",
+            table=table,
+        )
+    column = arrow_schema([field], table).field(0)
+    (value,) = typed([value], column, table).to_pylist()
+    if isinstance(value, float) and not isfinite(value):
+        raise InvalidOperation(
+            f"column {name!r} of table {table} can't have the default {value}, which JSON has no "
+            "number for: choose another",
+            table=table,
+        )
+    return single_value(kind, value)
 
 
 def _edited(

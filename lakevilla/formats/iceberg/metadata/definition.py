@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakevilla.arrow.cast import value_in
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.base import VOIDED
 from lakevilla.formats.files import DataFile, file_key
@@ -30,6 +31,8 @@ from lakevilla.formats.iceberg.metadata.schema import (
     nested_fields,
     physical_schema,
     struct_paths,
+    text_of_default,
+    without_defaults,
 )
 from lakevilla.formats.layout import Layout, PartitionField, SortField, contract_digest
 from lakevilla.store.location import Location, is_plain, parse_location, real_place
@@ -91,6 +94,10 @@ def _is_known(transform: str) -> bool:
         return True
     match = _WITH_WIDTH.fullmatch(transform)
     return match is not None and int(match[1]) <= MOST_WIDTH
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, dict) and kind.get("type") == "struct"
 
 
 def _is_of_several(field: Mapping[str, Any]) -> bool:
@@ -196,7 +203,7 @@ class IcebergDefinition:
             {
                 "type": "struct",
                 "schema-id": self.document["current-schema-id"],
-                "fields": self.fields,
+                "fields": without_defaults(self.fields),
             }
         )
 
@@ -212,7 +219,8 @@ class IcebergDefinition:
             return self.schema
         known = sorted(self.document["schemas"], key=lambda one: one.get("schema-id", 0))
         for document in reversed(known):
-            schema = Schema.model_validate(document)
+            fields = without_defaults(document["fields"])
+            schema = Schema.model_validate({**document, "fields": fields})
             if sources <= schema._lazy_id_to_field.keys():
                 return schema
         return self.schema
@@ -306,20 +314,24 @@ class IcebergDefinition:
 
     def check_writable(self) -> None:
         """Raise ``UnsupportedTableFeature`` unless LakeVilla may write the table."""
-        _ = self._is_writable
-
-    @cached_property
-    def _is_writable(self) -> bool:
-        """True, or an error: a result found once holds for all states with this definition."""
-        if not self.document:
-            return True  # not created yet
-        if self.format_version < 2:
+        if self.document and self.format_version < 2:
             raise UnsupportedTableFeature(
                 f"table {self.table} has Iceberg format version {self.format_version}: LakeVilla "
                 "reads it and writes versions 2 and 3; upgrade it with "
                 "alter(set_properties={'format-version': '2'}), which no client can undo",
                 table=self.table,
             )
+        self.check_upgradable()
+
+    def check_upgradable(self) -> None:
+        """Do as ``check_writable``; but a table of version 1 passes, which ``alter`` upgrades."""
+        _ = self._is_upgradable
+
+    @cached_property
+    def _is_upgradable(self) -> bool:
+        """True, or an error: a result found once holds for all states with this definition."""
+        if not self.document:
+            return True  # not created yet
         if self.format_version > self.most_version:
             raise UnsupportedTableFeature(
                 f"table {self.table} has Iceberg format version {self.format_version}, and "
@@ -398,15 +410,32 @@ class IcebergDefinition:
                 "use the client that wrote it",
                 table=self.table,
             )
-        for schema in self.document["schemas"]:
-            for _, field in nested_fields(schema["fields"]):
-                if field.get("initial-default") is not None:
+        self._check_defaults()
+
+    def _check_defaults(self) -> None:
+        """Refuse default values that are none of their type, and those of lists and maps."""
+        for field in (*self.fields, *(one for _, one in nested_fields(self.fields))):
+            kind = field["type"]
+            for which in ("initial-default", "write-default"):
+                default = field.get(which)
+                if default is None or (default == {} and _is_struct(kind)):
+                    continue
+                if not isinstance(kind, str):
                     raise UnsupportedTableFeature(
-                        f"table {self.table} has a nested column {field['name']} with a default "
-                        "value (initial-default), which LakeVilla does not fill in: use the client "
-                        "that set it",
+                        f"table {self.table} has column {field['name']}, of type {kind['type']}, "
+                        f"with the default value {default!r} ({which}), which LakeVilla does not "
+                        "fill in: use the client that set it",
                         table=self.table,
                     )
+                try:
+                    arrow = arrow_schema([field], self.table).field(0)
+                    value_in(text_of_default(kind, default), arrow.type)
+                except (ValueError, TypeError, pa.ArrowException):
+                    raise CorruptObject(
+                        f"table {self.table}: the default value {default!r} of column "
+                        f"{field['name']} is no {kind}: set it again with the client that wrote it",
+                        table=self.table,
+                    ) from None
 
     def _check_names(self) -> None:
         """Refuse names that no engine here distinguishes, and structs whose rows can't be kept."""
@@ -513,21 +542,12 @@ class IcebergDefinition:
 
     def _defaults(self) -> tuple[tuple[str, str], ...]:
         """Return the values of columns in files written before them (spec, "Default values")."""
-        found = []
-        for field in self.fields:
-            default = field.get("initial-default")
-            if default is not None:
-                try:
-                    text = default_text(str(field["type"]), default)
-                except (ValueError, TypeError):
-                    raise CorruptObject(
-                        f"table {self.table}: the default value {default!r} of column "
-                        f"{field['name']} is no {field['type']}: set it again with the client that "
-                        "wrote it",
-                        table=self.table,
-                    ) from None
-                found.append((str(field["name"]), text))
-        return tuple(found)
+        return tuple(
+            (str(field["name"]), default_text(str(field["type"]), default))
+            for field in self.fields
+            if (default := field.get("initial-default")) is not None
+            and not _is_struct(field["type"])
+        )
 
     def _compression(self) -> str:
         codec = self.properties.get(_CODEC, "zstd").lower()

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from lakevilla.arrow.cast import INITIAL_DEFAULT, OF_FIELDS, WRITE_DEFAULT
 from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
 
@@ -154,6 +155,23 @@ def _nested_fields(kind: Any, parent: int) -> Iterator[tuple[int, Field]]:
             yield from _nested_fields(kind[part], int(kind[f"{part}-id"]))
 
 
+def without_defaults(fields: Sequence[Field]) -> list[Field]:
+    """Return the fields without default values, at any depth.
+
+    pyiceberg reads no default of a struct; and what it makes of a schema needs none.
+    """
+    return [_without_defaults(field) for field in fields]
+
+
+def _without_defaults(field: Any) -> Any:
+    if isinstance(field, list):
+        return [_without_defaults(one) for one in field]
+    if not isinstance(field, dict):
+        return field
+    defaults = (INITIAL_DEFAULT.decode(), WRITE_DEFAULT.decode())
+    return {name: _without_defaults(part) for name, part in field.items() if name not in defaults}
+
+
 def struct_paths(fields: Sequence[Field]) -> Iterator[tuple[tuple[str, ...], Field]]:
     """Yield the columns and the fields of structs within them, each with the names that lead to it.
 
@@ -270,13 +288,27 @@ def _doc(field: pa.Field) -> str | None:
     return None if found is None else found.decode(errors="replace")
 
 
-def _said_of(field: Field) -> dict[str, str] | None:
+def _said_of(field: Field) -> dict[bytes, str] | None:
     doc = field.get("doc")
-    return {"comment": doc} if isinstance(doc, str) else None
+    found = {b"comment": doc} if isinstance(doc, str) else {}
+    for name in (INITIAL_DEFAULT, WRITE_DEFAULT):
+        default = field.get(name.decode())
+        if default is not None:
+            found[name] = text_of_default(field["type"], default)
+    return found or None
+
+
+def text_of_default(kind: Any, default: Any) -> str:
+    """Return a default, a JSON value of the spec, as the metadata of Arrow fields has it."""
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    if kind == _UUID and isinstance(default, str):
+        return default.replace("-", "")
+    return OF_FIELDS if default == {} else str(default)
 
 
 def _arrow_field(field: Field, named: Callable[[Field], str], ids: bool, table: str) -> pa.Field:
-    metadata = {_ID: str(field["id"])} if ids else _said_of(field)
+    metadata: Any = {_ID: str(field["id"])} if ids else _said_of(field)
     kind = _arrow_type(field["type"], named, ids, table, str(field["name"]))
     required = bool(field.get("required", False))
     return pa.field(named(field), kind, nullable=not required, metadata=metadata)

@@ -1,0 +1,216 @@
+"""Share Iceberg tables of version 3 with Spark, DuckDB and pyiceberg: equal rows, equal row ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from tests.interop.iceberg.beside import Beside
+from tests.support.row_ids import Lineage, row_ids
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
+V3 = {"format-version": "3", "commit.manifest.min-count-to-merge": "3"}
+
+
+def by_spark(beside: Beside, table: str = "t") -> dict[Any, Lineage]:
+    found = beside.sql("SELECT k, _row_id, _last_updated_sequence_number FROM {t}", table)
+    ids = {row[0]: (row[1], row[2]) for row in found}
+    assert len(ids) == len(found)
+    return ids
+
+
+def by_duckdb(beside: Beside, table: str = "t") -> dict[Any, int]:
+    query = f"SELECT k, _row_id FROM iceberg_scan('{beside.path(table)}')"
+    return dict(beside.duck.execute(query).fetchall())
+
+
+def agreed_ids(
+    beside: Beside, table: str = "t", *, without: tuple[str, ...] = ()
+) -> dict[Any, Lineage]:
+    """Return the lineage of rows, after a check that all clients find the same, and no id twice."""
+    theirs = by_spark(beside, table)
+    with beside.connect() as lake:
+        assert row_ids(lake, table) == theirs
+    if "DuckDB" not in without:
+        assert by_duckdb(beside, table) == {k: row_id for k, (row_id, _) in theirs.items()}
+    ids = [row_id for row_id, _ in theirs.values()]
+    assert len(set(ids)) == len(ids)
+    mark = beside.metadata(table)["next-row-id"]
+    assert all(row_id is not None and row_id < mark for row_id in ids)
+    return theirs
+
+
+def append(lake: lv.Lake, *keys: int) -> None:
+    with lake.transaction() as txn:
+        txn.append("t", [{"k": k, "v": f"v{k}"} for k in keys])
+
+
+@pytest.mark.seam
+def test_rows_of_a_new_table_have_equal_ids_everywhere_and_keep_them(beside: Beside) -> None:
+    with beside.connect() as lake:
+        lake.create_table("t", SCHEMA, format="iceberg", properties=V3)
+        assert beside.metadata()["next-row-id"] == 0
+        for k in range(0, 10, 2):  # manifests are merged
+            append(lake, k, k + 1)
+        first = agreed_ids(beside)
+        assert [first[k][0] for k in range(6)] == list(range(6))
+        with lake.transaction() as txn:
+            txn.delete("t", where="k IN (2, 3)")  # a whole file
+        beside.sql("INSERT INTO {t} VALUES (20, 'spark'), (21, 'spark')")
+        append(lake, 22)
+        now = agreed_ids(beside)
+        assert {k: ids for k, ids in now.items() if k < 10} == {
+            k: ids for k, ids in first.items() if k not in (2, 3)
+        }
+        beside.call("rewrite_manifests")
+        assert agreed_ids(beside) == now
+        append(lake, 23)
+        beside.sql("UPDATE {t} SET v = 'changed' WHERE k IN (0, 21)")
+        beside.sql("DELETE FROM {t} WHERE k = 4")
+        after = agreed_ids(beside)
+        kept = {k: row_id for k, (row_id, _) in now.items() if k != 4}
+        assert {k: row_id for k, (row_id, _) in after.items() if k != 23} == kept
+        append(lake, 24)
+        beside.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+        append(lake, 25)
+        last = agreed_ids(beside)
+        assert {k: ids for k, ids in last.items() if k < 24} == after
+    assert {row[0] for row in beside.agreed()} == set(last)
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_a_table_of_spark_is_appended_to_and_emptied_of_whole_files(
+    beside: Beside, mode: str
+) -> None:
+    modes = ", ".join(f"'write.{verb}.mode' = '{mode}'" for verb in ("delete", "update", "merge"))
+    beside.sql(
+        "CREATE TABLE {t} (k bigint, v string) USING iceberg PARTITIONED BY (truncate(1, v)) "
+        f"TBLPROPERTIES ('format-version' = '3', {modes})"
+    )
+    beside.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, 'a'), (4, 'c')")
+    beside.sql("UPDATE {t} SET v = 'cc' WHERE k = 4")
+    beside.sql("DELETE FROM {t} WHERE k = 1")
+    before = by_spark(beside)
+    with beside.connect() as lake:
+        append(lake, 5)
+        with lake.transaction() as txn:
+            txn.delete("t", where="v = 'b'")
+        ids = by_spark(beside)
+        assert {k: one for k, one in ids.items() if k != 5} == {
+            k: one for k, one in before.items() if k != 2
+        }
+        assert {row[0] for row in beside.agreed()} == {3, 4, 5}
+        with lake.transaction() as txn:
+            txn.overwrite("t", [{"k": 9, "v": "z"}])
+    assert agreed_ids(beside).keys() == {9}
+    beside.sql("INSERT INTO {t} VALUES (10, 'y')")
+    assert agreed_ids(beside).keys() == {9, 10}
+
+
+@pytest.mark.seam
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_an_upgraded_table_gives_ids_to_its_old_rows_once(beside: Beside, version: str) -> None:
+    beside.sql(
+        "CREATE TABLE {t} (k bigint, v string) USING iceberg "
+        f"TBLPROPERTIES ('format-version' = '{version}')"
+    )
+    # DuckDB refuses manifests of version 1 with entries of an older snapshot.
+    without = ("DuckDB",) if version == "1" else ()
+    beside.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+    beside.sql("INSERT INTO {t} VALUES (3, 'c')")
+    beside.sql("UPDATE {t} SET v = 'B' WHERE k = 2")
+    with beside.connect() as lake:
+        assert {row["k"] for row in lake.snapshot().read("t").to_pylist()} == {1, 2, 3}
+        with lake.transaction() as txn:
+            txn.alter("t", set_properties={"format-version": "3"})
+        document = beside.metadata()
+        assert (document["format-version"], document["next-row-id"]) == (3, 0)
+        assert not {"schema", "partition-spec"} & document.keys()
+        assert {row_id for row_id, _ in by_spark(beside).values()} == {None}
+        append(lake, 4)  # in the process that has read the manifests without ids
+        first = agreed_ids(beside, without=without)
+        append(lake, 5)
+        beside.sql("INSERT INTO {t} VALUES (6, 'f')")
+        append(lake, 7)
+        found = agreed_ids(beside, without=without)
+        assert {k: ids for k, ids in found.items() if k < 5} == first
+        with pytest.raises(lv.InvalidOperation, match="never back"):
+            with lake.transaction() as txn:
+                txn.alter("t", set_properties={"format-version": "2"})
+    assert {row[0] for row in beside.agreed(without=without)} == set(range(1, 8))
+
+
+def test_an_upgrade_in_steps_ends_where_one_step_does(beside: Beside) -> None:
+    beside.sql(
+        "CREATE TABLE {t} (k bigint, v string) USING iceberg PARTITIONED BY (v) "
+        "TBLPROPERTIES ('format-version' = '1')"
+    )
+    beside.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+    with beside.connect() as lake:
+        with pytest.raises(lv.UnsupportedTableFeature, match="set_properties"):
+            append(lake, 3)
+        for version in ("2", "3"):
+            with lake.transaction() as txn:
+                txn.alter("t", set_properties={"format-version": version})
+            append(lake, 10 + int(version))
+            beside.sql(f"INSERT INTO {{t}} VALUES (2{version}, 'spark')")
+    assert agreed_ids(beside).keys() == {1, 2, 12, 13, 22, 23}
+    assert {row[0] for row in beside.agreed()} == {1, 2, 12, 13, 22, 23}
+
+
+def test_files_that_a_rollback_adds_again_keep_their_ids(beside: Beside) -> None:
+    with beside.connect() as lake:
+        lake.create_table("t", SCHEMA, format="iceberg", properties=V3)
+        append(lake, 1, 2)
+        append(lake, 3)
+        state = lake.history(limit=1)[0].version
+        before = agreed_ids(beside)
+        with lake.transaction() as txn:
+            txn.delete("t", where="k < 3")
+        append(lake, 4)
+        lake.rollback(state)
+        after = agreed_ids(beside)
+        assert {k: row_id for k, (row_id, _) in after.items()} == {
+            k: row_id for k, (row_id, _) in before.items()
+        }
+        append(lake, 5)
+        beside.sql("INSERT INTO {t} VALUES (6, 'spark')")
+        append(lake, 7)
+        found = agreed_ids(beside)
+        assert {k: ids for k, ids in found.items() if k < 4} == after
+    assert {row[0] for row in beside.agreed()} == {1, 2, 3, 5, 6, 7}
+
+
+def test_ids_go_on_from_the_mark_after_a_commit_to_another_branch(beside: Beside) -> None:
+    with beside.connect() as lake:
+        lake.create_table("t", SCHEMA, format="iceberg", properties=V3)
+        append(lake, 1, 2)
+        beside.sql("ALTER TABLE {t} CREATE BRANCH side")
+        beside.sql(f"INSERT INTO {beside.name()}.branch_side VALUES (50, 'side'), (51, 'side')")
+        append(lake, 3)
+        side = beside.sql("SELECT k, _row_id FROM {t} VERSION AS OF 'side'")
+        ids = {row_id: k for k, row_id in side}
+        for k, (row_id, _) in agreed_ids(beside).items():
+            assert ids.setdefault(row_id, k) == k
+        assert len(ids) == 5
+
+
+def test_rewrites_are_refused_and_leave_nothing(beside: Beside, tmp_path: Path) -> None:
+    with beside.connect() as lake:
+        lake.create_table("t", SCHEMA, format="iceberg", properties=V3)
+        append(lake, 1, 2)
+        before = agreed_ids(beside)
+        for change in (
+            lambda txn: txn.update("t", {"v": "'x'"}, where="k = 1"),
+            lambda txn: txn.delete("t", where="k = 1"),
+            lambda txn: txn.upsert("t", [{"k": 1, "v": "x"}], "k"),
+            lambda txn: txn.overwrite("t", [{"k": 1, "v": "x"}], where="k = 1"),
+        ):
+            with pytest.raises(lv.UnsupportedTableFeature, match="each row has an id"):
+                with lake.transaction() as txn:
+                    change(txn)
+        assert agreed_ids(beside) == before
