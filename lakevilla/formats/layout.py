@@ -13,7 +13,7 @@ from blake3 import blake3
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Column, Expr, Literal, columns, substitute
-from lakevilla.sql.expressions.types import INTEGERS, decimal_parts, is_decimal
+from lakevilla.sql.expressions.types import INTEGERS, decimal_parts, is_decimal, is_nested
 
 # -------------------- layout
 #
@@ -424,6 +424,7 @@ _ICEBERG = {
     "integer": "long",
     "float": "double",
     "decimal": "a decimal of greater precision and the same scale",
+    "void": "any plain type",
 }
 
 
@@ -457,6 +458,8 @@ def in_iceberg(old: str, new: str) -> bool:
     if is_decimal(old) and is_decimal(new):
         (digits, places), (precision, scale) = decimal_parts(old), decimal_parts(new)
         return scale == places and precision > digits
+    if old == "void":
+        return new != "void" and not is_nested(new)
     return (old, new) in {("integer", "long"), ("float", "double")}
 
 

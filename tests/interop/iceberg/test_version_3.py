@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +216,82 @@ def test_rewrites_are_refused_and_leave_nothing(beside: Beside, tmp_path: Path) 
                 with lake.transaction() as txn:
                     change(txn)
         assert agreed_ids(beside) == before
+
+
+INNER = pa.struct([("a", pa.int32())])
+OF_DEFAULTS = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("s", INNER),
+        ("l", pa.list_(INNER)),
+        ("m", pa.map_(pa.string(), INNER)),
+    ]
+)
+DEFAULTS: dict[str, Any] = {
+    "b": 7,
+    "d": Decimal("1.5"),
+    "f": 0.1,
+    "day": datetime.date(2024, 1, 2),
+    "ts": datetime.datetime(2024, 1, 2, 3, 4, 5, 6),
+    "tz": datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.UTC),
+    "tx": "it's",
+    "bi": b"\x00\xff",
+    "bo": True,
+    "s.c": "deep",
+}
+ADDED = pa.schema(
+    [
+        pa.field("b", pa.int32(), nullable=False),
+        ("d", pa.decimal128(6, 2)),
+        ("f", pa.float32()),
+        ("day", pa.date32()),
+        ("ts", pa.timestamp("us")),
+        ("tz", pa.timestamp("us", "UTC")),
+        ("tx", pa.string()),
+        ("bi", pa.binary()),
+        ("bo", pa.bool_()),
+        ("s.c", pa.string()),
+    ]
+)
+
+
+@pytest.mark.seam
+def test_defaults_are_read_and_written_alike_by_spark(beside: Beside) -> None:
+    """DuckDB reads no default of a field within a column, and pyiceberg none of a struct's."""
+    without = ("DuckDB", "pyiceberg", "pyiceberg's catalog")
+    with beside.connect() as lake:
+        lake.create_table("t", OF_DEFAULTS, format="iceberg", properties=V3)
+        with lake.transaction() as txn:
+            row = {"k": 1, "s": {"a": 1}, "l": [{"a": 1}, None], "m": {"x": {"a": 1}}}
+            txn.append("t", [row, {"k": 2, "s": None, "l": [], "m": None}])
+        with lake.transaction() as txn:
+            txn.alter("t", add_columns=ADDED, defaults=DEFAULTS)
+        expected = {**DEFAULTS, "f": pytest.approx(0.1), "d": Decimal("1.50")}
+        expected.pop("s.c")
+        for one in beside.ours().to_pylist():
+            assert {name: one[name] for name in expected} == expected
+            assert one["s"] == ({"a": 1, "c": "deep"} if one["k"] == 1 else None)
+        beside.agreed(without=without)
+        with lake.transaction() as txn:
+            txn.append("t", [{"k": 3, "s": {"a": 3}}])
+            txn.sql("INSERT INTO t (k, tx) VALUES (4, NULL)")
+        beside.sql("INSERT INTO {t} (k, s) VALUES (5, named_struct('a', 5, 'c', 'own'))")
+        with lake.transaction() as txn:
+            txn.alter("t", set_defaults={"b": 8, "tx": None, "s.c": "new"})
+        with lake.transaction() as txn:
+            txn.append("t", [{"k": 6, "s": {"a": 6}}])
+            txn.upsert("t", [{"k": 7}], "k")
+        beside.sql("INSERT INTO {t} (k) VALUES (8)")
+    found = {row[0]: row for row in beside.agreed(without=without)}
+    names = beside.ours().column_names
+    values = {k: dict(zip(names, row, strict=True)) for k, row in found.items()}
+    assert {k: row["b"] for k, row in values.items()} == {
+        **dict.fromkeys((1, 2, 3, 4, 5), 7),
+        **dict.fromkeys((6, 7, 8), 8),
+    }
+    assert {k: row["tx"] for k, row in values.items()} == {
+        **dict.fromkeys((1, 2, 3, 5), "it's"),
+        **dict.fromkeys((4, 6, 7, 8)),
+    }
+    inner = {k: dict(row["s"])["c"] for k, row in values.items() if row["s"] is not None}
+    assert inner == {1: "deep", 3: "deep", 5: "own", 6: "new"}

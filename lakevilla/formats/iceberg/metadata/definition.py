@@ -411,6 +411,13 @@ class IcebergDefinition:
                 table=self.table,
             )
         self._check_defaults()
+        for leaf in leaves(self.fields):
+            if leaf.type == "unknown" and len(leaf.path) > 1:
+                raise UnsupportedTableFeature(
+                    f"table {self.table} has a field of the Iceberg type unknown within a column, "
+                    "which LakeVilla does not know: use the client that wrote it",
+                    table=self.table,
+                )
 
     def _check_defaults(self) -> None:
         """Refuse default values that are none of their type, and those of lists and maps."""

@@ -37,12 +37,13 @@ _FROM_NAME: dict[str, pa.DataType] = {
     "string": pa.string(),
     "binary": pa.binary(),
     "time": pa.time64("us"),
+    "unknown": pa.null(),  # in no file: all values are NULL
 }
 #: A UUID is 16 bytes everywhere except in data files, which mark it as a UUID.
 _UUID = "uuid"
 _UUID_BYTES = pa.binary(16)
 _TO_NAME: dict[pa.DataType, str] = {
-    **{kind: name for name, kind in _FROM_NAME.items()},
+    **{kind: name for name, kind in _FROM_NAME.items() if name != "unknown"},
     pa.int8(): "int",
     pa.int16(): "int",
     pa.uint8(): "int",
@@ -55,9 +56,9 @@ _TO_NAME: dict[pa.DataType, str] = {
     pa.large_binary(): "binary",
     pa.binary_view(): "binary",
 }
-#: Types that are read and not written: no engine here writes files with a ``fixed`` column as
-#: the spec requires, and nanoseconds belong to version 3.
-_READ_ONLY = {"timestamp_ns": pa.timestamp("ns")}
+#: Types that are read and not written: no engine here writes files with a ``fixed`` column, or with
+#: nanoseconds, as the spec requires. DuckDB cuts those of times in UTC to microseconds.
+_READ_ONLY = {"timestamp_ns": pa.timestamp("ns"), "timestamptz_ns": pa.timestamp("us", "UTC")}
 _FIXED = re.compile(r"fixed\[\s*(\d+)\s*\]")
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _ID = "PARQUET:field_id"
