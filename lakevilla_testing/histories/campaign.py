@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from lakevilla.formats.base import FormatName
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
 from lakevilla.ids import NO_TXN
+from lakevilla.lake.operations.perform import refuse_lost_ids
 from lakevilla.maintenance import recovery, vacuum
 from lakevilla.maintenance.gc import gc
 from lakevilla.maintenance.rebuild_head import confirm_head
@@ -23,9 +25,11 @@ from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Guard
 from lakevilla.sublogs.record import created_by
 from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.redo import replay as redoing
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
+from lakevilla.transaction.verbs import read_write
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.read_write import append, execute, scan
 from lakevilla_testing.histories import followers, keepers, reshaping, verdict
@@ -42,6 +46,7 @@ from lakevilla_testing.histories.meetings import Meeting, meetings
 from lakevilla_testing.histories.plan import (
     RECREATED,
     TABLES,
+    UPGRADED,
     LakeFormat,
     Plan,
     draw,
@@ -137,7 +142,8 @@ def replay(
     )
     world = World(simulation, plan)
     error: Exception | None = None
-    with small_limits(plan.short, crowded=plan.crowded, whole=plan.whole):
+    limits = small_limits(plan.short, crowded=plan.crowded, whole=plan.whole)
+    with limits, _rewrites_allowed(plan.version):
         try:
             _play(world)
             _finish(world)
@@ -157,6 +163,20 @@ def replay(
     )
     simulation.dispose()
     return outcome, simulation.trace, error
+
+
+@contextmanager
+def _rewrites_allowed(version: int) -> Iterator[None]:
+    """Let clients write rows again without their ids: those ids must be unique, too."""
+    modules = (read_write, redoing) if version >= 3 else ()
+    original = refuse_lost_ids
+    for module in modules:
+        module.refuse_lost_ids = lambda *_: None  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.refuse_lost_ids = original  # type: ignore[attr-defined]
 
 
 def _rates(plan: Plan, faults: random.Random) -> dict[Fault, float]:
@@ -226,7 +246,10 @@ def _set_up(client: Client, plan: Plan) -> Program[None]:
         if plan.reshaped:
             yield from reshaping.set_up(client, clients, kind, table, rows, properties)
             continue
-        yield from clients.create(client, table, COLUMNS, rows[:3], properties=properties)
+        # One table is upgraded later.
+        version = {"version": plan.version} if kind == "iceberg" and table != UPGRADED else {}
+        created = clients.create(client, table, COLUMNS, rows[:3], properties=properties, **version)
+        yield from created
         yield from clients.append(client, table, rows[3:])
     client.simulation.fired.clear()
     if plan.guarded:
@@ -274,6 +297,11 @@ def _foreign_act(world: World, client: Client, table: str, kind: str) -> Program
                 world.foreign_rows.append((table, number))
         case "rewrite":
             yield from clients.rewrite(client, table, dict, files=client.random.choice((1, None)))
+        case "upgrade":
+            yield from iceberg_writer.upgrade(client, UPGRADED)
+        case "beside":
+            row = {"id": 2_000_000 + world.value(), "balance": 0, "items": ""}
+            yield from iceberg_writer.commit_beside(client, table, [row])
         case "touch":
             yield from clients.rewrite(client, table, _touched)
         case "optimize":

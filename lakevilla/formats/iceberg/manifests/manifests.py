@@ -385,7 +385,7 @@ def encode_manifest(
     codec: Any = _codec(definition)
     version: Any = definition.format_version
     spec, schema = definition.specs[spec_id], definition.schema_of(spec_id)
-    make: Any = _ManifestV3 if definition.has_row_ids else partial(write_manifest, version)
+    make: Any = ManifestWriterV3 if definition.has_row_ids else partial(write_manifest, version)
     writer: ManifestWriter = make(spec, schema, sink, snapshot_id, codec)
     form = form_of(repr((version, spec.partition_type(schema))), writer.new_writer)
     writer._writer = FormedFile(sink, form, writer._meta)
@@ -423,7 +423,7 @@ def encode_list(
     version: Any = definition.format_version
     writer: ManifestListWriter
     if definition.has_row_ids:
-        writer = _ListV3(sink, snapshot_id, parent_id, sequence, codec)
+        writer = ManifestListWriterV3(sink, snapshot_id, parent_id, sequence, codec)
         writer._meta["first-row-id"] = str(next_row_id)
     else:
         writer = write_manifest_list(version, sink, snapshot_id, parent_id, sequence, codec)
@@ -556,7 +556,7 @@ def widened(file: DataFile) -> list[Any]:
     return data
 
 
-class _ManifestV3(ManifestWriterV2):
+class ManifestWriterV3(ManifestWriterV2):
     @property
     def version(self) -> Any:
         return 3
@@ -568,10 +568,18 @@ class _ManifestV3(ManifestWriterV2):
         )
 
 
-class _ListV3(ManifestListWriterV2):
+class ManifestListWriterV3(ManifestListWriterV2):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._meta["format-version"] = "3"
+
+    def __enter__(self) -> ManifestListWriterV3:
+        schema = MANIFEST_LIST_FILE_SCHEMAS[3]
+        self._writer = AvroOutputFile(
+            self._output_file, schema, "manifest_file", schema, metadata=self._meta
+        )
+        self._writer.__enter__()
+        return self
 
 
 # -------------------- delete files
