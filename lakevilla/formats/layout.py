@@ -354,6 +354,10 @@ class DefinedSnapshot(Generic[D]):
         self.check_writable()
 
     @property
+    def next_row_id(self) -> int | None:
+        return None
+
+    @property
     def held_bytes(self) -> int:
         """Zero: states share what they hold."""
         return 0

@@ -241,7 +241,7 @@ def _snapshot(
         kept, made, dropped = yield from _without(before, manifests, paths, number, name)
     made[:0] = _added(change.adds, definition, number, name)
     place = definition.place
-    sequence = 1 + (0 if before.document is None else before.document.last_sequence_number)
+    sequence = _sequence(before, change)
     merged, kept = yield from merged_manifests(before, kept, number, f"{name}-m{_MERGED}")
     made += merged
     path = f"metadata/snap-{number}-{name}.avro"
@@ -279,6 +279,16 @@ def _snapshot(
     if definition.has_row_ids:
         snapshot |= row_ids.given_out(known, named)
     return _Made(snapshot, tuple(named))
+
+
+def _sequence(before: IcebergSnapshot, change: Change) -> int:
+    """Return the number of the next snapshot: no row of it may have been changed later.
+
+    Files of a copied table say when their rows were changed, by the numbers of that table.
+    """
+    last = 0 if before.document is None else before.document.last_sequence_number
+    known = (one.default_row_commit_version for one in change.adds if one.base_row_id is not None)
+    return max(1 + last, *(number for number in known if number is not None), 0)
 
 
 def _keep(

@@ -176,6 +176,12 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
             self.version, self.definition, document, self.cache, listed=self.listed, tail=self.tail
         )
 
+    @property
+    def next_row_id(self) -> int | None:
+        if self.document is None or self.document.format_version < 3:
+            return None
+        return self.document.next_row_id
+
     def check_upgradable(self) -> None:
         self.definition.check_upgradable()
 

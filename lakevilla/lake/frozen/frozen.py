@@ -392,8 +392,11 @@ def file_by_uri(root: str, snapshot: TableSnapshot, file: DataFile) -> DataFile:
         data_change=True,
         deletion_vector=vector_by_uri(root, location, file.deletion_vector),
         deletes=tuple(moved(one) for one in file.deletes),
-        base_row_id=None,
-        default_row_commit_version=None,
+        # Iceberg's new table goes on above these ids (docs/design/0064-iceberg-v3.md).
+        base_row_id=file.base_row_id if snapshot.format == "iceberg" else None,
+        default_row_commit_version=(
+            file.default_row_commit_version if snapshot.format == "iceberg" else None
+        ),
     )
 
 

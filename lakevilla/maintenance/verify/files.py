@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Literal
 
 import pyarrow as pa
@@ -92,6 +92,7 @@ class _File:
     size: int
     rows: int | None
     hash: str | None
+    base: int | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,10 +116,15 @@ class _State:
         location = self.layout.location
         for part in self.files.to_batches(max_chunksize=_AT_ONCE):
             rows = pa.Table.from_batches([part])
-            columns = (rows["size"].to_pylist(), rows["stats"].to_pylist(), hashes(rows))
-            for ref, size, stats, content in zip(file_refs(rows), *columns, strict=True):
+            columns = (
+                rows["size"].to_pylist(),
+                rows["stats"].to_pylist(),
+                hashes(rows),
+                rows["base_row_id"].to_pylist(),
+            )
+            for ref, size, stats, content, base in zip(file_refs(rows), *columns, strict=True):
                 key = file_key(location, ref[0])
-                yield _File(self, ref, key, size, rows_in(stats), content)
+                yield _File(self, ref, key, size, rows_in(stats), content, base)
 
 
 def look_at_files(
@@ -184,6 +190,7 @@ def _opened(
         except LakeVillaError as error:
             wrong.append(unreadable(location, error))
             continue
+        wrong += _of_row_ids(location, view.snapshot.next_row_id, files)
         names = _names(files)
         if seen is not None:
             files = files.filter(pc.invert(pc.is_in(names, value_set=seen)))
@@ -194,6 +201,31 @@ def _opened(
             files = yield from with_hashes(context, location, view.snapshot.format, files)
         found.append(_State(state, view, files))
     return found, wrong
+
+
+def _of_row_ids(location: str, mark: int | None, files: pa.Table) -> Iterator[Finding]:
+    """Yield findings on the ids of rows, which files have from ``base_row_id`` on.
+
+    ``mark``: the first id that is not given out.
+    """
+    known = files.filter(pc.is_valid(files["base_row_id"])).sort_by("base_row_id")
+    rows = [rows_in(stats) or 0 for stats in known["stats"].to_pylist()]
+    bases, paths = known["base_row_id"].to_pylist(), known["path"].to_pylist()
+    spans = [
+        (base, base + count, path) for base, count, path in zip(bases, rows, paths, strict=True)
+    ]
+    remedy = "write the rows of one of the two files again with a client that gives them new ids"
+    for (_, end, path), (base, _, other) in pairwise(spans):
+        if base < end:
+            message = f"files {path} and {other} both have the row id {base}: {remedy}"
+            yield Finding("error", "row_ids", message, table=location, key=other)
+    end, path = max(((end, path) for _, end, path in spans), default=(0, ""))
+    if mark is not None and end > mark:
+        message = (
+            f"file {path} has row ids up to {end - 1}, and the table's mark (next-row-id) is "
+            f"{mark}: set it to {end} or above with the client that wrote it"
+        )
+        yield Finding("error", "row_ids", message, table=location, key=path)
 
 
 def _names(files: pa.Table) -> pa.ChunkedArray:
@@ -245,7 +277,7 @@ def _look(
 def _check_of(file: _File, drawn: _Drawn) -> FileCheck:
     table = file.state.layout.table
     how: How = "hash" if drawn.compares(file) else "footer" if drawn.reads_footer(file) else "size"
-    return FileCheck(file.key, file.size, file.rows, file.hash, table, how)
+    return FileCheck(file.key, file.size, file.rows, file.hash, table, how, file.base)
 
 
 def _is_named(context: Context, file: _File) -> Program[bool]:
@@ -339,7 +371,10 @@ _MOST_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """A file to check: its known properties, and how to check it; ``rows`` may be None."""
+    """A file to check: its known properties, and how to check it; ``rows`` may be None.
+
+    ``base``: the id of its first row by the log. Ids that the file holds itself are older ones.
+    """
 
     key: str
     size: int
@@ -347,6 +382,7 @@ class FileCheck:
     hash: str | None
     table: str
     how: How
+    base: int | None = None
 
 
 def in_portions(files: Iterable[FileCheck]) -> list[list[FileCheck]]:
@@ -394,12 +430,38 @@ def _look_at_end(file: FileCheck) -> Program[Damage | None]:
     if file.how == "size":
         return None
     try:
-        rows = yield from rows_in_footer(file.key, file.size)
+        footer = yield from footer_of(file.key, file.size)
     except CorruptObject as error:
         return Damage(error.message)
-    if rows is None or file.rows is None or rows == file.rows:
+    if footer is None:
         return None
-    return Damage(f"holds {rows} rows by its footer, and the table's log says {file.rows}")
+    if file.rows is not None and footer.num_rows != file.rows:
+        return Damage(
+            f"holds {footer.num_rows} rows by its footer, and the table's log says {file.rows}"
+        )
+    highest = None if file.base is None else _highest_row_id(footer)
+    if highest is None or file.base is None or highest < file.base:
+        return None
+    return Damage(
+        f"holds row ids up to {highest}, and by the table's log its new rows have ids from "
+        f"{file.base} on: two rows may have one id"
+    )
+
+
+def _highest_row_id(footer: pq.FileMetaData) -> int | None:
+    """Return the highest id of a row that an Iceberg file holds; None if it holds none."""
+    names = {
+        field.name
+        for field in footer.schema.to_arrow_schema()
+        if (field.metadata or {}).get(b"PARQUET:field_id") == _ROW_ID
+    }
+    found: list[int] = []
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            statistics = column.statistics if column.path_in_schema in names else None
+            if statistics is not None and statistics.has_min_max:
+                found.append(int(statistics.max))
+    return max(found, default=None)
 
 
 # -------------------- footers
@@ -410,10 +472,12 @@ def _look_at_end(file: FileCheck) -> Program[Damage | None]:
 #: The number of bytes fetched from a file's end, which mostly contain the whole footer.
 _FOOTER_BYTES = 16 * 1024
 _MAGIC = b"PAR1"
+#: The field id of the column in which an Iceberg file holds ids of rows.
+_ROW_ID = b"2147483540"
 
 
-def rows_in_footer(key: str, size: int) -> Program[int | None]:
-    """Return the number of rows by a file's footer; None if the file was deleted meanwhile.
+def footer_of(key: str, size: int) -> Program[pq.FileMetaData | None]:
+    """Return a file's footer; None if the file was deleted meanwhile.
 
     Raises ``CorruptObject`` if the footer is damaged.
     """
@@ -433,7 +497,7 @@ def rows_in_footer(key: str, size: int) -> Program[int | None]:
         wanted = length
     try:
         # Parse the footer as a file of its own, without the data pages that it describes.
-        return int(pq.read_metadata(io.BytesIO(_MAGIC + end[-length:])).num_rows)
+        return pq.read_metadata(io.BytesIO(_MAGIC + end[-length:]))
     except (pa.ArrowException, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise CorruptObject(f"has a footer that can't be read ({reason})", key=key) from None
