@@ -193,6 +193,10 @@ class TableSnapshot(Protocol):
         """Do as ``check_writable``, except that a table that ``alter`` can upgrade passes."""
 
     @property
+    def limits(self) -> tuple[str, ...]:
+        """The changes that are refused on the table, in words."""
+
+    @property
     def next_row_id(self) -> int | None:
         """The first id that no row of the published version has; None if the log does not say."""
 

@@ -354,6 +354,10 @@ class DefinedSnapshot(Generic[D]):
         self.check_writable()
 
     @property
+    def limits(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def next_row_id(self) -> int | None:
         return None
 

@@ -37,6 +37,7 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     with_deletes,
 )
 from lakevilla.formats.iceberg.metadata.definition import (
+    MOST_VERSION,
     IcebergDefinition,
     contract_of,
     keeps_contract,
@@ -175,6 +176,21 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
         return IcebergSnapshot(
             self.version, self.definition, document, self.cache, listed=self.listed, tail=self.tail
         )
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        found = []
+        if self.definition.most_version < MOST_VERSION:
+            found.append(
+                "an upgrade to format version 3 is refused: pyiceberg writes it in REST catalogs "
+                "alone"
+            )
+        if self.definition.has_row_ids:
+            found.append(
+                "changes that write rows again are refused (update, merge, optimize, delete of "
+                "parts of files): rows have ids, which they would lose"
+            )
+        return tuple(found)
 
     @property
     def next_row_id(self) -> int | None:
