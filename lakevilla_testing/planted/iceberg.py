@@ -118,7 +118,7 @@ def files_numbered_in_another_order() -> Iterator[None]:
         yield
 
 
-@planted(**_IDS)
+@planted(2, **_IDS)
 def ids_of_existing_rows_not_counted() -> Iterator[None]:
     """The mark does not pass the ids of a merged manifest's rows."""
     with instead(rows_of_manifest, lambda manifest: manifest.added_rows_count or 0):

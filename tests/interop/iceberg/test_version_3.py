@@ -257,6 +257,8 @@ ADDED = pa.schema(
 
 @pytest.mark.seam
 def test_defaults_are_read_and_written_alike_by_spark(beside: Beside) -> None:
+    """Here pyiceberg 0.12 reads a map that is NULL as an empty one."""
+    without = ("pyiceberg", "pyiceberg's catalog")
     with beside.connect() as lake:
         lake.create_table("t", OF_DEFAULTS, format="iceberg", properties=V3)
         with lake.transaction() as txn:
@@ -269,7 +271,7 @@ def test_defaults_are_read_and_written_alike_by_spark(beside: Beside) -> None:
         for one in beside.ours().to_pylist():
             assert {name: one[name] for name in expected} == expected
             assert one["s"] == ({"a": 1, "c": "deep"} if one["k"] == 1 else None)
-        beside.agreed()
+        beside.agreed(without=without)
         with lake.transaction() as txn:
             txn.append("t", [{"k": 3, "s": {"a": 3}}])
             txn.sql("INSERT INTO t (k, tx) VALUES (4, NULL)")
@@ -280,7 +282,7 @@ def test_defaults_are_read_and_written_alike_by_spark(beside: Beside) -> None:
             txn.append("t", [{"k": 6, "s": {"a": 6}}])
             txn.upsert("t", [{"k": 7}], "k")
         beside.sql("INSERT INTO {t} (k) VALUES (8)")
-    found = {row[0]: row for row in beside.agreed()}
+    found = {row[0]: row for row in beside.agreed(without=without)}
     names = beside.ours().column_names
     values = {k: dict(zip(names, row, strict=True)) for k, row in found.items()}
     assert {k: row["b"] for k, row in values.items()} == {
