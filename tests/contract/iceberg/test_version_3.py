@@ -153,6 +153,27 @@ def test_a_clone_that_becomes_a_table_has_the_ids_of_its_source(lake: lv.Lake) -
     assert row_ids(lake, "t") == before
 
 
+@pytest.mark.parametrize("copy", [False, True])
+def test_an_export_has_the_ids_of_its_source_and_no_change_of_rows_lies_in_its_future(
+    lake: lv.Lake, place: Place, copy: bool
+) -> None:
+    append(lake, 3)
+    append(lake, 4)
+    before = row_ids(lake, "t")
+    target = f"{place.root}-elsewhere/u"
+    lake.export("t", target, copy=copy)
+    with lv.connect(f"{place.root}-elsewhere", files_outside=[str(place.root)]) as other:
+        found = row_ids(other, "u")
+        assert {k: row_id for k, (row_id, _) in found.items()} == {
+            k: row_id for k, (row_id, _) in before.items()
+        }
+        assert min(since or 0 for _, since in found.values()) >= max(
+            since or 0 for _, since in before.values()
+        )
+        append(other, 5, table="u")
+        assert unique(row_ids(other, "u"))
+
+
 def test_rewrites_are_refused_and_write_nothing(lake: lv.Lake, place: Place) -> None:
     before = contents(place.root)
     changes: list[Callable[[lv.Transaction[Any]], object]] = [
