@@ -126,6 +126,11 @@ def commits(
                     size,
                     cold(root, options, _old_snapshot(size // 2)),
                 ),
+                (
+                    "open the tables of an old global version, cold",
+                    size,
+                    cold(root, options, _old_versions(size // 2)),
+                ),
                 ("history of the table, cold", size, cold(root, options, _history)),
             ]
     return found
@@ -145,6 +150,10 @@ def _old_version(version: int) -> Callable[[lv.Lake], object]:
 
 def _old_snapshot(version: int) -> Callable[[lv.Lake], object]:
     return lambda lake: lake.snapshot(version=version).read("t").num_rows
+
+
+def _old_versions(version: int) -> Callable[[lv.Lake], object]:
+    return lambda lake: lake.snapshot(version=version).versions
 
 
 def log_entries(root: str, options: str, sizes: Sequence[int]) -> list[Step]:

@@ -271,11 +271,18 @@ class TableFormat(Protocol):
     file_retention_source: str
 
     def open(
-        self, location: str, table: str, cached: TableSnapshot | None = None, *, catalog: str = ""
+        self,
+        location: str,
+        table: str,
+        cached: TableSnapshot | None = None,
+        *,
+        catalog: str = "",
+        at_least: int = -1,
     ) -> Program[TableSnapshot]:
         """Return the newest version.
 
-        ``cached``, a state that this process read within the hour, saves the LIST.
+        ``cached``, a state that this process read within the hour, saves the LIST; ``at_least``, a
+        version that the log is known to have had, shortens it.
         ``catalog`` is the key of the pointer of a table in a catalog.
         """
 

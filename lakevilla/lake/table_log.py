@@ -63,7 +63,8 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
         return tail
     started = context.clock.elapsed()
     try:
-        snapshot = yield from context.formats.open(location, location, name, catalog)
+        at_least = _tip_in_head(context, location)
+        snapshot = yield from context.formats.open(location, location, name, catalog, at_least)
     except TableNotFound:
         if catalog or (name and not missing_ok):
             raise  # a catalog can lose a table all of whose files exist
@@ -154,7 +155,9 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     known, foreign = tail, False
     while True:
         started = context.clock.elapsed()
-        numbers = range(tail.tip + 1, max(tail.tip, _tip_in_head(context, tail)) + 2)[:_AT_ONCE]
+        numbers = range(tail.tip + 1, max(tail.tip, _tip_in_head(context, tail.location)) + 2)[
+            :_AT_ONCE
+        ]
         try:
             entries: list[Entry | None] = yield from parallel(
                 [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
@@ -193,7 +196,7 @@ def next_entry(context: Context, tail: Tail) -> Program[Tail]:
         or tail.tip < 0
         or tail.snapshot.catalog
         or is_cleaned_up_soon(context, tail)
-        or _tip_in_head(context, tail) > tail.tip
+        or _tip_in_head(context, tail.location) > tail.tip
     ):
         return (yield from probe(context, tail))
     started = context.clock.elapsed()
@@ -248,9 +251,9 @@ def _advanced(context: Context, tail: Tail, entry: Entry, seen_at: float) -> Tai
     return tail.extended(entry, _format(context, tail).advance(tail.snapshot, entry), seen_at)
 
 
-def _tip_in_head(context: Context, tail: Tail) -> int:
-    """Return the version up to which the newest known HEAD knows the log's entries."""
-    state = _state(context, tail.location)
+def _tip_in_head(context: Context, location: str) -> int:
+    """Return the version up to which the newest known HEAD knows the log's entries; -1 if none."""
+    state = _state(context, location)
     return -1 if state is None else state.published
 
 
@@ -346,7 +349,7 @@ def look_above(
         yield from refresh(context, location)
         return False
     started = context.clock.elapsed()
-    tip_in_head = _tip_in_head(context, tail)
+    tip_in_head = _tip_in_head(context, tail.location)
     first = max(tail.tip, tip_in_head) + 1
     # HEAD lags behind publishing: commits that are pending in HEAD mostly are in the log by now.
     last = first if tip_in_head < first - 1 else first + min(_pending(context, tail), most)

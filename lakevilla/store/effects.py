@@ -93,10 +93,14 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """List all objects below a directory; resumes with ``ObjectInfo`` in a list, sorted by key."""
+    """List all objects below a directory; resumes with ``ObjectInfo`` in a list, sorted by key.
+
+    Only those after the key ``start_after`` are listed, and none after ``until``.
+    """
 
     prefix: str
     start_after: str | None = None
+    until: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +189,10 @@ def stat(key: str) -> Program[ObjectInfo | Missing]:
     return cast(ObjectInfo | Missing, (yield Stat(key)))
 
 
-def list_objects(prefix: str, start_after: str | None = None) -> Program[Sequence[ObjectInfo]]:
-    return cast(Sequence[ObjectInfo], (yield List(prefix, start_after)))
+def list_objects(
+    prefix: str, start_after: str | None = None, until: str | None = None
+) -> Program[Sequence[ObjectInfo]]:
+    return cast(Sequence[ObjectInfo], (yield List(prefix, start_after, until)))
 
 
 def list_names(prefix: str) -> Program[Sequence[str]]:

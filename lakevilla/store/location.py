@@ -372,9 +372,11 @@ def _moved(epoch: str, effect: Effect) -> Effect:
                     for part in parts
                 )
             )
-        case List(prefix, start_after):
-            after = None if start_after is None else key_at(epoch, start_after)
-            return List(key_at(epoch, prefix), after)
+        case List(prefix, start_after, until):
+            after, last = (
+                None if key is None else key_at(epoch, key) for key in (start_after, until)
+            )
+            return List(key_at(epoch, prefix), after, last)
         case ListNames(prefix):
             return ListNames(key_at(epoch, prefix))
     return dataclasses.replace(effect, key=key_at(epoch, effect.key))

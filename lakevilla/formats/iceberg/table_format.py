@@ -105,7 +105,13 @@ class IcebergFormat:
         self._documents: Cache[Metadata] = Cache(_METADATA_BYTES)
 
     def open(
-        self, location: str, table: str, cached: TableSnapshot | None = None, *, catalog: str = ""
+        self,
+        location: str,
+        table: str,
+        cached: TableSnapshot | None = None,
+        *,
+        catalog: str = "",
+        at_least: int = -1,
     ) -> Program[TableSnapshot]:
         """Return the newest version: a LIST and a GET, or the catalog's answer and a GET."""
         if catalog:

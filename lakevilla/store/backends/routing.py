@@ -110,11 +110,14 @@ class LakeStore:
         outcome = backend.head(path)
         return dataclasses.replace(outcome, key=key) if isinstance(outcome, ObjectInfo) else outcome
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
         prefix = prefix.rstrip("/")
         backend, path = self._place(prefix)
         after = None if start_after is None else self._place(start_after)[1]
-        outcome = backend.list(path, after)
+        last = None if until is None else self._place(until)[1]
+        outcome = backend.list(path, after, last)
         if isinstance(outcome, Failure):
             return outcome
         # Listed objects are returned in the spelling of the request.
@@ -122,7 +125,7 @@ class LakeStore:
         return [
             dataclasses.replace(info, key=spelled + info.key[cut:])
             for info in outcome
-            if after is None or info.key > after
+            if (after is None or info.key > after) and (last is None or info.key <= last)
         ]
 
     def list_names(self, prefix: str) -> tuple[str, ...] | Failure:

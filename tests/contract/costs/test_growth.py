@@ -15,11 +15,13 @@ from deltalake import DeltaTable
 import lakevilla as lv
 from lakevilla.api.client.client import LakeClient
 from lakevilla.engines.duckdb.file_system import GivenFiles
-from lakevilla.formats.delta import table_format
+from lakevilla.formats.delta import log, table_format
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.global_log import head, leaves
 from lakevilla.lake import context as lake_context
 from lakevilla.maintenance.recovery import checkpoint
+from lakevilla.store.backends.routing import LakeStore
+from lakevilla.store.base import Failure, ObjectInfo
 from lakevilla.store.effects import Program
 from lakevilla.store.runner import Requests
 from tests.support.inside import inside
@@ -54,6 +56,39 @@ def test_opening_a_table_costs_no_more_requests_after_many_commits_by_log_entry(
     many = cold_read(local_place)
     assert many.get <= few.get + 3  # a checkpoint and the pointer to it
     assert (many.put, many.list) == (few.put, few.list)
+
+
+def test_a_cold_client_lists_the_part_of_a_log_that_it_reads(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_BEFORE", 20)
+    listed: list[str] = []
+    list_all = LakeStore.list
+
+    def listing(self: LakeStore, *where: str | None) -> list[ObjectInfo] | Failure:
+        found = list_all(self, *where)  # type: ignore[arg-type]
+        assert not isinstance(found, Failure)
+        listed.extend(info.key for info in found)
+        return found
+
+    monkeypatch.setattr(LakeStore, "list", listing)
+
+    def counted(work: Callable[[lv.Lake], object]) -> tuple[int, Requests]:
+        listed.clear()
+        with local_place.connect() as lake:
+            requests = cost(lake, lambda: work(lake))
+        return len(listed), requests
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1), format="delta")
+        append(lake, lv.Feature.R | lv.Feature.I, 155)
+    objects, requests = counted(lambda lake: lake.table("t").version)
+    assert (objects <= 25, requests.list) == (True, 1)
+    for version in (5, 60, 100, 140):
+        objects, requests = counted(lambda lake, v=version: lake.snapshot(version=v).versions)
+        assert (objects <= 60, requests.list) == (True, 2), "the newest state, and the old one"
+    with local_place.connect() as lake:
+        assert lake.table("t").read(version=100).num_rows == 101
 
 
 def test_vacuum_lists_the_log_of_a_table_once_however_many_refs_keep_versions_of_it(
@@ -234,8 +269,8 @@ def test_a_background_thread_that_is_late_writes_only_the_newest_checkpoint(
         begun.wait()
         append(lake, lv.Feature.NONE, 310)
         go_on.set()
-    log = Path(local_place.root) / "t" / "_delta_log"
-    assert [path.name for path in log.glob("*.checkpoint.parquet")] == [
+    entries = Path(local_place.root) / "t" / "_delta_log"
+    assert [path.name for path in entries.glob("*.checkpoint.parquet")] == [
         f"{310:020}.checkpoint.parquet"
     ]
 
@@ -282,8 +317,8 @@ def test_checkpoints_catch_up_with_commits_by_log_entry_that_have_outrun_them(
         due = client.context.checkpoints_due.popleft()
         spent = cost(lake, lambda: client.run(checkpoint(client.context, *due)))
     assert due == ("t", 10)
-    log = Path(local_place.root, "t", "_delta_log")
-    assert [file.name for file in log.glob("*.checkpoint.parquet")] == [
+    entries = Path(local_place.root, "t", "_delta_log")
+    assert [file.name for file in entries.glob("*.checkpoint.parquet")] == [
         f"{190:020}.checkpoint.parquet"
     ]
     assert spent.list == 0

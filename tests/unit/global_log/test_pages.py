@@ -22,6 +22,7 @@ from lakevilla.global_log.head import (
     successor,
 )
 from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.inbox.fold import MOST_TOGETHER
 from lakevilla.global_log.repo import commits_since, make_room, pages_before
 from lakevilla.ids import Ids
 from lakevilla.maintenance.gc.listing import named_pages
@@ -32,6 +33,7 @@ from tests.support.search import how_many
 
 T = TypeVar("T")
 IDS = Ids(SystemClock(), random.Random(0))
+LENGTHS = head_module.PAGE_LENGTH, head_module.COMMITS_IN_HEAD
 
 
 @pytest.fixture(autouse=True)
@@ -182,3 +184,15 @@ def test_the_end_of_a_block_that_is_lost_is_an_error_for_its_block_alone() -> No
     with pytest.raises((CorruptObject, VersionNotFound)):
         run_now(store, Timeline.of(head).at(1))
     assert run_now(store, Timeline.of(head).at(lost.last_sequence + 1)) is not None
+
+
+def test_head_lists_all_commits_of_the_newest_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader searches HEAD's list for its own batch, and a crowd for proposals."""
+    for name, value in zip(("PAGE_LENGTH", "COMMITS_IN_HEAD"), LENGTHS, strict=True):
+        monkeypatch.setattr(head_module, name, value)
+    store = SimulatedStore()
+    base = with_commits(store, LENGTHS[1])
+    for _ in range(LENGTHS[0]):
+        base = with_commits(store, 1, base)
+        replacement = with_commits(store, MOST_TOGETHER, base)
+        assert replacement.commits[0].sequence <= base.sequence + 1

@@ -373,8 +373,8 @@ def test_a_marker_that_was_replaced_after_the_list_is_read_again(
 
 def test_markers_are_read_each_time_from_a_store_that_lists_no_tokens() -> None:
     class Untagged(SimulatedStore):
-        def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo]:
-            infos = super().list(prefix, start_after)
+        def list(self, prefix: str, *bounds: str | None) -> list[ObjectInfo]:
+            infos = super().list(prefix, *bounds)
             return [ObjectInfo(i.key, i.size, Token(None), i.modified_seconds) for i in infos]
 
     store = Untagged()

@@ -152,7 +152,9 @@ class CatalogStore:
             return ObjectInfo(key, found.size, found.token, 0.0)
         return found if isinstance(found, Failure) else Missing()
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
         raise InvalidOperation(
             f"{prefix} is a table's pointer in a catalog: there are no files below it"
         )

@@ -290,6 +290,39 @@ def test_a_checkpoint_is_due_by_the_tables_checkpoint_interval(tables: Tables) -
     assert [v for v in range(10) if tables.format.checkpoint_due(v, state)] == [3, 6, 9]
 
 
+@pytest.mark.parametrize(
+    ("files", "interval"), [(1_270, 10), (1_280, 20), (1_600, 25), (3_200, 50), (6_400, 100)]
+)
+def test_the_interval_of_checkpoints_grows_with_the_checkpoint(
+    tables: Tables, files: int, interval: int
+) -> None:
+    adds = tuple(data_file(f"{number}.parquet") for number in range(files))
+    state = tables.commit(tables.create(SCHEMA), Change(adds=adds))
+    tables.run(tables.format.checkpoint(state))
+    opened = tables.open()
+    due = [v for v in range(201) if tables.format.checkpoint_due(v, opened)]
+    assert due == list(range(interval, 201, interval))
+    own = TableAlteration(set_properties={"delta.checkpointInterval": "7"})
+    wished = tables.commit(opened, tables.format.alter(opened, own))
+    assert [v for v in range(20) if tables.format.checkpoint_due(v, wished)] == [7, 14]
+
+
+def test_a_checkpoint_is_overdue_after_ten_versions_also_in_a_large_table(tables: Tables) -> None:
+    adds = tuple(data_file(f"{number}.parquet") for number in range(2_000))
+    state = tables.commit(tables.create(SCHEMA), Change(adds=adds))
+    tables.run(tables.format.checkpoint(state))
+    overdue = []
+    for number in range(9):
+        opened = tables.open()
+        overdue.append(tables.format.checkpoint_overdue(opened))
+        tables.commit(opened, Change(adds=(data_file(f"more{number}.parquet"),)))
+    assert overdue == [False] * 9
+    newest = tables.open()
+    assert newest.version == 10
+    assert tables.format.checkpoint_overdue(newest)
+    assert not tables.format.checkpoint_due(newest.version, newest)
+
+
 def test_a_checkpoint_with_statistics_only_as_columns_is_read_as_json_text(tables: Tables) -> None:
     schema = pa.schema([("p", pa.date32()), ("id", pa.int64()), ("d", pa.decimal128(9, 2))])
     properties = {
