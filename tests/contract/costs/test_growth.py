@@ -17,7 +17,7 @@ from lakevilla.api.client.client import LakeClient
 from lakevilla.engines.duckdb.file_system import GivenFiles
 from lakevilla.formats.delta import table_format
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
-from lakevilla.global_log import head, leaves
+from lakevilla.global_log import head, leaves, repo
 from lakevilla.lake import context as lake_context
 from lakevilla.maintenance.recovery import checkpoint
 from lakevilla.store.effects import Program
@@ -288,3 +288,40 @@ def test_checkpoints_catch_up_with_commits_by_log_entry_that_have_outrun_them(
     ]
     assert spent.list == 0
     assert spent.get <= 2, "HEAD and _last_checkpoint"
+
+
+def test_a_key_that_has_committed_is_found_by_as_many_requests_after_many_commits(
+    local_place: Place, short_pages: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repo, "_FIRST_REACH", 2)
+
+    def repeated(key: str | tuple[str, int]) -> int:
+        with local_place.connect() as lake:
+            used = partial(lake.run, lambda txn: txn.append("t", accounts(1)), idempotency_key=key)
+            return cost(lake, used).get
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        for key in ("once", ("stream", 1)):
+            lake.run(lambda txn: txn.append("t", accounts(1)), idempotency_key=key)
+        append(lake, lv.Feature.R | lv.Feature.I, 20)
+    few = repeated("once"), repeated(("stream", 1))
+    with local_place.connect() as lake:
+        append(lake, lv.Feature.R | lv.Feature.I, 150)
+    many = repeated("once"), repeated(("stream", 1))
+    assert max(many) <= max(few) + 3, "a page, and a block's end for each level"
+    with local_place.connect() as lake:
+        assert lake.table("t").read().num_rows == 173
+
+
+def test_gc_reads_idempotency_keys_many_at_once(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        for number in range(70):
+            key = f"plain {number}" if number % 2 else (f"stream {number}", 1)
+            lake.run(lambda txn: txn.append("t", accounts(1)), idempotency_key=key)
+    with local_place.connect() as lake:
+        found = [sum("/keys/" in key for _, key in one) for one in steps(lake, lake.gc)]
+    # The keys, and the replacements of those with versions.
+    assert sum(found) == 70 + 35
+    assert len([number for number in found if number]) <= 2
