@@ -37,6 +37,13 @@ def upsert(rows: pa.Table, txn: lv.Transaction) -> None:
     txn.upsert("t", rows, keys="id")
 
 
+def in_thread(work: Callable[[], object]) -> None:
+    """Do it in a thread of its own: no transaction waits for another of its own thread."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
 def cold_read(place: Place) -> Requests:
     with place.connect() as lake:
         return cost(lake, lambda: lake.table("t").version)
@@ -325,3 +332,29 @@ def test_gc_reads_idempotency_keys_many_at_once(local_place: Place) -> None:
     # The keys, and the replacements of those with versions.
     assert sum(found) == 70 + 35
     assert len([number for number in found if number]) <= 2
+
+
+def test_a_waiting_transaction_reads_the_records_of_the_front_of_its_queue_alone(
+    local_place: Place,
+) -> None:
+    queued = lv.Feature.R | lv.Feature.CT | lv.Feature.I
+    with local_place.connect() as others, local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        ahead = [others.transaction(queued) for _ in range(20)]
+
+        def take_places() -> None:
+            for txn in ahead:
+                txn.update("t", {"balance": "balance + 1"}, where="id = 0")
+
+        in_thread(take_places)
+        waiter = lake.transaction(queued, wait_timeout_seconds=0.5)
+        waiter.update("t", {"balance": "balance + 2"}, where="id = 0")
+        read = {
+            key
+            for one in steps(lake, waiter.commit)
+            for verb, key in one
+            if verb == "get" and "/txns/" in key and waiter.id not in key
+        }
+        assert len(read) == 8 + 1, "the front, and the transaction right before it"
+        in_thread(lambda: [txn.abort() for txn in ahead])
+        assert lake.read("t")["balance"].to_pylist() == [102]
