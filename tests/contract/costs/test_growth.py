@@ -19,6 +19,7 @@ from lakevilla.formats.delta import table_format
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.global_log import head, leaves, repo
 from lakevilla.lake import context as lake_context
+from lakevilla.lake import table_log
 from lakevilla.maintenance.recovery import checkpoint
 from lakevilla.store.effects import Program
 from lakevilla.store.runner import Requests
@@ -358,3 +359,43 @@ def test_a_waiting_transaction_reads_the_records_of_the_front_of_its_queue_alone
         assert len(read) == 8 + 1, "the front, and the transaction right before it"
         in_thread(lambda: [txn.abort() for txn in ahead])
         assert lake.read("t")["balance"].to_pylist() == [102]
+
+
+def test_gc_does_not_read_the_log_of_a_table_that_still_has_all_of_its_files(
+    local_place: Place,
+) -> None:
+    def collected() -> Requests:
+        with local_place.connect(settings=lv.Settings(max_age_seconds=0)) as lake:
+            with inside(lake).requests.counting() as requests:
+                assert lake.gc().ok
+            return requests
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1), format="delta")
+        append(lake, lv.Feature.R | lv.Feature.I, 12)
+    collected()
+    few = collected()
+    with local_place.connect() as lake:
+        append(lake, lv.Feature.R | lv.Feature.I, 60)
+    collected()
+    assert collected().get <= few.get + 1
+
+
+@pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, lv.Feature.NONE])
+def test_a_client_that_is_far_behind_opens_a_log_anew_and_reads_no_entry_in_between(
+    place: Place, monkeypatch: pytest.MonkeyPatch, features: lv.Feature
+) -> None:
+    monkeypatch.setattr(table_log, "_FAR", 8)
+    with place.connect() as others, place.connect() as lake:
+        others.create_table("t", accounts(1), format=place.format)
+        costs = []
+        for number in (20, 60):
+            assert lake.table("t").read().num_rows
+            append(others, features, number)
+            costs.append(cost(lake, lambda: lake.table("t").version))
+        few, many = costs
+        assert many.get <= few.get + 19, "entries above a checkpoint, which the background writes"
+        assert lake.table("t").read().num_rows == 81
+        append(lake, lv.Feature.R | lv.Feature.I, 1)
+    with place.connect() as lake:
+        assert lake.table("t").read().num_rows == 82
