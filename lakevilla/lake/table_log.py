@@ -30,7 +30,7 @@ T = TypeVar("T")
 _FEW_TABLES = 256
 #: The number of entries that are requested in one round.
 _AT_ONCE = 64
-#: The number of new entries from which on to open the log anew costs fewer requests.
+#: The number of new entries from which on to open the log again costs fewer requests.
 _FAR = 64
 #: The log retention below which the design requires a LIST instead of a GET.
 _SHORT_SECONDS = 2 * 3600.0
@@ -163,7 +163,7 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
         if may_open and max(behind, beyond) > _FAR:
             # HEAD may have become known meanwhile: it is requested in the same round.
             version = _tip_in_head(context, tail) if behind > 0 else None
-            tail, may_open = (yield from _opened_anew(context, tail, version)), False
+            tail, may_open = (yield from _opened_newer(context, tail, version)), False
         # The entries that HEAD knows; and above them more, the more were found.
         last = max(tail.tip, _tip_in_head(context, tail)) + max(1, beyond)
         numbers = range(tail.tip + 1, last + 1)[:_AT_ONCE]
@@ -196,8 +196,8 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     return context.keep_tail(tail)
 
 
-def _opened_anew(context: Context, tail: Tail, version: int | None) -> Program[Tail]:
-    """Return the same log as it is opened anew: at a version that exists, or (None) at its newest.
+def _opened_newer(context: Context, tail: Tail, version: int | None) -> Program[Tail]:
+    """Return the same log as a client opens it that does not know it: at a version that exists, or (None) at its newest.
 
     If that does not show a newer state of the same table, return ``tail``: the entries will show
     why.

@@ -382,7 +382,7 @@ def test_gc_does_not_read_the_log_of_a_table_that_still_has_all_of_its_files(
 
 
 @pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, lv.Feature.NONE])
-def test_a_client_that_is_far_behind_opens_a_log_anew_and_reads_no_entry_in_between(
+def test_a_client_that_is_far_behind_opens_a_log_again_and_reads_no_entry_in_between(
     place: Place, monkeypatch: pytest.MonkeyPatch, features: lv.Feature
 ) -> None:
     monkeypatch.setattr(table_log, "_FAR", 8)
