@@ -197,10 +197,11 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
 
 
 def _opened_newer(context: Context, tail: Tail, version: int | None) -> Program[Tail]:
-    """Return the same log as a client opens it that does not know it: at a version that exists, or (None) at its newest.
+    """Return the log as opened by a client that does not know it: at a version that HEAD knows to
+    exist, or (None) at its newest.
 
-    If that does not show a newer state of the same table, return ``tail``: the entries will show
-    why.
+    All versions above a tail that counts are younger than an hour, so clean-up has left them. If no
+    newer state of the same table is found, return ``tail``: the entries will show why.
     """
     started = context.clock.elapsed()
     if tail.tip < 0 or tail.snapshot.catalog:
