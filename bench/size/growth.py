@@ -66,7 +66,8 @@ LIMITS = (
     Limit("statements", "append and select", "cpu_ms", 2),
     Limit("commits:delta", "gc of old files", "requests", 1.5),
     Limit("branch", "append on the branch", "written_kb", 3),
-    Limit("keys", "repeat the first key, cold", "requests", 2),
+    # The page of the commit, and the ends of the blocks that lead to it.
+    Limit("keys", "repeat the first key, cold", "requests", 3),
     Limit("behind:delta", "find the newest version", "requests", 1.5),
     Limit("behind:delta", "append", "requests", 1.5),
     Limit("behind:iceberg", "find the newest version", "requests", 1.5),
