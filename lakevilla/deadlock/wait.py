@@ -24,7 +24,7 @@ from lakevilla.sublogs.record import Edge, TxnRecord, record_key
 
 #: The number of transactions at the front of a queue whose records a waiter reads, and of which its
 #: own record has edges: a queue drains from its front, so no deadlock lasts without one of these.
-_FRONT = 8
+_FRONT = 16
 #: The most edges in one record; further edges are left out, so a cycle over them is found late.
 _MOST_EDGES = 256
 #: The most records that are read to find a cycle; a larger cycle ends when a wait times out.

@@ -356,7 +356,7 @@ def test_a_waiting_transaction_reads_the_records_of_the_front_of_its_queue_alone
             for verb, key in one
             if verb == "get" and "/txns/" in key and waiter.id not in key
         }
-        assert len(read) == 8 + 1, "the front, and the transaction right before it"
+        assert len(read) == 16 + 1, "the front, and the transaction right before it"
         in_thread(lambda: [txn.abort() for txn in ahead])
         assert lake.read("t")["balance"].to_pylist() == [102]
 
