@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -133,6 +134,10 @@ def commits(
                 ),
                 ("history of the table, cold", size, cold(root, options, _history)),
             ]
+            # As on a lake whose transactions of the day before were collected.
+            with connected(root, options, lv.Settings(max_age_seconds=0)) as collector:
+                collector.gc()
+            found.append(("gc of old files", size, cold(root, options, lv.Lake.gc)))
     return found
 
 
@@ -250,7 +255,99 @@ def statements(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
     return found
 
 
+def branch(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
+    """Commit to one branch; ``sizes`` are its numbers of commits."""
+    found: list[Step] = []
+    with connected(root, options) as lake:
+        lake.create_table("t", ROWS)
+        lake.branch("work")
+        work = lake.on("work")
+        made = 0
+        for size in sizes:
+            block = min(BLOCK, size // 2)
+            for _ in range(size - block - made):
+                appended(work)
+            found.append(("append on the branch", size, cost(work, lambda: appended(work), block)))
+            made = size
+            found.append(("doctor", size, cost(lake, lake.doctor)))
+            found.append(("gc", size, cost(lake, lake.gc)))
+    return found
+
+
+def keys(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
+    """Commit under idempotency keys; ``sizes`` are their numbers."""
+    found: list[Step] = []
+    with connected(root, options) as lake:
+        lake.create_table("t", ROWS)
+        made = 0
+
+        def used(lake: lv.Lake, key: str) -> None:
+            lake.run(lambda txn: txn.append("t", ROWS), idempotency_key=key)
+
+        for size in sizes:
+            for number in range(made, size):
+                used(lake, str(number))
+            made = size
+            found += [
+                (
+                    "repeat the first key, cold",
+                    size,
+                    cold(root, options, lambda one: used(one, "0")),
+                ),
+                ("gc", size, cost(lake, lake.gc)),
+            ]
+    return found
+
+
+def behind(
+    root: str, options: str, format: Literal["delta", "iceberg"], sizes: Sequence[int]
+) -> list[Step]:
+    """Fall behind other clients; ``sizes`` are their numbers of commits meanwhile."""
+    found: list[Step] = []
+    with connected(root, options) as others, connected(root, options) as lake:
+        others.create_table("t", ROWS, format=format)
+        for size in sizes:
+            for step, work in (
+                ("find the newest version", lambda: _version(lake)),
+                ("append", lambda: appended(lake)),
+            ):
+                _version(lake)
+                for _ in range(size):
+                    appended(others)
+                found.append((step, size, cost(lake, work)))
+    return found
+
+
+def queue(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
+    """Update one row in as many threads as ``sizes`` say, each in a transaction with a place."""
+    found: list[Step] = []
+    queued = lv.Feature.R | lv.Feature.CT | lv.Feature.I
+    with connected(root, options) as lake:
+        lake.create_table("t", ROWS)
+
+        def update() -> None:
+            lake.run(lambda txn: txn.update("t", {"n": "n + 1"}, where="id = 1"), features=queued)
+
+        for size in sizes:
+
+            def all_at_once(size: int = size) -> None:
+                threads = [Thread(target=update) for _ in range(size)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+
+            figures = cost(lake, all_at_once)
+            each = {name: value / size for name, value in figures.items() if name != "memory_mb"}
+            found.append(("update in turn", size, {**each, "memory_mb": figures["memory_mb"]}))
+    return found
+
+
 KINDS: dict[str, Callable[..., list[Step]]] = {
+    "behind": behind,
+    "branch": branch,
+    "keys": keys,
+    "queue": queue,
     "commits": commits,
     "log_entries": log_entries,
     "tables": tables,

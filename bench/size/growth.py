@@ -32,6 +32,11 @@ KINDS = {
     "tables": "tables",
     "refs": "refs",
     "statements": "statements",
+    "branch": "branch_commits",
+    "keys": "keys",
+    "behind:delta": "behind",
+    "behind:iceberg": "behind",
+    "queue": "waiting",
 }
 
 
@@ -65,6 +70,14 @@ LIMITS = (
     Limit("refs", "vacuum", "lists", 1.5),
     Limit("refs", "merge of a branch", "cpu_ms", 2),
     Limit("statements", "append and select", "cpu_ms", 2),
+    Limit("commits:delta", "gc of old files", "requests", 1.5),
+    Limit("branch", "append on the branch", "written_kb", 3),
+    # The page of the commit, and the ends of the blocks that lead to it.
+    Limit("keys", "repeat the first key, cold", "requests", 3),
+    Limit("behind:delta", "find the newest version", "requests", 1.5),
+    Limit("behind:delta", "append", "requests", 1.5),
+    Limit("behind:iceberg", "find the newest version", "requests", 1.5),
+    Limit("behind:iceberg", "append", "requests", 1.5),
 )
 
 
@@ -125,6 +138,10 @@ BENCHMARK = Benchmark(
         Parameter("tables", "100,1000,10000", "20,150", "in a lake"),
         Parameter("refs", "4,40,400", "4,40", "tags and branches"),
         Parameter("statements", "10,100,600", "10,60", "pairs of an append and a SELECT"),
+        Parameter("branch_commits", "100,1000,5000", "40,200", "to one table of a branch"),
+        Parameter("keys", "100,1000,5000", "20,150", "idempotency keys"),
+        Parameter("behind", "100,1000", "70,140", "commits that a client has not seen"),
+        Parameter("waiting", "10,50,200", "5,10", "transactions that wait for one table"),
     ),
     run=measure,
     plots={

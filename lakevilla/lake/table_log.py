@@ -30,6 +30,8 @@ T = TypeVar("T")
 _FEW_TABLES = 256
 #: The number of entries that are requested in one round.
 _AT_ONCE = 64
+#: The number of new entries from which on to open the log again costs fewer requests.
+_FAR = 64
 #: The log retention below which the design requires a LIST instead of a GET.
 _SHORT_SECONDS = 2 * 3600.0
 
@@ -146,18 +148,26 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     The entries that HEAD knows to exist, and the number after them, are requested in one round. If
     clean-up may delete an entry within two hours, an absent number never proves that the log ends
     there, and the log is listed each time. On a branch a log does not advance.
+
+    Where more than ``_FAR`` entries are new, the log is opened as by a client that does not know
+    it, and the entries in between are not read: that takes as many requests after any time.
     """
     if context.epoch:
         return tail
     listed = None
     if is_cleaned_up_soon(context, tail):
         listed = yield from _opened_again(context, tail)
-    known, foreign = tail, False
+    known, foreign, beyond, may_open = tail, False, 0, listed is None
     while True:
         started = context.clock.elapsed()
-        numbers = range(tail.tip + 1, max(tail.tip, _tip_in_head(context, tail.location)) + 2)[
-            :_AT_ONCE
-        ]
+        behind = _tip_in_head(context, tail.location) - tail.tip
+        if may_open and max(behind, beyond) > _FAR:
+            # HEAD may have become known meanwhile: it is requested in the same round.
+            version = _tip_in_head(context, tail.location) if behind > 0 else None
+            tail, may_open = (yield from _opened_newer(context, tail, version)), False
+        # The entries that HEAD knows; and above them more, the more were found.
+        last = max(tail.tip, _tip_in_head(context, tail.location)) + max(1, beyond)
+        numbers = range(tail.tip + 1, last + 1)[:_AT_ONCE]
         try:
             entries: list[Entry | None] = yield from parallel(
                 [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
@@ -173,6 +183,7 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
             assert entry is not None
             foreign = foreign or not entry.txn_ids
             tail = _advanced(context, tail, entry, started)
+            beyond += tail.tip > _tip_in_head(context, tail.location)
         if len(there) < len(entries):
             break
     if listed is not None and listed.version > tail.tip:
@@ -184,6 +195,33 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     if foreign and (yield from _is_another_table(context, known)):
         return (yield from opened_again(context, tail))
     return context.keep_tail(tail)
+
+
+def _opened_newer(context: Context, tail: Tail, version: int | None) -> Program[Tail]:
+    """Return the log as opened by a client that does not know it: at a version that HEAD knows to
+    exist, or (None) at its newest.
+
+    All versions above a tail that counts are younger than an hour, so clean-up has left them. If no
+    newer state of the same table is found, return ``tail``: the entries will show why.
+    """
+    started = context.clock.elapsed()
+    if tail.tip < 0 or tail.snapshot.catalog:
+        return tail
+    try:
+        if version is None:
+            opened = yield from _opened_again(context, tail)
+        else:
+            opened = yield from _format(context, tail).open_at(
+                tail.location, tail.location, version
+            )
+    except (TableNotFound, VersionNotFound, CorruptObject):
+        return tail
+    if opened.version <= tail.tip or opened.table_id != tail.snapshot.table_id:
+        return tail
+    entries = dict(tail.entries)
+    if opened.newest is not None:
+        entries[opened.newest.version] = opened.newest
+    return Tail(tail.location, opened.version, {opened.version: opened}, entries, seen_at=started)
 
 
 def next_entry(context: Context, tail: Tail) -> Program[Tail]:

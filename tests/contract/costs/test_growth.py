@@ -17,8 +17,9 @@ from lakevilla.api.client.client import LakeClient
 from lakevilla.engines.duckdb.file_system import GivenFiles
 from lakevilla.formats.delta import log, table_format
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
-from lakevilla.global_log import head, leaves
+from lakevilla.global_log import head, leaves, repo
 from lakevilla.lake import context as lake_context
+from lakevilla.lake import table_log
 from lakevilla.maintenance.recovery import checkpoint
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Failure, ObjectInfo
@@ -37,6 +38,13 @@ def append(lake: lv.Lake, features: lv.Feature, times: int) -> None:
 
 def upsert(rows: pa.Table, txn: lv.Transaction) -> None:
     txn.upsert("t", rows, keys="id")
+
+
+def in_thread(work: Callable[[], object]) -> None:
+    """Do it in a thread of its own: no transaction waits for another of its own thread."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 def cold_read(place: Place) -> Requests:
@@ -323,3 +331,106 @@ def test_checkpoints_catch_up_with_commits_by_log_entry_that_have_outrun_them(
     ]
     assert spent.list == 0
     assert spent.get <= 2, "HEAD and _last_checkpoint"
+
+
+def test_a_key_that_has_committed_is_found_by_as_many_requests_after_many_commits(
+    local_place: Place, short_pages: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repo, "_FIRST_REACH", 2)
+
+    def repeated(key: str | tuple[str, int]) -> int:
+        with local_place.connect() as lake:
+            used = partial(lake.run, lambda txn: txn.append("t", accounts(1)), idempotency_key=key)
+            return cost(lake, used).get
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        for key in ("once", ("stream", 1)):
+            lake.run(lambda txn: txn.append("t", accounts(1)), idempotency_key=key)
+        append(lake, lv.Feature.R | lv.Feature.I, 20)
+    few = repeated("once"), repeated(("stream", 1))
+    with local_place.connect() as lake:
+        append(lake, lv.Feature.R | lv.Feature.I, 150)
+    many = repeated("once"), repeated(("stream", 1))
+    assert max(many) <= max(few) + 3, "a page, and a block's end for each level"
+    with local_place.connect() as lake:
+        assert lake.table("t").read().num_rows == 173
+
+
+def test_gc_reads_idempotency_keys_many_at_once(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        for number in range(70):
+            key = f"plain {number}" if number % 2 else (f"stream {number}", 1)
+            lake.run(lambda txn: txn.append("t", accounts(1)), idempotency_key=key)
+    with local_place.connect() as lake:
+        found = [sum("/keys/" in key for _, key in one) for one in steps(lake, lake.gc)]
+    # The keys, and the replacements of those with versions.
+    assert sum(found) == 70 + 35
+    assert len([number for number in found if number]) <= 2
+
+
+def test_a_waiting_transaction_reads_the_records_of_the_front_of_its_queue_alone(
+    local_place: Place,
+) -> None:
+    queued = lv.Feature.R | lv.Feature.CT | lv.Feature.I
+    with local_place.connect() as others, local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        ahead = [others.transaction(queued) for _ in range(20)]
+
+        def take_places() -> None:
+            for txn in ahead:
+                txn.update("t", {"balance": "balance + 1"}, where="id = 0")
+
+        in_thread(take_places)
+        waiter = lake.transaction(queued, wait_timeout_seconds=0.5)
+        waiter.update("t", {"balance": "balance + 2"}, where="id = 0")
+        read = {
+            key
+            for one in steps(lake, waiter.commit)
+            for verb, key in one
+            if verb == "get" and "/txns/" in key and waiter.id not in key
+        }
+        assert len(read) == 16 + 1, "the front, and the transaction right before it"
+        in_thread(lambda: [txn.abort() for txn in ahead])
+        assert lake.read("t")["balance"].to_pylist() == [102]
+
+
+def test_gc_does_not_read_the_log_of_a_table_that_still_has_all_of_its_files(
+    local_place: Place,
+) -> None:
+    def collected() -> Requests:
+        with local_place.connect(settings=lv.Settings(max_age_seconds=0)) as lake:
+            with inside(lake).requests.counting() as requests:
+                assert lake.gc().ok
+            return requests
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1), format="delta")
+        append(lake, lv.Feature.R | lv.Feature.I, 12)
+    collected()
+    few = collected()
+    with local_place.connect() as lake:
+        append(lake, lv.Feature.R | lv.Feature.I, 60)
+    collected()
+    assert collected().get <= few.get + 1
+
+
+@pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, lv.Feature.NONE])
+def test_a_client_that_is_far_behind_opens_a_log_again_and_reads_no_entry_in_between(
+    place: Place, monkeypatch: pytest.MonkeyPatch, features: lv.Feature
+) -> None:
+    monkeypatch.setattr(table_log, "_FAR", 8)
+    with place.connect() as others, place.connect() as lake:
+        others.create_table("t", accounts(1), format=place.format)
+        costs = []
+        for number in (20, 60):
+            assert lake.table("t").read().num_rows
+            append(others, features, number)
+            costs.append(cost(lake, lambda: lake.table("t").version))
+        few, many = costs
+        assert many.get <= few.get + 19, "entries above a checkpoint, which the background writes"
+        assert lake.table("t").read().num_rows == 81
+        append(lake, lv.Feature.R | lv.Feature.I, 1)
+    with place.connect() as lake:
+        assert lake.table("t").read().num_rows == 82
