@@ -39,7 +39,7 @@ from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.results import Finding
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel, sleep
-from lakevilla.store.location import HOMES_PREFIX, at_home, home_of
+from lakevilla.store.location import HOMES_PREFIX, at_home
 
 #: The number of objects that are requested in one round.
 _AT_ONCE = 64
@@ -315,10 +315,21 @@ def _add_commits(context: Context, head: Head, signs: Signs) -> Program[None]:
     yield from _add_logs(context, wanted, head, signs)
 
 
-def signs_on_branch(head: Head) -> Program[Signs]:
-    """Return the signs of commit objects that the HEAD of their branch does not know."""
-    listed = yield from list_objects(f"{home_of(head.home)}/commits")
-    unknown = yield from at_home(head.home, _unknown(head, [info.key for info in listed]))
+def commits_on_branches() -> Program[dict[str, list[str]]]:
+    """Return the keys of the commit objects on branches, by epoch: one LIST."""
+    found: dict[str, list[str]] = {}
+    for info in (yield from list_objects(HOMES_PREFIX)):
+        epoch, _, name = info.key.removeprefix(f"{HOMES_PREFIX}/").partition("/")
+        if name.startswith("commits/"):
+            found.setdefault(epoch, []).append(info.key)
+    return found
+
+
+def signs_on_branch(head: Head, keys: Iterable[str]) -> Program[Signs]:
+    """Return the signs of commit objects at ``keys`` that the HEAD of their branch does not
+    know.
+    """
+    unknown = yield from at_home(head.home, _unknown(head, keys))
     return Signs(
         sequences={key: commit.after for key, commit in unknown.items()},
         in_doubt=[key for key, commit in unknown.items() if _may_be_decided(head, commit)],

@@ -532,7 +532,7 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
         if (yield from _is_set_back(context, head, tail)):
             evidence = f"the log of table {location} holds a later commit of this lake"
             return unreadable(location, went_back(head, evidence))
-        yield from (yield from build_view(context, head, location, tail)).snapshot.files()
+        yield from (yield from build_view(context, head, location, tail)).snapshot.check_files()
     except LakeVillaError as error:
         return unreadable(location, error)
     return tail

@@ -153,6 +153,20 @@ def test_the_states_of_an_iceberg_table_that_a_client_keeps_have_a_limit_in_byte
         assert lake.table("t").read(version=3).num_rows == 4
 
 
+@pytest.mark.parametrize("work", [lv.Lake.gc, lv.Lake.recover], ids=["gc", "recover"])
+def test_the_commit_that_made_many_tables_is_read_once_and_not_for_each_of_them(
+    local_place: Place, work: Callable[[lv.Lake], object]
+) -> None:
+    tables = 40
+    with local_place.connect() as lake, lake.transaction() as txn:
+        for number in range(tables):
+            txn.create_table(f"t{number}", accounts(1))
+    with local_place.connect() as lake:
+        found = steps(lake, lambda: work(lake))
+    commits = [key for one in found for what, key in one if what == "get" and "/commits/" in key]
+    assert len(commits) <= 3, "once as a sign of an older HEAD, once as what is pending"
+
+
 @pytest.fixture
 def short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a page have two commits, and a block four pages, so that a history soon has many."""
