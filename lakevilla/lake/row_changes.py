@@ -27,7 +27,7 @@ from lakevilla.formats.files import (
 from lakevilla.formats.layout import Layout, as_of, in_delta
 from lakevilla.lake.applicability import UNREADABLE, lost_for_good
 from lakevilla.lake.context import Context, Tail
-from lakevilla.lake.table_log import entry_at
+from lakevilla.lake.table_log import entries_at
 from lakevilla.lake.view import View
 from lakevilla.sql.expressions.tree import Expr, Literal
 from lakevilla.sql.expressions.types import type_name
@@ -269,8 +269,8 @@ def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[Ne
     ):
         return _EVERYTHING
     between: list[Change] = []
-    for version in range(old.placement.logged + 1, new.placement.logged + 1):
-        entry = yield from entry_at(context, tail, version)
+    versions = range(old.placement.logged + 1, new.placement.logged + 1)
+    for entry in (yield from entries_at(context, tail, versions)):
         if entry is None:
             return _EVERYTHING
         between.append(entry.change)

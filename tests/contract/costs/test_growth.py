@@ -74,6 +74,36 @@ def test_vacuum_lists_the_log_of_a_table_once_however_many_refs_keep_versions_of
     assert many.get <= few.get + 3 * 25, "a base and a log entry for each ref, and checkpoints"
 
 
+def test_doctor_lists_the_objects_of_branches_once_however_many_there_are(
+    local_place: Place,
+) -> None:
+    def examined(branches: range) -> Requests:
+        with local_place.connect() as lake:
+            for number in branches:
+                append(lake.on(lake.branch(f"b{number}").name), lv.Feature.R | lv.Feature.I, 1)
+        with local_place.connect() as lake:
+            assert lake.doctor().ok
+            return cost(lake, lake.doctor)
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+    few, many = examined(range(2)), examined(range(2, 12))
+    assert many.list == few.list
+    assert many.get <= few.get + 3 * 10, "a base, a HEAD and a commit object for each branch"
+
+
+def test_a_run_of_maintain_looks_once_for_signs_of_an_older_head(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        lake.maintain()
+        append(lake, lv.Feature.R | lv.Feature.I, 1)
+        lake.close()
+        found = steps(lake, lake.maintain)
+    rounds = [[key for verb, key in one if verb == "list"] for one in found]
+    assert sum("_lakevilla/commits" in one for one in rounds) == 1
+    assert sum(len(one) for one in rounds) <= 8
+
+
 @pytest.mark.parametrize("tables", [2, 40])
 def test_maintain_checks_only_the_tables_that_were_committed_to(
     local_place: Place, tables: int
@@ -165,6 +195,19 @@ def test_the_commit_that_made_many_tables_is_read_once_and_not_for_each_of_them(
         found = steps(lake, lambda: work(lake))
     commits = [key for one in found for what, key in one if what == "get" and "/commits/" in key]
     assert len(commits) <= 3, "once as a sign of an older HEAD, once as what is pending"
+
+
+def test_an_old_version_of_an_iceberg_table_is_read_from_its_own_metadata_file(
+    local_place: Place,
+) -> None:
+    few_named = {"write.metadata.previous-versions-max": "3"}
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1), format="iceberg", properties=few_named)
+        append(lake, lv.Feature.R | lv.Feature.I, 20)
+    with local_place.connect() as lake:
+        found = steps(lake, lambda: lake.table("t").read(version=5).num_rows)
+    read = [key for one in found for _, key in one if key.endswith("metadata.json")]
+    assert len(read) == 2, "that of the newest version, and that of version 5"
 
 
 @pytest.fixture
