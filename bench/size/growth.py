@@ -56,7 +56,11 @@ LIMITS = (
     Limit("tables", "create a table", "cpu_ms", 2),
     Limit("tables", "append", "cpu_ms", 1.5),
     Limit("tables", "maintain after one commit", "requests", 1.2),
+    Limit("tables", "gc", "cpu_ms_each", 1.5),
+    Limit("tables", "gc after a commit to many tables, cold", "cpu_ms_each", 1.5),
+    Limit("tables", "doctor, cold", "cpu_ms_each", 1.5),
     Limit("refs", "vacuum", "lists", 1.5),
+    Limit("refs", "doctor", "lists", 1.5),
     Limit("refs", "merge of a branch", "cpu_ms", 2),
     Limit("statements", "append and select", "cpu_ms", 2),
 )

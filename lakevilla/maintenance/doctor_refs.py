@@ -113,8 +113,9 @@ def without_idle_risks(findings: Iterable[Finding]) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What is known for all refs: bases, the keys of commit objects on branches by epoch, and, by
-    state of a table, the number of files that other clients may delete.
+    """Bases, the commit objects on branches by epoch, and the numbers of files at risk.
+
+    ``at_risk`` has, by state of a table, how many of its files other clients may delete.
     """
 
     context: Context
