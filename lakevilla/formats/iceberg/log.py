@@ -271,7 +271,8 @@ def refuse_another_place(table: str, document: Metadata, uri: str) -> None:
 #
 # The versions that led to a state of an Iceberg table, as its metadata files name them.
 #
-# A version counts because a later one names it in its log. A number alone proves nothing: where
+# A version counts because a later one names it in its log, or because its file has made one of the
+# newest version's snapshots current (``_clearly_led_to``). A number alone proves nothing: where
 # metadata files are deleted it is free again, and a client that was suspended for long may take
 # it. Each log goes back by a hundred versions or so, and the oldest file that it names by as many
 # more.
@@ -345,7 +346,7 @@ def version_by(newest: IcebergSnapshot, read: Read, timestamp_ms: int) -> Progra
 
 
 def check_kept(newest: IcebergSnapshot, read: Read, state: IcebergSnapshot) -> Program[None]:
-    """Refuse a version that no later one names, or whose snapshot was expired since.
+    """Refuse a version that did not lead to the newest, or whose snapshot was expired since.
 
     Its objects may still exist for some time. Raises ``VersionNotFound``.
     """
