@@ -2,7 +2,8 @@
 
 Each function returns ``[step, size, figures]`` for each step at each size. Figures are per step:
 ``cpu_ms`` is processor time with that of the background, ``requests`` are those of the store,
-``read_kb`` and ``written_kb`` bodies, ``memory_mb`` what the process holds.
+``read_kb`` and ``written_kb`` bodies, ``memory_mb`` what the process holds; ``cpu_ms_each`` is, of
+steps that visit each table, the processor time for one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from lakevilla.store.base import (
 ROWS = pa.table({"id": [1], "n": [0]})
 #: So many commits are measured at each size: ten intervals of checkpoints.
 BLOCK = 100
+#: The most tables of one transaction.
+MANY = 500
 
 Step = tuple[str, int, dict[str, float]]
 
@@ -89,6 +92,11 @@ def cost(lake: lv.Lake, work: Callable[[], object], times: int = 1) -> dict[str,
         "written_kb": scale.written / 1000 / times,
         "memory_mb": memory_bytes() / 1e6,
     }
+
+
+def cost_of_each(tables: int, figures: dict[str, float]) -> dict[str, float]:
+    """Return the figures of a step that visits each table, with the processor time for one."""
+    return {**figures, "cpu_ms_each": figures["cpu_ms"] / tables}
 
 
 def cold(root: str, options: str, work: Callable[[lv.Lake], object]) -> dict[str, float]:
@@ -195,7 +203,10 @@ def tables(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
             found.append(("create a table", size, cost(lake, create, block)))
             made = size
             found.append(("append", size, cost(lake, lambda: appended(lake), 20)))
-            found.append(("gc", size, cost(lake, lake.gc)))
+            found.append(("gc", size, cost_of_each(size, cost(lake, lake.gc))))
+            _append_to_many(lake, size)
+            together = cost_of_each(size, cold(root, options, lv.Lake.gc))
+            found.append(("gc after a commit to many tables, cold", size, together))
             lake.maintain()
             # As on a lake whose transactions of the day before were collected: else maintain reads
             # the commits of all the tables that were just created.
@@ -203,8 +214,16 @@ def tables(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
                 collector.gc()
             appended(lake)
             found.append(("maintain after one commit", size, cost(lake, lake.maintain)))
-            found.append(("doctor, cold", size, cold(root, options, lv.Lake.doctor)))
+            examined = cold(root, options, lv.Lake.doctor)
+            found.append(("doctor, cold", size, cost_of_each(size, examined)))
     return found
+
+
+def _append_to_many(lake: lv.Lake, size: int) -> None:
+    """Append to up to 500 tables in one transaction."""
+    with lake.transaction() as txn:
+        for number in range(1, min(size, MANY)):
+            txn.append(f"ns{number // 1000}/t{number}", ROWS)
 
 
 def refs(root: str, options: str, sizes: Sequence[int]) -> list[Step]:

@@ -212,6 +212,9 @@ class TableSnapshot(Protocol):
     def files(self, where: Expr | None = None) -> Program[pa.Table]:
         """Return the live files (``FILES_SCHEMA``) that may hold a row matching ``where``."""
 
+    def check_files(self) -> Program[None]:
+        """Read all objects that ``files`` needs, and raise its errors."""
+
     @property
     def held_bytes(self) -> int:
         """The memory that a cache of this state costs, if it shares none with other states."""

@@ -9,7 +9,7 @@ read it, or a later one, within the hour; after that, the process lists the log 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ from lakevilla.global_log.repo import load_all, load_tables
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.kept_state import kept_snapshot
 from lakevilla.lake.missing_tables import missing_table, near_tables
-from lakevilla.store.effects import Program, parallel
+from lakevilla.store.effects import Program, parallel, some_at_once
 
 T = TypeVar("T")
 
@@ -434,14 +434,35 @@ def entries_at(
     """Return entries like ``entry_at``; request all that are not cached in one round."""
     wanted = list(versions)
     missing = [version for version in wanted if version not in tail.entries]
-    read: list[Entry | None] = yield from parallel(
-        [kept_entry(context, tail, version) for version in missing]
-    )
+    read = yield from some_at_once(kept_entry(context, tail, version) for version in missing)
     found = {entry.version: entry for entry in read if entry is not None}
     if found:
         _keep(context, tail, found)
     known = {**tail.entries, **found}
     return [known.get(version) for version in wanted]
+
+
+def first_entry(
+    context: Context,
+    tail: Tail,
+    versions: range,
+    is_wanted: Callable[[Entry | None], bool],
+) -> Program[tuple[int, Entry | None] | None]:
+    """Return the first version with a wanted entry, and the entry; None if there is none.
+
+    ``is_wanted`` is called for each version in order, with None for an entry that can't be read any
+    more. The first round requests one entry, and each further round four times as many, since the
+    first one is mostly wanted.
+    """
+    width = 1
+    while versions:
+        some, versions = versions[:width], versions[width:]
+        entries = yield from entries_at(context, tail, some)
+        for version, entry in zip(some, entries, strict=True):
+            if is_wanted(entry):
+                return version, entry
+        width = min(4 * width, _AT_ONCE)
+    return None
 
 
 def _keep(context: Context, tail: Tail, found: dict[int, Entry]) -> None:

@@ -51,7 +51,14 @@ from lakevilla.maintenance.stale_places import Swept, give_up_places
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ANY
 from lakevilla.store.codec import FORMAT, encode
-from lakevilla.store.effects import Program, Put, delete, list_objects, parallel
+from lakevilla.store.effects import (
+    Program,
+    Put,
+    delete,
+    list_objects,
+    parallel,
+    some_at_once,
+)
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.operations import Operation, given_files
 from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
@@ -210,7 +217,7 @@ def _unreadable(
         for location, state in head.tables.cached(among).items()
         if not (state.dropped or location in reported)
     ]
-    found = yield from parallel([opened(context, head, location) for location in locations])
+    found = yield from some_at_once(opened(context, head, location) for location in locations)
     return [one for one in found if isinstance(one, Finding)]
 
 
@@ -462,7 +469,7 @@ def announce_tables(
         if state.format == "iceberg"
         and not (state.catalog or state.dropped or location in leave_out)
     ]
-    found = yield from parallel([_announce(context, head, location) for location in locations])
+    found = yield from some_at_once(_announce(context, head, location) for location in locations)
     return [finding for some in found for finding in some]
 
 
@@ -532,7 +539,7 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
         if (yield from _is_set_back(context, head, tail)):
             evidence = f"the log of table {location} holds a later commit of this lake"
             return unreadable(location, went_back(head, evidence))
-        yield from (yield from build_view(context, head, location, tail)).snapshot.files()
+        yield from (yield from build_view(context, head, location, tail)).snapshot.check_files()
     except LakeVillaError as error:
         return unreadable(location, error)
     return tail

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 from lakevilla.store.base import (
@@ -36,6 +37,9 @@ from lakevilla.store.base import (
 T = TypeVar("T")
 
 _COPIES_AT_ONCE = 64
+#: The number of programs of ``some_at_once`` that run at the same time: more than a pool has
+#: threads, so that a thread seldom waits for the next request.
+_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +221,33 @@ def parallel(parts: Iterable[Effect | Program[T]]) -> Program[list[T]]:
     if not together:
         return []
     return cast("list[T]", (yield Parallel(together)))
+
+
+def some_at_once(programs: Iterable[Program[T]]) -> Program[list[T]]:
+    """Return the results of ``programs`` in order like ``parallel``, if there may be thousands.
+
+    The next program is taken when one has ended: only those that run need memory. No program may
+    wait for another one. After an error, no further program is begun.
+    """
+    results: dict[int, T] = {}
+    waiting = enumerate(programs)
+    has_failed = False
+
+    def work(index: int, program: Program[T]) -> Program[None]:
+        nonlocal has_failed
+        while True:
+            try:
+                results[index] = yield from program
+            except BaseException:
+                has_failed = True
+                raise
+            following = None if has_failed else next(waiting, None)
+            if following is None:
+                return
+            index, program = following
+
+    yield from parallel([work(*one) for one in islice(waiting, _AT_ONCE)])
+    return [results[index] for index in range(len(results))]
 
 
 def exchanged(

@@ -38,6 +38,7 @@ from lakevilla.store.effects import (
 
 #: The scheme of keys that a catalog answers.
 CATALOG = "catalog"
+_IN_CATALOG = f"{CATALOG}://"
 #: The directory, below a lake's root, in which ``probe`` tests a store.
 PROBES_PREFIX = "_lakevilla/probe/"
 
@@ -226,7 +227,7 @@ def refuse_half_scheme(text: str) -> None:
 
 def is_in_catalog(key: str) -> bool:
     """Return whether a key is a table's pointer in a catalog, not an object of a store."""
-    return key.startswith(f"{CATALOG}://")
+    return key.startswith(_IN_CATALOG)
 
 
 def is_plain(key: str) -> bool:

@@ -266,7 +266,7 @@ class DeltaFormat:
 
     def log_retention_seconds(self, snapshot: TableSnapshot) -> float:
         """Return ``delta.logRetentionDuration``, by default 30 days."""
-        text = snapshot.layout.properties.get("delta.logRetentionDuration")
+        text = _delta(snapshot).definition.properties.get("delta.logRetentionDuration")
         return interval_milliseconds(text, default=_LOG_RETENTION_MS) / 1000
 
     def file_retention_seconds(self, snapshot: TableSnapshot) -> float:

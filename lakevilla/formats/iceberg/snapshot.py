@@ -211,6 +211,9 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
                 base = base.filter(kept)
         return base
 
+    def check_files(self) -> Program[None]:
+        yield from current_files(self)
+
     def missing(self, refs: Sequence[FileRef]) -> Program[list[FileRef]]:
         spoken = {ref: self.tail.live(ref) for ref in refs}
         unknown = [ref for ref, live in spoken.items() if live is None]

@@ -29,7 +29,7 @@ from lakevilla.lake.operations.comparing.computed import Beneath, layout_before
 from lakevilla.lake.operations.comparing.dropped_columns import named, value_that_came
 from lakevilla.lake.operations.perform import check_append_only, perform, performed_as
 from lakevilla.lake.row_changes import Verdict, judge, net_change, rows_fit, still_fits
-from lakevilla.lake.table_log import entry_at, open_tail, snapshot_at
+from lakevilla.lake.table_log import entries_at, open_tail, snapshot_at
 from lakevilla.lake.view import Placement, View, build_view, place
 from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.codec import FORMAT
@@ -341,12 +341,13 @@ def _beneath(
 
 def _of_others(context: Context, head: Head, tail: Tail) -> Program[list[tuple[int, Entry | None]]]:
     """Return the foreign log entries that HEAD does not know; None for each that was cleaned up."""
-    found = []
-    for version in range(head.tables[tail.location].published + 1, tail.tip + 1):
-        entry = yield from entry_at(context, tail, version)
-        if entry is None or application_id(head) not in entry.applications:
-            found.append((version, entry))
-    return found
+    versions = range(head.tables[tail.location].published + 1, tail.tip + 1)
+    entries = yield from entries_at(context, tail, versions)
+    return [
+        (version, entry)
+        for version, entry in zip(versions, entries, strict=True)
+        if entry is None or application_id(head) not in entry.applications
+    ]
 
 
 def _refuse_hiding(

@@ -21,7 +21,7 @@ from lakevilla.global_log.repo import (
 )
 from lakevilla.ids import started_at, uuid7
 from lakevilla.lake.absorb import Absorbed, absorb, moved_to
-from lakevilla.lake.context import Context, Event
+from lakevilla.lake.context import Context, Event, Tail
 from lakevilla.lake.newer import refuse_newer_logs, refuse_older_head
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tables.drop_data import clean_emptied
@@ -30,7 +30,7 @@ from lakevilla.maintenance.gc.garbage import garbage
 from lakevilla.maintenance.gc.listing import Listing, look
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ObjectInfo
-from lakevilla.store.effects import Program, delete, parallel
+from lakevilla.store.effects import Program, delete, parallel, some_at_once
 from lakevilla.store.location import at_home, home_of, key_at
 
 # -------------------- gc
@@ -265,10 +265,7 @@ def _published(
         for location, state in head.tables.items()
         if not state.dropped and location not in left_alone
     }
-    tails = yield from parallel(
-        [open_tail(context, location, missing_ok=True) for location in live]
-    )
-    tails = yield from parallel([probe(context, tail) for tail in tails])
+    tails = yield from some_at_once(_newest(context, location) for location in live)
     absorbed = yield from absorb(context, head, dict(zip(live, tails, strict=True)))
     tables = {
         location: moved_to(live[location], placement)
@@ -280,6 +277,11 @@ def _published(
         if state != live[location] or location in absorbed.sizes
     }
     return absorbed, changed
+
+
+def _newest(context: Context, location: str) -> Program[Tail]:
+    tail = yield from open_tail(context, location, missing_ok=True)
+    return (yield from probe(context, tail))
 
 
 def settle_keys(

@@ -64,7 +64,8 @@ class LakeStore:
         self.place = root.uri
         self._open_backend = open_backend
         self._lock = lock()
-        self._backends: dict[Location, Store] = {root.store: open_backend(root.store)}
+        self._at_root = open_backend(root.store)
+        self._backends: dict[Location, Store] = {root.store: self._at_root}
         self._named = {root.store, *(parse_location(place).store for place in named)}
         self._catalogs: Store | None = None
 
@@ -149,8 +150,9 @@ class LakeStore:
                 )
             return self._catalogs, key
         if "://" not in key and not key.startswith("/"):
-            path = "/".join(part for part in (self.root.path, key) if part)
-            return self._backends[self.root.store], check_key(path) if path else path
+            root = self.root.path
+            path = f"{root}/{key}" if root and key else root or key
+            return self._at_root, check_key(path) if path else path
         location = parse_location(key)
         return self._backend(location.store), location.path
 

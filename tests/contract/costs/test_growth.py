@@ -117,6 +117,36 @@ def test_vacuum_lists_the_log_of_a_table_once_however_many_refs_keep_versions_of
     assert many.get <= few.get + 3 * 25, "a base and a log entry for each ref, and checkpoints"
 
 
+def test_doctor_lists_the_objects_of_branches_once_however_many_there_are(
+    local_place: Place,
+) -> None:
+    def examined(branches: range) -> Requests:
+        with local_place.connect() as lake:
+            for number in branches:
+                append(lake.on(lake.branch(f"b{number}").name), lv.Feature.R | lv.Feature.I, 1)
+        with local_place.connect() as lake:
+            assert lake.doctor().ok
+            return cost(lake, lake.doctor)
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+    few, many = examined(range(2)), examined(range(2, 12))
+    assert many.list == few.list
+    assert many.get <= few.get + 3 * 10, "a base, a HEAD and a commit object for each branch"
+
+
+def test_a_run_of_maintain_looks_once_for_signs_of_an_older_head(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        lake.maintain()
+        append(lake, lv.Feature.R | lv.Feature.I, 1)
+        lake.close()
+        found = steps(lake, lake.maintain)
+    rounds = [[key for verb, key in one if verb == "list"] for one in found]
+    assert sum("_lakevilla/commits" in one for one in rounds) == 1
+    assert sum(len(one) for one in rounds) <= 8
+
+
 @pytest.mark.parametrize("tables", [2, 40])
 def test_maintain_checks_only_the_tables_that_were_committed_to(
     local_place: Place, tables: int
@@ -194,6 +224,33 @@ def test_the_states_of_an_iceberg_table_that_a_client_keeps_have_a_limit_in_byte
         assert held <= 20_000 + 2 * tail.snapshot.held_bytes
         assert [v for v, one in tail.entries.items() if one.document is not None] == [tail.tip]
         assert lake.table("t").read(version=3).num_rows == 4
+
+
+@pytest.mark.parametrize("work", [lv.Lake.gc, lv.Lake.recover], ids=["gc", "recover"])
+def test_the_commit_that_made_many_tables_is_read_once_and_not_for_each_of_them(
+    local_place: Place, work: Callable[[lv.Lake], object]
+) -> None:
+    tables = 40
+    with local_place.connect() as lake, lake.transaction() as txn:
+        for number in range(tables):
+            txn.create_table(f"t{number}", accounts(1))
+    with local_place.connect() as lake:
+        found = steps(lake, lambda: work(lake))
+    commits = [key for one in found for what, key in one if what == "get" and "/commits/" in key]
+    assert len(commits) <= 3, "once as a sign of an older HEAD, once as what is pending"
+
+
+def test_an_old_version_of_an_iceberg_table_is_read_from_its_own_metadata_file(
+    local_place: Place,
+) -> None:
+    few_named = {"write.metadata.previous-versions-max": "3"}
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1), format="iceberg", properties=few_named)
+        append(lake, lv.Feature.R | lv.Feature.I, 20)
+    with local_place.connect() as lake:
+        found = steps(lake, lambda: lake.table("t").read(version=5).num_rows)
+    read = [key for one in found for _, key in one if key.endswith("metadata.json")]
+    assert len(read) == 2, "that of the newest version, and that of version 5"
 
 
 @pytest.fixture
@@ -376,7 +433,7 @@ def test_a_waiting_transaction_reads_the_records_of_the_front_of_its_queue_alone
     queued = lv.Feature.R | lv.Feature.CT | lv.Feature.I
     with local_place.connect() as others, local_place.connect() as lake:
         lake.create_table("t", accounts(1))
-        ahead = [others.transaction(queued) for _ in range(20)]
+        ahead = [others.transaction(queued) for _ in range(28)]
 
         def take_places() -> None:
             for txn in ahead:
@@ -391,7 +448,7 @@ def test_a_waiting_transaction_reads_the_records_of_the_front_of_its_queue_alone
             for verb, key in one
             if verb == "get" and "/txns/" in key and waiter.id not in key
         }
-        assert len(read) == 16 + 1, "the front, and the transaction right before it"
+        assert len(read) == 24 + 1, "the front, and the transaction right before it"
         in_thread(lambda: [txn.abort() for txn in ahead])
         assert lake.read("t")["balance"].to_pylist() == [102]
 
