@@ -460,13 +460,18 @@ class _translated:
 _Row = dict[str, Any]
 
 
-def with_deletes(data: pa.Table, deletes: pa.Table) -> tuple[pa.Array, pa.Array]:
+def with_deletes(data: pa.Table, deletes: pa.Table, table: str) -> tuple[pa.Array, pa.Array]:
     """Return for each data file of ``data`` the id and the list of the deletes that apply to it.
 
     Both tables have ``ENTRIES``' columns. Data files that no delete can affect cost only
     a check of their partition.
+
+    Raises
+    ------
+    CorruptObject
+        A deletion vector names no data file, or two vectors name the same one.
     """
-    index = _Index(deletes.to_pylist())
+    index = _Index(deletes.to_pylist(), table)
     columns = ("path", "sequence", "spec_id", "partition_values")
     ids: list[str | None] = []
     lists: list[list[_Row] | None] = []
@@ -479,14 +484,29 @@ def with_deletes(data: pa.Table, deletes: pa.Table) -> tuple[pa.Array, pa.Array]
     return pa.array(ids, pa.string()), pa.array(lists, pa.list_(DELETE_FILE_TYPE))
 
 
+_WAY_BACK = (
+    "roll the table back to a snapshot before it, or rewrite the data file with the client that "
+    "wrote the vector"
+)
+
+
 class _Index:
-    def __init__(self, rows: Iterable[_Row]) -> None:
+    def __init__(self, rows: Iterable[_Row], table: str) -> None:
+        self._table = table
         self._by_target: dict[str, list[_Row]] = defaultdict(list)
         self._by_partition: dict[object, list[_Row]] = defaultdict(list)
         self._everywhere: list[_Row] = []
         for row in rows:
             if row["kind"] != "equality" and row["target"] is not None:
                 self._by_target[row["target"]].append(row)
+            elif row["kind"] == "vector":
+                raise CorruptObject(
+                    f"the deletion vector at {row['offset']} of {row['path']} of table {table} "
+                    "can't be applied: its manifest does not say of which data file it is "
+                    f"(referenced_data_file); {_WAY_BACK}",
+                    key=row["path"],
+                    table=table,
+                )
             elif row["kind"] == "equality" and not row["partition_values"]:
                 self._everywhere.append(row)
             else:
@@ -496,6 +516,14 @@ class _Index:
     def of(self, path: str, sequence: int, partition: object) -> list[_Row]:
         pointed = [row for row in self._by_target.get(path, ()) if row["sequence"] >= sequence]
         vectors = [row for row in pointed if row["kind"] == "vector"]
+        if len(vectors) > 1:
+            named = " and ".join(f"{one['path']} at {one['offset']}" for one in vectors)
+            raise CorruptObject(
+                f"data file {path} of table {self._table} has two deletion vectors, {named}, and "
+                f"may have one: which rows are deleted is not known; {_WAY_BACK}",
+                key=path,
+                table=self._table,
+            )
         if not vectors:
             near = self._by_partition.get(partition, ())
             pointed += [
@@ -528,6 +556,7 @@ def _listed(row: _Row) -> _Row:
         "equality_ids": tuple(row["equality_ids"] or ()),
         "offset": row["offset"],
         "length": row["length"],
+        "rows": row["rows"] if row["kind"] == "vector" else None,
     }
 
 

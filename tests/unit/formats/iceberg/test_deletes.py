@@ -8,7 +8,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 
-from lakevilla.formats.iceberg.manifests.manifests import ENTRIES, _target, with_deletes
+from lakevilla.errors import CorruptObject
+from lakevilla.formats.iceberg.manifests.manifests import (
+    ENTRIES,
+    _target,
+    apply_to_none,
+    with_deletes,
+)
 
 
 def entry(path: str, sequence: int, **more: Any) -> dict[str, Any]:
@@ -19,7 +25,7 @@ def entry(path: str, sequence: int, **more: Any) -> dict[str, Any]:
 def applied(sequence: int, *deletes: dict[str, Any], **data: Any) -> list[str]:
     """Return the deletes that apply to one data file with a sequence number."""
     files = pa.Table.from_pylist([entry("f", sequence, **data)], schema=ENTRIES)
-    _, lists = with_deletes(files, pa.Table.from_pylist(list(deletes), schema=ENTRIES))
+    _, lists = with_deletes(files, pa.Table.from_pylist(list(deletes), schema=ENTRIES), "t")
     return [one["path"] for one in lists[0].as_py() or ()]
 
 
@@ -71,6 +77,21 @@ def test_a_deletion_vector_replaces_the_position_deletes_of_its_data_file() -> N
     assert applied(3, vector, *old, equality) == ["e", "v"]
     # A vector older than the data file is of another file of that name, and replaces nothing.
     assert applied(6, vector, entry("p", 6, kind="position")) == ["p"]
+
+
+def test_a_vector_without_its_data_file_is_refused() -> None:
+    match = r"deletion vector at 4 of v of table t .* \(referenced_data_file\); roll the table back"
+    with pytest.raises(CorruptObject, match=match):
+        applied(4, entry("v", 5, kind="vector", offset=4, length=40))
+
+
+def test_two_vectors_of_one_data_file_are_refused() -> None:
+    one = entry("v", 5, **KINDS[3])
+    other = entry("w", 6, **KINDS[3])
+    with pytest.raises(CorruptObject, match="f of table t has two deletion vectors, v at 4 and w"):
+        applied(4, one, other)
+    # A vector older than the data file is of another file of that name.
+    assert applied(6, one, other) == ["w"]
 
 
 def position_delete(bounds: tuple[bytes, bytes] | None, referenced: str | None) -> DataFile:
