@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pyarrow as pa
@@ -125,3 +126,32 @@ def test_a_position_delete_names_its_data_file_by_a_field_or_by_equal_bounds(
     bounds: tuple[bytes, bytes] | None, referenced: str | None, target: str | None
 ) -> None:
     assert _target(position_delete(bounds, referenced)) == target
+
+
+def drawn(rng: random.Random) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return data files and delete files of few paths, partitions and sequence numbers."""
+
+    def placed(path: str, **more: Any) -> dict[str, Any]:
+        values = rng.choice([[("1000", "x")], [("1000", "y")], []])
+        spec = rng.randrange(2)
+        return entry(path, rng.randrange(4), partition_values=values, spec_id=spec, **more)
+
+    data = [placed(f"f{n}") for n in range(rng.randrange(5))]
+    deletes = []
+    for n in range(rng.randrange(1, 6)):
+        kind = rng.choice(["position", "position", "equality"])
+        target = rng.choice([None, "f0", "f1"]) if kind == "position" else None
+        deletes.append(placed(f"d{n}", kind=kind, target=target, equality_ids=[1]))
+    return data, deletes
+
+
+@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.cases(None)
+def test_a_delete_file_applies_to_none_exactly_if_no_data_file_lists_it(seed: int) -> None:
+    data, deletes = drawn(random.Random(seed))
+    files = pa.Table.from_pylist(data, schema=ENTRIES)
+    listed = pa.Table.from_pylist(deletes, schema=ENTRIES)
+    _, lists = with_deletes(files, listed, "t")
+    used = {one["path"] for found in lists.to_pylist() for one in found or ()}
+    found = apply_to_none(listed, [files.slice(0, 2), files.slice(2)])
+    assert found.to_pylist() == [one["path"] not in used for one in deletes]
