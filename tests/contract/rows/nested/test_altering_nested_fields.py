@@ -114,6 +114,21 @@ def test_a_field_within_is_renamed_dropped_and_made_again(
     assert seen(lake, format, column) == [within(column, {"A": "x", "B": None}, *more), None]
 
 
+@pytest.mark.parametrize("column", PLACES)
+def test_a_struct_of_which_older_files_have_no_field_is_read(
+    lake: lv.Lake, format: Format, column: str
+) -> None:
+    """A NULL struct stays NULL, and another one has NULL in its new field."""
+    alter(lake, add_columns={f"{PLACES[column]}.q": "bigint"})
+    alter(lake, drop_columns=[f"{PLACES[column]}.a", f"{PLACES[column]}.b"])
+    more = [None] if column == "l" else []
+    for _ in range(2):
+        with lv.connect(lake.root) as fresh:
+            found = values(fresh.read("t"), column)
+        assert found == [within(column, {"q": None}, *more), None]
+        lake.run(lambda txn: txn.update("t", {"k": "k + 10"}, "k > 0"))
+
+
 @pytest.mark.parametrize("column", ["s", "l", "d"])
 def test_not_null_is_dropped_within(tmp_path: Path, format: Format, column: str) -> None:
     a = pa.struct([pa.field("a", pa.int64(), nullable=False)])
