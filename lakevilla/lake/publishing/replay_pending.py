@@ -306,8 +306,7 @@ def _replay_commit(
             operations.append(again)
             layout = snapshot.apply(performed.change).layout
             if written is not None and isinstance(operation, Append | Overwrite):
-                _check_fits(location, still_fits(written, layout))
-                _refuse_withdrawn(location, operation.files, written, replay)
+                _check_given(location, operation.files, written, layout, replay)
             if performed.bodies:
                 yield from parallel([Put(k, body, ANY) for k, body in performed.bodies.items()])
             snapshot = snapshot.apply(performed.change)
@@ -404,14 +403,16 @@ def _check_fits(location: str, fits: bool) -> None:
         raise TableNotFound(f"rows written to {location} no longer fit its schema")
 
 
-def _refuse_withdrawn(
-    location: str, files: Sequence[DataFile], written: Layout, replay: Replay
+def _check_given(
+    location: str, files: Sequence[DataFile], written: Layout, layout: Layout, replay: Replay
 ) -> None:
-    """Refuse rows with values in columns that only cancelled commits had added.
+    """Refuse files that do not fit the table's layout any more.
 
-    The values would be lost without notice, or be read as those of another client's column, which
-    may have the id by now.
+    Nor do rows with values in columns that only cancelled commits had added: the values would be
+    lost without notice, or be read as those of another client's column, which may have the id by
+    now.
     """
+    _check_fits(location, still_fits(written, layout))
     paths = withdrawn_fields(written, replay.moved)
     if may_have_values(files, written, paths):
         raise InvalidOperation(
