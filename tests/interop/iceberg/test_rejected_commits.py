@@ -14,6 +14,7 @@ from pyiceberg.exceptions import BadRequestError, ForbiddenError
 from pyiceberg.table.update import AddSchemaUpdate
 
 import lakevilla as lv
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.stores import interrupted
 
 FAST = lv.Settings(retry_base_seconds=0.001, retry_cap_seconds=0.01, publish_timeout_seconds=1.0)
@@ -135,6 +136,23 @@ def test_a_commit_that_the_rights_forbid_stays_for_a_client_with_rights(place: P
         with place.connect(place.catalog()) as other:
             assert other.recover().ok
             assert other.table(ORDERS).schema.names == ["k", "v", "note"]
+
+
+@pytest.mark.parametrize(
+    ("bug", "test"),
+    [
+        ("withdrawn_values_dropped", "cancels"),
+        ("rights_taken_for_a_rejection", "rights"),
+    ],
+)
+def test_a_planted_bug_of_rejected_commits_is_found(place: Place, bug: str, test: str) -> None:
+    with PLANTED[bug].plant(), pytest.raises((AssertionError, IndexError)):
+        if test == "rights":
+            test_a_commit_that_the_rights_forbid_stays_for_a_client_with_rights(place)
+        else:
+            test_recover_cancels_a_commit_that_the_catalog_rejects_and_what_is_behind_goes_on(
+                place, NotImplementedError("no")
+            )
 
 
 def test_a_commit_that_another_client_publishes_meanwhile_is_not_cancelled(place: Place) -> None:
