@@ -43,6 +43,7 @@ DELETE_FILE_TYPE = pa.struct(
         ("offset", pa.int64()),
         ("length", pa.int64()),
         ("names", pa.string()),
+        ("rows", pa.int64()),
     ]
 )
 
@@ -99,7 +100,8 @@ class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``kind``: ``position`` (paths and row numbers), ``equality`` (rows that agree in the
     columns ``equality_ids``) or ``vector`` (``length`` bytes from ``offset`` on). ``names``: the
-    path by which it names the data file, where that is a copy and is stored elsewhere.
+    path by which it names the data file, where that is a copy and is stored elsewhere. ``rows``:
+    the number of rows that a vector deletes.
     """
 
     path: str
@@ -109,6 +111,7 @@ class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
     offset: int | None = None
     length: int | None = None
     names: str | None = None
+    rows: int | None = None
 
 
 class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):

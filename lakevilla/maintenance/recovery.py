@@ -34,7 +34,7 @@ from lakevilla.lake.applicability import is_lost
 from lakevilla.lake.context import Context, Event, Tail
 from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.publishing import outcome
-from lakevilla.lake.publishing.outcome import void_lost
+from lakevilla.lake.publishing.outcome import publish_or_cancel, void_lost
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import (
     forget_if_gone,
@@ -227,11 +227,11 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
         tail = yield from probe(context, tail)
         before = tail.tip
         newest = yield from void_lost(context, head, location)
-        published = yield from publish_table(context, newest, location)
+        published = yield from publish_or_cancel(context, newest, location)
         while not published.complete and published.created:
             # Dead clients may have left many commits, each of which needs a log entry: repeat as
             # long as entries are created.
-            published = yield from publish_table(context, published.head, location)
+            published = yield from publish_or_cancel(context, published.head, location)
         since = yield from commits_since(published.head, head.sequence)
         voids = yield from voids_in(context, since or (), location)
     except LakeVillaError as error:

@@ -123,6 +123,7 @@ class Failure:
     to slow down. ``conflict``: 409, another conditional write was under way.
     ``permanent``: trying again will not help (credentials, no such bucket).
     ``of_store``: it does not concern the requested object, as no request would get through.
+    ``rejected``: a catalog turned down the content of the request, whoever sends it.
     """
 
     reason: str
@@ -131,6 +132,7 @@ class Failure:
     conflict: bool = False
     permanent: bool = False
     of_store: bool = False
+    rejected: bool = False
 
 
 class Store(Protocol):

@@ -246,10 +246,12 @@ def opened(
     uri: str,
     cache: Cache[pa.Table],
     catalog: str = "",
+    *,
+    refuses: str = "",
 ) -> IcebergSnapshot:
     """Return the state that a metadata file describes; refuse a file of another place."""
     refuse_another_place(table, document, uri)
-    definition = IcebergDefinition(location, table, document.definition, catalog)
+    definition = IcebergDefinition(location, table, document.definition, catalog, refuses)
     from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 
     return IcebergSnapshot(version, definition, document, cache)

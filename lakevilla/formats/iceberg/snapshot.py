@@ -415,7 +415,7 @@ def files_of(snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]) -> Pr
     ids: Any = pa.nulls(count, pa.string())
     lists: Any = pa.nulls(count, pa.list_(DELETE_FILE_TYPE))
     if deletes:
-        ids, lists = with_deletes(rows, pa.concat_tables(deletes))
+        ids, lists = with_deletes(rows, pa.concat_tables(deletes), snapshot.table)
     columns = {
         "path": rows.column("path"),
         "dv_id": ids,

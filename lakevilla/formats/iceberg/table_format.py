@@ -115,8 +115,10 @@ class IcebergFormat:
     ) -> Program[TableSnapshot]:
         """Return the newest version: a LIST and a GET, or the catalog's answer and a GET."""
         if catalog:
-            version, document = yield from newest_in_catalog(catalog, table, self._documents)
-            return self._opened(location, table, version, document, catalog)
+            newest = yield from newest_in_catalog(catalog, table, self._documents)
+            return self._opened(
+                location, table, newest.version, newest.document, catalog, newest.refuses
+            )
         for _ in range(_LOOKS):
             version = yield from log.newest_version(location, table)
             try:
@@ -139,7 +141,7 @@ class IcebergFormat:
             return (yield from log.open_version(location, table, version, uri, self._cache))
         newest = yield from newest_in_catalog(catalog, table, self._documents)
         document = yield from version_in_catalog(newest, version, table, self._documents)
-        return self._opened(location, table, version, document, catalog)
+        return self._opened(location, table, version, document, catalog, newest.refuses)
 
     def open_several(
         self, location: str, table: str, versions: Collection[int]
@@ -210,9 +212,9 @@ class IcebergFormat:
         """
         table, documents = state.table, self._documents
         newest = yield from newest_in_catalog(state.catalog, table, documents)
-        if newest[0] <= state.version:
-            refuse_another_table(table, state.document, newest[1])
-        if newest[0] < version:
+        if newest.version <= state.version:
+            refuse_another_table(table, state.document, newest.document)
+        if newest.version < version:
             return None
         document = yield from version_in_catalog(newest, version, table, documents)
         log.refuse_another_place(table, document, self._uri_of(state.location))
@@ -222,14 +224,24 @@ class IcebergFormat:
             below = yield from version_in_catalog(newest, version - 1, table, documents)
             known = None if state.document is None else state.document.key
             if state.version != version - 1 or state.overlaid or known != below.key:
-                state = self._opened(state.location, table, version - 1, below, state.catalog)
+                state = self._opened(
+                    state.location, table, version - 1, below, state.catalog, newest.refuses
+                )
         return (yield from describe(state, version, document))
 
     def _opened(
-        self, location: str, table: str, version: int, document: Metadata, catalog: str = ""
+        self,
+        location: str,
+        table: str,
+        version: int,
+        document: Metadata,
+        catalog: str = "",
+        refuses: str = "",
     ) -> IcebergSnapshot:
         uri = self._uri_of(location)
-        return log.opened(location, table, version, document, uri, self._cache, catalog)
+        return log.opened(
+            location, table, version, document, uri, self._cache, catalog, refuses=refuses
+        )
 
     def table_id(self, metadata: Mapping[str, Any]) -> str:
         return str(metadata.get("table-uuid", ""))

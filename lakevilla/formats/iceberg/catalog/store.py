@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 from pyiceberg.catalog import Catalog
@@ -34,6 +34,7 @@ from lakevilla.errors import (
 from lakevilla.formats.iceberg.catalog.object_store_catalog import (
     Catalogs,
     CommitRequest,
+    ObjectStoreCatalog,
     decode_request,
 )
 from lakevilla.formats.iceberg.metadata.definition import place_of
@@ -74,6 +75,9 @@ from lakevilla.store.effects import Program, get
 
 T = TypeVar("T")
 
+#: The newest format version of which pyiceberg writes metadata files itself.
+_WRITTEN_VERSION = 2
+
 _REFUSED_ACCESS = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
 _requirements: TypeAdapter[list[TableRequirement]] = TypeAdapter(list[TableRequirement])
 _updates: TypeAdapter[list[TableUpdate]] = TypeAdapter(list[TableUpdate])
@@ -102,7 +106,8 @@ class CatalogStore:
         token = _token(found)
         self._admit(str(token.e_tag).rpartition("/")[0])
         self._admit(place_of(found.metadata.location).uri)
-        body = encode_pointer(Pointer(str(token.e_tag), found.metadata.location))
+        where = found.metadata.location
+        body = encode_pointer(Pointer(str(token.e_tag), where, _refusal(found)))
         return Found(body, token, len(body))
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
@@ -137,6 +142,8 @@ class CatalogStore:
         except (NoSuchTableError, NoSuchNamespaceError):
             return Refused()
         except Exception as error:
+            if _is_rejection(error):
+                return self._settle(key, request, condition, error)
             return _failure(error)
         return Stored(Token(place_of(done.metadata_location).uri))
 
@@ -197,7 +204,8 @@ class CatalogStore:
             return Refused()
         if isinstance(error, CommitFailedException):
             return Failure(_reason(error), ambiguous=False, conflict=True)
-        return Failure(_reason(error), ambiguous=False, permanent=True)
+        rejected = _is_rejection(error)
+        return Failure(_reason(error), ambiguous=False, permanent=True, rejected=rejected)
 
     def _load(self, key: str) -> Table:
         name, identifier = identifier_of(key)
@@ -243,6 +251,40 @@ def _token(table: Table) -> Token:
     return Token(place_of(table.metadata_location).uri)
 
 
+#: Answers of a REST catalog that the content of a request is wrong, or more than the server does.
+_REJECTIONS = frozenset({400, 405, 413, 414, 415, 422, 501})
+
+
+def _is_rejection(error: Exception) -> bool:
+    """Return whether the same request can never succeed, whoever sends it.
+
+    Answers about rights are none: another client may have the rights.
+    """
+    answer = getattr(error.__cause__, "response", None)
+    if answer is not None:
+        return getattr(answer, "status_code", None) in _REJECTIONS
+    return isinstance(
+        error, NotImplementedError | BadRequestError | ValidationException | ValueError
+    )
+
+
+def _refusal(table: Table) -> str:
+    """Return the reason why the table's catalog takes no commit to it; empty if it may take one."""
+    from pyiceberg.catalog.rest import Capability, RestCatalog
+
+    catalog = table.catalog
+    if isinstance(catalog, RestCatalog):
+        if Capability.V1_UPDATE_TABLE not in catalog._supported_endpoints:
+            return "its server lists no endpoint for commits to tables, so it can only be read"
+        return ""
+    version = table.metadata.format_version
+    if version > _WRITTEN_VERSION and not isinstance(catalog, ObjectStoreCatalog):
+        return (
+            f"{type(catalog).__name__} of pyiceberg writes no metadata of format version {version}"
+        )
+    return ""
+
+
 def _failure(error: Exception) -> Failure:
     """Return the failure of an attempt without a reliable answer: the catalog may have performed
     it.
@@ -268,10 +310,16 @@ def _reason(error: Exception) -> str:
 _GZIP = b"\x1f\x8b"
 
 
-def newest_in_catalog(
-    pointer: str, table: str, documents: Cache[Metadata]
-) -> Program[tuple[int, Metadata]]:
-    """Return the version to which the catalog points, with its number.
+class Newest(NamedTuple):
+    """The version to which a catalog points; ``refuses``: why it takes no commit, else empty."""
+
+    version: int
+    document: Metadata
+    refuses: str
+
+
+def newest_in_catalog(pointer: str, table: str, documents: Cache[Metadata]) -> Program[Newest]:
+    """Return the version to which the catalog points.
 
     Raises
     ------
@@ -287,7 +335,8 @@ def newest_in_catalog(
             "never made; make it with the catalog, and register it again",
             table=table,
         )
-    uri = decode_pointer(outcome.body).metadata
+    pointed = decode_pointer(outcome.body)
+    uri = pointed.metadata
     version = number_of(uri)
     if version is None:
         raise UnsupportedTableFeature(
@@ -295,17 +344,17 @@ def newest_in_catalog(
             "with the client that registered it, so that the catalog gives it one",
             table=table,
         )
-    return version, (yield from read_document(uri, table, documents))
+    return Newest(version, (yield from read_document(uri, table, documents)), pointed.refuses)
 
 
 def version_in_catalog(
-    newest: tuple[int, Metadata], version: int, table: str, documents: Cache[Metadata]
+    newest: Newest, version: int, table: str, documents: Cache[Metadata]
 ) -> Program[Metadata]:
     """Return a version at or below the newest, found by the logs of later versions.
 
     Raises ``VersionNotFound`` if it is not kept.
     """
-    number, document = newest
+    number, document = newest.version, newest.document
     while number > version:
         uri = _towards(document, number, version)
         if uri is None:
@@ -318,8 +367,8 @@ def version_in_catalog(
     if number == version:
         return document
     raise VersionNotFound(
-        f"table {table} has no version {version}, or no longer: its catalog is at {newest[0]}, and "
-        "its metadata names no such file",
+        f"table {table} has no version {version}, or no longer: its catalog is at "
+        f"{newest.version}, and its metadata names no such file",
         table=table,
     )
 

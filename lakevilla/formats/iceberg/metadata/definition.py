@@ -113,24 +113,31 @@ def _as_pyiceberg_knows(spec: Mapping[str, Any]) -> dict[str, Any]:
 class IcebergDefinition:
     """A definition (``metadata.definition_of``) and what follows from it.
 
-    ``catalog`` is the key of the table's pointer; empty where it has no catalog.
+    ``catalog`` is the key of the table's pointer; empty where it has no catalog. ``refuses``: why
+    the catalog takes no commit to the table; empty if it may take one.
 
     Raises ``UnsupportedTableFeature`` when it is created, if the table may not be read.
     """
 
     def __init__(
-        self, location: str, table: str, document: dict[str, Any], catalog: str = ""
+        self,
+        location: str,
+        table: str,
+        document: dict[str, Any],
+        catalog: str = "",
+        refuses: str = "",
     ) -> None:
         self.location = location
         self.table = table
         self.document = document
         self.catalog = catalog
+        self.refuses = refuses
         if document:
             self._check_readable()
 
     def replaced(self, document: dict[str, Any]) -> IcebergDefinition:
         """Return the definition of the same table with other metadata."""
-        return IcebergDefinition(self.location, self.table, document, self.catalog)
+        return IcebergDefinition(self.location, self.table, document, self.catalog, self.refuses)
 
     @cached_property
     def contract(self) -> str:
@@ -297,6 +304,12 @@ class IcebergDefinition:
         """True, or an error: a result found once holds for all states with this definition."""
         if not self.document:
             return True  # not created yet
+        if self.refuses:
+            raise UnsupportedTableFeature(
+                f"table {self.table} can't be written through its catalog: {self.refuses}; write "
+                "it with another client, or through another catalog",
+                table=self.table,
+            )
         if self.format_version != 2:
             raise UnsupportedTableFeature(
                 f"table {self.table} has Iceberg format version {self.format_version}: LakeVilla "

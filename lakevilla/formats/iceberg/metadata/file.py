@@ -553,10 +553,14 @@ _NUMBERED = re.compile(r"(\d{1,18})-[^/]*\.metadata\.json(?:\.gz)?")
 
 
 class Pointer(msgspec.Struct, frozen=True):
-    """The location of a table's newest metadata file, and of the table itself."""
+    """The location of a table's newest metadata file, and of the table itself.
+
+    ``refuses``: why the catalog takes no commit to the table; empty if it may take one.
+    """
 
     metadata: str
     location: str
+    refuses: str = ""
 
 
 _pointers = JsonDecoder(Pointer)
