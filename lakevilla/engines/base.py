@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
@@ -152,10 +154,6 @@ class Written:
     body: bytes | None = field(default=None, repr=False)
 
 
-#: Tag in ``DataFile.tags`` that identifies a file's rows: files with equal tags hold equal rows.
-ROWS_TAG = "lakevilla.rows"
-
-
 @dataclass(frozen=True, slots=True)
 class Refreshed:
     """The files that have the rows of a refresh: the files written, and the existing files kept."""
@@ -165,11 +163,27 @@ class Refreshed:
 
 
 @dataclass(frozen=True, slots=True)
+class Marked:
+    """A file that stays, and the places of those of its rows that a statement deletes.
+
+    ``rows``: distinct, ascending, counted from zero with the rows that were deleted before; none of
+    these is among them.
+    """
+
+    file: DataFile
+    rows: npt.NDArray[np.int64] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Result of an update, delete, merge or overwrite: files replaced, and row counts."""
+    """Result of an update, delete, merge or overwrite: files replaced, and row counts.
+
+    ``removed`` has the files of ``marked``, too: each is added again with more deleted rows.
+    """
 
     written: tuple[Written, ...] = ()
     removed: tuple[RemovedFile, ...] = ()
+    marked: tuple[Marked, ...] = ()
     change_files: tuple[tuple[ChangeFile, bytes | None], ...] = ()
     rows_matched: int = 0
     rows_inserted: int = 0
