@@ -48,7 +48,7 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
     """
     if vector.storage_type == "i":
         name = f"the inline deletion vector {vector.path_or_inline[:40]!r} of {location}"
-        data = _z85(vector.path_or_inline, name)[: vector.size_in_bytes]
+        data = decode_z85(vector.path_or_inline, name)[: vector.size_in_bytes]
         if len(data) < vector.size_in_bytes:
             raise _corrupt(name, None, "it is shorter than its size")
         return _checked(decode_bitmap(data, vector.cardinality, name), vector, name)
@@ -84,7 +84,7 @@ def vector_key(location: str, vector: DeletionVector) -> str:
         raise _corrupt(f"a deletion vector of {location}", None, "its name is too short")
     prefix = vector.path_or_inline[:-_UUID_LENGTH]
     name = f"the deletion vector {vector.path_or_inline!r} of {location}"
-    digits = _z85(vector.path_or_inline[-_UUID_LENGTH:], name).hex()
+    digits = decode_z85(vector.path_or_inline[-_UUID_LENGTH:], name).hex()
     uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
     name = f"deletion_vector_{uuid}.bin"
     return file_key(location, f"{prefix}/{name}" if prefix else name)
@@ -326,8 +326,11 @@ _TO_B85, _FROM_B85 = bytes.maketrans(_Z85, _B85), bytes.maketrans(_B85, _Z85)
 _OUTSIDE = bytes(set(range(256)) - set(_Z85))
 
 
-def _z85(text: str, name: str) -> bytes:
-    """Decode Z85 (ZeroMQ RFC 32): the standard library's base 85 in another alphabet."""
+def decode_z85(text: str, name: str = "a deletion vector") -> bytes:
+    """Decode Z85 (ZeroMQ RFC 32): the standard library's base 85 in another alphabet.
+
+    Raises ``CorruptObject``.
+    """
     try:
         raw = text.encode("ascii")
         if len(raw) % 5 or raw.translate(None, _OUTSIDE) != raw:
