@@ -117,13 +117,15 @@ class TableInput:
     ``verify``: a scan or query compares each file with the hash in its tags, if it has one, before
     it returns a row of it. ``parts``: the part of each file that is read; None means the whole
     file, and an empty tuple means all of all files. No file is in it twice. A row's place is its
-    place in the whole file.
+    place in the whole file. ``rows``: the places of the rows that are read, of each file; with
+    None, all are read that are not deleted.
     """
 
     layout: Layout
     files: pa.Table
     verify: bool = False
     parts: tuple[FilePart | None, ...] = ()
+    rows: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

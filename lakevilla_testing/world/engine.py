@@ -417,6 +417,7 @@ def _read(table: TableInput) -> Program[list[_File]]:
     keys = [file_key(layout.location, file.path) for file in files]
     bodies = yield from parallel([get(key) for key in keys])
     result: list[_File] = []
+    only = dict(zip(table.files["path"].to_pylist(), table.rows or (), strict=False))
     for file, key, found in zip(files, keys, bodies, strict=True):
         if file.deletes:
             raise _unsupported(layout, "deletes beside its data files")
@@ -438,7 +439,8 @@ def _read(table: TableInput) -> Program[list[_File]]:
             deleted.update(
                 map(int, (yield from read_vector(layout.location, file.deletion_vector)))
             )
-        places = [place for place in range(len(rows)) if place not in deleted]
+        chosen = range(len(rows)) if table.rows is None else only[file.path]
+        places = [place for place in chosen if place not in deleted]
         result.append(_File(file, [rows[place] for place in places], places))
     return result
 

@@ -69,6 +69,13 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
     return _checked(decode_bitmap(data, vector.cardinality, name, key), vector, name, key)
 
 
+def rows_deleted(location: str, vector: DeletionVector | None) -> Program[RowIndices]:
+    """Return the deleted rows of a file, ascending; none if it has no vector."""
+    if vector is None:
+        return np.zeros(0, dtype=np.int64)
+    return (yield from read_vector(location, vector))
+
+
 def vector_key(location: str, vector: DeletionVector) -> str:
     """Return the key of the object that holds a vector that is not inline."""
     if vector.storage_type == "p":
@@ -101,9 +108,7 @@ def with_deleted(location: str, file: DataFile, rows: RowIndices) -> Program[Dat
     CorruptObject
         The vector that the file has can't be read, or has one of ``rows`` already.
     """
-    before, vector = np.zeros(0, dtype=np.int64), file.deletion_vector
-    if vector is not None:
-        before = yield from read_vector(location, vector)
+    before = yield from rows_deleted(location, file.deletion_vector)
     deleted = np.union1d(before, rows)
     if len(deleted) < len(before) + len(rows):
         name = f"the deletion vector of {file.path} of {location}"
