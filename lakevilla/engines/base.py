@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
@@ -146,7 +144,7 @@ class StagedRows:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A data file that an engine made.
+    """A data file that an engine made, or a file that stays with more deleted rows.
 
     ``body`` is its content while it has not been stored yet (the commit stores it in the same round
     as the commit object); None once it is on the store.
@@ -165,27 +163,14 @@ class Refreshed:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
-    """A file that stays, and the places of those of its rows that a statement deletes.
-
-    ``rows``: distinct, ascending, counted from zero with the rows that were deleted before; none of
-    these is among them.
-    """
-
-    file: DataFile
-    rows: npt.NDArray[np.int64] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Rewrite:
     """Result of an update, delete, merge or overwrite: files replaced, and row counts.
 
-    ``removed`` has the files of ``marked``, too: each is added again with more deleted rows.
+    A file of which rows were marked as deleted is removed, and is written again under its path.
     """
 
     written: tuple[Written, ...] = ()
     removed: tuple[RemovedFile, ...] = ()
-    marked: tuple[Marked, ...] = ()
     change_files: tuple[tuple[ChangeFile, bytes | None], ...] = ()
     rows_matched: int = 0
     rows_inserted: int = 0

@@ -25,7 +25,6 @@ from sqlglot.executor import execute
 from lakevilla.clock import Clock
 from lakevilla.engines.base import (
     FileNamer,
-    Marked,
     MergeClause,
     MergeSpec,
     Refreshed,
@@ -37,7 +36,7 @@ from lakevilla.engines.partitions import partition_directory, serialise_partitio
 from lakevilla.engines.statistics import statistics_of_table
 from lakevilla.engines.zorder import boundaries, z_values
 from lakevilla.errors import InvalidOperation, StoreError, UnsupportedTableFeature
-from lakevilla.formats.delta.deletion_vectors import read_vector
+from lakevilla.formats.delta.deletion_vectors import read_vector, with_deleted
 from lakevilla.formats.files import (
     HASH_TAG,
     ROWS_TAG,
@@ -60,11 +59,12 @@ from lakevilla_testing.world.rows import Row, decode_by_id, decode_rows, encode_
 
 
 class _File(NamedTuple):
-    """A file, its rows that are not deleted, and their places in it."""
+    """A file, its rows that are not deleted, their places in it, and those of deleted rows."""
 
     file: DataFile
     rows: list[Row]
     places: list[int]
+    deleted: set[int]
 
 
 P = TypeVar("P")
@@ -255,9 +255,8 @@ class RowEngine:
         deleted: int = 0,
     ) -> Rewrite:
         return Rewrite(
-            written=self._files(layout, changed.rows, name),
+            written=(*changed.again, *self._files(layout, changed.rows, name)),
             removed=tuple(changed.removed),
-            marked=tuple(changed.marked),
             rows_matched=matched,
             rows_inserted=inserted,
             rows_updated=updated,
@@ -324,7 +323,7 @@ class _Changed:
         self._marks = layout.marks_deletes
         self.count = 0
         self.removed: list[RemovedFile] = []
-        self.marked: list[Marked] = []
+        self.again: list[Written] = []
         self.rows: list[Row] = []
 
     def note(self, one: _File, results: Sequence[Row | None]) -> None:
@@ -337,7 +336,8 @@ class _Changed:
         stays = self._marks and not all(hits)
         if stays:
             places = [place for place, hit in zip(one.places, hits, strict=True) if hit]
-            self.marked.append(Marked(one.file, np.array(places, np.int64)))
+            deleted = np.array(sorted([*one.deleted, *places]), np.int64)
+            self.again.append(Written(with_deleted(one.file, deleted)))
         self.rows += [
             row
             for row, hit in zip(results, hits, strict=True)
@@ -441,7 +441,7 @@ def _read(table: TableInput) -> Program[list[_File]]:
             )
         chosen = range(len(rows)) if table.rows is None else only[file.path]
         places = [place for place in chosen if place not in deleted]
-        result.append(_File(file, [rows[place] for place in places], places))
+        result.append(_File(file, [rows[place] for place in places], places, deleted))
     return result
 
 

@@ -411,7 +411,6 @@ def joined(parts: Sequence[Rewrite]) -> Rewrite:
     return Rewrite(
         written=tuple(one for part in parts for one in part.written),
         removed=tuple(one for part in parts for one in part.removed),
-        marked=tuple(one for part in parts for one in part.marked),
         change_files=tuple(one for part in parts for one in part.change_files),
         rows_matched=total("rows_matched"),
         rows_inserted=total("rows_inserted"),

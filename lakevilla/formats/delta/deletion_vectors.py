@@ -97,26 +97,16 @@ def vector_key(location: str, vector: DeletionVector) -> str:
     return file_key(location, f"{prefix}/{name}" if prefix else name)
 
 
-def with_deleted(location: str, file: DataFile, rows: RowIndices) -> Program[DataFile]:
-    """Return a file with further deleted rows, as a log entry adds it again.
+def with_deleted(file: DataFile, rows: RowIndices) -> DataFile:
+    """Return a file of which these rows are deleted, as a log entry adds it again.
 
     Its bounds are those of all its rows, so they need not be reached any more. Its row ids and the
     hash of its bytes stay.
-
-    Raises
-    ------
-    CorruptObject
-        The vector that the file has can't be read, or has one of ``rows`` already.
     """
-    before = yield from rows_deleted(location, file.deletion_vector)
-    deleted = np.union1d(before, rows)
-    if len(deleted) < len(before) + len(rows):
-        name = f"the deletion vector of {file.path} of {location}"
-        raise _corrupt(name, None, "it deletes rows that were read from the file")
     tags = {name: value for name, value in (file.tags or {}).items() if name != ROWS_TAG}
     return msgspec.structs.replace(
         file,
-        deletion_vector=inline_vector(deleted),
+        deletion_vector=inline_vector(np.unique(rows)),
         stats=_with_wide_bounds(file.stats),
         tags=tags or None,
         data_change=True,

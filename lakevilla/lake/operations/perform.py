@@ -23,7 +23,6 @@ from lakevilla.engines.base import (
 )
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change, TableSnapshot
-from lakevilla.formats.delta.deletion_vectors import with_deleted
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -48,7 +47,7 @@ from lakevilla.results import Counts
 from lakevilla.sql.expressions.assignments import bind_assignments
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Call, Expr, Literal
-from lakevilla.store.effects import Program, parallel
+from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import evolves, locate, outcome, refuse_renamed
 from lakevilla.sublogs.operations import (
     Alter,
@@ -128,12 +127,12 @@ def perform(
             rewrite = yield from context.engine.update(
                 TableInput(layout, files), values, bound, name
             )
-            return (yield from _rewritten(layout.location, rewrite))
+            return _rewritten(layout.location, rewrite)
         case Delete(where=where):
             bound = bind(where, layout.schema)
             files = yield from _files(snapshot, bound)
             rewrite = yield from context.engine.delete(TableInput(layout, files), bound, name)
-            return (yield from _rewritten(layout.location, rewrite))
+            return _rewritten(layout.location, rewrite)
         case Refresh():
             return (yield from _refresh(context, operation, snapshot, name))
         case Overwrite():
@@ -277,7 +276,7 @@ def _overwrite(
     where = bind(operation.where, layout.schema)
     files = yield from _files(snapshot, where)
     rewrite = yield from context.engine.delete(TableInput(layout, files), where, name)
-    deleted_part = yield from _rewritten(layout.location, rewrite)
+    deleted_part = _rewritten(layout.location, rewrite)
     both = [deleted_part.change, Change(adds=operation.files)]
     change, bodies = yield from in_one_entry(context, snapshot.apply(wider), both, name)
     change = compose([wider, change])
@@ -323,7 +322,7 @@ def _merge(
     # The statistics of existing files do not have the columns that this merge adds.
     files = yield from _files(snapshot, may_match if operation.columns is None else None)
     rewrite = yield from context.engine.merge(TableInput(layout, files), source, spec, name)
-    merged = yield from _rewritten(layout.location, rewrite)
+    merged = _rewritten(layout.location, rewrite)
     return dataclasses.replace(merged, change=compose([wider, merged.change]))
 
 
@@ -368,17 +367,15 @@ def _telling(operation: Operation, lookup: Lookup) -> Lookup:
     return noting
 
 
-def _rewritten(location: str, rewrite: Rewrite) -> Program[Performed]:
+def _rewritten(location: str, rewrite: Rewrite) -> Performed:
     change_files: list[ChangeFile] = []
     bodies = _bodies(location, rewrite.written)
     for file, body in rewrite.change_files:
         change_files.append(file)
         if body is not None:
             bodies[f"{location}/{file.path}"] = body
-    marked = [with_deleted(location, one.file, one.rows) for one in rewrite.marked]
-    again = yield from parallel(marked)
     change = Change(
-        adds=(*again, *(item.file for item in rewrite.written)),
+        adds=tuple(item.file for item in rewrite.written),
         removes=rewrite.removed,
         change_files=tuple(change_files),
     )

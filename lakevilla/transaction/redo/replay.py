@@ -144,7 +144,7 @@ def remarked(txn: TransactionState, done: Done) -> Program[bool]:
         rows = np.setdiff1d(all_, old)
         if np.isin(rows, others).any():
             return False
-        again[path] = yield from with_deleted(done.table, now[path], rows)
+        again[path] = with_deleted(now[path], np.union1d(others, rows))
     done.change = msgspec.structs.replace(
         done.change,
         adds=tuple(again.get(file.path, file) for file in done.change.adds),

@@ -55,7 +55,6 @@ def merge(
     rewrite = Rewrite(
         written=updated.written + inserted.written,
         removed=updated.removed,
-        marked=updated.marked,
         change_files=changes,
         rows_matched=rows_matched,
         rows_inserted=inserted.rows_inserted,
@@ -190,11 +189,11 @@ class _Merge:
         )
         written = yield from rewriter.rewrite(cursor, partial, self._rewritten, moves=moves)
         if marked:
+            written += rewriter.again(marked)
             written += yield from rewriter.moved(cursor, self._rewritten(hit.only(marked)))
         return Rewrite(
             written=written,
             removed=rewriter.removed(hit.chosen),
-            marked=rewriter.marks(marked),
             rows_copied=rewriter.writer.rows_written,
         )
 

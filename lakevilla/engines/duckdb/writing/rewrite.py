@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakevilla.engines.base import Marked, Rewrite, TableInput, Written
+from lakevilla.engines.base import Rewrite, TableInput, Written
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.expressions import to_duckdb
@@ -19,6 +19,7 @@ from lakevilla.engines.duckdb.reading.relation import FILE, ROW, Files
 from lakevilla.engines.duckdb.sqltext import Renamed, column_of, name_list, quote_name, sql_type
 from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import partition_columns
+from lakevilla.formats.delta.deletion_vectors import with_deleted
 from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal, rows_in
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
@@ -131,12 +132,12 @@ class Rewriter:
         whole = hit.only(i for i in hit.chosen if i not in marked)
         written = yield from self.rewrite(cursor, whole, rewritten, moves=moves)
         if marked:
+            written += self.again(marked)
             written += yield from self.moved(cursor, rewritten(hit.only(marked), where))
         change_files = yield from self.record(cursor, changed(hit))
         return Rewrite(
             written=written,
             removed=self.removed(hit.chosen),
-            marked=self.marks(marked),
             change_files=change_files,
             rows_matched=rows,
             rows_updated=rows,
@@ -159,7 +160,7 @@ class Rewriter:
         def kept(files: Files) -> str:
             return f"SELECT * FROM ({files.bind(cursor)}) AS t WHERE ({condition}) IS NOT TRUE"
 
-        written = yield from self.rewrite(cursor, partial, kept)
+        written = self.again(marked) + (yield from self.rewrite(cursor, partial, kept))
         change_files = yield from self.record(
             cursor,
             f"SELECT {names}, 'delete' AS _change_type FROM ({hit.bind(cursor, where=where)}) AS t "
@@ -169,7 +170,6 @@ class Rewriter:
         return Rewrite(
             written=written,
             removed=self.removed(hit.chosen),
-            marked=self.marks(marked),
             change_files=change_files,
             rows_matched=rows,
             rows_deleted=rows,
@@ -274,10 +274,14 @@ class Rewriter:
         parts = zip(np.split(places, cuts), np.split(rows, cuts), strict=True)
         return {int(file[0]): part for file, part in parts if len(file)}
 
-    def marks(self, marked: Mapping[int, npt.NDArray[np.int64]]) -> tuple[Marked, ...]:
-        """Return the files that stay, with the rows that are deleted in them."""
-        chosen = self.table.files.take(pa.array(list(marked), pa.int64()))
-        return tuple(map(Marked, data_files(chosen), marked.values()))
+    def again(self, marked: Mapping[int, npt.NDArray[np.int64]]) -> tuple[Written, ...]:
+        """Return the files that stay, with their deleted rows: those of before and ``marked``."""
+        files = data_files(self.table.files.take(pa.array(list(marked), pa.int64())))
+        deleted = self.files.deleted
+        return tuple(
+            Written(with_deleted(file, np.union1d(deleted.rows_of(place), rows)))
+            for file, (place, rows) in zip(files, marked.items(), strict=True)
+        )
 
     def moved(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> Program[tuple[Written, ...]]:
         """Write those rows of ``sql`` that change; they leave files that stay otherwise."""
