@@ -59,7 +59,7 @@ class Marks:
         )
 
 
-MARKS = Marks(least_bytes=8 * 1024 * 1024, part=0.05, rows=2000, deleted=0.2)
+MARKS = Marks(least_bytes=8 * 1024 * 1024, part=0.05, rows=10_000, deleted=0.2)
 
 #: The column of change files that contains the kind of a row's change.
 CHANGE_TYPE = pa.field("_change_type", pa.string())

@@ -62,6 +62,7 @@ _CONTRACT = (
     CONSTRAINT,
     "delta.columnMapping.",
     "delta.enableChangeDataFeed",
+    "delta.enableDeletionVectors",
     "delta.appendOnly",
     TRACKS,
     VOIDED,
