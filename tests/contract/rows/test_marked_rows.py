@@ -15,6 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 import lakevilla as lv
 from lakevilla.engines.duckdb.writing import rewrite
 from lakevilla.engines.duckdb.writing.rewrite import Marks
+from lakevilla_testing.planted.every import PLANTED
 from tests.support.places import Place
 
 ALLOWED = {"delta.enableDeletionVectors": "true"}
@@ -230,3 +231,8 @@ def test_sizes_count_rows_that_are_left(lake: lv.Lake) -> None:
         txn.delete("t", where="k = 2")
     found = lake.sql("SELECT rows FROM lakevilla_tables WHERE name = 't'")
     assert found["rows"].to_pylist() == [99]
+
+
+def test_the_fault_of_deletes_that_count_as_nothing_is_found(local_place: Place) -> None:
+    with PLANTED["deletes_of_others_as_nothing"].plant(), pytest.raises(pytest.fail.Exception):
+        test_a_read_of_a_row_that_another_deletes_is_a_conflict(local_place)
