@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -68,6 +69,15 @@ class Deleted:
     def are_joined(self) -> bool:
         """Return whether some deletes can be applied only by a join with the rows."""
         return self.positions is not None or bool(self.equality)
+
+    def rows_of(self, file: int) -> RowIndices:
+        """Return the places of a file's rows that a vector or a position delete deletes."""
+        if file in self.few:
+            return np.array(self.few[file], dtype=np.int64)
+        if self.positions is None:
+            return np.zeros(0, dtype=np.int64)
+        own = self.positions.filter(pc.equal(self.positions["file"], file))
+        return np.unique(own["row"].to_numpy())
 
     @property
     def nbytes(self) -> int:

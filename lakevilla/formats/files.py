@@ -75,6 +75,10 @@ FILES_SCHEMA = pa.schema(
 #: it stays true in every entry that names the path.
 HASH_TAG = "lakevilla.blake3"
 
+#: The tag that identifies a file's rows: files with equal tags hold equal rows. A file of which
+#: rows were deleted has no such tag.
+ROWS_TAG = "lakevilla.rows"
+
 #: (path, id of the deletion vector or None)
 FileRef = tuple[str, str | None]
 

@@ -97,6 +97,8 @@ class Layout:
         The table's properties.
     change_data_feed : bool
         Rewrites must also write change files.
+    marks_deletes : bool
+        Deleted rows of a file may be marked in the log, instead of a rewrite of the file.
     compression : str
         Parquet compression codec.
     target_file_size_bytes : int, optional
@@ -138,6 +140,7 @@ class Layout:
     constraints: tuple[Constraint, ...]
     properties: Mapping[str, str]
     change_data_feed: bool = False
+    marks_deletes: bool = False
     compression: str = "snappy"
     target_file_size_bytes: int | None = None
     known_as: pa.Schema | None = None

@@ -223,10 +223,11 @@ def _set_up(client: Client, plan: Plan) -> Program[None]:
         if kind == "iceberg" and plan.few_versions:
             properties = {**properties, **_FEW_VERSIONS}
         clients = _CLIENTS[kind]
+        marked = {"marks": True} if plan.marks and kind == "delta" else {}
         if plan.reshaped:
             yield from reshaping.set_up(client, clients, kind, table, rows, properties)
             continue
-        yield from clients.create(client, table, COLUMNS, rows[:3], properties=properties)
+        yield from clients.create(client, table, COLUMNS, rows[:3], properties=properties, **marked)
         yield from clients.append(client, table, rows[3:])
     client.simulation.fired.clear()
     if plan.guarded:

@@ -150,6 +150,8 @@ class Plan:
         Hours pass between transactions.
     short : bool
         Pages and tails are a few entries long, and blocks of pages have two.
+    marks : bool
+        Tables of Delta allow deletion vectors.
     whole : bool
         The map of tables stays in HEAD nevertheless, and so in its pages.
     crowded : bool
@@ -188,6 +190,7 @@ class Plan:
     keeps_apart: bool = False
     followers: int = 0
     whole: bool = False
+    marks: bool = False
 
     def format_of(self, table: str) -> FormatName:
         """Return the format of a table of the lake."""
@@ -308,6 +311,12 @@ def draw_followed(seed: int, formats: LakeFormat) -> Plan:
         foreign=(*usual, "rewrite", "append") if source.random() < 0.7 else usual,
         kinds=(*plan.kinds, "add", "lifecycle"),
     )
+
+
+def draw_marked(seed: int, formats: LakeFormat) -> Plan:
+    """Return the plan of a seed with tables whose deleted rows are marked in the log."""
+    plan = draw_formats(seed, formats)
+    return replace(plan, marks=True, kinds=(*plan.kinds, "transfer", "take", "merge", "optimize"))
 
 
 def draw_refreshed(seed: int, formats: LakeFormat, kind: str = "refresh") -> Plan:

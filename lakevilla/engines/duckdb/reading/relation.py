@@ -112,6 +112,7 @@ class Files:
     chosen: tuple[int, ...]
     within: tuple[frozenset[int], ...] = ()
     parts: tuple[FilePart | None, ...] = ()
+    rows: tuple[tuple[int, ...], ...] | None = None
     stats: pa.ChunkedArray | None = dataclasses.field(default=None, repr=False, compare=False)
     called: dict[str, Called] = dataclasses.field(default_factory=dict, repr=False)
     helpers: set[str] = dataclasses.field(default_factory=set, repr=False)
@@ -245,6 +246,9 @@ class Files:
         conditions = []
         if part is not None:
             conditions.append(rows_within(cursor, self.paths[ordinal], part, self.layout.table))
+        if self.rows is not None:
+            places = ", ".join(map(str, self.rows[ordinal])) or "NULL"
+            conditions.append(f"file_row_number IN ({places})")
         if deleted := self.deleted.few.get(ordinal):
             conditions.append(f"file_row_number NOT IN ({', '.join(map(str, deleted))})")
         return " AND ".join(conditions)
@@ -474,6 +478,7 @@ def whole_files(
         chosen=tuple(range(len(paths))),
         within=constants_within(table),
         parts=table.parts,
+        rows=table.rows,
         stats=files.column("stats"),
     )
 

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.arrow.row_digest import RowDigest
-from lakevilla.engines.base import ROWS_TAG, Refreshed, Written
+from lakevilla.engines.base import Refreshed, Written
 from lakevilla.engines.duckdb.database import Database, arrow_reader
 from lakevilla.engines.duckdb.reading.constants import PartitionKey
 from lakevilla.engines.duckdb.sqltext import name_list, quote_name
 from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.partitions import Partitioning
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.files import DataFile
+from lakevilla.formats.files import ROWS_TAG, DataFile
 from lakevilla.formats.layout import Layout
 from lakevilla.store.effects import Program
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakevilla.engines.base import MergeClause, MergeSpec, Rewrite
@@ -168,17 +169,18 @@ class _Merge:
         """Rewrite the files with an updated or a deleted row; drop those without any other row."""
         rewriter, cursor = self._rewriter, self._cursor
         with translated(self.table):
-            deleted = dict(
-                cursor.execute(
-                    f"SELECT file, count(*) FILTER (clause IN {self._numbers(_DELETES)}) "
-                    "FROM actions GROUP BY file"
-                ).fetchall()
-            )
-        if not deleted:
+            found = cursor.execute(
+                f"SELECT file, count(*), count(*) FILTER (clause IN {self._numbers(_DELETES)}) "
+                "FROM actions GROUP BY file"
+            ).fetchall()
+        if not found:
             return Rewrite()
+        deleted = {file: count for file, _, count in found}
         hit = self._files.only(sorted(deleted))
-        totals = rewriter.counted(cursor, hit) if any(deleted.values()) else {}
-        partial = hit.only(i for i in hit.chosen if not deleted[i] or deleted[i] < totals[i])
+        marked = self._marked({file: count for file, count, _ in found})
+        whole = hit.only(i for i in hit.chosen if i not in marked)
+        totals = rewriter.counted(cursor, whole) if any(deleted.values()) else {}
+        partial = hit.only(i for i in whole.chosen if not deleted[i] or deleted[i] < totals[i])
         moved = partition_columns(self._layout)
         moves = any(
             not moved.isdisjoint(clause.assignments)
@@ -186,11 +188,23 @@ class _Merge:
             if clause.kind in _UPDATES
         )
         written = yield from rewriter.rewrite(cursor, partial, self._rewritten, moves=moves)
+        if marked:
+            written += rewriter.again(marked)
+            written += yield from rewriter.moved(cursor, self._rewritten(hit.only(marked)))
         return Rewrite(
             written=written,
             removed=rewriter.removed(hit.chosen),
             rows_copied=rewriter.writer.rows_written,
         )
+
+    def _marked(self, hits: dict[int, int]) -> dict[int, npt.NDArray[np.int64]]:
+        """Return the rows to be marked as deleted, of the files that stay."""
+        files = self._rewriter.to_mark(hits)
+        if not files:
+            return {}
+        chosen = ", ".join(map(str, files))
+        sql = f"SELECT file, row FROM actions WHERE file IN ({chosen})"
+        return self._rewriter.placed(self._cursor, sql)
 
     def insert(self) -> Program[Rewrite]:
         """Write the source rows that match no target row and to which a clause applies."""

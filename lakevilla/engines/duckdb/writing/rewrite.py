@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakevilla.engines.base import Rewrite, TableInput, Written
@@ -13,11 +15,12 @@ from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.constants import PartitionKey
-from lakevilla.engines.duckdb.reading.relation import FILE, Files
+from lakevilla.engines.duckdb.reading.relation import FILE, ROW, Files
 from lakevilla.engines.duckdb.sqltext import Renamed, column_of, name_list, quote_name, sql_type
 from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import partition_columns
-from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal
+from lakevilla.formats.delta.deletion_vectors import with_deleted
+from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal, rows_in
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
@@ -27,8 +30,36 @@ from lakevilla.store.effects import Program
 #
 # The first pass reads only the columns of the predicate. The second pass reads the found files,
 # gathered to about the target size within their partitions, one output file at a time, so memory
-# does not grow with the table.
+# does not grow with the table. A large file with few such rows stays where the table allows that:
+# its rows are marked as deleted, and only the changed ones are written (note 63).
 
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The files of which a statement may mark rows as deleted, instead of a rewrite.
+
+    ``least_bytes``: a smaller file is rewritten, which keeps the number of files low. ``part``: of
+    a file's rows those that change are at most this part; ``rows``: of a file, with those deleted
+    before, which the log entry names. ``deleted``: from this part of deleted rows on, reading them
+    costs more than they save.
+    """
+
+    least_bytes: int
+    part: float
+    rows: int
+    deleted: float
+
+    def allow(self, size: int, rows: int | None, matched: int, before: int) -> bool:
+        """Return whether ``matched`` of a file's rows may be marked, and ``before`` are already."""
+        return (
+            rows is not None
+            and size >= self.least_bytes
+            and matched <= self.part * rows
+            and matched + before <= min(self.rows, self.deleted * rows)
+        )
+
+
+MARKS = Marks(least_bytes=8 * 1024 * 1024, part=0.05, rows=10_000, deleted=0.2)
 
 #: The column of change files that contains the kind of a row's change.
 CHANGE_TYPE = pa.field("_change_type", pa.string())
@@ -59,6 +90,8 @@ class Rewriter:
         matched = self.matched(cursor, where, condition)
         if not matched:
             return Rewrite()
+        hit = self.files.only(sorted(matched))
+        marked = self.marked(cursor, hit.only(self.to_mark(matched)), where, condition)
         old, read = Renamed("old", schema.names), Renamed("read", schema.names)
 
         def assigned(value: Expr) -> str:
@@ -70,34 +103,37 @@ class Rewriter:
         }
         moves = not partition_columns(self.files.layout).isdisjoint(new)
 
-        def hits(files: Files) -> str:
+        def hits(files: Files, where: Expr | None = None) -> str:
             return (
                 f"SELECT {old.of('t')}, {read.of('t')}, coalesce(({condition}), false) AS {HIT} "
-                f"FROM ({files.bind(cursor)}) AS t"
+                f"FROM ({files.bind(cursor, where=where)}) AS t"
             )
 
-        def rewritten(files: Files) -> str:
+        def rewritten(files: Files, where: Expr | None = None) -> str:
             columns = ", ".join(
                 f"CASE WHEN {HIT} THEN {new[name]} ELSE {old[name]} END AS {quote_name(name)}"
                 if name in new
                 else f"{old[name]} AS {quote_name(name)}"
                 for name in schema.names
             )
-            return self.guarded(f"SELECT {columns}, {HIT} FROM ({hits(files)})")
+            return self.guarded(f"SELECT {columns}, {HIT} FROM ({hits(files, where)})")
 
         def changed(files: Files) -> str:
             after = ", ".join(
                 f"{new.get(name, old[name])} AS {quote_name(name)}" for name in schema.names
             )
-            rows = f"FROM ({hits(files)}) WHERE {HIT}"
+            rows = f"FROM ({hits(files, where)}) WHERE {HIT}"
             return (
                 f"SELECT {old.back()}, 'update_preimage' AS _change_type {rows} UNION ALL "
                 f"SELECT {after}, 'update_postimage' AS _change_type {rows}"
             )
 
-        hit = self.files.only(sorted(matched))
         rows = sum(matched.values())
-        written = yield from self.rewrite(cursor, hit, rewritten, moves=moves)
+        whole = hit.only(i for i in hit.chosen if i not in marked)
+        written = yield from self.rewrite(cursor, whole, rewritten, moves=moves)
+        if marked:
+            written += self.again(marked)
+            written += yield from self.moved(cursor, rewritten(hit.only(marked), where))
         change_files = yield from self.record(cursor, changed(hit))
         return Rewrite(
             written=written,
@@ -115,14 +151,16 @@ class Rewriter:
         if not matched:
             return Rewrite()
         hit = self.files.only(sorted(matched))
-        totals = self.counted(cursor, hit)
-        partial = self.files.only(i for i in hit.chosen if matched[i] < totals[i])
+        marked = self.marked(cursor, hit.only(self.to_mark(matched)), where, condition)
+        whole = hit.only(i for i in hit.chosen if i not in marked)
+        totals = self.counted(cursor, whole)
+        partial = hit.only(i for i in whole.chosen if matched[i] < totals[i])
         names = name_list(self.files.layout.schema.names)
 
         def kept(files: Files) -> str:
             return f"SELECT * FROM ({files.bind(cursor)}) AS t WHERE ({condition}) IS NOT TRUE"
 
-        written = yield from self.rewrite(cursor, partial, kept)
+        written = self.again(marked) + (yield from self.rewrite(cursor, partial, kept))
         change_files = yield from self.record(
             cursor,
             f"SELECT {names}, 'delete' AS _change_type FROM ({hit.bind(cursor, where=where)}) AS t "
@@ -188,6 +226,68 @@ class Rewriter:
             else:
                 written += yield from self.writer.copy(cursor, sql, key)
         return tuple(written)
+
+    def to_mark(self, matched: Mapping[int, int]) -> list[int]:
+        """Return the files, by their numbers of rows that change, of which the others stay.
+
+        A file that is read in parts is rewritten: another part of it may have such rows, too.
+        """
+        if not self.files.layout.marks_deletes:
+            return []
+        files = self.table.files
+        sizes, stats = files["size"], files["stats"]
+        vectors, deletes = files["deletion_vector"], files["deletes"]
+
+        def is_to_mark(place: int) -> bool:
+            vector = vectors[place].as_py()
+            before = 0 if vector is None else vector["cardinality"]
+            is_whole = not self.table.parts or self.table.parts[place] is None
+            rows = rows_in(stats[place].as_py())
+            size = sizes[place].as_py()
+            return (
+                is_whole
+                and not deletes[place].as_py()
+                and MARKS.allow(size, rows, matched[place], before)
+            )
+
+        return [place for place in sorted(matched) if is_to_mark(place)]
+
+    def marked(
+        self, cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr, condition: str
+    ) -> dict[int, npt.NDArray[np.int64]]:
+        """Return, by file, the places of the rows for which ``where`` is true."""
+        if not files.chosen:
+            return {}
+        return self.placed(
+            cursor,
+            f"SELECT {FILE}, {ROW} FROM ({files.bind(cursor, where=where)}) AS t WHERE {condition}",
+        )
+
+    def placed(
+        self, cursor: duckdb.DuckDBPyConnection, sql: str
+    ) -> dict[int, npt.NDArray[np.int64]]:
+        """Return rows, which the SQL gives as a file's and a row's place, in order by file."""
+        with translated(self.files.layout.table):
+            found = cursor.execute(f"{sql} ORDER BY ALL").fetchnumpy()
+        places, rows = (np.asarray(column, np.int64) for column in found.values())
+        cuts = np.flatnonzero(np.diff(places)) + 1
+        parts = zip(np.split(places, cuts), np.split(rows, cuts), strict=True)
+        return {int(file[0]): part for file, part in parts if len(file)}
+
+    def again(self, marked: Mapping[int, npt.NDArray[np.int64]]) -> tuple[Written, ...]:
+        """Return the files that stay, with their deleted rows: those of before and ``marked``."""
+        files = data_files(self.table.files.take(pa.array(list(marked), pa.int64())))
+        deleted = self.files.deleted
+        return tuple(
+            Written(with_deleted(file, np.union1d(deleted.rows_of(place), rows)))
+            for file, (place, rows) in zip(files, marked.items(), strict=True)
+        )
+
+    def moved(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> Program[tuple[Written, ...]]:
+        """Write those rows of ``sql`` that change; they leave files that stay otherwise."""
+        names = name_list(self.writer.schema.names)
+        rows = f"SELECT {names} FROM ({sql}) WHERE {HIT}"
+        return (yield from self.writer.rows(self.writer.stream(cursor, rows)))
 
     def record(
         self, cursor: duckdb.DuckDBPyConnection, sql: str

@@ -62,6 +62,7 @@ _CONTRACT = (
     CONSTRAINT,
     "delta.columnMapping.",
     "delta.enableChangeDataFeed",
+    "delta.enableDeletionVectors",
     "delta.appendOnly",
     TRACKS,
     VOIDED,
@@ -163,6 +164,8 @@ class DeltaDefinition:
             properties=self.properties,
             change_data_feed="changeDataFeed" in self.features
             and self.flag("delta.enableChangeDataFeed"),
+            marks_deletes="deletionVectors" in self.features
+            and self.flag("delta.enableDeletionVectors"),
             compression=self._compression(),
             target_file_size_bytes=file_size(self.properties.get("delta.targetFileSize")),
         )
