@@ -10,10 +10,12 @@ import msgspec
 import numpy as np
 
 from lakevilla.formats.delta import deletion_vectors
+from lakevilla.formats.delta.deletion_vectors import rows_deleted
 from lakevilla.formats.files import DataFile
 from lakevilla.lake import row_changes
 from lakevilla.transaction.redo import replay
-from lakevilla_testing.planted.bugs import instead, planted
+from lakevilla.transaction.state import files
+from lakevilla_testing.planted.bugs import attribute, instead, planted
 
 _NONE = np.zeros(0, dtype=np.int64)
 
@@ -24,7 +26,6 @@ def vectors_overlap() -> Iterator[None]:
     original = replay.remarked
 
     def remarked(txn: Any, done: Any) -> Any:
-        deleted = replay.rows_deleted
         live = yield from txn.work.tables[done.table].snapshot.files()
         vectors = [one["path_or_inline"] for one in live["deletion_vector"].to_pylist() if one]
 
@@ -32,13 +33,10 @@ def vectors_overlap() -> Iterator[None]:
             yield from ()
             if vector is not None and vector.path_or_inline in vectors:
                 return _NONE
-            return (yield from deleted(location, vector))
+            return (yield from rows_deleted(location, vector))
 
-        replay.rows_deleted = without_others
-        try:
+        with attribute(replay, "rows_deleted", without_others):
             return (yield from original(txn, done))
-        finally:
-            replay.rows_deleted = deleted
 
     with instead(original, remarked):
         yield
@@ -59,7 +57,7 @@ def deletes_of_others_as_nothing() -> Iterator[None]:
 @planted(marks=True, kinds=("transfer", "lists"))
 def union_forgets() -> Iterator[None]:
     """A vector that is made again has the rows of its own statement alone (rule V1)."""
-    original = replay.with_deleted
+    original = deletion_vectors.with_deleted
 
     def with_deleted(file: DataFile, rows: Any) -> DataFile:
         if file.deletion_vector is not None:
@@ -69,14 +67,14 @@ def union_forgets() -> Iterator[None]:
             rows = np.setdiff1d(rows, known)
         return original(file, rows)
 
-    with instead(original, with_deleted):
+    with attribute(replay, "with_deleted", with_deleted):
         yield
 
 
 @planted(marks=True, kinds=("transfer", "merge"))
 def file_of_marks_is_deleted() -> Iterator[None]:
     """A transaction that gives up deletes the files in which it has marked rows."""
-    original = replay.made_files
+    original = files.made_files
 
     def made_files(done: Any) -> Any:
         change = msgspec.structs.replace(done.change, removes=())

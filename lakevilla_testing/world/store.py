@@ -200,7 +200,11 @@ class SimulatedStore:
                 raise TypeError(f"not a single attempt: {attempt!r}")
 
     def list_at(
-        self, seconds: float, prefix: str, start_after: str | None, until: str | None
+        self,
+        seconds: float,
+        prefix: str,
+        start_after: str | None = None,
+        until: str | None = None,
     ) -> builtins.list[ObjectInfo]:
         """Return the list of an earlier time."""
         past: dict[str, StoredObject | None] = {}

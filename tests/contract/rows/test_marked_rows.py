@@ -177,7 +177,7 @@ def test_a_table_that_does_not_allow_it_is_rewritten(local_place: Place) -> None
         assert not [a for a in last_actions(local_place) if "deletionVector" in str(a)]
 
 
-def test_what_was_marked_is_purged_by_optimize(lake: lv.Lake, local_place: Place) -> None:
+def test_an_optimize_purges_marked_rows(lake: lv.Lake, local_place: Place) -> None:
     with lake.transaction() as txn:
         txn.delete("t", where="k = 1")
     before = kept(lake)
