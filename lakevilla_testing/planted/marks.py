@@ -1,4 +1,4 @@
-"""Planted bugs of rows that are marked as deleted (docs/design/0066-deletion-vectors.md)."""
+"""Planted bugs of rows that are marked as deleted (docs/design/0065-deletion-vectors.md)."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def remarked(txn: TransactionState, done: Done) -> Program[bool]:
     """Mark the rows that an operation has deleted in the files as they are now.
 
     Return False, and leave the operation as it is, if a file or one of the rows is gone: the
-    operation must be performed again (note 66, rule V1).
+    operation must be performed again (note 65, rule V1).
     """
     snapshot = txn.work.tables[done.table].snapshot
     before = {file.path: file for file in done.change.removes}

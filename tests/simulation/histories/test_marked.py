@@ -1,4 +1,4 @@
-"""Play histories over tables whose deleted rows are marked in the log (note 63).
+"""Play histories over tables whose deleted rows are marked in the log (note 65).
 
 Replay one with ``campaign.run(SEED, plan=draw_marked(SEED, "delta"))``.
 """

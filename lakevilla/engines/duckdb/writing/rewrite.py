@@ -31,7 +31,7 @@ from lakevilla.store.effects import Program
 # The first pass reads only the columns of the predicate. The second pass reads the found files,
 # gathered to about the target size within their partitions, one output file at a time, so memory
 # does not grow with the table. A large file with few such rows stays where the table allows that:
-# its rows are marked as deleted, and only the changed ones are written (note 63).
+# its rows are marked as deleted, and only the changed ones are written (note 65).
 
 
 @dataclass(frozen=True, slots=True)
