@@ -155,6 +155,18 @@ class DuckDBEngine:
         rows = watched(self._data, self._database, table, rows)
         return pa.RecordBatchReader.from_batches(schema, rows)
 
+    def rows_to_move(self, table: TableInput) -> Program[pa.RecordBatchReader]:
+        """Return all rows, with their lineage if they have any, for a writer of other files."""
+        schema = table.layout.moved_schema
+        files = yield from read_files(self._data, table, "moved")
+        with self._looked_into(table):
+            cursor = self._database.cursor()
+            relation = files.bind(cursor, lineage=True)
+            sql = f"SELECT {name_list(schema.names)} FROM ({relation}) AS t"
+            rows = stream(cursor, sql, schema, table.layout.table)
+        rows = watched(self._data, self._database, table, rows)
+        return pa.RecordBatchReader.from_batches(schema, rows)
+
     def find_one(self, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
         """Return one row for which ``where`` is true, if there is one."""
         rows = yield from self.scan(table, None, where)
@@ -267,8 +279,8 @@ class DuckDBEngine:
         """Return a writer of existing rows: constraints are not checked again."""
         layout = replace(layout, constraints=())
         if not z_order_by:
-            return self._writer(layout, name)
-        writer = self._writer(replace(layout, sort_by=(), sort_order_id=None), name)
+            return self._writer(layout, name, lineage=True)
+        writer = self._writer(replace(layout, sort_by=(), sort_order_id=None), name, lineage=True)
         writer.keeps_order = True
         return writer
 
@@ -280,8 +292,9 @@ class DuckDBEngine:
             rows = in_z_order(self._database, files, writer, z_order_by)
         else:
             cursor = self._database.cursor()
-            names = name_list(writer.layout.schema.names)
-            rows = writer.stream(cursor, f"SELECT {names} FROM ({files.bind(cursor)})")
+            names = name_list(writer.schema.names)
+            relation = files.bind(cursor, lineage=True)
+            rows = writer.stream(cursor, f"SELECT {names} FROM ({relation})")
             writer.target_bytes = files.bytes() * _ANY_SIZE
         return (yield from writer.moved(rows, files.partitions[0]))
 
@@ -395,8 +408,17 @@ class DuckDBEngine:
     def _rows(self, source: pa.RecordBatchReader | StagedRows) -> pa.RecordBatchReader:
         return read_staged(self._data, source) if isinstance(source, StagedRows) else source
 
-    def _writer(self, layout: Layout, name: FileNamer) -> Writer:
-        return Writer(self._database, self._data, self._settings, layout, name, self._now_ms())
+    def _writer(self, layout: Layout, name: FileNamer, *, lineage: bool = False) -> Writer:
+        """Return a writer of new rows, or, with ``lineage``, of rows that keep theirs."""
+        return Writer(
+            self._database,
+            self._data,
+            self._settings,
+            layout,
+            name,
+            self._now_ms(),
+            extra=layout.lineage if lineage else (),
+        )
 
     def _rewriter(self, table: TableInput, name: FileNamer) -> Program[Rewriter]:
         files = yield from read_files(self._data, table, "target")
@@ -412,11 +434,13 @@ class DuckDBEngine:
                 prefix="_change_data",
                 extra=(CHANGE_TYPE,),
             )
+        writer = self._writer(table.layout, name, lineage=True)
         return Rewriter(
             database=self._database,
             table=table,
             files=files,
-            writer=self._writer(table.layout, name),
+            writer=writer,
+            inserts=self._writer(table.layout, name) if table.layout.lineage else writer,
             changes=changes,
             limit_bytes=self._settings.in_memory_file_limit_bytes,
         )
@@ -428,6 +452,7 @@ class DuckDBEngine:
                 return (yield from program)
         except (Exception, KeyboardInterrupt):
             yield from rewriter.writer.withdraw()
+            yield from rewriter.inserts.withdraw()
             if rewriter.changes is not None:
                 yield from rewriter.changes.withdraw()
             raise
