@@ -236,11 +236,14 @@ class Engine(Protocol):
         key: Sequence[str],
         live: Sequence[DataFile],
         name: FileNamer,
+        present: pa.Table | None = None,
     ) -> Program[Refreshed]:
         """Write rows as ``write`` does, ordered by ``key``; the keys decide where files end.
 
         A file is not made if ``live`` has one with the same rows (by its ``ROWS_TAG``) and the same
-        partition values; files that are made carry the tag. All rows are read first.
+        partition values; files that are made carry the tag. All rows are read first. ``present``
+        are all files of the table, where rows have ids (``Layout.lineage``): a row that is written
+        keeps the id of the row with the same key.
 
         Raises
         ------

@@ -94,6 +94,7 @@ class RowEngine:
         key: Sequence[str],
         live: Sequence[DataFile],
         name: FileNamer,
+        present: pa.Table | None = None,
     ) -> Program[Refreshed]:
         """Write one file for each row: only the embedded engine cuts files by keys."""
         yield from ()

@@ -120,11 +120,15 @@ class DuckDBEngine:
         key: Sequence[str],
         live: Sequence[DataFile],
         name: FileNamer,
+        present: pa.Table | None = None,
     ) -> Program[Refreshed]:
         """Write the rows that no existing file has; see ``engines.base.Engine``."""
-        writer = self._writer(layout, name)
+        files = None
+        if present is not None and layout.lineage:
+            files = yield from read_files(self._data, TableInput(layout, present), "present")
+        writer = self._writer(layout, name, lineage=files is not None)
         try:
-            return (yield from write_by_key(self._database, writer, data, key, live))
+            return (yield from write_by_key(self._database, writer, data, key, live, files))
         except (Exception, KeyboardInterrupt):
             yield from writer.withdraw()
             raise

@@ -192,6 +192,7 @@ class SparkEngine:
         key: Sequence[str],
         live: Sequence[DataFile],
         name: FileNamer,
+        present: pa.Table | None = None,
     ) -> Program[Refreshed]:
         """Refuse: Spark's rows are in partitions of its own, each written by another task."""
         raise InvalidOperation(

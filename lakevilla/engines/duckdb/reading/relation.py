@@ -102,10 +102,10 @@ class Files:
 
     ``partitions`` are the partitions into which the rows would be written now; None where a file's
     rows may belong to several. ``constants`` are the values that all rows of a file have in columns
-    that are not in it. ``origins`` are, of each file of a table whose rows have ids, the id of its
-    first row and the version of the commit that added it, None where the log has not assigned them
-    yet. ``lineage`` are the columns that the relation then has too. ``name`` is the prefix of the ``helpers``, tables that ``bind`` registers on
-    a cursor.
+    that are not in it. ``origins`` are, where rows have ids, those of each file's first row and the
+    version of the commit that added the file; None where the log has not assigned them yet.
+    ``lineage`` are the columns that the relation then has too. ``name`` is the prefix of the
+    ``helpers``, tables that ``bind`` registers on a cursor.
     """
 
     layout: Layout
