@@ -14,6 +14,7 @@ from lakevilla_testing.planted import (
     queues,
     refs,
     reshaping,
+    row_ids,
     sizes,
 )
 from lakevilla_testing.planted.bugs import PLANTED
@@ -33,5 +34,6 @@ __all__ = [
     "queues",
     "refs",
     "reshaping",
+    "row_ids",
     "sizes",
 ]

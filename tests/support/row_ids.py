@@ -1,0 +1,78 @@
+"""The ids of a Delta table's rows, read from its log and its files without the library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+PROPERTIES = {"delta.enableRowTracking": "true"}
+#: The columns of the table's configuration that name the stored ids and versions.
+_NAMES = tuple(
+    f"delta.rowTracking.materialized{part}ColumnName" for part in ("RowId", "RowCommitVersion")
+)
+#: By the key of a row, its id, and the version of the commit that last changed it.
+Lineage = dict[int, tuple[int, int]]
+
+
+def actions(table: Path) -> list[dict[str, Any]]:
+    """Return all actions of a log, in order; within an entry, removals are first."""
+    found = []
+    for entry in sorted((table / "_delta_log").glob("*.json")):
+        lines = [json.loads(line) for line in entry.read_text().splitlines()]
+        found += sorted(lines, key=lambda action: "add" in action)
+    return found
+
+
+def newest(log: Iterable[Mapping[str, Any]], kind: str) -> Any:
+    found = [action[kind] for action in log if kind in action]
+    return found[-1] if found else None
+
+
+def mark_of(table: Path) -> int:
+    """Return the highest id that the table has assigned."""
+    domains = [a["domainMetadata"] for a in actions(table) if "domainMetadata" in a]
+    texts = [one["configuration"] for one in domains if one["domain"] == "delta.rowTracking"]
+    return int(json.loads(texts[-1])["rowIdHighWaterMark"])
+
+
+def lineage_of(table: Path, live: Iterable[int] | None = None, key: str = "id") -> Lineage:
+    """Return the lineage of rows; only of those that are ``live``, if a vector deletes others.
+
+    Two rows with one id fail the test, as an id does that is above the table's mark.
+    """
+    log = actions(table)
+    configuration = newest(log, "metaData")["configuration"]
+    assert configuration["delta.enableRowTracking"] == "true"
+    files: dict[str, Any] = {}
+    for action in log:
+        if "remove" in action:
+            files.pop(action["remove"]["path"], None)
+        if "add" in action:
+            files[action["add"]["path"]] = action["add"]
+    wanted = None if live is None else set(live)
+    found: Lineage = {}
+    for path, file in files.items():
+        place = unquote(path.removeprefix("file://"))
+        rows = pq.read_table(place if place.startswith("/") else table / place, partitioning=None)
+        stored = [
+            rows[configuration[name]].to_pylist()
+            if configuration[name] in rows.column_names
+            else [None] * len(rows)
+            for name in _NAMES
+        ]
+        for number, (k, row, since) in enumerate(zip(rows[key].to_pylist(), *stored, strict=True)):
+            if wanted is None or k in wanted:
+                assert k not in found, f"row {k} is there twice"
+                found[k] = (
+                    file["baseRowId"] + number if row is None else row,
+                    file["defaultRowCommitVersion"] if since is None else since,
+                )
+    ids = [row for row, _ in found.values()]
+    assert len(set(ids)) == len(ids), f"two rows have one id: {found}"
+    assert not ids or max(ids) <= mark_of(table)
+    return found
