@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
+import pyroaring
 
 PROPERTIES = {"delta.enableRowTracking": "true"}
 #: The columns of the table's configuration that name the stored ids and versions.
@@ -40,8 +42,28 @@ def mark_of(table: Path) -> int:
     return int(json.loads(texts[-1])["rowIdHighWaterMark"])
 
 
-def lineage_of(table: Path, live: Iterable[int] | None = None, key: str = "id") -> Lineage:
-    """Return the lineage of rows; only of those that are ``live``, if a vector deletes others.
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+
+def deleted_rows(table: Path, vector: Mapping[str, Any] | None) -> set[int]:
+    """Return the places of the rows that a deletion vector beside the data deletes."""
+    if vector is None:
+        return set()
+    assert vector["storageType"] == "u"
+    text, name = vector["pathOrInlineDv"][-20:], b""
+    for start in range(0, 20, 5):
+        number = 0
+        for letter in text[start : start + 5]:
+            number = number * 85 + _Z85.index(letter)
+        name += number.to_bytes(4, "big")
+    folder = table / vector["pathOrInlineDv"][:-20]
+    body = (folder / f"deletion_vector_{uuid.UUID(bytes=name)}.bin").read_bytes()
+    start = vector["offset"] + 4
+    return set(pyroaring.BitMap64.deserialize(body[start + 4 : start + vector["sizeInBytes"]]))
+
+
+def lineage_of(table: Path, key: str = "id") -> Lineage:
+    """Return the lineage of all rows.
 
     Two rows with one id fail the test, as an id does that is above the table's mark.
     """
@@ -54,7 +76,6 @@ def lineage_of(table: Path, live: Iterable[int] | None = None, key: str = "id") 
             files.pop(action["remove"]["path"], None)
         if "add" in action:
             files[action["add"]["path"]] = action["add"]
-    wanted = None if live is None else set(live)
     found: Lineage = {}
     for path, file in files.items():
         place = unquote(path.removeprefix("file://"))
@@ -65,8 +86,9 @@ def lineage_of(table: Path, live: Iterable[int] | None = None, key: str = "id") 
             else [None] * len(rows)
             for name in _NAMES
         ]
+        deleted = deleted_rows(table, file.get("deletionVector"))
         for number, (k, row, since) in enumerate(zip(rows[key].to_pylist(), *stored, strict=True)):
-            if wanted is None or k in wanted:
+            if number not in deleted:
                 assert k not in found, f"row {k} is there twice"
                 found[k] = (
                     file["baseRowId"] + number if row is None else row,

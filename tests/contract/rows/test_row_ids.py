@@ -50,7 +50,7 @@ class Bank:
 
     @property
     def lineage(self) -> Lineage:
-        return lineage_of(self.path(), self.live)
+        return lineage_of(self.path())
 
     def append_by_others(self, *ids: int) -> None:
         """Append as a client does that knows the table's log alone."""
@@ -227,15 +227,14 @@ def test_a_state_that_is_restored_has_the_ids_that_it_had(bank: Bank) -> None:
 def test_columns_of_ids_are_not_mapped(request: pytest.FixtureRequest, mode: str) -> None:
     bank = Bank(make_place("local", request), **{"columnMapping.mode": mode})
     with bank.lake:
-        live = bank.live
         key = json.loads(
             next(a for a in actions(bank.path()) if "metaData" in a)["metaData"]["schemaString"]
         )["fields"][0]["metadata"]["delta.columnMapping.physicalName"]
-        before = lineage_of(bank.path(), live, key)
+        before = lineage_of(bank.path(), key)
         for value in ("1", "2"):
             bank.lake.run(lambda txn, v=value: txn.update("bank", {"balance": v}, where="id = 1"))
         bank.lake.table("bank").optimize()
-        after = lineage_of(bank.path(), live, key)
+        after = lineage_of(bank.path(), key)
         assert kept(before, after)
         assert changed(before, after) == {1}
 
