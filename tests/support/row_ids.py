@@ -9,9 +9,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pyroaring
 
+from lakevilla.formats.base import Change
+from lakevilla.formats.files import DataFile
+from tests.support.delta_by_hand import Tables
+from tests.support.places import Place
+
+SCHEMA = pa.schema([("id", pa.int64()), ("balance", pa.int64())])
 PROPERTIES = {"delta.enableRowTracking": "true"}
 #: The columns of the table's configuration that name the stored ids and versions.
 _NAMES = tuple(
@@ -63,12 +70,15 @@ def deleted_rows(table: Path, vector: Mapping[str, Any] | None) -> set[int]:
 
 
 def lineage_of(table: Path, key: str = "id") -> Lineage:
-    """Return the lineage of all rows.
+    """Return the lineage of all rows, by the column ``key``.
 
     Two rows with one id fail the test, as an id does that is above the table's mark.
     """
     log = actions(table)
-    configuration = newest(log, "metaData")["configuration"]
+    metadata = newest(log, "metaData")
+    fields = {one["name"]: one for one in json.loads(metadata["schemaString"])["fields"]}
+    name_in_files = fields[key]["metadata"].get("delta.columnMapping.physicalName", key)
+    configuration = metadata["configuration"]
     assert configuration["delta.enableRowTracking"] == "true"
     files: dict[str, Any] = {}
     for action in log:
@@ -86,8 +96,9 @@ def lineage_of(table: Path, key: str = "id") -> Lineage:
             else [None] * len(rows)
             for name in _NAMES
         ]
+        keys = rows[name_in_files].to_pylist()
         deleted = deleted_rows(table, file.get("deletionVector"))
-        for number, (k, row, since) in enumerate(zip(rows[key].to_pylist(), *stored, strict=True)):
+        for number, (k, row, since) in enumerate(zip(keys, *stored, strict=True)):
             if number not in deleted:
                 assert k not in found, f"row {k} is there twice"
                 found[k] = (
@@ -98,3 +109,54 @@ def lineage_of(table: Path, key: str = "id") -> Lineage:
     assert len(set(ids)) == len(ids), f"two rows have one id: {found}"
     assert not ids or max(ids) <= mark_of(table)
     return found
+
+
+def kept(before: Lineage, after: Lineage) -> bool:
+    """Return whether each row that is in both has the same id."""
+    return all(after[k][0] == before[k][0] for k in before.keys() & after.keys())
+
+
+def changed(before: Lineage, after: Lineage) -> set[int]:
+    return {k for k in before.keys() & after.keys() if after[k][1] != before[k][1]}
+
+
+def rows(*ids: int, balance: int = 0) -> pa.Table:
+    return pa.table({"id": list(ids), "balance": [balance] * len(ids)}, schema=SCHEMA)
+
+
+class Bank:
+    """A lake with the table ``bank``: rows 0 to 3 in one file, and 4 to 7 in another."""
+
+    def __init__(self, place: Place, **properties: str) -> None:
+        self.place = place
+        self.lake = place.connect()
+        self.is_mapped = "columnMapping.mode" in properties
+        made = {**PROPERTIES, **{f"delta.{key}": value for key, value in properties.items()}}
+        self.lake.create_table("bank", SCHEMA, properties=made)
+        for first in (0, 4):
+            self.lake.run(
+                lambda txn, first=first: txn.append("bank", rows(*range(first, first + 4)))
+            )
+
+    def path(self, table: str = "bank") -> Path:
+        return Path(self.place.root) / table
+
+    @property
+    def lineage(self) -> Lineage:
+        return lineage_of(self.path())
+
+    def append_by_others(self, *ids: int) -> None:
+        """Append as a client does that knows the table's log alone."""
+        path = self.path() / f"other-{ids[0]}.parquet"
+        pq.write_table(rows(*ids), path)
+        tables = Tables(Path(self.place.root))
+        stats = json.dumps(
+            {
+                "numRecords": len(ids),
+                "minValues": {"id": min(ids)},
+                "maxValues": {"id": max(ids)},
+                "nullCount": {"id": 0},
+            }
+        )
+        file = DataFile(path.name, path.stat().st_size, 1, stats=stats)
+        tables.commit(tables.open("bank"), Change(adds=(file,)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,62 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakevilla as lv
-from lakevilla.formats.base import Change
-from lakevilla.formats.files import DataFile
 from lakevilla_testing.planted.every import PLANTED
-from tests.support.delta_by_hand import Tables
 from tests.support.foreign_changes import delete_by_vector
-from tests.support.places import Place, make_place
-from tests.support.row_ids import PROPERTIES, Lineage, actions, lineage_of, mark_of
+from tests.support.places import make_place
+from tests.support.row_ids import (
+    PROPERTIES,
+    SCHEMA,
+    Bank,
+    actions,
+    changed,
+    kept,
+    lineage_of,
+    mark_of,
+    rows,
+)
 from tests.support.stores import unpublished
-
-SCHEMA = pa.schema([("id", pa.int64()), ("balance", pa.int64())])
-
-
-def rows(*ids: int, balance: int = 0) -> pa.Table:
-    return pa.table({"id": list(ids), "balance": [balance] * len(ids)}, schema=SCHEMA)
-
-
-class Bank:
-    """A lake with the table ``bank``: rows 0 to 3 in one file, and 4 to 7 in another."""
-
-    def __init__(self, place: Place, **properties: str) -> None:
-        self.place = place
-        self.lake = place.connect()
-        made = {**PROPERTIES, **{f"delta.{key}": value for key, value in properties.items()}}
-        self.lake.create_table("bank", SCHEMA, properties=made)
-        for first in (0, 4):
-            self.lake.run(
-                lambda txn, first=first: txn.append("bank", rows(*range(first, first + 4)))
-            )
-
-    def path(self, table: str = "bank") -> Path:
-        return Path(self.place.root) / table
-
-    @property
-    def live(self) -> list[int]:
-        found: list[int] = self.lake.read("bank")["id"].to_pylist()
-        return found
-
-    @property
-    def lineage(self) -> Lineage:
-        return lineage_of(self.path())
-
-    def append_by_others(self, *ids: int) -> None:
-        """Append as a client does that knows the table's log alone."""
-        path = self.path() / f"other-{ids[0]}.parquet"
-        pq.write_table(rows(*ids), path)
-        tables = Tables(Path(self.place.root))
-        stats = json.dumps(
-            {
-                "numRecords": len(ids),
-                "minValues": {"id": min(ids)},
-                "maxValues": {"id": max(ids)},
-                "nullCount": {"id": 0},
-            }
-        )
-        file = DataFile(path.name, path.stat().st_size, 1, stats=stats)
-        tables.commit(tables.open("bank"), Change(adds=(file,)))
 
 
 @pytest.fixture
@@ -74,15 +32,6 @@ def bank(request: pytest.FixtureRequest) -> Iterator[Bank]:
     one = Bank(make_place("local", request))
     yield one
     one.lake.close()
-
-
-def kept(before: Lineage, after: Lineage) -> bool:
-    """Return whether each row that is in both has the same id."""
-    return all(after[k][0] == before[k][0] for k in before.keys() & after.keys())
-
-
-def changed(before: Lineage, after: Lineage) -> set[int]:
-    return {k for k in before.keys() & after.keys() if after[k][1] != before[k][1]}
 
 
 def test_a_row_keeps_its_id_and_only_an_update_raises_the_version_of_its_last_change(
@@ -182,7 +131,7 @@ def test_rows_of_a_pending_file_get_ids_of_their_own_when_they_are_rewritten(ban
     with bank.lake.transaction() as txn:
         txn.update("bank", {"balance": "1"}, where="id = 10")
         bank.append_by_others(40, 41, 42)
-    assert set(bank.live) == {*before, 10, 11, 40, 41, 42}
+    assert set(bank.lake.read("bank")["id"].to_pylist()) == {*before, 10, 11, 40, 41, 42}
     after = bank.lineage
     assert {k: after[k] for k in before} == before
 
@@ -227,14 +176,11 @@ def test_a_state_that_is_restored_has_the_ids_that_it_had(bank: Bank) -> None:
 def test_columns_of_ids_are_not_mapped(request: pytest.FixtureRequest, mode: str) -> None:
     bank = Bank(make_place("local", request), **{"columnMapping.mode": mode})
     with bank.lake:
-        key = json.loads(
-            next(a for a in actions(bank.path()) if "metaData" in a)["metaData"]["schemaString"]
-        )["fields"][0]["metadata"]["delta.columnMapping.physicalName"]
-        before = lineage_of(bank.path(), key)
+        before = bank.lineage
         for value in ("1", "2"):
             bank.lake.run(lambda txn, v=value: txn.update("bank", {"balance": v}, where="id = 1"))
         bank.lake.table("bank").optimize()
-        after = lineage_of(bank.path(), key)
+        after = bank.lineage
         assert kept(before, after)
         assert changed(before, after) == {1}
 

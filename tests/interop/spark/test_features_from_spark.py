@@ -153,7 +153,7 @@ def test_rows_keep_their_ids_whichever_client_writes(beside: Beside, mode: str) 
             """Check that rows keep their ids, and that a version rises where a row changed."""
             nonlocal known
             found = row_ids(beside)
-            ours = lineage_of(Path(beside.path("t")), by_name(beside, "k"))
+            ours = lineage_of(Path(beside.path("t")), "k")
             assert ours == found
             for k in known.keys() & found.keys():
                 assert found[k][0] == known[k][0]
@@ -187,13 +187,6 @@ def test_rows_keep_their_ids_whichever_client_writes(beside: Beside, mode: str) 
         assert {k: cloned[k][0] for k in known} == {k: row for k, (row, _) in known.items()}
     tags = [info.get("tags", {}) for info in beside.actions("commitInfo", "t")]
     assert {tag.get("delta.rowTracking.preserved", "true") for tag in tags} == {"true"}
-
-
-def by_name(beside: Beside, column: str) -> str:
-    """Return the name that a column has in files."""
-    fields = json.loads(beside.actions("metaData", "t")[-1]["schemaString"])["fields"]
-    (found,) = [one for one in fields if one["name"] == column]
-    return str(found["metadata"].get("delta.columnMapping.physicalName", column))
 
 
 def test_in_commit_timestamps_rise_and_spark_reads_versions_by_them(beside: Beside) -> None:
