@@ -145,10 +145,10 @@ class Bank:
     def lineage(self) -> Lineage:
         return lineage_of(self.path())
 
-    def append_by_others(self, *ids: int) -> None:
-        """Append as a client does that knows the table's log alone."""
+    def append_by_others(self, *ids: int, row_group_size: int | None = None) -> None:
+        """Append one file as a client does that knows the table's log alone."""
         path = self.path() / f"other-{ids[0]}.parquet"
-        pq.write_table(rows(*ids), path)
+        pq.write_table(rows(*ids), path, row_group_size=row_group_size)
         tables = Tables(Path(self.place.root))
         stats = json.dumps(
             {
