@@ -153,7 +153,7 @@ class History:
 
     def rollback(self) -> None:
         version = self.random.choice(list(self.states))
-        self.lakes[0].rollback(version)
+        self.lakes[0].rollback(version, tables=["bank"])
         then = self.states[version]
         assert self.lineage() == then, f"rollback to {version}"
         self.known = then

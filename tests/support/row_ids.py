@@ -15,7 +15,7 @@ import pyroaring
 
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import DataFile
-from tests.support.delta_by_hand import Tables
+from tests.support.delta_by_hand import Tables, commit_info
 from tests.support.places import Place
 
 SCHEMA = pa.schema([("id", pa.int64()), ("balance", pa.int64())])
@@ -147,16 +147,27 @@ class Bank:
 
     def append_by_others(self, *ids: int, row_group_size: int | None = None) -> None:
         """Append one file as a client does that knows the table's log alone."""
-        path = self.path() / f"other-{ids[0]}.parquet"
-        pq.write_table(rows(*ids), path, row_group_size=row_group_size)
+        file = self._file(rows(*ids), row_group_size)
         tables = Tables(Path(self.place.root))
-        stats = json.dumps(
-            {
-                "numRecords": len(ids),
-                "minValues": {"id": min(ids)},
-                "maxValues": {"id": max(ids)},
-                "nullCount": {"id": 0},
-            }
-        )
-        file = DataFile(path.name, path.stat().st_size, 1, stats=stats)
         tables.commit(tables.open("bank"), Change(adds=(file,)))
+
+    def append_wrongly(self, *ids: int, base: int, stored: int | None = None) -> None:
+        """Append one file with a base, and with ids that it stores, whatever the log says."""
+        data = rows(*ids)
+        if stored is not None:
+            name = newest(actions(self.path()), "metaData")["configuration"][_NAMES[0]]
+            data = data.append_column(name, pa.array([stored] * len(ids), pa.int64()))
+        file = self._file(data)
+        action = {"path": file.path, "partitionValues": {}, "size": file.size, "dataChange": True}
+        action |= {"modificationTime": 1, "stats": file.stats, "baseRowId": base}
+        version = len(list((self.path() / "_delta_log").glob("*.json")))
+        entry = {"add": action | {"defaultRowCommitVersion": version}}
+        Tables(Path(self.place.root)).write_entry(version, commit_info(1), entry, name="bank")
+
+    def _file(self, data: pa.Table, row_group_size: int | None = None) -> DataFile:
+        ids = data["id"].to_pylist()
+        path = self.path() / f"other-{ids[0]}.parquet"
+        pq.write_table(data, path, row_group_size=row_group_size)
+        span = {"minValues": {"id": min(ids)}, "maxValues": {"id": max(ids)}}
+        stats = json.dumps({"numRecords": len(ids), **span, "nullCount": {"id": 0}})
+        return DataFile(path.name, path.stat().st_size, 1, stats=stats)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,7 +10,6 @@ from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from blake3 import blake3
 
 from lakevilla.engines.base import TableInput
@@ -33,11 +31,12 @@ from lakevilla.lake.frozen.states import AtBase, AtHead, LakeState
 from lakevilla.lake.integrity import with_hashes
 from lakevilla.lake.view import View
 from lakevilla.maintenance.recovery import unreadable
+from lakevilla.maintenance.verify.row_ids import footer_of, look_at_row_ids
 from lakevilla.meter import note
 from lakevilla.results import Finding
-from lakevilla.store.base import Found, Missing
+from lakevilla.store.base import Missing
 from lakevilla.store.content import Damage, HashedFile, compare_all
-from lakevilla.store.effects import Program, get, parallel
+from lakevilla.store.effects import Program, parallel
 from lakevilla.store.effects import stat as object_info
 
 # -------------------- files
@@ -149,6 +148,11 @@ def look_at_files(
         yield from _look(context, batch, drawn, checked)
         for state in read:
             checked.findings += yield from _deletes(read_deletes, state)
+            if state.layout.lineage:
+                read_too = pa.array([drawn.reads_footer(file) for file in state.each()], pa.bool_())
+                some = state.files.filter(read_too)
+                snapshot = state.view.snapshot
+                checked.findings += yield from look_at_row_ids(snapshot, state.files, some)
     checked.findings = list(_each_once(checked.findings))
     return checked
 
@@ -394,46 +398,10 @@ def _look_at_end(file: FileCheck) -> Program[Damage | None]:
     if file.how == "size":
         return None
     try:
-        rows = yield from rows_in_footer(file.key, file.size)
+        footer = yield from footer_of(file.key, file.size)
     except CorruptObject as error:
         return Damage(error.message)
-    if rows is None or file.rows is None or rows == file.rows:
+    if footer is None or file.rows is None or footer.num_rows == file.rows:
         return None
-    return Damage(f"holds {rows} rows by its footer, and the table's log says {file.rows}")
-
-
-# -------------------- footers
-#
-# Read the footer of a Parquet file: one request, or two if the footer is long.
-
-
-#: The number of bytes fetched from a file's end, which mostly contain the whole footer.
-_FOOTER_BYTES = 16 * 1024
-_MAGIC = b"PAR1"
-
-
-def rows_in_footer(key: str, size: int) -> Program[int | None]:
-    """Return the number of rows by a file's footer; None if the file was deleted meanwhile.
-
-    Raises ``CorruptObject`` if the footer is damaged.
-    """
-    wanted = min(_FOOTER_BYTES, size)
-    while True:
-        outcome = yield from get(key, byte_range=(size - wanted, size))
-        if not isinstance(outcome, Found):
-            return None
-        end = outcome.body
-        if len(end) < 12 or end[-4:] != _MAGIC:
-            raise CorruptObject("has no Parquet footer", key=key)
-        length = int.from_bytes(end[-8:-4], "little") + 8
-        if length > size:
-            raise CorruptObject("has a footer that is longer than the file", key=key)
-        if length <= len(end):
-            break
-        wanted = length
-    try:
-        # Parse the footer as a file of its own, without the data pages that it describes.
-        return int(pq.read_metadata(io.BytesIO(_MAGIC + end[-length:])).num_rows)
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise CorruptObject(f"has a footer that can't be read ({reason})", key=key) from None
+    held = f"holds {footer.num_rows} rows by its footer"
+    return Damage(f"{held}, and the table's log says {file.rows}")

@@ -264,6 +264,27 @@ def test_a_commit_says_whether_it_has_kept_all_ids(bank: Bank) -> None:
     ]
 
 
+def test_verify_finds_ids_that_two_rows_may_have(bank: Bank) -> None:
+    bank.lake.run(lambda txn: txn.update("bank", {"balance": "1"}, where="id = 1"))
+    bank.lake.tag("before")
+    bank.lake.branch("night")
+    bank.lake.on("night").run(lambda txn: txn.update("bank", {"balance": "2"}, where="id = 2"))
+    assert bank.lake.verify().ok
+    mark = mark_of(bank.path())
+    assert mark == 11
+    bank.append_wrongly(20, 21, base=6)
+    bank.append_wrongly(22, base=0, stored=100)
+    bank.append_wrongly(23, 24, base=11)
+    found = [one for one in bank.lake.verify().findings if one.severity == "error"]
+    assert {(one.kind, one.table) for one in found} == {("row_ids", "bank")}
+    about = [one.message.partition(": ")[0] for one in found]
+    assert "file other-22.parquet stores the row id 100, and the table's mark is 11" in about
+    assert "rows of file other-23.parquet have ids up to 12, and the table's mark is 11" in about
+    same = [text.partition("have the same ids, ")[2] for text in about]
+    assert sorted(filter(None, same)) == ["from 11 on", "from 6 on"]
+    assert len(about) == 4
+
+
 #: For each planted bug, a test that must fail with it.
 CATCHERS: dict[str, Callable[[Bank], None]] = {
     "copied_rows_lose_ids": (

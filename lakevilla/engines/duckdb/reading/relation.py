@@ -367,11 +367,8 @@ class Files:
             if nan_within_lists(kind):
                 value = above_lists(value)
             columns.append(f"{value} AS {quote_name(field.name)}")
-        for field, value in zip(self.lineage, self._inherited(members), strict=False):
-            inner = f"__lakevilla_lineage{len(entries)}"
-            name = self._lineage_name(called, field)
-            entries.append(_schema_entry(layout, inner, field, "NULL", name))
-            columns.append(f"{coalesced(inner, value)} AS {quote_name(field.name)}")
+        if self.lineage:
+            self._add_lineage(entries, columns, members, called)
         if not entries:
             entries.append(
                 "'__lakevilla_none': {'name': '__lakevilla_none', 'type': 'BOOLEAN', "
@@ -381,9 +378,7 @@ class Files:
             columns += [f"{_place(members)} AS {FILE}", f"file_row_number AS {ROW}"]
         read_options = f"schema = MAP {{{', '.join(entries)}}}"
         if reading.counted:
-            stats = None if self.stats is None else self.stats.take(array(members, pa.int64()))
-            count = about_rows(stats, [self.sizes[i] for i in members])
-            read_options += f", explicit_cardinality = {count}"
+            read_options += f", explicit_cardinality = {self._about_rows(members)}"
         if reading.uniform:
             read_options = _UNION if len(members) > 1 else _ALONE
         conditions = [rows] if rows else []
@@ -394,19 +389,24 @@ class Files:
             join += f" WHERE {' AND '.join(conditions)}"
         return f"SELECT {', '.join(columns)} FROM {self._read(members, read_options)}{join}"
 
-    def _inherited(self, members: Sequence[int]) -> list[str]:
-        """Return SQL of the id and version that a row inherits from its file."""
-        if not self.lineage:
-            return []
-        firsts, versions = zip(*(self.origins[i] for i in members), strict=True)
-        return [row_id(_of_file(firsts)), _of_file(versions)]
+    def _about_rows(self, members: Sequence[int]) -> int:
+        stats = None if self.stats is None else self.stats.take(array(members, pa.int64()))
+        return about_rows(stats, [self.sizes[i] for i in members])
 
-    def _lineage_name(self, called: Called, field: pa.Field) -> str | None:
-        """Return the name by which files have a column of the lineage; None: it has a field id."""
-        if called.names is None:
-            return None
-        # An Iceberg file without field ids has no such column: no writer of lineage made it.
-        return field.name if self.layout.known_as is None else f"__lakevilla_absent_{field.name}"
+    def _add_lineage(
+        self, entries: list[str], columns: list[str], members: Sequence[int], called: Called
+    ) -> None:
+        """Add the columns of the lineage to the schema that is read, and to the relation's."""
+        firsts, versions = zip(*(self.origins[i] for i in members), strict=True)
+        inherited = (row_id(_of_file(firsts)), _of_file(versions))
+        for number, (field, value) in enumerate(zip(self.lineage, inherited, strict=True)):
+            inner = f"__lakevilla_lineage{number}"
+            name = None if called.names is None else field.name
+            if name is not None and self.layout.known_as is not None:
+                # An Iceberg file without field ids has no such column: its writer knew no lineage.
+                name = f"__lakevilla_absent_{name}"
+            entries.append(_schema_entry(self.layout, inner, field, "NULL", name))
+            columns.append(f"{coalesced(inner, value)} AS {quote_name(field.name)}")
 
     def _loosened(self, where: Expr | None) -> Expr | None:
         """Return ``where`` loosened for the files; ``where`` itself applies above the cast."""
