@@ -136,6 +136,27 @@ def test_rows_of_a_pending_file_get_ids_of_their_own_when_they_are_rewritten(ban
     assert {k: after[k] for k in before} == before
 
 
+def test_a_commit_that_is_performed_again_after_a_foreign_one_keeps_ids(bank: Bank) -> None:
+    before = bank.lineage
+    with unpublished(bank.lake):
+        bank.lake.run(lambda txn: txn.update("bank", {"balance": "1"}, where="id = 1"))
+    delete_by_vector(bank.place, 2)
+    assert bank.lake.recover().ok
+    after = bank.lineage
+    assert kept(before, after)
+    assert changed(before, after) == {1}
+    assert set(after) == set(before) - {2}
+
+
+def test_change_files_have_no_columns_of_lineage(request: pytest.FixtureRequest) -> None:
+    bank = Bank(make_place("local", request), enableChangeDataFeed="true")
+    with bank.lake:
+        bank.lake.run(lambda txn: txn.update("bank", {"balance": "1"}, where="id = 1"))
+        bank.lake.run(lambda txn: txn.upsert("bank", rows(2, 20, balance=1), keys="id"))
+        found = [pq.read_table(path) for path in bank.path("bank/_change_data").glob("*.parquet")]
+        assert {tuple(one.column_names) for one in found} == {("id", "balance", "_change_type")}
+
+
 def test_a_branch_keeps_ids_when_it_is_merged(bank: Bank) -> None:
     before = bank.lineage
     bank.lake.branch("night")
