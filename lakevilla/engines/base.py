@@ -309,6 +309,12 @@ class Engine(Protocol):
         Equal digests mean equal rows.
         """
 
+    def has_ids_of(self, table: TableInput, others: TableInput) -> Program[bool]:
+        """Return whether a row of ``table`` has the id of a row of ``others``.
+
+        The rows have ids (``Layout.lineage``); those that are not known yet are equal to none.
+        """
+
     def rows_within(
         self, sql: str, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
     ) -> Mapping[str, Expr]:

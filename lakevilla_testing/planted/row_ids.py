@@ -14,6 +14,7 @@ from lakevilla.formats.base import Change
 from lakevilla.formats.delta.commit import ROW_TRACKING_DOMAIN
 from lakevilla.formats.files import DataFile, rows_in
 from lakevilla.lake.frozen import frozen
+from lakevilla.lake.operations import transplant
 from lakevilla.store.effects import Program
 from lakevilla_testing.planted.bugs import attribute, instead, planted
 
@@ -65,6 +66,18 @@ def clone_begins_at_zero() -> Iterator[None]:
         return msgspec.structs.replace(made, domains=kept)
 
     with instead(naming, file_by_uri), instead(making, made_elsewhere):
+        yield
+
+
+@planted(for_histories=False)
+def rows_that_are_there_added_again() -> Iterator[None]:
+    """A transplant adds a file again although its rows are in other files of the table."""
+
+    def has_rows_twice(*_: Any) -> Program[bool]:
+        yield from ()
+        return False
+
+    with instead(transplant._has_rows_twice, has_rows_twice):
         yield
 
 

@@ -217,6 +217,9 @@ class RowEngine:
         ]
         return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()
 
+    def has_ids_of(self, table: TableInput, others: TableInput) -> Program[bool]:
+        raise _unsupported(table.layout, "row tracking")
+
     def rows_within(self, sql: str, params: object, schemas: object) -> dict[str, Expr]:
         return {}
 

@@ -74,6 +74,18 @@ def lineage_of(table: Path, key: str = "id") -> Lineage:
 
     Two rows with one id fail the test, as an id does that is above the table's mark.
     """
+    found: Lineage = {}
+    for k, row, since in lineage_of_each(table, key):
+        assert k not in found, f"row {k} is there twice"
+        found[k] = row, since
+    ids = [row for row, _ in found.values()]
+    assert len(set(ids)) == len(ids), f"two rows have one id: {found}"
+    assert not ids or max(ids) <= mark_of(table)
+    return found
+
+
+def lineage_of_each(table: Path, key: str = "id") -> list[tuple[int, int, int]]:
+    """Return each row's key, its id, and the version of the commit that last changed it."""
     log = actions(table)
     metadata = newest(log, "metaData")
     fields = {one["name"]: one for one in json.loads(metadata["schemaString"])["fields"]}
@@ -86,7 +98,7 @@ def lineage_of(table: Path, key: str = "id") -> Lineage:
             files.pop(action["remove"]["path"], None)
         if "add" in action:
             files[action["add"]["path"]] = action["add"]
-    found: Lineage = {}
+    found = []
     for path, file in files.items():
         place = unquote(path.removeprefix("file://"))
         rows = pq.read_table(place if place.startswith("/") else table / place, partitioning=None)
@@ -100,14 +112,8 @@ def lineage_of(table: Path, key: str = "id") -> Lineage:
         deleted = deleted_rows(table, file.get("deletionVector"))
         for number, (k, row, since) in enumerate(zip(keys, *stored, strict=True)):
             if number not in deleted:
-                assert k not in found, f"row {k} is there twice"
-                found[k] = (
-                    file["baseRowId"] + number if row is None else row,
-                    file["defaultRowCommitVersion"] if since is None else since,
-                )
-    ids = [row for row, _ in found.values()]
-    assert len(set(ids)) == len(ids), f"two rows have one id: {found}"
-    assert not ids or max(ids) <= mark_of(table)
+                id_ = file["baseRowId"] + number if row is None else row
+                found.append((k, id_, file["defaultRowCommitVersion"] if since is None else since))
     return found
 
 

@@ -24,6 +24,7 @@ from lakevilla.engines.base import (
 )
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database, stream
+from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.closed import ClosedDatabases
 from lakevilla.engines.duckdb.reading.damage import looked_into, watched
 from lakevilla.engines.duckdb.reading.query import query
@@ -35,7 +36,7 @@ from lakevilla.engines.duckdb.reading.relation import (
     read_files,
     whole_files,
 )
-from lakevilla.engines.duckdb.sqltext import name_list, quote_text
+from lakevilla.engines.duckdb.sqltext import name_list, quote_name, quote_text
 from lakevilla.engines.duckdb.writing.by_key import write_by_key
 from lakevilla.engines.duckdb.writing.merge import merge, numbered
 from lakevilla.engines.duckdb.writing.rewrite import (
@@ -351,6 +352,22 @@ class DuckDBEngine:
         files = yield from read_files(self._data, table, "digest")
         with self._looked_into(table):
             return digest(self._database.cursor(), files, where)
+
+    def has_ids_of(self, table: TableInput, others: TableInput) -> Program[bool]:
+        """Return whether a row of ``table`` has the id of a row of ``others``."""
+        cursor = self._database.cursor()
+        id_ = quote_name(table.layout.lineage[0].name)
+        relations = []
+        for name, one in (("ids", table), ("others", others)):
+            files = yield from read_files(self._data, one, name)
+            with self._looked_into(one):
+                relations.append(f"({files.bind(cursor, lineage=True)})")
+        sql = (
+            f"SELECT count(*) FROM {relations[1]} AS o SEMI JOIN {relations[0]} AS t USING ({id_})"
+        )
+        with self._looked_into(table, others), translated(table.layout.table):
+            ((count,),) = cursor.execute(sql).fetchall()
+        return bool(count)
 
     def rows_within(
         self, sql: str, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]

@@ -21,6 +21,7 @@ from tests.support.row_ids import (
     changed,
     kept,
     lineage_of,
+    lineage_of_each,
     mark_of,
     rows,
 )
@@ -193,6 +194,20 @@ def test_a_state_that_is_restored_has_the_ids_that_it_had(bank: Bank) -> None:
     assert changed(before, bank.lineage) == {3}
 
 
+def test_rows_that_are_reverted_twice_have_ids_of_their_own(bank: Bank) -> None:
+    before = bank.lineage
+    bank.lake.run(lambda txn: txn.delete("bank", where="id < 4"))
+    deleted = bank.lake.snapshot().version
+    bank.lake.revert(deleted)
+    bank.lake.table("bank").optimize()
+    assert bank.lineage == before
+    bank.lake.revert(deleted)
+    found = bank.lake.read("bank")["id"].to_pylist()
+    assert sorted(found) == sorted([*before, 0, 1, 2, 3])
+    ids = [row for _, row, _ in lineage_of_each(bank.path())]
+    assert len(set(ids)) == len(found)
+
+
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_columns_of_ids_are_not_mapped(request: pytest.FixtureRequest, mode: str) -> None:
     bank = Bank(make_place("local", request), **{"columnMapping.mode": mode})
@@ -316,6 +331,7 @@ CATCHERS: dict[str, Callable[[Bank], None]] = {
         test_rows_of_a_pending_file_get_ids_of_their_own_when_they_are_rewritten
     ),
     "clone_begins_at_zero": test_clones_and_exports_have_the_ids_of_their_source,
+    "rows_that_are_there_added_again": test_rows_that_are_reverted_twice_have_ids_of_their_own,
     "position_without_deleted_rows": test_a_row_below_a_deleted_one_keeps_its_id,
 }
 
