@@ -183,6 +183,19 @@ def test_a_branch_that_is_merged_by_rows_keeps_the_ids_of_keys(bank: Bank) -> No
     assert changed(before, after) == {1, 2}
 
 
+def test_a_branch_that_is_rebased_and_merged_keeps_ids(bank: Bank) -> None:
+    before = bank.lineage
+    bank.lake.branch("night")
+    bank.lake.on("night").run(lambda txn: txn.update("bank", {"balance": "1"}, where="id = 1"))
+    bank.lake.run(lambda txn: txn.update("bank", {"balance": "2"}, where="id = 5"))
+    bank.lake.rebase("night")
+    bank.lake.on("night").run(lambda txn: txn.update("bank", {"balance": "3"}, where="id = 6"))
+    bank.lake.merge("night")
+    after = bank.lineage
+    assert kept(before, after)
+    assert changed(before, after) == {1, 5, 6}
+
+
 def test_a_state_that_is_restored_has_the_ids_that_it_had(bank: Bank) -> None:
     before, version = bank.lineage, bank.lake.snapshot().version
     bank.lake.run(lambda txn: txn.update("bank", {"balance": "1"}, where="id in (1, 5)"))
