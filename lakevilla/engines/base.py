@@ -237,11 +237,14 @@ class Engine(Protocol):
         key: Sequence[str],
         live: Sequence[DataFile],
         name: FileNamer,
+        present: pa.Table | None = None,
     ) -> Program[Refreshed]:
         """Write rows as ``write`` does, ordered by ``key``; the keys decide where files end.
 
         A file is not made if ``live`` has one with the same rows (by its ``ROWS_TAG``) and the same
-        partition values; files that are made carry the tag. All rows are read first.
+        partition values; files that are made carry the tag. All rows are read first. ``present``
+        are all files of the table, where rows have ids (``Layout.lineage``): a row that is written
+        keeps the id of the row with the same key.
 
         Raises
         ------
@@ -305,6 +308,12 @@ class Engine(Protocol):
         """Return a digest of the multiset of rows for which ``where`` is true.
 
         Equal digests mean equal rows.
+        """
+
+    def has_ids_of(self, table: TableInput, others: TableInput) -> Program[bool]:
+        """Return whether a row of ``table`` has the id of a row of ``others``.
+
+        The rows have ids (``Layout.lineage``); those that are not known yet are equal to none.
         """
 
     def rows_within(

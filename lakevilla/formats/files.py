@@ -205,6 +205,8 @@ def restored(file: RemovedFile) -> DataFile:
         partition_values=file.partition_values or {},
         stats=file.stats,
         deletion_vector=file.deletion_vector,
+        base_row_id=file.base_row_id,
+        default_row_commit_version=file.default_row_commit_version,
         data_change=file.data_change,
         deletes=file.deletes,
     )

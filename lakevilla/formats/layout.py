@@ -128,6 +128,9 @@ class Layout:
     identifier : tuple of paths
         The columns, or fields within them, that identify a row, as Iceberg's
         identifier fields define.
+    lineage : tuple of two fields, or empty
+        The columns of data files, in addition to the table's, in which rewritten rows keep their
+        id, and the version of the commit that last changed them. Empty where rows have no ids.
     """
 
     location: str
@@ -153,6 +156,12 @@ class Layout:
     sort_by: tuple[SortField, ...] = ()
     sort_order_id: int | None = None
     identifier: tuple[tuple[str, ...], ...] = ()
+    lineage: tuple[pa.Field, ...] = ()
+
+    @property
+    def moved_schema(self) -> pa.Schema:
+        """The columns that rows have on their way into other files: with their lineage."""
+        return pa.schema([*self.schema, *self.lineage])
 
     @property
     def statistics_schema(self) -> pa.Schema:

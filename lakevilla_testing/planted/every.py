@@ -15,6 +15,7 @@ from lakevilla_testing.planted import (
     queues,
     refs,
     reshaping,
+    row_ids,
     sizes,
 )
 from lakevilla_testing.planted.bugs import PLANTED
@@ -35,5 +36,6 @@ __all__ = [
     "queues",
     "refs",
     "reshaping",
+    "row_ids",
     "sizes",
 ]

@@ -105,6 +105,7 @@ class RowEngine:
         key: Sequence[str],
         live: Sequence[DataFile],
         name: FileNamer,
+        present: pa.Table | None = None,
     ) -> Program[Refreshed]:
         """Write one file for each row: only the embedded engine cuts files by keys."""
         yield from ()
@@ -215,6 +216,9 @@ class RowEngine:
             repr(list(row.values())) for one in files for row in one.rows if is_true(where, row)
         ]
         return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()
+
+    def has_ids_of(self, table: TableInput, others: TableInput) -> Program[bool]:
+        raise _unsupported(table.layout, "row tracking")
 
     def rows_within(self, sql: str, params: object, schemas: object) -> dict[str, Expr]:
         return {}

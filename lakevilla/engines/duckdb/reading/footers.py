@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -112,9 +112,16 @@ class _Node:
 
 
 def called_in(
-    cursor: duckdb.DuckDBPyConnection, layout: Layout, paths: Sequence[str]
+    cursor: duckdb.DuckDBPyConnection,
+    layout: Layout,
+    paths: Sequence[str],
+    *,
+    named: bool = False,
 ) -> dict[str, Called]:
     """Return each file's names and types of the table's columns, by path.
+
+    ``named``: columns without a field id are read too. DuckDB finds all columns of a file by id, or
+    all by name, so then the names of a Delta table's file are returned, too.
 
     Raises
     ------
@@ -129,7 +136,8 @@ def called_in(
     times = len(paths) <= _MANY_FILES and any(
         any_of(kind, is_utc) for kind in layout.physical.types
     )
-    if not paths or not (doubtful or times):
+    named = named and layout.by_field_id and not of_iceberg
+    if not paths or not (doubtful or times or named):
         return {}
     mapping = names_of(layout.properties, layout.table) if of_iceberg else None
     written = {literal_path(path): path for path in paths}
@@ -143,6 +151,8 @@ def called_in(
             called = _called(root, layout, mapping, with_keys(files[0]))
         else:
             called = _called_by_name(root, layout, with_keys(files[0]))
+            if named:
+                called = replace(called, names=_names_by_id(root, layout))
         found.update((written.get(path, path), called) for path in files)
     return found
 
@@ -211,6 +221,11 @@ def _called_by_name(root: _Node, layout: Layout, file: str) -> Called:
         with _explained(own.name, layout, file):
             kinds.append(kind if node is None else _as_held(kind, node))
     return _AS_IN_TABLE if _are_the_very(kinds, wanted) else Called(kinds=tuple(kinds))
+
+
+def _names_by_id(root: _Node, layout: Layout) -> tuple[str | None, ...]:
+    by_id = {node.number: node.name for node in root.parts if node.number is not None}
+    return tuple(by_id.get(field_id(physical)) for physical in layout.physical)
 
 
 def _are_the_very(kinds: Sequence[pa.DataType], wanted: Sequence[pa.DataType]) -> bool:

@@ -18,7 +18,12 @@ from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.reading.relation import FILE, ROW, Files
 from lakevilla.engines.duckdb.sqltext import Renamed, column_of, name_list, quote_name, sql_type
-from lakevilla.engines.duckdb.writing.rewrite import HIT, Rewriter
+from lakevilla.engines.duckdb.writing.rewrite import (
+    HIT,
+    Rewriter,
+    lineage_of,
+    updated_lineage,
+)
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import ChangeFile
@@ -210,7 +215,7 @@ class _Merge:
         """Write the source rows that match no target row and to which a clause applies."""
         if not self._clauses("not_matched_insert"):
             return Rewrite()
-        writer = self._rewriter.writer
+        writer = self._rewriter.inserts
         before = writer.rows_written
         sql = self._rewriter.guarded(self._inserted())
         names = name_list(writer.schema.names)
@@ -234,9 +239,10 @@ class _Merge:
         return (yield from self._rewriter.record(self._cursor, " UNION ALL ".join(parts)))
 
     def _rewritten(self, files: Files) -> str:
+        changed = f"{_CLAUSE} IS NOT NULL"
         return self._rewriter.guarded(
-            f"SELECT {self._updated_columns()}, {_CLAUSE} IS NOT NULL AS {HIT} "
-            f"{self._acted(files)} "
+            f"SELECT {self._updated_columns()}{updated_lineage(self._layout, changed)}, "
+            f"{changed} AS {HIT} {self._acted(files)} "
             f"WHERE {_CLAUSE} IS NULL OR {_CLAUSE} NOT IN {self._numbers(_DELETES)}"
         )
 
@@ -251,8 +257,8 @@ class _Merge:
         )
         columns = f"{self._old.of('t')}, {self._read.of('t')}, {self._source.of('s')}"
         return (
-            f"FROM (SELECT {columns}, s.{_CLAUSE} AS {_CLAUSE} "
-            f"FROM ({files.bind(self._cursor)}) AS t LEFT JOIN ({acting}) AS s "
+            f"FROM (SELECT {columns}, {lineage_of(self._layout, 't')}s.{_CLAUSE} AS {_CLAUSE} "
+            f"FROM ({files.bind(self._cursor, lineage=True)}) AS t LEFT JOIN ({acting}) AS s "
             f"ON s.{FILE} = t.{FILE} AND s.{ROW} = t.{ROW})"
         )
 

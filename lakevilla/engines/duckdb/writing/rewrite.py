@@ -21,6 +21,7 @@ from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.formats.delta.deletion_vectors import with_deleted
 from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal, rows_in
+from lakevilla.formats.layout import Layout
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
@@ -71,7 +72,9 @@ HIT = '"__lakevilla_hit"'
 class Rewriter:
     """One statement over one table's files.
 
-    ``changes`` writes change files; None for a table without a change data feed.
+    ``writer`` writes rows that were in the table, with their lineage if they have any, and
+    ``inserts`` writes rows that are new. ``changes`` writes change files; None for a table without
+    a change data feed.
     ``limit_bytes``: the rewriter puts small groups of files, also of several partitions, together
     up to this total size, and rewrites them in memory; a larger group has files of one partition.
     """
@@ -80,12 +83,14 @@ class Rewriter:
     table: TableInput
     files: Files
     writer: Writer
+    inserts: Writer
     changes: Writer | None
     limit_bytes: int
 
     def update(self, assignments: Mapping[str, Expr], where: Expr) -> Program[Rewrite]:
         cursor = self.database.cursor()
-        schema = self.files.layout.schema
+        layout = self.files.layout
+        schema = layout.schema
         condition = expression_sql(where, schema, "t")
         matched = self.matched(cursor, where, condition)
         if not matched:
@@ -101,12 +106,13 @@ class Rewriter:
             column: f"CAST({assigned(value)} AS {sql_type(schema.field(column).type)})"
             for column, value in assignments.items()
         }
-        moves = not partition_columns(self.files.layout).isdisjoint(new)
+        moves = not partition_columns(layout).isdisjoint(new)
 
         def hits(files: Files, where: Expr | None = None) -> str:
             return (
-                f"SELECT {old.of('t')}, {read.of('t')}, coalesce(({condition}), false) AS {HIT} "
-                f"FROM ({files.bind(cursor, where=where)}) AS t"
+                f"SELECT {old.of('t')}, {read.of('t')}, {lineage_of(layout, 't')}"
+                f"coalesce(({condition}), false) AS {HIT} "
+                f"FROM ({files.bind(cursor, where=where, lineage=True)}) AS t"
             )
 
         def rewritten(files: Files, where: Expr | None = None) -> str:
@@ -116,6 +122,7 @@ class Rewriter:
                 else f"{old[name]} AS {quote_name(name)}"
                 for name in schema.names
             )
+            columns += updated_lineage(layout, HIT)
             return self.guarded(f"SELECT {columns}, {HIT} FROM ({hits(files, where)})")
 
         def changed(files: Files) -> str:
@@ -158,7 +165,8 @@ class Rewriter:
         names = name_list(self.files.layout.schema.names)
 
         def kept(files: Files) -> str:
-            return f"SELECT * FROM ({files.bind(cursor)}) AS t WHERE ({condition}) IS NOT TRUE"
+            rows = files.bind(cursor, lineage=True)
+            return f"SELECT * FROM ({rows}) AS t WHERE ({condition}) IS NOT TRUE"
 
         written = self.again(marked) + (yield from self.rewrite(cursor, partial, kept))
         change_files = yield from self.record(
@@ -179,9 +187,11 @@ class Rewriter:
     def copied(self) -> Program[Rewrite]:
         """Copy all rows unchanged; no file is removed."""
         cursor = self.database.cursor()
-        written = yield from self.rewrite(
-            cursor, self.files, lambda files: f"SELECT * FROM ({files.bind(cursor)}) AS t"
-        )
+
+        def every(files: Files) -> str:
+            return f"SELECT * FROM ({files.bind(cursor, lineage=True)}) AS t"
+
+        written = yield from self.rewrite(cursor, self.files, every)
         return Rewrite(written=written, rows_copied=self.writer.rows_written)
 
     def matched(
@@ -331,6 +341,28 @@ class Rewriter:
 def expression_sql(expression: Expr, schema: pa.Schema, alias: str) -> str:
     """Return an expression bound to ``schema``, over the columns of ``alias``."""
     return to_duckdb(expression, schema, column=lambda path, table: column_of(alias, path))
+
+
+def lineage_of(layout: Layout, alias: str) -> str:
+    """Return the columns of the rows' lineage, each with a comma; empty if the table has none."""
+    return "".join(f"{alias}.{quote_name(field.name)}, " for field in layout.lineage)
+
+
+def updated_lineage(layout: Layout, changed: str) -> str:
+    """Return the lineage of rows, of which some are ``changed``, each column after a comma.
+
+    A row keeps its id. A row that changes has the version of the commit to come, which its file
+    will have.
+    """
+    if not layout.lineage:
+        return ""
+    row, since = (quote_name(field.name) for field in layout.lineage)
+    return f", {row}, {kept_since(since, changed)} AS {since}"
+
+
+def kept_since(since: str, changed: str) -> str:
+    """Return the version of the commit that last changed a row; NULL if it is ``changed`` now."""
+    return f"CASE WHEN {changed} THEN NULL ELSE {since} END"
 
 
 def _packed(
