@@ -565,6 +565,9 @@ class StoreError(LakeVillaError):
     ----------
     permanent : bool
         True if the store refused the request and will refuse it again; nothing was written.
+    rejected : bool
+        True if a catalog turned down the content of a commit, whoever sends it: `recover` cancels
+        such a commit if it was decided.
 
     Examples
     --------
@@ -585,8 +588,10 @@ class StoreError(LakeVillaError):
         message: str,
         *,
         permanent: bool = False,
+        rejected: bool = False,
         table: str | None = None,
         txn_id: str | None = None,
     ) -> None:
         super().__init__(message, table=table, txn_id=txn_id)
         self.permanent = permanent
+        self.rejected = rejected

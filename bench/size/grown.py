@@ -2,7 +2,8 @@
 
 Each function returns ``[step, size, figures]`` for each step at each size. Figures are per step:
 ``cpu_ms`` is processor time with that of the background, ``requests`` are those of the store,
-``read_kb`` and ``written_kb`` bodies, ``memory_mb`` what the process holds.
+``read_kb`` and ``written_kb`` bodies, ``memory_mb`` what the process holds; ``cpu_ms_each`` is, of
+steps that visit each table, the processor time for one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -32,6 +34,8 @@ from lakevilla.store.base import (
 ROWS = pa.table({"id": [1], "n": [0]})
 #: So many commits are measured at each size: ten intervals of checkpoints.
 BLOCK = 100
+#: The most tables of one transaction.
+MANY = 500
 
 Step = tuple[str, int, dict[str, float]]
 
@@ -90,6 +94,11 @@ def cost(lake: lv.Lake, work: Callable[[], object], times: int = 1) -> dict[str,
     }
 
 
+def cost_of_each(tables: int, figures: dict[str, float]) -> dict[str, float]:
+    """Return the figures of a step that visits each table, with the processor time for one."""
+    return {**figures, "cpu_ms_each": figures["cpu_ms"] / tables}
+
+
 def cold(root: str, options: str, work: Callable[[lv.Lake], object]) -> dict[str, float]:
     """Return the figures of ``work`` by a client that has read nothing yet."""
     with connected(root, options) as lake:
@@ -126,8 +135,17 @@ def commits(
                     size,
                     cold(root, options, _old_snapshot(size // 2)),
                 ),
+                (
+                    "open the tables of an old global version, cold",
+                    size,
+                    cold(root, options, _old_versions(size // 2)),
+                ),
                 ("history of the table, cold", size, cold(root, options, _history)),
             ]
+            # As on a lake whose transactions of the day before were collected.
+            with connected(root, options, lv.Settings(max_age_seconds=0)) as collector:
+                collector.gc()
+            found.append(("gc of old files", size, cold(root, options, lv.Lake.gc)))
     return found
 
 
@@ -145,6 +163,10 @@ def _old_version(version: int) -> Callable[[lv.Lake], object]:
 
 def _old_snapshot(version: int) -> Callable[[lv.Lake], object]:
     return lambda lake: lake.snapshot(version=version).read("t").num_rows
+
+
+def _old_versions(version: int) -> Callable[[lv.Lake], object]:
+    return lambda lake: lake.snapshot(version=version).versions
 
 
 def log_entries(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
@@ -181,7 +203,10 @@ def tables(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
             found.append(("create a table", size, cost(lake, create, block)))
             made = size
             found.append(("append", size, cost(lake, lambda: appended(lake), 20)))
-            found.append(("gc", size, cost(lake, lake.gc)))
+            found.append(("gc", size, cost_of_each(size, cost(lake, lake.gc))))
+            _append_to_many(lake, size)
+            together = cost_of_each(size, cold(root, options, lv.Lake.gc))
+            found.append(("gc after a commit to many tables, cold", size, together))
             lake.maintain()
             # As on a lake whose transactions of the day before were collected: else maintain reads
             # the commits of all the tables that were just created.
@@ -189,8 +214,16 @@ def tables(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
                 collector.gc()
             appended(lake)
             found.append(("maintain after one commit", size, cost(lake, lake.maintain)))
-            found.append(("doctor, cold", size, cold(root, options, lv.Lake.doctor)))
+            examined = cold(root, options, lv.Lake.doctor)
+            found.append(("doctor, cold", size, cost_of_each(size, examined)))
     return found
+
+
+def _append_to_many(lake: lv.Lake, size: int) -> None:
+    """Append to up to 500 tables in one transaction."""
+    with lake.transaction() as txn:
+        for number in range(1, min(size, MANY)):
+            txn.append(f"ns{number // 1000}/t{number}", ROWS)
 
 
 def refs(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
@@ -241,7 +274,99 @@ def statements(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
     return found
 
 
+def branch(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
+    """Commit to one branch; ``sizes`` are its numbers of commits."""
+    found: list[Step] = []
+    with connected(root, options) as lake:
+        lake.create_table("t", ROWS)
+        lake.branch("work")
+        work = lake.on("work")
+        made = 0
+        for size in sizes:
+            block = min(BLOCK, size // 2)
+            for _ in range(size - block - made):
+                appended(work)
+            found.append(("append on the branch", size, cost(work, lambda: appended(work), block)))
+            made = size
+            found.append(("doctor", size, cost(lake, lake.doctor)))
+            found.append(("gc", size, cost(lake, lake.gc)))
+    return found
+
+
+def keys(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
+    """Commit under idempotency keys; ``sizes`` are their numbers."""
+    found: list[Step] = []
+    with connected(root, options) as lake:
+        lake.create_table("t", ROWS)
+        made = 0
+
+        def used(lake: lv.Lake, key: str) -> None:
+            lake.run(lambda txn: txn.append("t", ROWS), idempotency_key=key)
+
+        for size in sizes:
+            for number in range(made, size):
+                used(lake, str(number))
+            made = size
+            found += [
+                (
+                    "repeat the first key, cold",
+                    size,
+                    cold(root, options, lambda one: used(one, "0")),
+                ),
+                ("gc", size, cost(lake, lake.gc)),
+            ]
+    return found
+
+
+def behind(
+    root: str, options: str, format: Literal["delta", "iceberg"], sizes: Sequence[int]
+) -> list[Step]:
+    """Fall behind other clients; ``sizes`` are their numbers of commits meanwhile."""
+    found: list[Step] = []
+    with connected(root, options) as others, connected(root, options) as lake:
+        others.create_table("t", ROWS, format=format)
+        for size in sizes:
+            for step, work in (
+                ("find the newest version", lambda: _version(lake)),
+                ("append", lambda: appended(lake)),
+            ):
+                _version(lake)
+                for _ in range(size):
+                    appended(others)
+                found.append((step, size, cost(lake, work)))
+    return found
+
+
+def queue(root: str, options: str, sizes: Sequence[int]) -> list[Step]:
+    """Update one row in as many threads as ``sizes`` say, each in a transaction with a place."""
+    found: list[Step] = []
+    queued = lv.Feature.R | lv.Feature.CT | lv.Feature.I
+    with connected(root, options) as lake:
+        lake.create_table("t", ROWS)
+
+        def update() -> None:
+            lake.run(lambda txn: txn.update("t", {"n": "n + 1"}, where="id = 1"), features=queued)
+
+        for size in sizes:
+
+            def all_at_once(size: int = size) -> None:
+                threads = [Thread(target=update) for _ in range(size)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+
+            figures = cost(lake, all_at_once)
+            each = {name: value / size for name, value in figures.items() if name != "memory_mb"}
+            found.append(("update in turn", size, {**each, "memory_mb": figures["memory_mb"]}))
+    return found
+
+
 KINDS: dict[str, Callable[..., list[Step]]] = {
+    "behind": behind,
+    "branch": branch,
+    "keys": keys,
+    "queue": queue,
     "commits": commits,
     "log_entries": log_entries,
     "tables": tables,

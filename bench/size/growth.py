@@ -32,6 +32,11 @@ KINDS = {
     "tables": "tables",
     "refs": "refs",
     "statements": "statements",
+    "branch": "branch_commits",
+    "keys": "keys",
+    "behind:delta": "behind",
+    "behind:iceberg": "behind",
+    "queue": "waiting",
 }
 
 
@@ -45,20 +50,38 @@ class Limit(NamedTuple):
 
 
 LIMITS = (
-    Limit("commits:delta", "append", "cpu_ms", 1.5),
+    Limit("commits:delta", "append", "cpu_ms", 1.3),
+    Limit("commits:delta", "append", "written_kb", 1.4),
     Limit("commits:delta", "append", "requests", 1.1),
-    Limit("commits:delta", "open the table, cold", "requests", 1.2),
-    Limit("commits:delta", "read an old version, cold", "requests", 1.2),
-    Limit("commits:delta", "snapshot of an old global version, cold", "requests", 1.2),
+    # A state is read from a checkpoint and an entry for 64 of its files, at most 100.
+    Limit("commits:delta", "open the table, cold", "requests", 10),
+    Limit("commits:delta", "open the table, cold", "lists", 1),
+    Limit("commits:delta", "open the table, cold", "cpu_ms", 5),
+    Limit("commits:delta", "read an old version, cold", "requests", 10),
+    Limit("commits:delta", "snapshot of an old global version, cold", "requests", 10),
+    Limit("commits:delta", "open the tables of an old global version, cold", "lists", 1),
+    Limit("commits:delta", "open the tables of an old global version, cold", "cpu_ms", 6),
     Limit("commits:iceberg", "append", "cpu_ms", 2),
     Limit("commits:iceberg", "append", "memory_mb", 1.8),
     Limit("log_entries", "open the table, cold", "requests", 1.2),
     Limit("tables", "create a table", "cpu_ms", 2),
     Limit("tables", "append", "cpu_ms", 1.5),
     Limit("tables", "maintain after one commit", "requests", 1.2),
+    Limit("tables", "gc", "cpu_ms_each", 1.5),
+    Limit("tables", "gc after a commit to many tables, cold", "cpu_ms_each", 1.5),
+    Limit("tables", "doctor, cold", "cpu_ms_each", 1.5),
     Limit("refs", "vacuum", "lists", 1.5),
+    Limit("refs", "doctor", "lists", 1.5),
     Limit("refs", "merge of a branch", "cpu_ms", 2),
     Limit("statements", "append and select", "cpu_ms", 2),
+    Limit("commits:delta", "gc of old files", "requests", 1.5),
+    Limit("branch", "append on the branch", "written_kb", 3),
+    # The page of the commit, and the ends of the blocks that lead to it.
+    Limit("keys", "repeat the first key, cold", "requests", 3),
+    Limit("behind:delta", "find the newest version", "requests", 1.5),
+    Limit("behind:delta", "append", "requests", 1.5),
+    Limit("behind:iceberg", "find the newest version", "requests", 1.5),
+    Limit("behind:iceberg", "append", "requests", 1.5),
 )
 
 
@@ -113,12 +136,16 @@ BENCHMARK = Benchmark(
     deviations="each lake grows in a process of its own, which makes one transaction at a time",
     parameters=(
         Parameter("kinds", ",".join(KINDS), ",".join(KINDS), "of lakes"),
-        Parameter("commits", "100,1000,10000", "40,300", "to one Delta table"),
+        Parameter("commits", "100,1000,10000", "120,300", "to one Delta table"),
         Parameter("iceberg_commits", "100,1000,5000", "40,200", "to one Iceberg table"),
         Parameter("log_entries", "100,2000", "30,200", "commits by log entry"),
         Parameter("tables", "100,1000,10000", "20,150", "in a lake"),
         Parameter("refs", "4,40,400", "4,40", "tags and branches"),
         Parameter("statements", "10,100,600", "10,60", "pairs of an append and a SELECT"),
+        Parameter("branch_commits", "100,1000,5000", "40,200", "to one table of a branch"),
+        Parameter("keys", "100,1000,5000", "20,150", "idempotency keys"),
+        Parameter("behind", "100,1000", "70,140", "commits that a client has not seen"),
+        Parameter("waiting", "10,50,200", "5,10", "transactions that wait for one table"),
     ),
     run=measure,
     plots={

@@ -20,7 +20,9 @@ from lakevilla.branches.create import create_ref
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_all
+from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.tables.exporting import Export, export
+from lakevilla.lake.view import View
 from lakevilla.results import Ref
 from lakevilla.settings import shown
 
@@ -84,12 +86,25 @@ def export_table(
     head = lake.head()
     lake.run(load_all(head))
     lake.ensure_safe_store()
-    with begin_transaction(client, executor, read_only=True) as reading:
-        view = reading.look(table)
+    view = _look(client, executor, table)
+    if head is not None and _awaits_ids(view) and client is lake:
+        # The ids of rows follow from the table's log.
+        client.run(publish_table(client.context, head, view.location))
+        view = _look(client, executor, table)
     what = Export(table, view.snapshot, target, copies, head, client.uri_of)
     with client.measured("export", table):
         client.newest().run(export(client.newest().context, what))
     return client.uri_of(target)
+
+
+def _look(client: LakeClient, executor: type[Executor[Frame]], table: str) -> View:
+    with begin_transaction(client, executor, read_only=True) as reading:
+        return reading.look(table)
+
+
+def _awaits_ids(view: View) -> bool:
+    """Return whether rows will get their ids when the commits that are pending are published."""
+    return bool(view.snapshot.layout.lineage and view.parts and view.mount is None)
 
 
 def _place(to: object) -> str:

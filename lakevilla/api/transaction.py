@@ -604,17 +604,20 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             Its path below the root, a registered name, or its name in a catalog.
         add_columns : pyarrow.Schema or Mapping, optional
             A mapping has types by column name: pyarrow's, or text such as ``"decimal(18,2)"``,
-            ``"timestamp_ntz"``, ``"array<int>"``, ``"struct<a:int,b:string>"``.
+            ``"timestamp_ntz"``, ``"array<int>"``, ``"struct<a:int,b:string>"``. A dotted name adds
+            a field within a column: ``"s.q"`` within a struct, ``"l.element.q"`` within the structs
+            of a list, ``"m.value.q"`` within those of a map's values. The other arguments take
+            such names, too; nothing within a map's keys can change.
         drop_columns : sequence of str
             Columns to remove, by name.
         rename_columns : Mapping, optional
             New names by the old ones.
         change_types : pyarrow.Schema or Mapping, optional
-            Wider types by column name, or by the dotted path of a field of a struct. Existing files
+            Wider types by column name, or by the dotted name of a field within one. Existing files
             stay, and are read as the wider type. Delta needs the property
             ``delta.enableTypeWidening``, and then readers that know the feature typeWidening.
         drop_not_null : sequence of str
-            Columns that may hold NULL from then on.
+            Columns that may hold NULL from then on; ``"l.element"``: the elements of a list.
         set_comments : Mapping, optional
             Comments by column name; None removes a comment.
         defaults : Mapping, optional

@@ -164,11 +164,11 @@ class Copies:
 
 
 def _naming(delete: DeleteFile, path: str) -> DeleteFile:
-    """Note the path by which an Iceberg position delete file names its data file.
+    """Note the path by which an Iceberg position delete file, or a vector, names its data file.
 
     The delete file keeps naming that path, although the data file's copy has another one.
     """
-    if delete.kind != "position":
+    if delete.kind == "equality":
         return delete
     return msgspec.structs.replace(delete, names=delete.names or path)
 

@@ -23,7 +23,7 @@ from lakevilla.lake.frozen.branch_head import Branch, frozen_now
 from lakevilla.lake.frozen.frozen import frozen_view
 from lakevilla.lake.frozen.states import SeenBase, not_found
 from lakevilla.lake.kept_state import kept_object, store_kept, with_files
-from lakevilla.lake.newer import refuse_in_doubt
+from lakevilla.lake.newer import refuse_in_doubt, refuse_older_head
 from lakevilla.lake.table_log import in_passing, refresh
 from lakevilla.lake.view import View
 from lakevilla.results import Finding, Report
@@ -55,7 +55,8 @@ def keep(context: Context, name: str, owner: str = "") -> Program[Report]:
         The ref is a branch with committed idempotency keys that are not merged yet.
     """
     _, first = yield from find_ref(context, name)
-    yield from refuse_in_doubt(context, f"keep({name!r})")
+    signs = yield from refuse_older_head(context, f"keep({name!r})")
+    yield from refuse_in_doubt(context, f"keep({name!r})", signs)
     if first.kind == "clone":
         return (yield from keep_clone(context, name, first))
     if first.kind == "branch":

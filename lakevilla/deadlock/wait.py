@@ -14,7 +14,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.ids import is_txn_id
 from lakevilla.markers.ahead import Ahead, who_is_ahead
 from lakevilla.markers.claims import Claimant
-from lakevilla.markers.stale import Wait, dead, have_moved, sweep, without_records
+from lakevilla.markers.stale import Wait, dead, have_moved, left_behind, sweep, without_records
 from lakevilla.phases import UNMEASURED, during
 from lakevilla.store.base import Found, Missing
 from lakevilla.store.codec import decode
@@ -22,6 +22,9 @@ from lakevilla.store.effects import Program, delete, get, parallel, sleep
 from lakevilla.sublogs.own_record import change_record
 from lakevilla.sublogs.record import Edge, TxnRecord, record_key
 
+#: The number of transactions at the front of a queue whose records a waiter reads, and of which its
+#: own record has edges: a queue drains from its front, so no deadlock lasts without one of these.
+_FRONT = 24
 #: The most edges in one record; further edges are left out, so a cycle over them is found late.
 _MOST_EDGES = 256
 #: The most records that are read to find a cycle; a larger cycle ends when a wait times out.
@@ -95,25 +98,32 @@ def _wait(
     context = txn.context
     lease = context.settings.lease_seconds
     list_again = context.clock.elapsed() + lease
-    yield from _write_edges(txn, before)
+    polled = max(before, key=lambda one: (one.txn != "", one.number))
+    front = _front(before)
+    yield from _write_edges(txn, front)
     while True:
-        yield from _read_records(wait, before, txn)
-        found_dead = dead(txn, wait, before)
+        watched = before if wait.wide or polled in front else [*front, polled]
+        wait.wide = False
+        yield from _read_records(wait, watched, txn)
+        found_dead = dead(txn, wait, watched)
         if found_dead:
-            yield from sweep(txn, wait, found_dead)
+            left = left_behind(wait, found_dead)
+            if left:
+                yield from sweep(txn, wait, left)
+            # A process that has died may have left more places, whose lease then runs at once.
+            wait.wide = bool(left)
             wait.pause = context.settings.wait_poll_seconds
             return
-        stray = without_records(wait, before)
+        stray = without_records(wait, watched)
         if stray:
             yield from parallel([delete(one.key) for one in stray])
             return
         if txn.claims.queue is not None and (yield from give_way(txn, wait, head, on_shift)):
             return
-        if have_moved(wait, before):
+        if have_moved(wait, watched):
             return
         _announce(txn, wait, before)
         look_again = context.clock.elapsed() + lease / 3
-        polled = max(before, key=lambda one: (one.txn != "", one.number))
         while True:
             now = context.clock.elapsed()
             if now >= min(wait.deadline, list_again):
@@ -133,6 +143,20 @@ def _wait(
                 return
             if changed:
                 break
+
+
+def _front(before: Sequence[Ahead]) -> Sequence[Ahead]:
+    """Return the first of the transactions ahead at each table, as many as a waiter watches.
+
+    The others are behind these, and wait for some of them or for a transaction that is not waiting.
+    So if no transaction can go on, the first ones of the queues form a cycle, which each of its
+    members sees (note 5).
+    """
+    numbers: dict[str, list[int]] = {}
+    for one in before:
+        numbers.setdefault(one.table, []).append(one.number)
+    last = {table: sorted(found)[:_FRONT][-1] for table, found in numbers.items()}
+    return [one for one in before if one.number <= last[one.table]]
 
 
 def _write_edges(txn: Claimant, before: Iterable[Ahead]) -> Program[None]:

@@ -115,13 +115,15 @@ class TableInput:
     ``verify``: a scan or query compares each file with the hash in its tags, if it has one, before
     it returns a row of it. ``parts``: the part of each file that is read; None means the whole
     file, and an empty tuple means all of all files. No file is in it twice. A row's place is its
-    place in the whole file.
+    place in the whole file. ``rows``: the places of the rows that are read, of each file; with
+    None, all are read that are not deleted.
     """
 
     layout: Layout
     files: pa.Table
     verify: bool = False
     parts: tuple[FilePart | None, ...] = ()
+    rows: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class StagedRows:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A data file that an engine made.
+    """A data file that an engine made, or a file that stays with more deleted rows.
 
     ``body`` is its content while it has not been stored yet (the commit stores it in the same round
     as the commit object); None once it is on the store.
@@ -150,10 +152,6 @@ class Written:
 
     file: DataFile
     body: bytes | None = field(default=None, repr=False)
-
-
-#: Tag in ``DataFile.tags`` that identifies a file's rows: files with equal tags hold equal rows.
-ROWS_TAG = "lakevilla.rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +164,10 @@ class Refreshed:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Result of an update, delete, merge or overwrite: files replaced, and row counts."""
+    """Result of an update, delete, merge or overwrite: files replaced, and row counts.
+
+    A file of which rows were marked as deleted is removed, and is written again under its path.
+    """
 
     written: tuple[Written, ...] = ()
     removed: tuple[RemovedFile, ...] = ()
@@ -236,11 +237,14 @@ class Engine(Protocol):
         key: Sequence[str],
         live: Sequence[DataFile],
         name: FileNamer,
+        present: pa.Table | None = None,
     ) -> Program[Refreshed]:
         """Write rows as ``write`` does, ordered by ``key``; the keys decide where files end.
 
         A file is not made if ``live`` has one with the same rows (by its ``ROWS_TAG``) and the same
-        partition values; files that are made carry the tag. All rows are read first.
+        partition values; files that are made carry the tag. All rows are read first. ``present``
+        are all files of the table, where rows have ids (``Layout.lineage``): a row that is written
+        keeps the id of the row with the same key.
 
         Raises
         ------
@@ -304,6 +308,12 @@ class Engine(Protocol):
         """Return a digest of the multiset of rows for which ``where`` is true.
 
         Equal digests mean equal rows.
+        """
+
+    def has_ids_of(self, table: TableInput, others: TableInput) -> Program[bool]:
+        """Return whether a row of ``table`` has the id of a row of ``others``.
+
+        The rows have ids (``Layout.lineage``); those that are not known yet are equal to none.
         """
 
     def rows_within(

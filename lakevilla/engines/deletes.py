@@ -10,16 +10,18 @@ from __future__ import annotations
 import io
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakevilla.arrow.input import places_of_true
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.delta.deletion_vectors import RowIndices, decode_bitmap, read_vector
@@ -68,6 +70,15 @@ class Deleted:
         """Return whether some deletes can be applied only by a join with the rows."""
         return self.positions is not None or bool(self.equality)
 
+    def rows_of(self, file: int) -> RowIndices:
+        """Return the places of a file's rows that a vector or a position delete deletes."""
+        if file in self.few:
+            return np.array(self.few[file], dtype=np.int64)
+        if self.positions is None:
+            return np.zeros(0, dtype=np.int64)
+        own = self.positions.filter(pc.equal(self.positions["file"], file))
+        return np.unique(own["row"].to_numpy())
+
     @property
     def nbytes(self) -> int:
         """Return the number of bytes of memory that these deletes take."""
@@ -97,15 +108,19 @@ def read_deletes(table: TableInput) -> Program[Deleted]:
         for delete in file.deletes:
             users[msgspec.structs.replace(delete, names=None)].append(ordinal)
             called[delete.path, ordinal] = delete.names or file.path
-    bodies = yield from parallel([_body(table.layout, delete) for delete in users])
+    vectors = [one for one in users if one.kind == "vector"]
+    others = [one for one in users if one.kind != "vector"]
+    reads: list[Program[Any]] = [_body(table.layout, one) for one in others]
+    blobs, *whole = yield from parallel([_blobs(table.layout, vectors), *reads])
+    for delete in vectors:
+        for n in users[delete]:
+            blob = blobs[delete]
+            _check_named(table.layout, delete, blob, called[delete.path, n])
+            parts.append(_rows_of_vector(table.layout, delete, blob, n, rows_in(places[n].stats)))
     equality = []
-    for (delete, ordinals), body in zip(users.items(), bodies, strict=True):
+    for delete, body in zip(others, whole, strict=True):
+        ordinals = users[delete]
         match delete.kind:
-            case "vector":
-                parts += [
-                    _rows_of_vector(table.layout, delete, body, n, rows_in(places[n].stats))
-                    for n in ordinals
-                ]
             case "position":
                 named = {called[delete.path, n]: n for n in ordinals}
                 parts.append(_rows_of_positions(table.layout, delete, body, named))
@@ -127,6 +142,16 @@ def _without_few(
 def _vectors(layout: Layout, places: dict[int, DataFile]) -> Program[dict[int, RowIndices]]:
     vectors = {n: _credible(layout, file) for n, file in places.items() if file.deletion_vector}
     rows_of = yield from parallel([read_vector(layout.location, one) for one in vectors.values()])
+    for n, rows in zip(vectors, rows_of, strict=True):
+        most = rows_in(places[n].stats)
+        if most is not None and len(rows) and rows[-1] >= most:
+            raise CorruptObject(
+                f"the deletion vector of {places[n].path} of table {layout.table} is of another "
+                f"file: it deletes row {rows[-1]}, and the log says that the file has {most} rows; "
+                "restore the table to a version before it",
+                key=file_key(layout.location, places[n].path),
+                table=layout.table,
+            )
     return dict(zip(vectors, rows_of, strict=True))
 
 
@@ -154,33 +179,10 @@ def _positions(ordinal: int, rows: Any) -> pa.Table:
 
 
 def _body(layout: Layout, delete: DeleteFile) -> Program[bytes]:
-    key = file_key(layout.location, delete.path)
-    span = None
-    if delete.kind == "vector":
-        if delete.offset is None or delete.length is None:
-            raise _corrupt(layout, delete, "its manifest does not say where the vector is stored")
-        span = (delete.offset, delete.offset + delete.length)
-    outcome = yield from get(key, byte_range=span)
+    outcome = yield from get(file_key(layout.location, delete.path))
     if not isinstance(outcome, Found):
         raise _corrupt(layout, delete, "it is missing")
     return outcome.body
-
-
-def _rows_of_vector(
-    layout: Layout, delete: DeleteFile, body: bytes, ordinal: int, limit: int | None
-) -> pa.Table:
-    """Read a ``deletion-vector-v1`` blob: the same bytes as Delta's, with length and checksum.
-
-    ``limit``: the number of rows of its data file.
-    """
-    data = body[4:-4]
-    if int.from_bytes(body[:4], "big") != len(data):
-        raise _corrupt(layout, delete, "a vector in it is not of the length that it says")
-    if zlib.crc32(data) != int.from_bytes(body[-4:], "big"):
-        raise _corrupt(layout, delete, "the checksum of a vector in it is wrong")
-    source = f"deletion vector {delete.path} at {delete.offset} of table {layout.table}"
-    key = file_key(layout.location, delete.path)
-    return _positions(ordinal, decode_bitmap(data, limit, source, key))
 
 
 def _rows_of_positions(
@@ -268,3 +270,168 @@ def _corrupt(layout: Layout, delete: DeleteFile, what: str) -> CorruptObject:
         key=file_key(layout.location, delete.path),
         table=layout.table,
     )
+
+
+# -------------------- vectors in Puffin files
+#
+# A vector's manifest entry says where the vector is and of which data file. The footer of its
+# Puffin file says the same again: a vector is applied only if both agree. A footer is read together
+# with the vectors before it, where these are not much larger together.
+
+
+#: The bytes of a Puffin file that are read at once, from the first vector that is needed on.
+_AT_ONCE = 1 << 20
+#: The bytes at the end of a larger one in which its footer mostly is.
+_TAIL = 64 << 10
+_PUFFIN = b"PFA1"
+#: The bytes after a footer's text: its length, flags, and the magic number.
+_AFTER_FOOTER = 12
+_VECTOR_TYPE = "deletion-vector-v1"
+
+
+class _BlobMetadata(msgspec.Struct):
+    type: str
+    offset: int
+    length: int
+    properties: dict[str, str] = {}
+
+
+class _Footer(msgspec.Struct):
+    blobs: list[_BlobMetadata]
+
+
+_footers = JsonDecoder(_Footer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blob:
+    body: bytes
+    properties: Mapping[str, str]
+
+
+def _blobs(layout: Layout, vectors: Sequence[DeleteFile]) -> Program[dict[DeleteFile, _Blob]]:
+    """Return the vectors' bytes, and what the footers of their Puffin files say of them."""
+    by_path: dict[str, list[DeleteFile]] = defaultdict(list)
+    for one in vectors:
+        if one.offset is None or one.length is None:
+            raise _corrupt(layout, one, "its manifest does not say where the vector is stored")
+        by_path[one.path].append(one)
+    found = yield from parallel([_of_puffin(layout, those) for those in by_path.values()])
+    return {delete: blob for part in found for delete, blob in part.items()}
+
+
+def _of_puffin(layout: Layout, vectors: Sequence[DeleteFile]) -> Program[dict[DeleteFile, _Blob]]:
+    """Return the vectors of one Puffin file: by one request if it is not large."""
+    one = vectors[0]
+    key = file_key(layout.location, one.path)
+    spans = {
+        vector: (vector.offset or 0, (vector.offset or 0) + (vector.length or 0))
+        for vector in vectors
+    }
+    first = min(start for start, _ in spans.values())
+    wanted = sum(end - start for start, end in spans.values())
+    at_once = one.size - first <= max(_AT_ONCE, 4 * wanted)
+    tail = (first if at_once else max(0, one.size - _TAIL), one.size)
+    ranges = [tail, *(() if at_once else spans.values())]
+    outcomes = yield from parallel([get(key, byte_range=span) for span in ranges])
+    bodies = []
+    for outcome in outcomes:
+        if not isinstance(outcome, Found):
+            raise _corrupt(layout, one, "it is missing")
+        if outcome.size != one.size:
+            raise _corrupt(
+                layout, one, f"it has {outcome.size} bytes, and {one.size} by its manifest"
+            )
+        bodies.append(outcome.body)
+    start = one.size - _footer_size(layout, one, bodies[0])
+    footer = bodies[0][max(0, start - tail[0]) :]
+    if start < tail[0]:
+        rest = yield from get(key, byte_range=(start, tail[0]))
+        if not isinstance(rest, Found):
+            raise _corrupt(layout, one, "it is missing")
+        footer = rest.body + footer
+    known = _named_in(layout, one, footer)
+    if at_once:
+        bodies = [bodies[0], *(bodies[0][a - first : b - first] for a, b in spans.values())]
+    found = {}
+    for (vector, span), body in zip(spans.items(), bodies[1:], strict=True):
+        properties = known.get((span[0], span[1] - span[0]))
+        if properties is None:
+            raise _corrupt(
+                layout,
+                vector,
+                f"it has no vector of {vector.length} bytes at {vector.offset}, where its manifest "
+                "says that there is one",
+            )
+        found[vector] = _Blob(body, properties)
+    return found
+
+
+def _footer_size(layout: Layout, one: DeleteFile, tail: bytes) -> int:
+    """Return how many bytes a Puffin file's footer takes, with the magic numbers around it."""
+    text = int.from_bytes(tail[-_AFTER_FOOTER:-8], "little")
+    size = len(_PUFFIN) + text + _AFTER_FOOTER
+    if tail[-4:] != _PUFFIN or size > one.size:
+        raise _corrupt(layout, one, "it does not end as a Puffin file does")
+    return size
+
+
+def _named_in(
+    layout: Layout, one: DeleteFile, footer: bytes
+) -> dict[tuple[int, int], Mapping[str, str]]:
+    """Return the properties of the vectors that a footer lists, by their places and lengths."""
+    text: bytes = footer[len(_PUFFIN) : -_AFTER_FOOTER]
+    try:
+        if footer[: len(_PUFFIN)] != _PUFFIN:
+            raise ValueError("no magic number before it")
+        if footer[-8] & 1:
+            text = pa.CompressedInputStream(pa.BufferReader(text), "lz4").read()
+        listed = _footers.decode(text).blobs
+    except (ValueError, OSError, IndexError) as error:
+        raise _corrupt(layout, one, f"its footer is damaged ({error})") from None
+    return {
+        (blob.offset, blob.length): blob.properties for blob in listed if blob.type == _VECTOR_TYPE
+    }
+
+
+def _check_named(layout: Layout, delete: DeleteFile, blob: _Blob, path: str) -> None:
+    """Refuse a vector that is of another data file than the one at ``path``."""
+    other = blob.properties.get("referenced-data-file")
+    place = TableAddress(layout.location, layout.uri)
+    if other is not None and place.path(other) != path:
+        raise _corrupt(
+            layout,
+            delete,
+            f"its vector at {delete.offset} is of data file {other}, and of {path} by its manifest",
+        )
+
+
+def _rows_of_vector(
+    layout: Layout, delete: DeleteFile, blob: _Blob, ordinal: int, limit: int | None
+) -> pa.Table:
+    """Read a ``deletion-vector-v1`` blob: the same bytes as Delta's, with length and checksum.
+
+    ``limit``: the number of rows of its data file.
+    """
+    data = blob.body[4:-4]
+    if int.from_bytes(blob.body[:4], "big") != len(data):
+        raise _corrupt(layout, delete, "a vector in it is not of the length that it says")
+    if zlib.crc32(data) != int.from_bytes(blob.body[-4:], "big"):
+        raise _corrupt(layout, delete, "the checksum of a vector in it is wrong")
+    source = f"deletion vector {delete.path} at {delete.offset} of table {layout.table}"
+    key = file_key(layout.location, delete.path)
+    rows = decode_bitmap(data, limit, source, key)
+    if delete.rows is not None and len(rows) != delete.rows:
+        raise _corrupt(
+            layout,
+            delete,
+            f"its vector at {delete.offset} deletes {len(rows)} rows, and {delete.rows} by its "
+            "manifest",
+        )
+    if limit is not None and len(rows) and rows[-1] >= limit:
+        raise _corrupt(
+            layout,
+            delete,
+            f"its vector at {delete.offset} deletes row {rows[-1]} of a data file of {limit} rows",
+        )
+    return _positions(ordinal, rows)

@@ -223,6 +223,9 @@ class TableSnapshot(Protocol):
     def files(self, where: Expr | None = None) -> Program[pa.Table]:
         """Return the live files (``FILES_SCHEMA``) that may hold a row matching ``where``."""
 
+    def check_files(self) -> Program[None]:
+        """Read all objects that ``files`` needs, and raise its errors."""
+
     @property
     def held_bytes(self) -> int:
         """The memory that a cache of this state costs, if it shares none with other states."""
@@ -282,11 +285,18 @@ class TableFormat(Protocol):
     file_retention_source: str
 
     def open(
-        self, location: str, table: str, cached: TableSnapshot | None = None, *, catalog: str = ""
+        self,
+        location: str,
+        table: str,
+        cached: TableSnapshot | None = None,
+        *,
+        catalog: str = "",
+        at_least: int = -1,
     ) -> Program[TableSnapshot]:
         """Return the newest version.
 
-        ``cached``, a state that this process read within the hour, saves the LIST.
+        ``cached``, a state that this process read within the hour, saves the LIST; ``at_least``, a
+        version that the log is known to have had, shortens it.
         ``catalog`` is the key of the pointer of a table in a catalog.
         """
 

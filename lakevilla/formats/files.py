@@ -43,6 +43,7 @@ DELETE_FILE_TYPE = pa.struct(
         ("offset", pa.int64()),
         ("length", pa.int64()),
         ("names", pa.string()),
+        ("rows", pa.int64()),
     ]
 )
 
@@ -74,6 +75,10 @@ FILES_SCHEMA = pa.schema(
 #: it stays true in every entry that names the path.
 HASH_TAG = "lakevilla.blake3"
 
+#: The tag that identifies a file's rows: files with equal tags hold equal rows. A file of which
+#: rows were deleted has no such tag.
+ROWS_TAG = "lakevilla.rows"
+
 #: (path, id of the deletion vector or None)
 FileRef = tuple[str, str | None]
 
@@ -99,7 +104,8 @@ class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``kind``: ``position`` (paths and row numbers), ``equality`` (rows that agree in the
     columns ``equality_ids``) or ``vector`` (``length`` bytes from ``offset`` on). ``names``: the
-    path by which it names the data file, where that is a copy and is stored elsewhere.
+    path by which it names the data file, where that is a copy and is stored elsewhere. ``rows``:
+    the number of rows that a vector deletes.
     """
 
     path: str
@@ -109,6 +115,7 @@ class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
     offset: int | None = None
     length: int | None = None
     names: str | None = None
+    rows: int | None = None
 
 
 class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -198,6 +205,8 @@ def restored(file: RemovedFile) -> DataFile:
         partition_values=file.partition_values or {},
         stats=file.stats,
         deletion_vector=file.deletion_vector,
+        base_row_id=file.base_row_id,
+        default_row_commit_version=file.default_row_commit_version,
         data_change=file.data_change,
         deletes=file.deletes,
     )

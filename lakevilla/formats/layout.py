@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as made_by
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -96,6 +97,8 @@ class Layout:
         The table's properties.
     change_data_feed : bool
         Rewrites must also write change files.
+    marks_deletes : bool
+        Deleted rows of a file may be marked in the log, instead of a rewrite of the file.
     compression : str
         Parquet compression codec.
     target_file_size_bytes : int, optional
@@ -125,6 +128,9 @@ class Layout:
     identifier : tuple of paths
         The columns, or fields within them, that identify a row, as Iceberg's
         identifier fields define.
+    lineage : tuple of two fields, or empty
+        The columns of data files, in addition to the table's, in which rewritten rows keep their
+        id, and the version of the commit that last changed them. Empty where rows have no ids.
     """
 
     location: str
@@ -137,6 +143,7 @@ class Layout:
     constraints: tuple[Constraint, ...]
     properties: Mapping[str, str]
     change_data_feed: bool = False
+    marks_deletes: bool = False
     compression: str = "snappy"
     target_file_size_bytes: int | None = None
     known_as: pa.Schema | None = None
@@ -149,6 +156,12 @@ class Layout:
     sort_by: tuple[SortField, ...] = ()
     sort_order_id: int | None = None
     identifier: tuple[tuple[str, ...], ...] = ()
+    lineage: tuple[pa.Field, ...] = ()
+
+    @property
+    def moved_schema(self) -> pa.Schema:
+        """The columns that rows have on their way into other files: with their lineage."""
+        return pa.schema([*self.schema, *self.lineage])
 
     @property
     def statistics_schema(self) -> pa.Schema:
@@ -265,18 +278,32 @@ def _follow(path: Path, names: Any, others: Any) -> Path | None:
     found: list[str] = []
     for name in path:
         if found and not pa.types.is_struct(names):
-            return None
-        places = names.get_all_field_indices(name)
-        if not places:
-            return None
-        field, other = names.field(places[0]), others.field(places[0])
+            pairs = zip(_parts_of(names), _parts_of(others), strict=True)
+            pair = next((pair for pair in pairs if pair[0].name == name), None)
+            if pair is None:
+                return None
+            field, other = pair
+        else:
+            places = names.get_all_field_indices(name)
+            if not places:
+                return None
+            field, other = names.field(places[0]), others.field(places[0])
         found.append(other.name)
         names, others = field.type, other.type
     return tuple(found)
 
 
+def _parts_of(kind: pa.DataType) -> tuple[pa.Field, ...]:
+    """Return the fields within a nested type: of a struct, or a list's or a map's parts."""
+    if pa.types.is_struct(kind):
+        return tuple(kind)
+    if pa.types.is_map(kind):
+        return (kind.key_field, kind.item_field)
+    return (kind.value_field,) if pa.types.is_list(kind) else ()
+
+
 def fields(layout: Layout) -> Iterator[tuple[Path, Ids]]:
-    """Yield all columns and the fields within them that a name can reach, with their ids."""
+    """Yield all columns and the fields within them, with their ids."""
     yield from _fields(layout.schema, layout.statistics_schema, (), ())
 
 
@@ -286,8 +313,28 @@ def _fields(
     for named, other in zip(names, others, strict=True):
         here, its = (*path, named.name), (*ids, other.name)
         yield here, its
-        if pa.types.is_struct(named.type):
-            yield from _fields(named.type, other.type, here, its)
+        yield from _fields(_parts_of(named.type), _parts_of(other.type), here, its)
+
+
+def path_named(layout: Layout, name: str) -> Path | None:
+    """Return the exact path of a column, or of a field within one, by its dotted name.
+
+    It is found as ``Nesting`` finds it in a schema. None if there is none.
+    """
+    return _path_named(layout.schema, name)
+
+
+def _path_named(fields: Iterable[pa.Field], name: str) -> Path | None:
+    known = list(fields)
+    for field in known:
+        if field.name.lower() == name.lower():
+            return (field.name,)
+    for field in known:
+        rest = _rest(name, field.name)
+        inner = None if rest is None else _path_named(_parts_of(field.type), rest)
+        if inner is not None:
+            return (field.name, *inner)
+    return None
 
 
 # -------------------- defined
@@ -381,8 +428,8 @@ class NewDefinition:
 
     schema: pa.Schema
     partition_by: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    constraints: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = made_by(default_factory=dict)
+    constraints: Mapping[str, str] = made_by(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,23 +437,23 @@ class TableAlteration:
     """The changes of a table's schema, constraints and properties that are made together.
 
     Columns have their names from before it: a renamed column is found by its old name. A new column
-    is a field of a struct if its dotted name begins with the struct's name. Types have the names of
-    ``expressions.types``.
+    is a field within another one if its dotted name leads there (``Nesting``). Types have the names
+    of ``expressions.types``.
     """
 
     add_columns: pa.Schema | None = None
     drop_columns: Sequence[str] = ()
-    rename_columns: Mapping[str, str] = field(default_factory=dict)
-    change_types: Mapping[str, str] = field(default_factory=dict)
+    rename_columns: Mapping[str, str] = made_by(default_factory=dict)
+    change_types: Mapping[str, str] = made_by(default_factory=dict)
     drop_not_null: Sequence[str] = ()
     #: Comments of columns; None removes the comment.
-    set_comments: Mapping[str, str | None] = field(default_factory=dict)
+    set_comments: Mapping[str, str | None] = made_by(default_factory=dict)
     #: Constants by new column, and by any column: type and text of a literal; None removes one.
-    defaults: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
-    set_defaults: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
-    add_constraints: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Sequence[str] | None] = made_by(default_factory=dict)
+    set_defaults: Mapping[str, Sequence[str] | None] = made_by(default_factory=dict)
+    add_constraints: Mapping[str, str] = made_by(default_factory=dict)
     drop_constraints: Sequence[str] = ()
-    set_properties: Mapping[str, str] = field(default_factory=dict)
+    set_properties: Mapping[str, str] = made_by(default_factory=dict)
     unset_properties: Sequence[str] = ()
 
 
@@ -497,3 +544,287 @@ def check_widens(table: str, column: str, old: str, new: str, widens: Widens) ->
         + "; to change what is stored, add a column of the new type and `update` it",
         table=table,
     )
+
+
+# -------------------- nested
+#
+# Fields at any depth of a schema, found and changed by their dotted names.
+#
+# A name leads through structs by the names of fields, through a list by ``element``, and through a
+# map by ``value`` (``l.element.q``, ``m.value.q``), as in Spark. Names are looked up without regard
+# to case. Both formats write schemas as objects; they differ in the words for lists and maps.
+
+
+#: A field of a schema, as the format writes it.
+Field = dict[str, Any]
+#: Returns the field as it becomes; None: it is dropped.
+Edit = Callable[[Field], Field | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The words of a format for a part of lists or maps.
+
+    ``key`` has the part's type, ``optional`` is what allows NULL there: nothing in a map's keys.
+    """
+
+    key: str
+    optional: Mapping[str, bool]
+
+
+Parts = Mapping[str, Mapping[str, Part]]
+
+DELTA: Parts = {
+    "array": {"element": Part("elementType", {"containsNull": True})},
+    "map": {
+        "key": Part("keyType", {}),
+        "value": Part("valueType", {"valueContainsNull": True}),
+    },
+}
+ICEBERG: Parts = {
+    "list": {"element": Part("element", {"element-required": False})},
+    "map": {"key": Part("key", {}), "value": Part("value", {"value-required": False})},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """The fields of one table's schema. All methods raise ``InvalidOperation``.
+
+    ``optional`` is what allows NULL in a field, as the format writes it.
+    """
+
+    table: str
+    parts: Parts
+    optional: Mapping[str, bool]
+
+    def find(self, fields: Sequence[Field], name: str) -> Path:
+        """Return the path of a column, or of a field within one, that may be changed."""
+        path = self._find(fields, name)
+        if path is None:
+            known = ", ".join(repr(str(field["name"])) for field in fields)
+            raise self._refused(f"has no column {name!r}; it has {known}")
+        if self._is_of_a_key(fields, path):
+            raise self._refused(
+                f"has {name!r} within the keys of a map, which can't change: equal keys would "
+                "differ; add a column of another type, and `update` it"
+            )
+        return path
+
+    def find_field(self, fields: Sequence[Field], name: str, verb: str) -> Path:
+        """Return the path of a field that has a name of its own, unlike a list's elements."""
+        path = self.find(fields, name)
+        if self.ends_in_part(fields, path):
+            raise self._refused(
+                f"can't have {name!r} {verb}: the elements of a list and the values of a map "
+                "are no column; name the list or map, or a field within"
+            )
+        return path
+
+    def field(self, fields: Sequence[Field], path: Path) -> Field:
+        """Return the field at a path."""
+        kind: Any = {"type": "struct", "fields": fields}
+        for name in path:
+            if kind["type"] == "struct":
+                field: Field = next(one for one in kind["fields"] if one["name"] == name)
+                kind = field["type"]
+            else:
+                kind = kind[self.parts[kind["type"]][name].key]
+        return field
+
+    def ends_in_part(self, fields: Sequence[Field], path: Path) -> bool:
+        """Return whether a path leads to the elements of a list or the values of a map."""
+        return self._walked(fields, path)[-1] is not None
+
+    def edited(self, fields: Sequence[Field], edits: Mapping[Path, Edit]) -> list[Field]:
+        """Return the fields with those at the paths changed, all at once."""
+        return self._edited(fields, edits, ())
+
+    def without_not_null(self, fields: Sequence[Field], path: Path) -> list[Field]:
+        """Return the fields with NULL allowed in the one at a path."""
+        part = self._walked(fields, path)[-1]
+        if part is None:
+            return self.edited(fields, {path: lambda field: {**field, **self.optional}})
+
+        def relaxed(kind: Any, rest: Path) -> Any:
+            if kind["type"] == "struct":
+                inner = next(one for one in kind["fields"] if one["name"] == rest[0])
+                changed = {**inner, "type": relaxed(inner["type"], rest[1:])}
+                return {**kind, "fields": [changed if o is inner else o for o in kind["fields"]]}
+            own = self.parts[kind["type"]][rest[0]]
+            if len(rest) == 1:
+                return {**kind, **own.optional}
+            return {**kind, own.key: relaxed(kind[own.key], rest[1:])}
+
+        found: dict[str, Any] = relaxed({"type": "struct", "fields": list(fields)}, path)
+        return list(found["fields"])
+
+    def added(self, fields: Sequence[Field], new: Field) -> list[Field]:
+        """Return the fields with a new one: within a column if its name leads into that column."""
+        return self._added(fields, new, "")
+
+    def refuse_twice(self, fields: Sequence[Field], within: str = "") -> None:
+        """Refuse two fields of one name side by side, and structs without fields, at any depth."""
+        seen: set[str] = set()
+        for field in fields:
+            name = str(field["name"])
+            if name.lower() in seen:
+                raise self._refused(
+                    f"would have two columns {within + name!r} (case is ignored): choose another "
+                    "name"
+                )
+            seen.add(name.lower())
+            self._refuse_twice_in(field["type"], f"{within}{name}")
+
+    # ------------------------------------------------------------------ inside
+
+    def _find(self, fields: Sequence[Field], name: str) -> Path | None:
+        for field in fields:
+            if str(field["name"]).lower() == name.lower():
+                return (field["name"],)
+        for field in fields:
+            rest = _rest(name, str(field["name"]))
+            inner = None if rest is None else self._find_in(field["type"], rest)
+            if inner is not None:
+                return (field["name"], *inner)
+        return None
+
+    def _find_in(self, kind: Any, name: str) -> Path | None:
+        if isinstance(kind, str):
+            return None
+        if kind["type"] == "struct":
+            return self._find(kind["fields"], name)
+        for label, part in self.parts.get(kind["type"], {}).items():
+            if name.lower() == label:
+                return (label,)
+            rest = _rest(name, label)
+            if rest is not None:
+                inner = self._find_in(kind[part.key], rest)
+                return None if inner is None else (label, *inner)
+        return None
+
+    def _walked(self, fields: Sequence[Field], path: Path) -> list[Part | None]:
+        """Return the parts of lists and maps along a path; None for a field of a struct."""
+        found: list[Part | None] = []
+        kind: Any = {"type": "struct", "fields": fields}
+        for name in path:
+            if kind["type"] == "struct":
+                kind = next(one for one in kind["fields"] if one["name"] == name)["type"]
+                found.append(None)
+            else:
+                part = self.parts[kind["type"]][name]
+                kind = kind[part.key]
+                found.append(part)
+        return found
+
+    def _is_of_a_key(self, fields: Sequence[Field], path: Path) -> bool:
+        return any(part is not None and not part.optional for part in self._walked(fields, path))
+
+    def _edited(
+        self, fields: Sequence[Field], edits: Mapping[Path, Edit], within: Path
+    ) -> list[Field]:
+        found = []
+        for field in fields:
+            path = (*within, field["name"])
+            deeper = {one: edit for one, edit in edits.items() if one[: len(path)] == path}
+            new: Field | None = field
+            if any(len(one) > len(path) for one in deeper):
+                new = {**field, "type": self._edited_type(field["type"], deeper, path)}
+            if path in deeper and new is not None:
+                new = deeper[path](new)
+            if new is not None:
+                found.append(new)
+        return found
+
+    def _edited_type(self, kind: Any, edits: Mapping[Path, Edit], within: Path) -> Any:
+        if isinstance(kind, str):
+            return kind
+        if kind["type"] == "struct":
+            return {**kind, "fields": self._edited(kind["fields"], edits, within)}
+        parts = self.parts.get(kind["type"], {})
+        changed = {
+            part.key: self._edited_type(kind[part.key], edits, (*within, label))
+            for label, part in parts.items()
+        }
+        return {**kind, **changed}
+
+    def _added(self, fields: Sequence[Field], new: Field, within: str) -> list[Field]:
+        name = str(new["name"])
+        for field in fields:
+            if str(field["name"]).lower() == name.lower():
+                raise self._refused(
+                    f"already has a column {within + str(field['name'])!r} (case is ignored): "
+                    "choose another name"
+                )
+        around = [
+            (len(str(field["name"])), index)
+            for index, field in enumerate(fields)
+            if _rest(name, str(field["name"])) is not None and not isinstance(field["type"], str)
+        ]
+        if around:  # of columns with dots in their names, the longest name is meant
+            _, index = max(around)
+            field = fields[index]
+            inner = {**new, "name": _rest(name, str(field["name"]))}
+            kind = self._added_in(field["type"], inner, f"{within}{field['name']}")
+            return [*fields[:index], {**field, "type": kind}, *fields[index + 1 :]]
+        if within and "." in name:
+            raise self._refused(
+                f"can't get the column {within + name!r}: there is no struct, list or map "
+                f"{within + name.rpartition('.')[0]!r} in it; add that first"
+            )
+        return [*fields, new]
+
+    def _added_in(self, kind: Any, new: Field, within: str) -> Any:
+        """Return a type with a new field, whose name leads on from ``within``."""
+        if not isinstance(kind, str) and kind["type"] == "struct":
+            return {**kind, "fields": self._added(kind["fields"], new, f"{within}.")}
+        name = str(new["name"])
+        labels = {} if isinstance(kind, str) else self.parts.get(kind["type"], {})
+        for label, part in labels.items():
+            rest = _rest(name, label)
+            if rest is None and name.lower() != label:
+                continue
+            if not part.optional:
+                raise self._refused(
+                    f"can't get the column {within + '.' + name!r}: the keys of a map can't "
+                    "change, for equal keys would differ"
+                )
+            if rest is not None:
+                inner = self._added_in(kind[part.key], {**new, "name": rest}, f"{within}.{label}")
+                return {**kind, part.key: inner}
+        raise self._refused(
+            f"can't get the column {within + '.' + name!r}: "
+            + (
+                f"{within!r} is no struct; write {_ways(within, labels)}"
+                if labels
+                else f"{within!r} is no struct"
+            )
+        )
+
+    def _refuse_twice_in(self, kind: Any, within: str) -> None:
+        if isinstance(kind, str):
+            return
+        if kind["type"] == "struct":
+            if not kind["fields"]:
+                raise self._refused(
+                    f"would have no field left in {within!r}, and no file holds such a struct: "
+                    "drop the whole"
+                )
+            self.refuse_twice(kind["fields"], f"{within}.")
+            return
+        for label, part in self.parts.get(kind["type"], {}).items():
+            self._refuse_twice_in(kind[part.key], f"{within}.{label}")
+
+    def _refused(self, what: str) -> InvalidOperation:
+        return InvalidOperation(f"table {self.table} {what}", table=self.table)
+
+
+def _rest(name: str, outer: str) -> str | None:
+    """Return the rest of a dotted name after ``outer``; None if it does not begin with that."""
+    prefix = f"{outer}."
+    return name[len(prefix) :] if name.lower().startswith(prefix.lower()) else None
+
+
+def _ways(within: str, labels: Mapping[str, Part]) -> str:
+    changing = [label for label, part in labels.items() if part.optional]
+    return " or ".join(f"{within}.{label}.<name>, if that is a struct" for label in changing)

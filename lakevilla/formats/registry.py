@@ -57,11 +57,17 @@ class Formats:
         return self[snapshot.format]
 
     def open(
-        self, location: str, table: str, name: FormatName | None = None, catalog: str = ""
+        self,
+        location: str,
+        table: str,
+        name: FormatName | None = None,
+        catalog: str = "",
+        at_least: int = -1,
     ) -> Program[TableSnapshot]:
         """Return the newest version of a table; without ``name`` the directory decides the format.
 
-        ``catalog`` is the key of the pointer of a table in a catalog.
+        ``catalog`` is the key of the pointer of a table in a catalog, ``at_least`` a version that
+        its log is known to have had.
 
         Raises
         ------
@@ -69,7 +75,7 @@ class Formats:
             There is no table of any format.
         """
         if name is not None:
-            return (yield from self[name].open(location, table, catalog=catalog))
+            return (yield from self[name].open(location, table, catalog=catalog, at_least=at_least))
         missing: list[str] = []
         for one in [*self._known, *(name for name in self._later if name not in self._known)]:
             try:

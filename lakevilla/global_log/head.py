@@ -20,9 +20,11 @@ from lakevilla.ids import NO_TXN
 
 HEAD_KEY = "_lakevilla/HEAD.json"
 PAGES_PREFIX = "_lakevilla/pages"
-#: Number of commits in a page of older commits. HEAD itself lists up to twice as many.
-PAGE_LENGTH = 64
-COMMITS_IN_HEAD = 2 * PAGE_LENGTH
+#: Number of commits in a page of older commits.
+PAGE_LENGTH = 48
+#: HEAD lists fewer commits than this. Once it names a page it lists 64 or more, as many as one
+#: replacement may add: those of the newest replacement are in HEAD, and none of them is in a page.
+COMMITS_IN_HEAD = 112
 #: So many pages make a block, and so many blocks a larger one.
 PAGES_IN_BLOCK = 16
 #: Limit of the size of HEAD's list of commits: commits to many tables move to a page sooner. The

@@ -34,6 +34,7 @@ from lakevilla.global_log.head import (
     TableMap,
     commits_after,
     empty_head,
+    find_commit,
     level_of_next,
     overfull,
     split_page,
@@ -79,6 +80,8 @@ from lakevilla.store.effects import (
 # Reading and replacing HEAD and the objects that it refers to: programs over the store.
 
 
+#: The number of commits in which a transaction's is looked for first.
+_FIRST_REACH = 64
 #: Number of tries to write a claim while other clients write it.
 _MAX_CLAIMS = 16
 
@@ -486,6 +489,35 @@ def commits_since(head: Head, sequence: int) -> Program[tuple[CommitSummary, ...
     if found and found[0].sequence > sequence + 1:
         return None
     return tuple(commit for commit in found if commit.sequence > sequence)
+
+
+def commits_until(head: Head, sequence: int, txn: str) -> Program[tuple[CommitSummary, ...] | None]:
+    """Return commits after ``sequence``, and among them the one of ``txn``, if there is one.
+
+    A transaction mostly commits soon after the version that it began with. So the pages are read
+    from that version on, more in each round, and only until one has the commit: the number of
+    pages does not follow what was committed later. None as for ``commits_since``.
+    """
+    recent = commits_after(head, sequence)
+    if recent is not None:
+        return recent
+    if sequence < head.history_start:
+        return None
+    if find_commit(head.commits, txn) is not None:
+        return head.commits
+    found: list[CommitSummary] = []
+    newest = (head.commits[0].sequence if head.commits else head.sequence + 1) - 1
+    reach = _FIRST_REACH
+    while sequence < newest and find_commit(found, txn) is None:
+        try:
+            pages = yield from load_pages(head.pages, sequence + 1, min(newest, sequence + reach))
+        except VersionNotFound:
+            return None
+        if not pages or pages[0].commits[0].sequence > sequence + 1:
+            return None
+        found += [one for page in pages for one in page.commits if one.sequence > sequence]
+        sequence, reach = found[-1].sequence, reach * 8
+    return tuple(found) if find_commit(found, txn) else (*found, *head.commits)
 
 
 def load_commit(txn: str, digest: str, epoch: str = "") -> Program[CommitObject]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,7 @@ from lakevilla.settings import MOST_LEASE_SECONDS, Settings
 from lakevilla.store.base import Token
 from lakevilla.store.cached import CachedObjects
 from lakevilla.store.codec import encode
-from lakevilla.store.effects import Program, list_names, parallel
+from lakevilla.store.effects import Gate, Program, list_names, parallel, wait_at
 from lakevilla.sublogs.lease import Leases, Renewable
 
 # -------------------- context
@@ -160,6 +161,14 @@ class Asked:
     is_newest: bool = False
 
 
+@dataclass(slots=True)
+class _Loading:
+    """A commit object that a program requests; its gate opens when the object is there, or not."""
+
+    gate: Gate = field(default_factory=Gate)
+    found: CommitObject | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class OfBranch:
     """The branch of a context: its id and its epoch, and the context of the lake itself."""
@@ -211,6 +220,7 @@ class Context:
     groups: Groups = field(default_factory=Groups)
     asked: Asked = field(default_factory=Asked)
     branch: OfBranch | None = None
+    _loading: dict[tuple[int, str], _Loading] = field(default_factory=dict)
 
     @property
     def epoch(self) -> str:
@@ -371,8 +381,7 @@ class Context:
         known = self.known_commit(txn, digest)
         if known is not None:
             return known
-        ((found, size),) = yield from self._loaded([load_sized_commit(txn, digest, self.epoch)])
-        self.keep_commit(digest, found, size)
+        (found,) = yield from self._loaded([self._load(txn, digest, self.epoch)])
         return found
 
     def commit_objects(self, wanted: Sequence[PendingRef]) -> Program[list[CommitObject]]:
@@ -380,21 +389,39 @@ class Context:
         known = {ref: self.known_commit(ref.txn, ref.hash) for ref in wanted}
         missing = [ref for ref, commit in known.items() if commit is None]
         read = yield from self._loaded(
-            [load_sized_commit(ref.txn, ref.hash, ref.epoch) for ref in missing]
+            [self._load(ref.txn, ref.hash, ref.epoch) for ref in missing]
         )
-        for (commit, size), ref in zip(read, missing, strict=True):
-            self.keep_commit(ref.hash, commit, size)
-            known[ref] = commit
+        known.update(zip(missing, read, strict=True))
         return [found for ref in wanted if (found := known[ref]) is not None]
 
-    def _loaded(
-        self, loads: Sequence[Program[tuple[CommitObject, int]]]
-    ) -> Program[list[tuple[CommitObject, int]]]:
+    def _loaded(self, loads: Sequence[Program[CommitObject]]) -> Program[list[CommitObject]]:
         try:
             return (yield from parallel(loads))
         except CorruptObject:
             yield from self.refuse_ended()
             raise
+
+    def _load(self, txn: str, digest: str, epoch: str) -> Program[CommitObject]:
+        """Request a commit object; if another program is doing so, wait for its answer.
+
+        A commit to a thousand tables is one large object, which programs that visit all tables
+        request for each of them.
+        """
+        # A forked child has the parent's entries, and none of the programs that would end them.
+        name = (os.getpid(), _name_of(txn, digest))
+        under_way = self._loading.get(name)
+        if under_way is not None:
+            yield from wait_at(under_way.gate)
+            if under_way.found is not None:
+                return under_way.found
+        mine = self._loading[name] = _Loading()
+        try:
+            mine.found, size = yield from load_sized_commit(txn, digest, epoch)
+            self.keep_commit(digest, mine.found, size)
+            return mine.found
+        finally:
+            self._loading.pop(name, None)
+            mine.gate.open()
 
     def refuse_ended(self) -> Program[None]:
         """Raise an error if this context's branch has ended, which explains a missing object."""

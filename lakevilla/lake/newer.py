@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from lakevilla.errors import (
     ConflictError,
@@ -39,7 +40,7 @@ from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.results import Finding
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel, sleep
-from lakevilla.store.location import HOMES_PREFIX, at_home, home_of
+from lakevilla.store.location import HOMES_PREFIX, at_home
 
 #: The number of objects that are requested in one round.
 _AT_ONCE = 64
@@ -128,8 +129,7 @@ def refuse_older_head(
     held = yield from context.head()
     if held is None:
         return Signs()
-    signs = yield from _of_numbers(held.head)
-    yield from _add_commits(context, held.head, signs)
+    signs = yield from _of_numbers_and_commits(context, held.head)
     yield from _add_logs(context, locations, held.head, signs)
     patience = context.clock.elapsed() + _PATIENCE_SECONDS
     while True:
@@ -148,8 +148,11 @@ def refuse_older_head(
         yield from sleep(_PATIENCE_SECONDS / _LOOKS)
 
 
-def refuse_in_doubt(context: Context, what: str) -> Program[None]:
-    """Refuse like ``refuse_older_head``, for a client that acts without a user's request.
+def refuse_in_doubt(context: Context, what: str, signs: Signs) -> Program[None]:
+    """Refuse more than ``refuse_older_head``, for a client that acts without a user's request.
+
+    ``signs`` are those that ``refuse_older_head`` has returned to this client. If HEAD was set back
+    since, the client notices that by the HEADs that it has read.
 
     Such a client changes the objects that HEAD names, or commits. So a HEAD is also refused if it
     may have lost the newest commit: a commit object exists that HEAD does not name. If the object's
@@ -157,14 +160,14 @@ def refuse_in_doubt(context: Context, what: str) -> Program[None]:
 
     Raises
     ------
-    CorruptObject
-        HEAD was set back.
     ConflictError
         HEAD may have been set back, by one commit.
     """
-    signs = yield from refuse_older_head(context, what)
     held = context.held
-    if held is None or not signs.in_doubt:
+    if held is None:
+        return
+    signs.forget_settled(held.head)
+    if not signs.in_doubt:
         return
     patience = context.clock.elapsed() + _PATIENCE_SECONDS
     while (yield from _is_unchanged(context, held.head)):
@@ -209,8 +212,7 @@ def refuse_older(
 
 def in_doubt(context: Context, head: Head) -> Program[tuple[bool, list[str]]]:
     """Return whether an object was stored for the next HEAD, and the transactions in doubt."""
-    signs = yield from _of_numbers(head)
-    yield from _add_commits(context, head, signs)
+    signs = yield from _of_numbers_and_commits(context, head)
     return signs.to_come(head) is not None, sorted(signs.doubtful())
 
 
@@ -301,24 +303,39 @@ def _read_epochs(head: Head, signs: Signs) -> Program[None]:
 # -- commit objects ---------------------------------------------------------------
 
 
-def _add_commits(context: Context, head: Head, signs: Signs) -> Program[None]:
-    """Add the signs of commit objects that this HEAD does not know.
+def _of_numbers_and_commits(context: Context, head: Head) -> Program[Signs]:
+    """Return the signs of objects with numbers, and of commit objects that HEAD does not know.
 
     Commit objects with fenced ids are no signs, so they are not read.
     """
-    listed = yield from list_objects(COMMITS_PREFIX, f"{COMMITS_PREFIX}/{head.floor}")
+    above = f"{COMMITS_PREFIX}/{head.floor}"
+    both: list[Program[Any]] = [_of_numbers(head), list_objects(COMMITS_PREFIX, above)]
+    signs, listed = yield from parallel(both)
+    assert isinstance(signs, Signs)
     unknown = yield from _unknown(head, [info.key for info in listed])
     signs.sequences.update((key, commit.after) for key, commit in unknown.items())
     # If a commit may have been decided by a HEAD that was lost, a log of its tables may have it.
     signs.in_doubt = [key for key, commit in unknown.items() if _may_be_decided(head, commit)]
     wanted = sorted({location for key in signs.in_doubt for location in unknown[key].tables})
     yield from _add_logs(context, wanted, head, signs)
+    return signs
 
 
-def signs_on_branch(head: Head) -> Program[Signs]:
-    """Return the signs of commit objects that the HEAD of their branch does not know."""
-    listed = yield from list_objects(f"{home_of(head.home)}/commits")
-    unknown = yield from at_home(head.home, _unknown(head, [info.key for info in listed]))
+def commits_on_branches() -> Program[dict[str, list[str]]]:
+    """Return the keys of the commit objects on branches, by epoch: one LIST."""
+    found: dict[str, list[str]] = {}
+    for info in (yield from list_objects(HOMES_PREFIX)):
+        epoch, _, name = info.key.removeprefix(f"{HOMES_PREFIX}/").partition("/")
+        if name.startswith("commits/"):
+            found.setdefault(epoch, []).append(info.key)
+    return found
+
+
+def signs_on_branch(head: Head, keys: Iterable[str]) -> Program[Signs]:
+    """Return the signs of commit objects at ``keys`` that the HEAD of their branch does not
+    know.
+    """
+    unknown = yield from at_home(head.home, _unknown(head, keys))
     return Signs(
         sequences={key: commit.after for key, commit in unknown.items()},
         in_doubt=[key for key, commit in unknown.items() if _may_be_decided(head, commit)],

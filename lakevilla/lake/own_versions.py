@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lakevilla.errors import LakeVillaError, TableNotFound, VersionNotFound
-from lakevilla.formats.base import LogVersion, TableSnapshot
+from lakevilla.formats.base import Entry, LogVersion, TableSnapshot
 from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.files import DataFile, FileRef, data_files, file_key
 from lakevilla.global_log.head import Head, TableState, application_id
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context, Tail
-from lakevilla.lake.table_log import entry_at, open_tail, probe, snapshot_at
+from lakevilla.lake.table_log import first_entry, open_tail, probe, snapshot_at
 from lakevilla.lake.view import Placement, View, is_another
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, Stat, parallel
@@ -225,14 +225,14 @@ def _first_without(
 ) -> Program[int | None]:
     """Return the first later version without any of the files; None if that is not known."""
     waiting = set(files)
-    for later in range(version + 1, tail.tip + 1):
-        entry = yield from entry_at(context, tail, later)
-        if entry is None:
-            return None
-        waiting -= {removed.ref for removed in entry.change.removes}
-        if not waiting:
-            return later
-    return None
+
+    def is_last(entry: Entry | None) -> bool:
+        if entry is not None:
+            waiting.difference_update(removed.ref for removed in entry.change.removes)
+        return entry is None or not waiting
+
+    found = yield from first_entry(context, tail, range(version + 1, tail.tip + 1), is_last)
+    return None if found is None or found[1] is None else found[0]
 
 
 def _time(timestamp_ms: int) -> str:

@@ -27,6 +27,7 @@ from lakevilla.global_log.repo import is_forgotten, load_commit, load_tables
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import (
     entry_at,
+    first_entry,
     kept_entry,
     open_tail,
     probe,
@@ -483,11 +484,13 @@ def _next_own(
     context: Context, tail: Tail, logged: int, last: int, application: str
 ) -> Program[Entry | None]:
     """Return the lake's first log entry above ``logged``; foreign entries may be in between."""
-    for version in range(logged + 1, min(last, tail.tip) + 1):
-        entry = yield from entry_at(context, tail, version)
-        if entry is None or application in entry.applications:
-            return entry
-    return None
+    found = yield from first_entry(
+        context,
+        tail,
+        range(logged + 1, min(last, tail.tip) + 1),
+        lambda entry: entry is None or application in entry.applications,
+    )
+    return None if found is None else found[1]
 
 
 def _refuse_forgotten(

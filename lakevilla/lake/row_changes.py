@@ -8,12 +8,14 @@ from enum import Enum
 from typing import TypeVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.base import REPLACED, Change, TableSnapshot
+from lakevilla.formats.delta.deletion_vectors import RowIndices, rows_deleted
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -27,7 +29,7 @@ from lakevilla.formats.files import (
 from lakevilla.formats.layout import Layout, as_of, in_delta
 from lakevilla.lake.applicability import UNREADABLE, lost_for_good
 from lakevilla.lake.context import Context, Tail
-from lakevilla.lake.table_log import entry_at
+from lakevilla.lake.table_log import entries_at
 from lakevilla.lake.view import View
 from lakevilla.sql.expressions.tree import Expr, Literal
 from lakevilla.sql.expressions.types import type_name
@@ -38,10 +40,13 @@ from lakevilla.store.effects import Program
 # Conflicts: whether later commits have changed what a transaction relied on (design, section 6).
 #
 # First the removed and added files are checked: whether one may have a row for which the predicate
-# is true. If so, and if these files are small, their rows are compared.
+# is true. If so, and if these files are small, their rows are compared. Of a file that stays, and
+# has further deleted rows, these rows alone are read.
 
 
 TRUE = Literal("boolean", "true")
+#: More deleted rows are not read one by one: some may match.
+_MOST_ROWS = 10_000
 
 
 class Verdict(Enum):
@@ -64,8 +69,11 @@ def judge(
         return Verdict.CHANGED
     if not (net.adds or net.removes):
         return Verdict.UNTOUCHED
-    removed = yield from only(old.snapshot, where, net.removes)
-    added = yield from only(new.snapshot, where, net.adds)
+    gone = yield from deleted_since(old.location, net)
+    if (yield from _any_matches(context, old.snapshot, gone, where)):
+        return Verdict.CHANGED
+    removed = yield from only(old.snapshot, where, _without(net.removes, gone))
+    added = yield from only(new.snapshot, where, _without(net.adds, gone))
     if removed.num_rows == 0 and added.num_rows == 0:
         return Verdict.UNTOUCHED
     if net.only_moves(file_refs(removed), file_refs(added)):
@@ -92,6 +100,48 @@ def judge(
             raise
         return Verdict.CHANGED
     return Verdict.MOVED if before == after else Verdict.CHANGED
+
+
+#: By path, a file with further deleted rows: as it was, and the places of these rows.
+Gone = Mapping[str, tuple[FileRef, RowIndices]]
+
+
+def deleted_since(location: str, net: NetChange) -> Program[Gone]:
+    """Return the files that ``net`` leaves as they are, but for rows that it marks as deleted."""
+    again = {file.path: file for file in net.adds.values()}
+    found: dict[str, tuple[FileRef, RowIndices]] = {}
+    for ref, removed in net.removes.items():
+        added = again.get(removed.path)
+        if added is None or added.deletion_vector is None or added.deletes or removed.deletes:
+            continue
+        before = yield from rows_deleted(location, removed.deletion_vector)
+        after = yield from rows_deleted(location, added.deletion_vector)
+        if np.isin(before, after).all():
+            found[removed.path] = ref, np.setdiff1d(after, before)
+    return found
+
+
+def _without(refs: Iterable[FileRef], gone: Gone) -> list[FileRef]:
+    return [ref for ref in refs if ref[0] not in gone]
+
+
+def _any_matches(
+    context: Context, old: TableSnapshot, gone: Gone, where: Expr | None
+) -> Program[bool]:
+    """Return whether ``where`` is true for one of the rows that are gone; no other row is read."""
+    files = yield from only(old, where, [ref for ref, _ in gone.values()])
+    if not files.num_rows:
+        return False
+    if where is None:
+        return True
+    rows = tuple(tuple(gone[path][1].tolist()) for path in files["path"].to_pylist())
+    if sum(map(len, rows)) > _MOST_ROWS:
+        return True
+    layout = old.layout
+    predicate = as_of(where, layout)
+    table = TableInput(layout, files, rows=rows)
+    found = yield from context.engine.scan(table, layout.schema.names[:1], predicate)
+    return any(batch.num_rows for batch in found)
 
 
 def _matching(
@@ -253,6 +303,8 @@ class NetChange:
         )
 
 
+#: The number of entries that are read in one round: an Iceberg table's may have megabytes.
+_AT_ONCE = 16
 _EVERYTHING = NetChange({}, {}, contract=True, metadata=True)
 
 
@@ -269,11 +321,13 @@ def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[Ne
     ):
         return _EVERYTHING
     between: list[Change] = []
-    for version in range(old.placement.logged + 1, new.placement.logged + 1):
-        entry = yield from entry_at(context, tail, version)
-        if entry is None:
-            return _EVERYTHING
-        between.append(entry.change)
+    versions = range(old.placement.logged + 1, new.placement.logged + 1)
+    for first in versions[::_AT_ONCE]:
+        some = versions[first - versions.start :][:_AT_ONCE]
+        for entry in (yield from entries_at(context, tail, some)):
+            if entry is None:
+                return _EVERYTHING
+            between.append(entry.change)
     between.extend(part.change for part in new.parts)
     before = _Touches(part.change for part in old.parts)
     after = _Touches(between)

@@ -9,7 +9,7 @@ read it, or a later one, within the hour; after that, the process lists the log 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ from lakevilla.global_log.repo import load_all, load_tables
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.kept_state import kept_snapshot
 from lakevilla.lake.missing_tables import missing_table, near_tables
-from lakevilla.store.effects import Program, parallel
+from lakevilla.store.effects import Program, parallel, some_at_once
 
 T = TypeVar("T")
 
@@ -30,6 +30,8 @@ T = TypeVar("T")
 _FEW_TABLES = 256
 #: The number of entries that are requested in one round.
 _AT_ONCE = 64
+#: The number of new entries from which on to open the log again costs fewer requests.
+_FAR = 64
 #: The log retention below which the design requires a LIST instead of a GET.
 _SHORT_SECONDS = 2 * 3600.0
 
@@ -63,7 +65,8 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
         return tail
     started = context.clock.elapsed()
     try:
-        snapshot = yield from context.formats.open(location, location, name, catalog)
+        at_least = _tip_in_head(context, location)
+        snapshot = yield from context.formats.open(location, location, name, catalog, at_least)
     except TableNotFound:
         if catalog or (name and not missing_ok):
             raise  # a catalog can lose a table all of whose files exist
@@ -145,16 +148,26 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     The entries that HEAD knows to exist, and the number after them, are requested in one round. If
     clean-up may delete an entry within two hours, an absent number never proves that the log ends
     there, and the log is listed each time. On a branch a log does not advance.
+
+    Where more than ``_FAR`` entries are new, the log is opened as by a client that does not know
+    it, and the entries in between are not read: that takes as many requests after any time.
     """
     if context.epoch:
         return tail
     listed = None
     if is_cleaned_up_soon(context, tail):
         listed = yield from _opened_again(context, tail)
-    known, foreign = tail, False
+    known, foreign, beyond, may_open = tail, False, 0, listed is None
     while True:
         started = context.clock.elapsed()
-        numbers = range(tail.tip + 1, max(tail.tip, _tip_in_head(context, tail)) + 2)[:_AT_ONCE]
+        behind = _tip_in_head(context, tail.location) - tail.tip
+        if may_open and max(behind, beyond) > _FAR:
+            # HEAD may have become known meanwhile: it is requested in the same round.
+            version = _tip_in_head(context, tail.location) if behind > 0 else None
+            tail, may_open = (yield from _opened_newer(context, tail, version)), False
+        # The entries that HEAD knows; and above them more, the more were found.
+        last = max(tail.tip, _tip_in_head(context, tail.location)) + max(1, beyond)
+        numbers = range(tail.tip + 1, last + 1)[:_AT_ONCE]
         try:
             entries: list[Entry | None] = yield from parallel(
                 [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
@@ -170,6 +183,7 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
             assert entry is not None
             foreign = foreign or not entry.txn_ids
             tail = _advanced(context, tail, entry, started)
+            beyond += tail.tip > _tip_in_head(context, tail.location)
         if len(there) < len(entries):
             break
     if listed is not None and listed.version > tail.tip:
@@ -183,6 +197,33 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     return context.keep_tail(tail)
 
 
+def _opened_newer(context: Context, tail: Tail, version: int | None) -> Program[Tail]:
+    """Return the log as opened by a client that does not know it: at a version that HEAD knows to
+    exist, or (None) at its newest.
+
+    All versions above a tail that counts are younger than an hour, so clean-up has left them. If no
+    newer state of the same table is found, return ``tail``: the entries will show why.
+    """
+    started = context.clock.elapsed()
+    if tail.tip < 0 or tail.snapshot.catalog:
+        return tail
+    try:
+        if version is None:
+            opened = yield from _opened_again(context, tail)
+        else:
+            opened = yield from _format(context, tail).open_at(
+                tail.location, tail.location, version
+            )
+    except (TableNotFound, VersionNotFound, CorruptObject):
+        return tail
+    if opened.version <= tail.tip or opened.table_id != tail.snapshot.table_id:
+        return tail
+    entries = dict(tail.entries)
+    if opened.newest is not None:
+        entries[opened.newest.version] = opened.newest
+    return Tail(tail.location, opened.version, {opened.version: opened}, entries, seen_at=started)
+
+
 def next_entry(context: Context, tail: Tail) -> Program[Tail]:
     """Return the tail, extended by the next entry if that exists: one GET.
 
@@ -193,7 +234,7 @@ def next_entry(context: Context, tail: Tail) -> Program[Tail]:
         or tail.tip < 0
         or tail.snapshot.catalog
         or is_cleaned_up_soon(context, tail)
-        or _tip_in_head(context, tail) > tail.tip
+        or _tip_in_head(context, tail.location) > tail.tip
     ):
         return (yield from probe(context, tail))
     started = context.clock.elapsed()
@@ -248,9 +289,9 @@ def _advanced(context: Context, tail: Tail, entry: Entry, seen_at: float) -> Tai
     return tail.extended(entry, _format(context, tail).advance(tail.snapshot, entry), seen_at)
 
 
-def _tip_in_head(context: Context, tail: Tail) -> int:
-    """Return the version up to which the newest known HEAD knows the log's entries."""
-    state = _state(context, tail.location)
+def _tip_in_head(context: Context, location: str) -> int:
+    """Return the version up to which the newest known HEAD knows the log's entries; -1 if none."""
+    state = _state(context, location)
     return -1 if state is None else state.published
 
 
@@ -346,7 +387,7 @@ def look_above(
         yield from refresh(context, location)
         return False
     started = context.clock.elapsed()
-    tip_in_head = _tip_in_head(context, tail)
+    tip_in_head = _tip_in_head(context, tail.location)
     first = max(tail.tip, tip_in_head) + 1
     # HEAD lags behind publishing: commits that are pending in HEAD mostly are in the log by now.
     last = first if tip_in_head < first - 1 else first + min(_pending(context, tail), most)
@@ -393,14 +434,35 @@ def entries_at(
     """Return entries like ``entry_at``; request all that are not cached in one round."""
     wanted = list(versions)
     missing = [version for version in wanted if version not in tail.entries]
-    read: list[Entry | None] = yield from parallel(
-        [kept_entry(context, tail, version) for version in missing]
-    )
+    read = yield from some_at_once(kept_entry(context, tail, version) for version in missing)
     found = {entry.version: entry for entry in read if entry is not None}
     if found:
         _keep(context, tail, found)
     known = {**tail.entries, **found}
     return [known.get(version) for version in wanted]
+
+
+def first_entry(
+    context: Context,
+    tail: Tail,
+    versions: range,
+    is_wanted: Callable[[Entry | None], bool],
+) -> Program[tuple[int, Entry | None] | None]:
+    """Return the first version with a wanted entry, and the entry; None if there is none.
+
+    ``is_wanted`` is called for each version in order, with None for an entry that can't be read any
+    more. The first round requests one entry, and each further round four times as many, since the
+    first one is mostly wanted.
+    """
+    width = 1
+    while versions:
+        some, versions = versions[:width], versions[width:]
+        entries = yield from entries_at(context, tail, some)
+        for version, entry in zip(some, entries, strict=True):
+            if is_wanted(entry):
+                return version, entry
+        width = min(4 * width, _AT_ONCE)
+    return None
 
 
 def _keep(context: Context, tail: Tail, found: dict[int, Entry]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import replace
+from itertools import chain
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
 from lakevilla.global_log.commits import COMMITS_PREFIX, commit_key, read_commit
@@ -25,7 +26,7 @@ from lakevilla.maintenance.verify.verify import states_of_refs, tables_of
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import Found
 from lakevilla.store.codec import decode
-from lakevilla.store.effects import Program, get, list_objects, parallel
+from lakevilla.store.effects import Program, get, list_objects, some_at_once
 
 # -------------------- doctor
 #
@@ -64,8 +65,8 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
     findings += yield from report_newer(context)
     head = yield from _readable(head, findings)
     locations = [location for location, state in head.tables.items() if not state.dropped]
-    reports = yield from parallel(
-        [in_passing(context, place, _table(context, head, place)) for place in locations]
+    reports = yield from some_at_once(
+        in_passing(context, place, _table(context, head, place)) for place in locations
     )
     findings.extend(finding for some in reports for finding in some)
     lost = {finding.table for finding in findings if finding.kind == "table_lost"}
@@ -194,10 +195,6 @@ def _history(context: Context, head: Head) -> Program[list[Finding]]:
 # The doctor's reports on single objects: commit objects, idempotency keys, and tables' claims.
 
 
-#: The number of commit objects that are requested in one round.
-_AT_ONCE = 64
-
-
 def look_at_objects(
     context: Context, head: Head, tables: Iterable[str], known: Container[str]
 ) -> Program[list[Finding]]:
@@ -207,11 +204,11 @@ def look_at_objects(
     """
     findings = yield from _commits(context, head, known)
     listed = yield from list_objects(KEYS_PREFIX)
-    found = yield from parallel(
-        [
-            *[_key(info.key) for info in listed],
-            *[_lake_file(context, head, location) for location in tables],
-        ]
+    found = yield from some_at_once(
+        chain(
+            (_key(info.key) for info in listed),
+            (_lake_file(context, head, location) for location in tables),
+        )
     )
     findings.extend(finding for finding in found if finding is not None)
     return findings
@@ -224,9 +221,8 @@ def _commits(context: Context, head: Head, known: Container[str]) -> Program[lis
     kept = [one for one in (yield from _kept(head)) if _key_of(one) not in known]
     read = [one for one in kept if _key_of(one) in there]
     findings: list[Finding] = []
-    for first in range(0, len(read), _AT_ONCE):
-        found = yield from parallel([_commit(one) for one in read[first : first + _AT_ONCE]])
-        findings.extend(finding for finding in found if finding is not None)
+    found = yield from some_at_once(_commit(one) for one in read)
+    findings.extend(finding for finding in found if finding is not None)
     missing = [one for one in kept if _key_of(one) not in there]
     return findings + ((yield from _missing(context, head, missing)) if missing else [])
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lakevilla.branches.clones import unsafe_objects
@@ -16,12 +16,11 @@ from lakevilla.global_log.repo import load_commit, load_head, load_names, load_r
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.branch_head import has_ended, has_moved, load_branch
 from lakevilla.lake.frozen.frozen import frozen_view, load_states
-from lakevilla.lake.newer import signs_on_branch
-from lakevilla.lake.view import View
+from lakevilla.lake.newer import commits_on_branches, signs_on_branch
 from lakevilla.maintenance.transactions import Places, describe, lease_of, look, waits
 from lakevilla.markers.marker import Present, Unreadable, marker_key
 from lakevilla.results import Finding, QueuePlace, TableQueue, TransactionInfo
-from lakevilla.store.effects import Program, parallel
+from lakevilla.store.effects import Program, parallel, some_at_once
 from lakevilla.store.location import at_home, key_at
 from lakevilla.sublogs.record import record_key
 
@@ -41,9 +40,11 @@ def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
     bases = yield from _loaded([ref for _, entry in entries for ref in entry.bases])
     own = [bases[entry.base] for _, entry in entries]
     yield from load_states(context, [base for base in own if isinstance(base, Base)])
-    found = yield from parallel(
-        [_ref(context, name, entry, bases) for name, entry in sorted(entries)]
-    )
+    # Listed before the HEADs of the branches are read: these know all commits in the list.
+    has_branches = any(entry.kind == "branch" for _, entry in entries)
+    commits = (yield from commits_on_branches()) if has_branches else {}
+    look = _Look(context, bases, commits)
+    found = yield from some_at_once(_ref(look, name, entry) for name, entry in sorted(entries))
     findings = [finding for some in found for finding in some]
     return findings + (yield from _of_shown_clones(head, bases))
 
@@ -110,7 +111,21 @@ def without_idle_risks(findings: Iterable[Finding]) -> list[Finding]:
     return [one for one in every if not is_idle(one)]
 
 
-def _ref(context: Context, name: str, entry: RefEntry, bases: Bases) -> Program[list[Finding]]:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Bases, the commit objects on branches by epoch, and the numbers of files at risk.
+
+    ``at_risk`` has, by state of a table, how many of its files other clients may delete.
+    """
+
+    context: Context
+    bases: Bases
+    commits: Mapping[str, list[str]]
+    at_risk: dict[Hashable, int] = field(default_factory=dict)
+
+
+def _ref(look: _Look, name: str, entry: RefEntry) -> Program[list[Finding]]:
+    bases = look.bases
     base = bases[entry.base]
     if not isinstance(base, Base):
         message = f"{entry.kind} {name!r} can't be read: {base.message}"
@@ -121,14 +136,17 @@ def _ref(context: Context, name: str, entry: RefEntry, bases: Bases) -> Program[
         if not isinstance(merged, Base):
             trouble.append(_lost(name, "the state of the last merge", ref, merged))
     if entry.kind == "branch":
-        trouble += yield from _head_of(name, entry)
+        trouble += yield from _head_of(name, entry, look.commits.get(entry.epoch, []))
     live = [location for location in base.tables if base.has(location)]
-    found = yield from parallel([_table(context, base, name, location) for location in live])
+    found = yield from parallel([_table(look, base, name, location) for location in live])
     return [*trouble, *(finding for finding in found if finding is not None)]
 
 
-def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
-    """Return findings on a branch's own HEAD, and on the objects that it names."""
+def _head_of(name: str, entry: RefEntry, commits: Sequence[str]) -> Program[list[Finding]]:
+    """Return findings on a branch's own HEAD, and on the objects that it names.
+
+    ``commits`` are the keys of the commit objects that were stored on the branch.
+    """
     key = key_at(entry.epoch, HEAD_KEY)
     try:
         held = yield from load_branch(name, entry)
@@ -136,7 +154,7 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
         states = held.head.tables.values()
         refs = {ref for state in states for ref in state.pending if ref.epoch == entry.epoch}
         yield from parallel([load_commit(ref.txn, ref.hash, ref.epoch) for ref in refs])
-        older = yield from _older_head(name, held.head)
+        older = yield from _older_head(name, held.head, commits)
     except StoreError:
         raise
     except LakeVillaError as error:
@@ -156,9 +174,9 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
     return older
 
 
-def _older_head(name: str, head: Head) -> Program[list[Finding]]:
+def _older_head(name: str, head: Head, commits: Sequence[str]) -> Program[list[Finding]]:
     """Return a finding if commit objects on a branch show that its HEAD was set back."""
-    signs = yield from signs_on_branch(head)
+    signs = yield from signs_on_branch(head, commits)
     newer = signs.against(head)
     key = key_at(head.home, HEAD_KEY)
     if newer is None and not signs.in_doubt:
@@ -177,33 +195,38 @@ def _older_head(name: str, head: Head) -> Program[list[Finding]]:
     return [Finding("warning", "ref_in_doubt", message, key=key)]
 
 
-def _table(context: Context, base: Base, name: str, location: str) -> Program[Finding | None]:
-    risk = None
+def _table(look: _Look, base: Base, name: str, location: str) -> Program[Finding | None]:
+    state = base.tables[location]
+    pending = tuple((ref.txn, ref.hash) for ref in state.pending)
+    # Many refs keep the same state of a table: the first one of them looks at its files.
+    known = (location, state.table_id, state.published, pending, base.kept_of(location))
     try:
-        view = yield from frozen_view(context, base, location)
-        if base.kind != "clone":
-            risk = yield from _risk(context, base, name, view)
+        if known not in look.at_risk:
+            view = yield from frozen_view(look.context, base, location)
+            if base.kind == "clone":
+                return None
+            unsafe = yield from unsafe_objects(look.context, location, view.snapshot)
+            look.at_risk[known] = len(unsafe)
     except StoreError:
         raise
     except LakeVillaError as error:
         return Finding("warning", "ref_lost", error.message, table=location)
-    return risk
+    return None if base.kind == "clone" else _risk(base, name, location, look.at_risk[known])
 
 
-def _risk(context: Context, base: Base, name: str, view: View) -> Program[Finding | None]:
+def _risk(base: Base, name: str, location: str, unsafe: int) -> Finding | None:
     """Return a finding if a ref needs files that its table has removed: other clients may delete
     them.
     """
-    unsafe = yield from unsafe_objects(context, view.location, view.snapshot)
     if not unsafe:
         return None
     return Finding(
         "note",
         "ref_at_risk",
-        f"{base.kind} {name!r} needs {len(unsafe)} files that table {view.location} has removed "
+        f"{base.kind} {name!r} needs {unsafe} files that table {location} has removed "
         f"since: VACUUM of other clients deletes them after its retention; `lakevilla keep ROOT "
         f"{name}` copies them",
-        table=view.location,
+        table=location,
     )
 
 

@@ -34,7 +34,7 @@ from lakevilla.lake.applicability import is_lost
 from lakevilla.lake.context import Context, Event, Tail
 from lakevilla.lake.newer import refuse_older_head
 from lakevilla.lake.publishing import outcome
-from lakevilla.lake.publishing.outcome import void_lost
+from lakevilla.lake.publishing.outcome import publish_or_cancel, void_lost
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import (
     forget_if_gone,
@@ -51,7 +51,14 @@ from lakevilla.maintenance.stale_places import Swept, give_up_places
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ANY
 from lakevilla.store.codec import FORMAT, encode
-from lakevilla.store.effects import Program, Put, delete, list_objects, parallel
+from lakevilla.store.effects import (
+    Program,
+    Put,
+    delete,
+    list_objects,
+    parallel,
+    some_at_once,
+)
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.operations import Operation, given_files
 from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
@@ -210,7 +217,7 @@ def _unreadable(
         for location, state in head.tables.cached(among).items()
         if not (state.dropped or location in reported)
     ]
-    found = yield from parallel([opened(context, head, location) for location in locations])
+    found = yield from some_at_once(opened(context, head, location) for location in locations)
     return [one for one in found if isinstance(one, Finding)]
 
 
@@ -220,11 +227,11 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
         tail = yield from probe(context, tail)
         before = tail.tip
         newest = yield from void_lost(context, head, location)
-        published = yield from publish_table(context, newest, location)
+        published = yield from publish_or_cancel(context, newest, location)
         while not published.complete and published.created:
             # Dead clients may have left many commits, each of which needs a log entry: repeat as
             # long as entries are created.
-            published = yield from publish_table(context, published.head, location)
+            published = yield from publish_or_cancel(context, published.head, location)
         since = yield from commits_since(published.head, head.sequence)
         voids = yield from voids_in(context, since or (), location)
     except LakeVillaError as error:
@@ -462,7 +469,7 @@ def announce_tables(
         if state.format == "iceberg"
         and not (state.catalog or state.dropped or location in leave_out)
     ]
-    found = yield from parallel([_announce(context, head, location) for location in locations])
+    found = yield from some_at_once(_announce(context, head, location) for location in locations)
     return [finding for some in found for finding in some]
 
 
@@ -532,7 +539,7 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
         if (yield from _is_set_back(context, head, tail)):
             evidence = f"the log of table {location} holds a later commit of this lake"
             return unreadable(location, went_back(head, evidence))
-        yield from (yield from build_view(context, head, location, tail)).snapshot.files()
+        yield from (yield from build_view(context, head, location, tail)).snapshot.check_files()
     except LakeVillaError as error:
         return unreadable(location, error)
     return tail

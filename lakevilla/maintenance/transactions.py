@@ -25,7 +25,7 @@ from lakevilla.results import TransactionInfo
 from lakevilla.settings import MOST_LEASE_SECONDS
 from lakevilla.store.base import Found, Missing, ObjectInfo
 from lakevilla.store.codec import decode
-from lakevilla.store.effects import Program, get, list_objects, parallel
+from lakevilla.store.effects import Program, get, list_objects, parallel, some_at_once
 from lakevilla.store.effects import stat as object_info
 from lakevilla.sublogs.record import TXNS_PREFIX, Edge, Ticket, TxnRecord, record_key
 
@@ -111,7 +111,7 @@ def look(context: Context, head: Head, among: Collection[str] | None = None) -> 
     records = yield from read_records(listed)
     yield from load_tables(head, among)
     tables = _tables(head, records.records.values(), among)
-    results = yield from parallel([_markers(context, table) for table in tables])
+    results = yield from some_at_once(_markers(context, table) for table in tables)
     markers: dict[str, list[Present]] = {}
     failed: dict[str, LakeVillaError] = {}
     for table, result in zip(tables, results, strict=True):

@@ -52,7 +52,7 @@ from lakevilla.lake.context import Context, Event, branch_of, owner_of
 from lakevilla.lake.frozen.kept import BranchEpochs, KeptByRefs, kept_of
 from lakevilla.lake.frozen.mounts import mount_of
 from lakevilla.lake.newer import refuse_older, refuse_older_head
-from lakevilla.lake.table_log import entry_at, refresh
+from lakevilla.lake.table_log import entries_at, refresh
 from lakevilla.lake.tables.dropped import is_within, nested_tables, refuse_held_back
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.lake.view import View, build_view
@@ -274,8 +274,7 @@ def _named_since(context: Context, location: str, head: Head | None) -> Program[
         return set()
     tail = yield from refresh(context, location)
     keys: set[str] = set()
-    for version in range(state.published + 1, tail.tip + 1):
-        entry = yield from entry_at(context, tail, version)
+    for entry in (yield from entries_at(context, tail, range(state.published + 1, tail.tip + 1))):
         if entry is None:
             paths = yield from context.formats.of(tail.snapshot).named_in_log(tail.snapshot)
             return {file_key(location, path) for path in paths}

@@ -28,6 +28,11 @@ from lakevilla.store.effects import Program, delete, get, list_objects, parallel
 from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import RESERVATION, Access, Ticket
 
+#: So many numbers are tried in turn. After that each step is a random one, up to twice as far as
+#: the one before: else of transactions that take places at the same moment, each would send a
+#: request for each of the others.
+_IN_TURN = 8
+_FARTHEST = 1024
 #: The most numbers that are tried, as other transactions take tickets between our list and marker.
 PLACES_TRIED = 256
 
@@ -83,7 +88,7 @@ def list_markers(location: str) -> Program[list[Listed]]:
 def place(
     location: str, txn: str, access: Access, ids: Ids, listed: Sequence[Listed]
 ) -> Program[Placed]:
-    """Take the ticket after the highest of ``listed``, or the first after it that is not taken.
+    """Take the ticket after the highest of ``listed``, or one after it that is not taken.
 
     A list that is old or incomplete does no harm: the store refuses a number that is taken, and a
     number that is too low costs each transaction behind it a redo at most.
@@ -97,7 +102,8 @@ def place(
     first = 1 + max(joined, default=RESERVATION)
     met: list[Present] = []
     doubtful: list[int] = []
-    for number in range(first, first + PLACES_TRIED):
+    number = first
+    for tried in range(PLACES_TRIED):
         key = marker_key(location, number)
         body = encode(Marker(FORMAT, ids.nonce(), txn, location, number, access))
         outcome = yield from put(key, body, ABSENT)
@@ -120,6 +126,9 @@ def place(
                         table=location,
                         txn_id=txn,
                     )
+        number += 1
+        if tried >= _IN_TURN:
+            number += int(ids.jitter() * min(_FARTHEST, 2 ** (tried + 1 - _IN_TURN)))
     raise StoreError(
         f"could not place a marker of transaction {txn} at table {location}: no ticket of the "
         f"{PLACES_TRIED} from {first} on could be taken; run it again, or check the objects in "

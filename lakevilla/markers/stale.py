@@ -15,7 +15,11 @@ from lakevilla.sublogs.record import RESERVATION, TxnRecord
 
 @dataclass(slots=True)
 class Wait:
-    """The findings of one wait: records by transaction, holders that were reported, and more."""
+    """The findings of one wait: records by transaction, holders that were reported, and more.
+
+    ``ended`` has the markers that were listed, and whose transactions had no record. ``wide``: the
+    next look is at all transactions ahead, since one of them has left its marker behind.
+    """
 
     deadline: float
     pause: float
@@ -27,7 +31,9 @@ class Wait:
     moved: set[tuple[str, int, Token]] = field(default_factory=set)
     unnamed: dict[tuple[str, int, str], list[Token]] = field(default_factory=dict)
     unrecorded: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
     waited: bool = False
+    wide: bool = False
 
 
 def dead(txn: Claimant, wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
@@ -52,6 +58,18 @@ def dead(txn: Claimant, wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
         elif leases.is_stale(one.txn, now):
             found.append(one)
     return found
+
+
+def left_behind(wait: Wait, dead: Sequence[Ahead]) -> list[Ahead]:
+    """Return the markers of dead transactions that their owners have not deleted themselves.
+
+    A transaction that ends deletes its marker and its record in one round, so mostly a marker
+    without a record is gone as well: the queue is listed once more before the marker is deleted.
+    """
+    left = [one for one in dead if one.txn in wait.records or one.key in wait.ended]
+    left += [one for one in dead if one.unreadable is not None and one not in left]
+    wait.ended.update(one.key for one in dead)
+    return left
 
 
 def without_records(wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:

@@ -123,6 +123,7 @@ class Failure:
     to slow down. ``conflict``: 409, another conditional write was under way.
     ``permanent``: trying again will not help (credentials, no such bucket).
     ``of_store``: it does not concern the requested object, as no request would get through.
+    ``rejected``: a catalog turned down the content of the request, whoever sends it.
     """
 
     reason: str
@@ -131,6 +132,7 @@ class Failure:
     conflict: bool = False
     permanent: bool = False
     of_store: bool = False
+    rejected: bool = False
 
 
 class Store(Protocol):
@@ -165,8 +167,13 @@ class Store(Protocol):
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         """Describe an object."""
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
-        """Return all objects below ``prefix`` (a directory, recursive), in no particular order."""
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
+        """Return all objects below ``prefix`` (a directory, recursive), in no particular order.
+
+        Those up to the key ``start_after`` are left out, and so are those after the key ``until``.
+        """
 
     def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
         """Return the names in a directory itself; the names of directories end in a slash."""
@@ -206,8 +213,10 @@ class WrappedStore:
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         return self.inner.head(key)
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
-        return self.inner.list(prefix, start_after)
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
+        return self.inner.list(prefix, start_after, until)
 
     def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
         return self.inner.list_names(prefix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 from lakevilla.store.base import (
@@ -36,6 +37,9 @@ from lakevilla.store.base import (
 T = TypeVar("T")
 
 _COPIES_AT_ONCE = 64
+#: The number of programs of ``some_at_once`` that run at the same time: more than a pool has
+#: threads, so that a thread seldom waits for the next request.
+_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +97,14 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """List all objects below a directory; resumes with ``ObjectInfo`` in a list, sorted by key."""
+    """List all objects below a directory; resumes with ``ObjectInfo`` in a list, sorted by key.
+
+    Only those after the key ``start_after`` are listed, and none after ``until``.
+    """
 
     prefix: str
     start_after: str | None = None
+    until: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +193,10 @@ def stat(key: str) -> Program[ObjectInfo | Missing]:
     return cast(ObjectInfo | Missing, (yield Stat(key)))
 
 
-def list_objects(prefix: str, start_after: str | None = None) -> Program[Sequence[ObjectInfo]]:
-    return cast(Sequence[ObjectInfo], (yield List(prefix, start_after)))
+def list_objects(
+    prefix: str, start_after: str | None = None, until: str | None = None
+) -> Program[Sequence[ObjectInfo]]:
+    return cast(Sequence[ObjectInfo], (yield List(prefix, start_after, until)))
 
 
 def list_names(prefix: str) -> Program[Sequence[str]]:
@@ -211,6 +221,33 @@ def parallel(parts: Iterable[Effect | Program[T]]) -> Program[list[T]]:
     if not together:
         return []
     return cast("list[T]", (yield Parallel(together)))
+
+
+def some_at_once(programs: Iterable[Program[T]]) -> Program[list[T]]:
+    """Return the results of ``programs`` in order like ``parallel``, if there may be thousands.
+
+    The next program is taken when one has ended: only those that run need memory. No program may
+    wait for another one. After an error, no further program is begun.
+    """
+    results: dict[int, T] = {}
+    waiting = enumerate(programs)
+    has_failed = False
+
+    def work(index: int, program: Program[T]) -> Program[None]:
+        nonlocal has_failed
+        while True:
+            try:
+                results[index] = yield from program
+            except BaseException:
+                has_failed = True
+                raise
+            following = None if has_failed else next(waiting, None)
+            if following is None:
+                return
+            index, program = following
+
+    yield from parallel([work(*one) for one in islice(waiting, _AT_ONCE)])
+    return [results[index] for index in range(len(results))]
 
 
 def exchanged(

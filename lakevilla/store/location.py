@@ -38,6 +38,7 @@ from lakevilla.store.effects import (
 
 #: The scheme of keys that a catalog answers.
 CATALOG = "catalog"
+_IN_CATALOG = f"{CATALOG}://"
 #: The directory, below a lake's root, in which ``probe`` tests a store.
 PROBES_PREFIX = "_lakevilla/probe/"
 
@@ -226,7 +227,7 @@ def refuse_half_scheme(text: str) -> None:
 
 def is_in_catalog(key: str) -> bool:
     """Return whether a key is a table's pointer in a catalog, not an object of a store."""
-    return key.startswith(f"{CATALOG}://")
+    return key.startswith(_IN_CATALOG)
 
 
 def is_plain(key: str) -> bool:
@@ -372,9 +373,11 @@ def _moved(epoch: str, effect: Effect) -> Effect:
                     for part in parts
                 )
             )
-        case List(prefix, start_after):
-            after = None if start_after is None else key_at(epoch, start_after)
-            return List(key_at(epoch, prefix), after)
+        case List(prefix, start_after, until):
+            after, last = (
+                None if key is None else key_at(epoch, key) for key in (start_after, until)
+            )
+            return List(key_at(epoch, prefix), after, last)
         case ListNames(prefix):
             return ListNames(key_at(epoch, prefix))
     return dataclasses.replace(effect, key=key_at(epoch, effect.key))

@@ -253,7 +253,9 @@ def failed(effect: Request, failure: Failure, backoff: Backoff) -> StoreError:
         return StoreError(f"{failure.reason}{tried}", permanent=failure.permanent)
     if failure.permanent:
         return StoreError(
-            f"the store rejected {describe(effect)}: {failure.reason}", permanent=True
+            f"the store rejected {describe(effect)}: {failure.reason}",
+            permanent=True,
+            rejected=failure.rejected,
         )
     return StoreError(
         f"{describe(effect)} failed {backoff.attempts} times, last with: {failure.reason}; "

@@ -368,9 +368,9 @@ class Runner:
             case Stat(key):
                 self.requests.add("head")
                 return self.store.head(key)
-            case List(prefix, start_after):
+            case List(prefix, start_after, until):
                 self.requests.add("list")
-                return self.store.list(prefix, start_after)
+                return self.store.list(prefix, start_after, until)
             case ListNames(prefix):
                 self.requests.add("list")
                 return self.store.list_names(prefix)

@@ -25,6 +25,7 @@ from lakevilla.formats.layout import (
     ids_of,
     lacks,
     located,
+    path_named,
     path_of,
     renumbered,
     tied,
@@ -89,7 +90,7 @@ def tie(operation: Operation, layout: Layout, sources: Mapping[str, Layout]) -> 
                 operation, fields=_named(names, layout), sources=_tied_sources(source, sources)
             )
         case Alter(request=request):
-            named = AlteredFields(_named(_columns_of(request), layout))
+            named = AlteredFields(_altered(_columns_of(request), layout))
             return msgspec.structs.replace(operation, tied=named)
     return operation
 
@@ -129,6 +130,17 @@ def _named(names: Iterable[str], layout: Layout) -> dict[str, Ids]:
     found, scope = {}, Scope(layout.schema)
     for name in names:
         path = _spelled(scope, name)
+        ids = None if path is None else ids_of(layout, path)
+        if ids is not None:
+            found[name] = ids
+    return found
+
+
+def _altered(names: Iterable[str], layout: Layout) -> dict[str, Ids]:
+    """Return the ids of the columns that an ``alter`` names, also within lists and maps."""
+    found = {}
+    for name in names:
+        path = path_named(layout, name)
         ids = None if path is None else ids_of(layout, path)
         if ids is not None:
             found[name] = ids
@@ -217,10 +229,9 @@ def _refuse_overtaken(known: Mapping[str, Ids], layout: Layout) -> None:
 
     An ``alter`` has read the names that it changes, so it is not applied to renamed columns.
     """
-    scope = Scope(layout.schema)
     for name, ids in known.items():
         now = _now(name, known, layout)
-        path = _spelled(scope, name)
+        path = path_named(layout, name)
         if path is None or ids_of(layout, path) != ids:
             raise InvalidOperation(
                 f"column {name} of table {layout.table} was renamed to {now} by another commit: "

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 from lakevilla.errors import VersionNotFound
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.actions import parse_entry
+from lakevilla.formats.delta.deletion_vectors import decode_bitmap, decode_z85
+from lakevilla.formats.files import FileRef, file_refs
 from lakevilla.global_log.commits import commit_key, read_commit
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.head_log import is_head
@@ -27,7 +29,7 @@ from lakevilla_testing.tables.iceberg_reader import read_metadata
 from lakevilla_testing.tables.reader import run_now
 from lakevilla_testing.world.store import SimulatedStore
 
-#: Per table that was in the lake, the paths of its live files.
+#: Per table that was in the lake, its live files: each path, and the deleted rows, see ``spelled``.
 _State = dict[str, frozenset[str]]
 
 
@@ -107,7 +109,7 @@ def _reported(
         return None
     view = yield from view_at(context, past, table)
     files = yield from view.snapshot.files()
-    return frozenset(files.column("path").to_pylist())
+    return frozenset(map(spelled, file_refs(files)))
 
 
 def state_of(store: SimulatedStore, head: Head, passing: Collection[str]) -> _State:
@@ -162,6 +164,18 @@ def bodies_that_were(store: SimulatedStore) -> dict[str, bytes]:
 
 
 def apply_files(change: Change, live: set[str]) -> None:
-    """Remove a change's removed paths from the live files, and add its added ones."""
-    live.difference_update(file.path for file in change.removes)
-    live.update(file.path for file in change.adds)
+    """Remove a change's removed files from the live files, and add its added ones."""
+    live.difference_update(spelled(file.ref) for file in change.removes)
+    live.update(spelled(file.ref) for file in change.adds)
+
+
+def spelled(ref: FileRef) -> str:
+    """Return a file as its path, and, behind a space, the vector with its deleted rows."""
+    path, vector = ref
+    return path if vector is None else f"{path} {vector}"
+
+
+def path_and_deleted(file: str) -> tuple[str, frozenset[int]]:
+    """Return the path of a spelled file, and the places of its deleted rows."""
+    path, _, vector = file.partition(" ")
+    return path, frozenset(decode_bitmap(decode_z85(vector[1:])).tolist() if vector else ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from lakevilla.errors import VersionNotFound
-from lakevilla.formats.files import file_key
+from lakevilla.formats.files import file_key, file_refs
 from lakevilla.global_log.bases import load_base_tables, load_bases
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.head_log import is_head
@@ -15,7 +15,7 @@ from lakevilla.lake.frozen.frozen import frozen_view
 from lakevilla.store.base import Missing
 from lakevilla.store.codec import decode
 from lakevilla_testing.checks.invariants import Violated
-from lakevilla_testing.checks.past import state_of
+from lakevilla_testing.checks.past import path_and_deleted, spelled, state_of
 from lakevilla_testing.tables.reader import run_now
 from lakevilla_testing.world.store import SimulatedStore
 
@@ -62,15 +62,16 @@ def refs_are_as_they_were(
                 if may_be_lost:
                     continue
                 raise Violated(f"tag {name!r} has lost table {table}: {error}") from error
-            files = run_now(store, view.snapshot.files()).column("path").to_pylist()
+            files = [spelled(ref) for ref in file_refs(run_now(store, view.snapshot.files()))]
             # A copy replaces a file that the table no longer has, under another name.
-            copied = {path for path in files if table in base.kept and branch_of(path)}
+            copied = {file for file in files if table in base.kept and branch_of(file)}
             if expected is not None and not _is_same(files, copied, expected[table]):
                 raise Violated(
                     f"tag {name!r} of version {base.sequence} shows {table} with {sorted(files)}, "
                     f"and it had {sorted(expected[table])}"
                 )
-            missing = [p for p in files if isinstance(store.head(file_key(table, p)), Missing)]
+            paths = [path_and_deleted(file)[0] for file in files]
+            missing = [p for p in paths if isinstance(store.head(file_key(table, p)), Missing)]
             if missing and not may_be_lost:
                 raise Violated(f"tag {name!r} lacks {missing} of {table}")
             compared += 1

@@ -18,7 +18,12 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.past import past_at
 from lakevilla.store.codec import decode
 from lakevilla_testing.checks.invariants import Violated
-from lakevilla_testing.checks.past import bodies_that_were, heads_that_were, state_of
+from lakevilla_testing.checks.past import (
+    bodies_that_were,
+    heads_that_were,
+    path_and_deleted,
+    state_of,
+)
 from lakevilla_testing.tables.reader import run_now
 from lakevilla_testing.world.rows import decode_rows
 from lakevilla_testing.world.store import SimulatedStore
@@ -62,12 +67,14 @@ def _compared(
 ) -> Counter[str]:
     """Compare the sizes of ``head``'s tables that ``reported`` states with the files."""
     compared = Counter[str]()
-    for table, paths in state_of(store, head, passing).items():
+    for table, files in state_of(store, head, passing).items():
         state = reported.tables.get(table)
         size = UNKNOWN if state is None or state.size is None else state.size
-        bodies = [written[file_key(table, path)] for path in paths]
+        found = [path_and_deleted(file) for file in files]
+        bodies = [written[file_key(table, path)] for path, _ in found]
         rows = sum(len(decode_rows(body)) for body in bodies)
-        true = Size(len(paths), rows, sum(map(len, bodies)))
+        rows -= sum(len(deleted) for _, deleted in found)
+        true = Size(len(files), rows, sum(map(len, bodies)))
         for what in ("files", "rows", "bytes"):
             known, real = getattr(size, what), getattr(true, what)
             if known not in (None, real):

@@ -243,13 +243,14 @@ def _set_up(client: Client, plan: Plan) -> Program[None]:
         if kind == "iceberg" and plan.few_versions:
             properties = {**properties, **_FEW_VERSIONS}
         clients = _CLIENTS[kind]
+        marked = {"marks": True} if plan.marks and kind == "delta" else {}
         if plan.reshaped:
             yield from reshaping.set_up(client, clients, kind, table, rows, properties)
             continue
         # One table is upgraded later.
         version = {"version": plan.version} if kind == "iceberg" and table != UPGRADED else {}
-        created = clients.create(client, table, COLUMNS, rows[:3], properties=properties, **version)
-        yield from created
+        own: dict[str, Any] = {**version, **marked}
+        yield from clients.create(client, table, COLUMNS, rows[:3], properties=properties, **own)
         yield from clients.append(client, table, rows[3:])
     client.simulation.fired.clear()
     if plan.guarded:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lakevilla.formats.base import FormatName
+from lakevilla.formats.delta import log
 from lakevilla.global_log import head, leaves
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.lake import context as tail
@@ -151,6 +152,8 @@ class Plan:
         Hours pass between transactions.
     short : bool
         Pages and tails are a few entries long, and blocks of pages have two.
+    marks : bool
+        Tables of Delta allow deletion vectors.
     whole : bool
         The map of tables stays in HEAD nevertheless, and so in its pages.
     crowded : bool
@@ -192,6 +195,7 @@ class Plan:
     followers: int = 0
     whole: bool = False
     version: int = 2
+    marks: bool = False
 
     def format_of(self, table: str) -> FormatName:
         """Return the format of a table of the lake."""
@@ -314,6 +318,12 @@ def draw_followed(seed: int, formats: LakeFormat) -> Plan:
     )
 
 
+def draw_marked(seed: int, formats: LakeFormat) -> Plan:
+    """Return the plan of a seed with tables whose deleted rows are marked in the log."""
+    plan = draw_formats(seed, formats)
+    return replace(plan, marks=True, kinds=(*plan.kinds, "transfer", "take", "merge", "optimize"))
+
+
 def draw_refreshed(seed: int, formats: LakeFormat, kind: str = "refresh") -> Plan:
     """Return the plan of a seed with tables that are overwritten whole, while most files stay.
 
@@ -373,16 +383,17 @@ def _hasty(settings: Settings, source: random.Random) -> Settings:
 def small_limits(short: bool, *, crowded: bool = False, whole: bool = False) -> Iterator[None]:
     """Use pages of three commits, tails of two entries, and leaves of one to three tables.
 
-    So a short history outgrows them. ``crowded``: one client is a crowd. ``whole``: maps stay in
-    HEAD.
+    A LIST of a log begins two versions before a known one. So a short history outgrows them.
+    ``crowded``: one client is a crowd. ``whole``: maps stay in HEAD.
     """
     before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT
     bytes_of_maps = leaves.INLINE_BYTES, leaves.LEAF_BYTES
-    crowd = group.CROWD, group.DOUBTFUL_SECONDS
+    crowd, listed = (group.CROWD, group.DOUBTFUL_SECONDS), log._BEFORE
     if crowded:
         group.CROWD, group.DOUBTFUL_SECONDS = 0, 0.0
     if short:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT = 3, 6, 2, 2
+        log._BEFORE = 2
     if short and not whole:
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = 200, 300
     try:
@@ -390,4 +401,4 @@ def small_limits(short: bool, *, crowded: bool = False, whole: bool = False) -> 
     finally:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT = before
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = bytes_of_maps
-        group.CROWD, group.DOUBTFUL_SECONDS = crowd
+        (group.CROWD, group.DOUBTFUL_SECONDS), log._BEFORE = crowd, listed

@@ -50,6 +50,7 @@ class PlantedBug:
             "crowded": False,
             "keepers": 0,
             "whole": False,
+            "marks": False,
         }
         return replace(draw(seed), **{**usual, **self.focus})
 

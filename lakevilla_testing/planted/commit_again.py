@@ -11,6 +11,7 @@ from typing import Any
 from lakevilla.api.execution import turns as idle
 from lakevilla.api.execution.turns import IdleEnd
 from lakevilla.errors import TransactionAborted
+from lakevilla.formats.iceberg.catalog import store
 from lakevilla.lake import applicability
 from lakevilla.lake.publishing import replay_pending
 from lakevilla.maintenance import recovery
@@ -83,6 +84,20 @@ def missing_file_blocks_for_ever() -> Iterator[None]:
         return []
 
     with attribute(replay_pending, "lost_for_good", none_missing):
+        yield
+
+
+@planted(for_histories=False)
+def withdrawn_values_dropped() -> Iterator[None]:
+    """Rows with values in a column that only a cancelled commit had added are added without."""
+    with attribute(replay_pending, "may_have_values", lambda *_: False):
+        yield
+
+
+@planted(for_histories=False)
+def rights_taken_for_a_rejection() -> Iterator[None]:
+    """Recovery cancels a commit that the client's rights forbid, and others might publish."""
+    with attribute(store, "_is_rejection", lambda error: True):
         yield
 
 

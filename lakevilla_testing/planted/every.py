@@ -9,11 +9,13 @@ from lakevilla_testing.planted import (
     iceberg,
     inbox,
     leaves,
+    marks,
     older_head,
     protocol,
     queues,
     refs,
     reshaping,
+    row_ids,
     sizes,
 )
 from lakevilla_testing.planted.bugs import PLANTED
@@ -29,9 +31,11 @@ __all__ = [
     "iceberg",
     "inbox",
     "leaves",
+    "marks",
     "protocol",
     "queues",
     "refs",
     "reshaping",
+    "row_ids",
     "sizes",
 ]

@@ -78,6 +78,15 @@ def _cleaned(client: Client, deleted: int) -> int:
 
 
 _STRINGS = pa.map_(pa.string(), pa.string())
+_VECTOR = pa.struct(
+    [
+        ("storageType", pa.string()),
+        ("pathOrInlineDv", pa.string()),
+        ("offset", pa.int32()),
+        ("sizeInBytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
 _CHECKPOINT_SCHEMA = pa.schema(
     [
         (
@@ -96,6 +105,7 @@ _CHECKPOINT_SCHEMA = pa.schema(
                     ("modificationTime", pa.int64()),
                     ("dataChange", pa.bool_()),
                     ("stats", pa.string()),
+                    ("deletionVector", _VECTOR),
                 ]
             ),
         ),
@@ -109,6 +119,7 @@ _CHECKPOINT_SCHEMA = pa.schema(
                     ("extendedFileMetadata", pa.bool_()),
                     ("partitionValues", _STRINGS),
                     ("size", pa.int64()),
+                    ("deletionVector", _VECTOR),
                 ]
             ),
         ),

@@ -1,7 +1,7 @@
 """A reader of the bare Delta format, with the view of a client without LakeVilla.
 
-It reads what simulated tables use (classic checkpoints, JSON entries, plain Parquet files) and
-refuses the rest.
+It reads what simulated tables use (classic checkpoints, JSON entries, plain Parquet files, and
+deletion vectors within the log) and refuses the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+from lakevilla.formats.delta.deletion_vectors import read_vector
+from lakevilla.formats.files import DeletionVector
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
 from lakevilla_testing.tables.bare import UnreadableTable
@@ -84,19 +86,19 @@ class LoggedTable:
     def _replay(self, kind: str, value: dict[str, Any]) -> None:
         match kind:
             case "add":
-                if value.get("deletionVector"):
-                    raise UnreadableTable(
-                        f"{self.location}: deletion vectors are not for this reader"
-                    )
                 self.files[unquote(value["path"])] = value
                 self.removed.pop(unquote(value["path"]), None)
             case "remove":
-                self.files.pop(unquote(value["path"]), None)
-                self.removed[unquote(value["path"])] = value
+                path = unquote(value["path"])
+                # A file with another vector is another file: it was added again under its path.
+                if _vector(self.files.get(path)) == _vector(value):
+                    self.files.pop(path, None)
+                if path not in self.files:
+                    self.removed[path] = value
             case "metaData":
                 self.metadata = value
             case "protocol":
-                if set(value.get("readerFeatures") or ()) - {"columnMapping"}:
+                if set(value.get("readerFeatures") or ()) - {"columnMapping", "deletionVectors"}:
                     raise UnreadableTable(
                         f"{self.location}: reader features {value['readerFeatures']}"
                     )
@@ -170,9 +172,31 @@ def read_rows(table: LoggedTable) -> Program[list[Row]]:
             )
         texts = table.files[path].get("partitionValues") or {}
         constants = {f["name"]: _typed(f["type"], texts.get(f["name"])) for f in partitions}
-        for row in decode_rows(found.body):
+        deleted = yield from deleted_rows(table.location, table.files[path])
+        for place, row in enumerate(decode_rows(found.body)):
+            if place in deleted:
+                continue
             rows.append({n: constants.get(n, row.get(stored)) for n, stored in names.items()})
     return rows
+
+
+def _vector(action: dict[str, Any] | None) -> Any:
+    return None if action is None else action.get("deletionVector") or None
+
+
+def deleted_rows(location: str, add: dict[str, Any]) -> Program[set[int]]:
+    """Return the places of the rows of a file that no longer count."""
+    vector = add.get("deletionVector")
+    if not vector:
+        return set()
+    found = DeletionVector(
+        vector["storageType"],
+        vector["pathOrInlineDv"],
+        vector["sizeInBytes"],
+        vector["cardinality"],
+        vector.get("offset"),
+    )
+    return set(map(int, (yield from read_vector(location, found))))
 
 
 _ENTRY = re.compile(r"\d{20}\.json")

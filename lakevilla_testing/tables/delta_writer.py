@@ -40,10 +40,11 @@ def create(
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     mapped: bool = False,
+    marks: bool = False,
 ) -> Program[bool]:
     """Create a table of ``columns`` (name to Delta type), with rows; False if there is one.
 
-    ``mapped``: its columns can be renamed.
+    ``mapped``: its columns can be renamed. ``marks``: it allows deletion vectors.
     """
     schema = [
         _field(name, kind, number if mapped else None)
@@ -55,13 +56,13 @@ def create(
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps({"type": "struct", "fields": schema}),
         "partitionColumns": list(partition_by),
-        "configuration": {**mapping, **(properties or {})},
+        "configuration": {**mapping, **(_MARKS if marks else {}), **(properties or {})},
         "createdTime": int(client.clock.now() * 1000),
     }
     table = LoggedTable(location, metadata=metadata)
     actions: Actions = [
         _commit_info(client, "CREATE TABLE"),
-        {"protocol": dict(zip(_VERSIONS, (2, 5) if mapped else (1, 2), strict=True))},
+        {"protocol": _protocol(mapped, marks)},
         {"metaData": metadata},
         *(yield from _write(client, table, rows)),
     ]
@@ -121,8 +122,10 @@ def restore(client: Client, location: str, versions_back: int = 1) -> Program[bo
         old = yield from read_log(location, max(0, table.version - versions_back))
         if old is None:
             return []
-        adds = [add for path, add in old.files.items() if path not in table.files]
-        removes = [_remove(client, a) for path, a in table.files.items() if path not in old.files]
+        adds = [add for path, add in old.files.items() if table.files.get(path) != add]
+        removes = [
+            _remove(client, add) for path, add in table.files.items() if old.files.get(path) != add
+        ]
         if not adds and not removes:
             return []
         for add in adds:
@@ -333,7 +336,8 @@ def _only(table: LoggedTable, paths: Sequence[str]) -> LoggedTable:
 
 
 def _remove(client: Client, add: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: add[key] for key in ("path", "partitionValues", "size") if key in add}
+    repeated = ("path", "partitionValues", "size", "deletionVector")
+    kept = {key: add[key] for key in repeated if key in add}
     now = int(client.clock.now() * 1000)
     return {
         "remove": {
@@ -365,7 +369,20 @@ def _partition_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-_WRITER_FEATURES = {"appendOnly", "invariants", "columnMapping"}
+def _protocol(mapped: bool, marks: bool) -> dict[str, Any]:
+    if not marks:
+        return dict(zip(_VERSIONS, (2, 5) if mapped else (1, 2), strict=True))
+    readers = ["deletionVectors", *(["columnMapping"] if mapped else [])]
+    writers = [*readers, "appendOnly", "invariants"]
+    return {
+        **dict(zip(_VERSIONS, (3, 7), strict=True)),
+        "readerFeatures": readers,
+        "writerFeatures": writers,
+    }
+
+
+_WRITER_FEATURES = {"appendOnly", "invariants", "columnMapping", "deletionVectors"}
+_MARKS = {"delta.enableDeletionVectors": "true"}
 _VERSIONS = ("minReaderVersion", "minWriterVersion")
 _MODE = "delta.columnMapping.mode"
 _LAST_ID = "delta.columnMapping.maxColumnId"

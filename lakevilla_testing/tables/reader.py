@@ -72,7 +72,8 @@ def run_now(
                 except Exception as error:
                     failure = failure or error
         elif isinstance(effect, List):
-            answer = sorted(store.list(effect.prefix, effect.start_after), key=lambda i: i.key)
+            listed = store.list(effect.prefix, effect.start_after, effect.until)
+            answer = sorted(listed, key=lambda info: info.key)
         elif isinstance(effect, Sleep):
             if pass_by is not None:
                 pass_by(effect.seconds)

@@ -2,7 +2,8 @@
 
 It reads and writes real Parquet files through effects, so the simulator sees every request, and it
 evaluates expressions with the reference evaluator. It holds whole files in memory and knows no
-deletes, hidden partitions or change files; it refuses them by name.
+delete files, hidden partitions or change files; it refuses them by name. Where a table allows it,
+it marks deleted rows in files of any size.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
@@ -22,7 +24,6 @@ from sqlglot.executor import execute
 
 from lakevilla.clock import Clock
 from lakevilla.engines.base import (
-    ROWS_TAG,
     FileNamer,
     MergeClause,
     MergeSpec,
@@ -35,8 +36,10 @@ from lakevilla.engines.partitions import partition_directory, serialise_partitio
 from lakevilla.engines.statistics import statistics_of_table
 from lakevilla.engines.zorder import boundaries, z_values
 from lakevilla.errors import InvalidOperation, StoreError, UnsupportedTableFeature
+from lakevilla.formats.delta.deletion_vectors import read_vector, with_deleted
 from lakevilla.formats.files import (
     HASH_TAG,
+    ROWS_TAG,
     ChangeFile,
     DataFile,
     RemovedFile,
@@ -54,7 +57,15 @@ from lakevilla.store.content import HashedFile, compare, damaged, hash_of
 from lakevilla.store.effects import Program, get, parallel
 from lakevilla_testing.world.rows import Row, decode_by_id, decode_rows, encode_table
 
-_File = tuple[DataFile, list[Row]]
+
+class _File(NamedTuple):
+    """A file, its rows that are not deleted, their places in it, and those of deleted rows."""
+
+    file: DataFile
+    rows: list[Row]
+    places: list[int]
+    deleted: set[int]
+
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -94,6 +105,7 @@ class RowEngine:
         key: Sequence[str],
         live: Sequence[DataFile],
         name: FileNamer,
+        present: pa.Table | None = None,
     ) -> Program[Refreshed]:
         """Write one file for each row: only the embedded engine cuts files by keys."""
         yield from ()
@@ -114,7 +126,7 @@ class RowEngine:
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
     ) -> Program[pa.RecordBatchReader]:
         files = yield from _read(table)
-        rows = [row for _, rows in files for row in rows if where is None or is_true(where, row)]
+        rows = [row for one in files for row in one.rows if where is None or is_true(where, row)]
         schema = table.layout.schema
         if columns is not None:
             schema = pa.schema([schema.field(column) for column in columns])
@@ -142,43 +154,32 @@ class RowEngine:
         def change(row: Row) -> Row:
             return {**row, **{column: evaluate(new, row) for column, new in assignments.items()}}
 
-        changed = 0
-        removed, kept = [], []
-        for file, rows in (yield from _read(table)):
-            hits = [is_true(where, row) for row in rows]
-            if any(hits):
-                changed += sum(hits)
-                removed.append(removal(file))
-                kept += [change(r) if hit else r for r, hit in zip(rows, hits, strict=True)]
-        return self._rewrite(table.layout, kept, removed, name, updated=changed, matched=changed)
+        changed = _Changed(table.layout)
+        for one in (yield from _read(table)):
+            changed.note(one, [change(r) if is_true(where, r) else r for r in one.rows])
+        count = changed.count
+        return self._rewrite(table.layout, changed, name, updated=count, matched=count)
 
     def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
-        deleted = 0
-        removed, kept = [], []
-        for file, rows in (yield from _read(table)):
-            rest = [row for row in rows if not is_true(where, row)]
-            if len(rest) < len(rows):
-                deleted += len(rows) - len(rest)
-                removed.append(removal(file))
-                kept += rest
-        return self._rewrite(table.layout, kept, removed, name, deleted=deleted, matched=deleted)
+        changed = _Changed(table.layout)
+        for one in (yield from _read(table)):
+            changed.note(one, [None if is_true(where, row) else row for row in one.rows])
+        count = changed.count
+        return self._rewrite(table.layout, changed, name, deleted=count, matched=count)
 
     def merge(
         self, table: TableInput, source: pa.RecordBatchReader, spec: MergeSpec, name: FileNamer
     ) -> Program[Rewrite]:
         files = yield from _read(table)
         merge = _Merge(table.layout, source.read_all().to_pylist(), spec)
-        removed, kept = [], []
-        for file, rows in files:
-            results = [merge.target_row(row) for row in rows]
-            if any(new is not old for new, old in zip(results, rows, strict=True)):
-                removed.append(removal(file))
-                kept += [row for row in results if row is not None]
+        changed = _Changed(table.layout)
+        for one in files:
+            changed.note(one, [merge.target_row(row) for row in one.rows])
         inserted = list(merge.insertions())
+        changed.rows += inserted
         return self._rewrite(
             table.layout,
-            [*kept, *inserted],
-            removed,
+            changed,
             name,
             updated=merge.updated,
             deleted=merge.deleted,
@@ -197,7 +198,7 @@ class RowEngine:
     def _moved(
         self, table: TableInput, z_order_by: Sequence[str], name: FileNamer
     ) -> Program[tuple[Written, ...]]:
-        rows = [row for _, rows in (yield from _read(table)) for row in rows]
+        rows = [row for one in (yield from _read(table)) for row in one.rows]
         if z_order_by and rows:
             keys = pa.Table.from_pylist(rows).select(list(z_order_by))
             places = z_values(keys, boundaries(keys)).to_pylist()
@@ -212,9 +213,12 @@ class RowEngine:
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
         files = yield from _read(table)
         texts = [
-            repr(list(row.values())) for _, rows in files for row in rows if is_true(where, row)
+            repr(list(row.values())) for one in files for row in one.rows if is_true(where, row)
         ]
         return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()
+
+    def has_ids_of(self, table: TableInput, others: TableInput) -> Program[bool]:
+        raise _unsupported(table.layout, "row tracking")
 
     def rows_within(self, sql: str, params: object, schemas: object) -> dict[str, Expr]:
         return {}
@@ -230,7 +234,7 @@ class RowEngine:
             alias: view.read_all().to_pylist() for alias, view in views.items()
         }
         for alias, table in tables.items():
-            rows[alias] = [row for _, part in (yield from _read(table)) for row in part]
+            rows[alias] = [row for one in (yield from _read(table)) for row in one.rows]
         try:
             tree = sqlglot.parse_one(sql).transform(_filled, params)
             result = execute(tree, tables=rows)
@@ -246,8 +250,7 @@ class RowEngine:
     def _rewrite(
         self,
         layout: Layout,
-        rows: list[Row],
-        removed: list[RemovedFile],
+        changed: _Changed,
         name: FileNamer,
         *,
         matched: int,
@@ -256,13 +259,13 @@ class RowEngine:
         deleted: int = 0,
     ) -> Rewrite:
         return Rewrite(
-            written=self._files(layout, rows, name),
-            removed=tuple(removed),
+            written=(*changed.again, *self._files(layout, changed.rows, name)),
+            removed=tuple(changed.removed),
             rows_matched=matched,
             rows_inserted=inserted,
             rows_updated=updated,
             rows_deleted=deleted,
-            rows_copied=len(rows) - inserted - updated,
+            rows_copied=len(changed.rows) - inserted - updated,
         )
 
     def _files(self, layout: Layout, rows: Sequence[Row], name: FileNamer) -> tuple[Written, ...]:
@@ -315,6 +318,35 @@ class RowEngine:
             tags={HASH_TAG: hash_of(body)},
         )
         return Written(file, body)
+
+
+class _Changed:
+    """The files that a statement changes, and the rows that it writes for them."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._marks = layout.marks_deletes
+        self.count = 0
+        self.removed: list[RemovedFile] = []
+        self.again: list[Written] = []
+        self.rows: list[Row] = []
+
+    def note(self, one: _File, results: Sequence[Row | None]) -> None:
+        """Note what becomes of a file's rows: the same row, another one, or None."""
+        hits = [new is not old for new, old in zip(results, one.rows, strict=True)]
+        if not any(hits):
+            return
+        self.count += sum(hits)
+        self.removed.append(removal(one.file))
+        stays = self._marks and not all(hits)
+        if stays:
+            places = [place for place, hit in zip(one.places, hits, strict=True) if hit]
+            deleted = np.array(sorted([*one.deleted, *places]), np.int64)
+            self.again.append(Written(with_deleted(one.file, deleted)))
+        self.rows += [
+            row
+            for row, hit in zip(results, hits, strict=True)
+            if row is not None and (hit or not stays)
+        ]
 
 
 class _Merge:
@@ -389,8 +421,9 @@ def _read(table: TableInput) -> Program[list[_File]]:
     keys = [file_key(layout.location, file.path) for file in files]
     bodies = yield from parallel([get(key) for key in keys])
     result: list[_File] = []
+    only = dict(zip(table.files["path"].to_pylist(), table.rows or (), strict=False))
     for file, key, found in zip(files, keys, bodies, strict=True):
-        if file.deletion_vector is not None or file.deletes:
+        if file.deletes:
             raise _unsupported(layout, "deletes beside its data files")
         if not isinstance(found, Found):
             raise StoreError(
@@ -404,7 +437,15 @@ def _read(table: TableInput) -> Program[list[_File]]:
             wrong = compare(hashed, found.size, hash_of(found.body))
             if wrong is not None:
                 raise damaged(hashed, wrong)
-        result.append((file, _logical(layout, file, found.body)))
+        rows = _logical(layout, file, found.body)
+        deleted: set[int] = set()
+        if file.deletion_vector is not None:
+            deleted.update(
+                map(int, (yield from read_vector(layout.location, file.deletion_vector)))
+            )
+        chosen = range(len(rows)) if table.rows is None else only[file.path]
+        places = [place for place in chosen if place not in deleted]
+        result.append(_File(file, [rows[place] for place in places], places, deleted))
     return result
 
 

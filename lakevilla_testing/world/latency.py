@@ -82,9 +82,11 @@ class LatencyStore(WrappedStore):
         self._wait(self._profile.head)
         return super().head(key)
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
         self._wait(self._profile.list)
-        return super().list(prefix, start_after)
+        return super().list(prefix, start_after, until)
 
     def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
         self._wait(self._profile.list)

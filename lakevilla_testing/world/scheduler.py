@@ -360,7 +360,7 @@ class Simulation:
         assert isinstance(attempt, List)
         truth = self.store.apply(attempt)
         then = self.store.now() - self.faults.stale_seconds()
-        answer = self.store.list_at(then, attempt.prefix, attempt.start_after)
+        answer = self.store.list_at(then, attempt.prefix, attempt.start_after, attempt.until)
         if answer != truth:
             self.fired[Fault.STALE_LIST] += 1
         return answer

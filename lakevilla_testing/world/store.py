@@ -141,9 +141,11 @@ class SimulatedStore:
         found = self.objects.get(_relative(key))
         return Missing() if found is None else _info(key, found)
 
-    def list(self, prefix: str, start_after: str | None = None) -> builtins.list[ObjectInfo]:
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> builtins.list[ObjectInfo]:
         with self._lock:
-            return _listing(self.objects, prefix, start_after)
+            return _listing(self.objects, prefix, start_after, until)
 
     def list_names(self, prefix: str) -> tuple[str, ...]:
         start = f"{prefix}/" if prefix else ""
@@ -187,8 +189,8 @@ class SimulatedStore:
                 return self.copy_object(source, key)
             case Stat(key=key):
                 return self.head(key)
-            case List(prefix=prefix, start_after=start_after):
-                return self.list(prefix, start_after)
+            case List(prefix=prefix, start_after=start_after, until=until):
+                return self.list(prefix, start_after, until)
             case ListNames(prefix=prefix):
                 return self.list_names(prefix)
             case DeleteObject(key=key):
@@ -198,7 +200,11 @@ class SimulatedStore:
                 raise TypeError(f"not a single attempt: {attempt!r}")
 
     def list_at(
-        self, seconds: float, prefix: str, start_after: str | None
+        self,
+        seconds: float,
+        prefix: str,
+        start_after: str | None = None,
+        until: str | None = None,
     ) -> builtins.list[ObjectInfo]:
         """Return the list of an earlier time."""
         past: dict[str, StoredObject | None] = {}
@@ -208,7 +214,7 @@ class SimulatedStore:
             past[mutation.key] = mutation.before
         objects = {key: found for key, found in self.objects.items() if key not in past}
         objects.update((key, found) for key, found in past.items() if found is not None)
-        return _listing(objects, prefix, start_after)
+        return _listing(objects, prefix, start_after, until)
 
     def copy(self) -> SimulatedStore:
         """Return a copy of the store, so that two runs can continue from it."""
@@ -240,12 +246,14 @@ def _info(key: str, found: StoredObject) -> ObjectInfo:
 
 
 def _listing(
-    objects: dict[str, StoredObject], prefix: str, start_after: str | None
+    objects: dict[str, StoredObject], prefix: str, start_after: str | None, until: str | None
 ) -> list[ObjectInfo]:
     directory = prefix.rstrip("/") + "/" if prefix else ""
     keys = [key for key in objects if key.startswith(directory)]
     if start_after is not None:
         keys = [key for key in keys if key > start_after]
+    if until is not None:
+        keys = [key for key in keys if key <= until]
     # In reverse order: a client that relies on the order of a list fails at once.
     keys.sort(reverse=True)
     return [_info(key, objects[key]) for key in keys]

@@ -20,11 +20,16 @@ FORMATS: tuple[Format, ...] = ("delta", "iceberg")
 
 
 def read_by_others(
-    path: str | Path, format: Format, *, is_mapped: bool = False
+    path: str | Path,
+    format: Format,
+    *,
+    is_mapped: bool = False,
+    with_equality_deletes: bool = False,
 ) -> dict[str, pa.Table]:
     """Return all rows, by deltalake or pyiceberg, and by DuckDB's extension for the format.
 
-    deltalake's Arrow reader can't read mapped columns: then only DuckDB reads.
+    deltalake's Arrow reader can't read mapped columns, nor pyiceberg equality deletes: then only
+    DuckDB reads.
     """
     if format == "delta":
         found = _by_duckdb(f"delta_scan('{path}')")
@@ -34,6 +39,8 @@ def read_by_others(
     version = (Path(path) / "metadata" / "version-hint.text").read_text().strip()
     metadata = f"{path}/metadata/v{version}.metadata.json"
     found = _by_duckdb(f"iceberg_scan('{metadata}')")
+    if with_equality_deletes:
+        return found
     return found | {"pyiceberg": StaticTable.from_metadata(metadata).scan().to_arrow()}
 
 

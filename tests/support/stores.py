@@ -184,8 +184,10 @@ class _Dated(WrappedStore):
         outcome = self.inner.head(key)
         return self._dated(outcome) if isinstance(outcome, ObjectInfo) else outcome
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
-        outcome = self.inner.list(prefix, start_after)
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
+        outcome = self.inner.list(prefix, start_after, until)
         return outcome if isinstance(outcome, Failure) else [self._dated(one) for one in outcome]
 
     def _note(self, key: str, outcome: object) -> None:

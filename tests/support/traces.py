@@ -139,9 +139,11 @@ class Trace(WrappedStore):
         self.seen.append(("put", key))
         return super().put(key, body, condition)
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
         self.seen.append(("list", prefix))
-        return super().list(prefix, start_after)
+        return super().list(prefix, start_after, until)
 
     def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
         self.seen.append(("list", f"{prefix}/"))

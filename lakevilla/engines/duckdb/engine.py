@@ -24,6 +24,7 @@ from lakevilla.engines.base import (
 )
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database, stream
+from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.closed import ClosedDatabases
 from lakevilla.engines.duckdb.reading.damage import looked_into, watched
 from lakevilla.engines.duckdb.reading.query import query
@@ -35,7 +36,7 @@ from lakevilla.engines.duckdb.reading.relation import (
     read_files,
     whole_files,
 )
-from lakevilla.engines.duckdb.sqltext import name_list, quote_text
+from lakevilla.engines.duckdb.sqltext import name_list, quote_name, quote_text
 from lakevilla.engines.duckdb.writing.by_key import write_by_key
 from lakevilla.engines.duckdb.writing.merge import merge, numbered
 from lakevilla.engines.duckdb.writing.rewrite import (
@@ -120,11 +121,15 @@ class DuckDBEngine:
         key: Sequence[str],
         live: Sequence[DataFile],
         name: FileNamer,
+        present: pa.Table | None = None,
     ) -> Program[Refreshed]:
         """Write the rows that no existing file has; see ``engines.base.Engine``."""
-        writer = self._writer(layout, name)
+        files = None
+        if present is not None and layout.lineage:
+            files = yield from read_files(self._data, TableInput(layout, present), "present")
+        writer = self._writer(layout, name, lineage=files is not None)
         try:
-            return (yield from write_by_key(self._database, writer, data, key, live))
+            return (yield from write_by_key(self._database, writer, data, key, live, files))
         except (Exception, KeyboardInterrupt):
             yield from writer.withdraw()
             raise
@@ -152,6 +157,18 @@ class DuckDBEngine:
         else:
             with self._looked_into(table):
                 rows = rows_of(files)
+        rows = watched(self._data, self._database, table, rows)
+        return pa.RecordBatchReader.from_batches(schema, rows)
+
+    def rows_to_move(self, table: TableInput) -> Program[pa.RecordBatchReader]:
+        """Return all rows, with their lineage if they have any, for a writer of other files."""
+        schema = table.layout.moved_schema
+        files = yield from read_files(self._data, table, "moved")
+        with self._looked_into(table):
+            cursor = self._database.cursor()
+            relation = files.bind(cursor, lineage=True)
+            sql = f"SELECT {name_list(schema.names)} FROM ({relation}) AS t"
+            rows = stream(cursor, sql, schema, table.layout.table)
         rows = watched(self._data, self._database, table, rows)
         return pa.RecordBatchReader.from_batches(schema, rows)
 
@@ -267,8 +284,8 @@ class DuckDBEngine:
         """Return a writer of existing rows: constraints are not checked again."""
         layout = replace(layout, constraints=())
         if not z_order_by:
-            return self._writer(layout, name)
-        writer = self._writer(replace(layout, sort_by=(), sort_order_id=None), name)
+            return self._writer(layout, name, lineage=True)
+        writer = self._writer(replace(layout, sort_by=(), sort_order_id=None), name, lineage=True)
         writer.keeps_order = True
         return writer
 
@@ -280,8 +297,9 @@ class DuckDBEngine:
             rows = in_z_order(self._database, files, writer, z_order_by)
         else:
             cursor = self._database.cursor()
-            names = name_list(writer.layout.schema.names)
-            rows = writer.stream(cursor, f"SELECT {names} FROM ({files.bind(cursor)})")
+            names = name_list(writer.schema.names)
+            relation = files.bind(cursor, lineage=True)
+            rows = writer.stream(cursor, f"SELECT {names} FROM ({relation})")
             writer.target_bytes = files.bytes() * _ANY_SIZE
         return (yield from writer.moved(rows, files.partitions[0]))
 
@@ -334,6 +352,22 @@ class DuckDBEngine:
         files = yield from read_files(self._data, table, "digest")
         with self._looked_into(table):
             return digest(self._database.cursor(), files, where)
+
+    def has_ids_of(self, table: TableInput, others: TableInput) -> Program[bool]:
+        """Return whether a row of ``table`` has the id of a row of ``others``."""
+        cursor = self._database.cursor()
+        id_ = quote_name(table.layout.lineage[0].name)
+        relations = []
+        for name, one in (("ids", table), ("others", others)):
+            files = yield from read_files(self._data, one, name)
+            with self._looked_into(one):
+                relations.append(f"({files.bind(cursor, lineage=True)})")
+        sql = (
+            f"SELECT count(*) FROM {relations[1]} AS o SEMI JOIN {relations[0]} AS t USING ({id_})"
+        )
+        with self._looked_into(table, others), translated(table.layout.table):
+            ((count,),) = cursor.execute(sql).fetchall()
+        return bool(count)
 
     def rows_within(
         self, sql: str, params: Mapping[str, object], schemas: Mapping[str, pa.Schema]
@@ -395,8 +429,17 @@ class DuckDBEngine:
     def _rows(self, source: pa.RecordBatchReader | StagedRows) -> pa.RecordBatchReader:
         return read_staged(self._data, source) if isinstance(source, StagedRows) else source
 
-    def _writer(self, layout: Layout, name: FileNamer) -> Writer:
-        return Writer(self._database, self._data, self._settings, layout, name, self._now_ms())
+    def _writer(self, layout: Layout, name: FileNamer, *, lineage: bool = False) -> Writer:
+        """Return a writer of new rows, or, with ``lineage``, of rows that keep theirs."""
+        return Writer(
+            self._database,
+            self._data,
+            self._settings,
+            layout,
+            name,
+            self._now_ms(),
+            extra=layout.lineage if lineage else (),
+        )
 
     def _rewriter(self, table: TableInput, name: FileNamer) -> Program[Rewriter]:
         files = yield from read_files(self._data, table, "target")
@@ -412,11 +455,13 @@ class DuckDBEngine:
                 prefix="_change_data",
                 extra=(CHANGE_TYPE,),
             )
+        writer = self._writer(table.layout, name, lineage=True)
         return Rewriter(
             database=self._database,
             table=table,
             files=files,
-            writer=self._writer(table.layout, name),
+            writer=writer,
+            inserts=self._writer(table.layout, name) if table.layout.lineage else writer,
             changes=changes,
             limit_bytes=self._settings.in_memory_file_limit_bytes,
         )
@@ -428,6 +473,7 @@ class DuckDBEngine:
                 return (yield from program)
         except (Exception, KeyboardInterrupt):
             yield from rewriter.writer.withdraw()
+            yield from rewriter.inserts.withdraw()
             if rewriter.changes is not None:
                 yield from rewriter.changes.withdraw()
             raise

@@ -192,6 +192,7 @@ class SparkEngine:
         key: Sequence[str],
         live: Sequence[DataFile],
         name: FileNamer,
+        present: pa.Table | None = None,
     ) -> Program[Refreshed]:
         """Refuse: Spark's rows are in partitions of its own, each written by another task."""
         raise InvalidOperation(
@@ -263,6 +264,10 @@ class SparkEngine:
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
         """Return a digest of the multiset of rows for which ``where`` is true, over all tasks."""
         return str((yield from digested(self._jobs, self._embedded, table, where)))
+
+    def has_ids_of(self, table: TableInput, others: TableInput) -> Program[bool]:
+        """Return whether a row of ``table`` has the id of a row of ``others``; the driver reads."""
+        return (yield from self._embedded.has_ids_of(table, others))
 
     def meet(self, sides: Mapping[str, Side], judge: Judge, prefix: str) -> Program[Met]:
         """Join rows of several sides in tasks; see ``engines.staged.MeetingEngine``."""

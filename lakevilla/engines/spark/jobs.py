@@ -263,8 +263,9 @@ class Jobs:
         return run_job(self.session, frame, task, job=f"{about}: job {tag}", tag=tag)
 
     def withdraw(self, layout: Layout, rewrite: Rewrite) -> Program[None]:
-        """Delete the written files: nothing refers to them yet."""
-        paths = [one.file.path for one in rewrite.written]
+        """Delete the written files: nothing refers to them yet. Files that stay are not new."""
+        stays = {file.path for file in rewrite.removed}
+        paths = [one.file.path for one in rewrite.written if one.file.path not in stays]
         paths += [file.path for file, _ in rewrite.change_files]
         yield from parallel([delete(file_key(layout.location, path)) for path in paths])
 

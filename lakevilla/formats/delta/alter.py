@@ -46,7 +46,14 @@ from lakevilla.formats.delta.metadata.schema import (
     physical_name,
     walk,
 )
-from lakevilla.formats.layout import NewDefinition, TableAlteration, check_widens, in_delta
+from lakevilla.formats.layout import (
+    DELTA,
+    Nesting,
+    NewDefinition,
+    TableAlteration,
+    check_widens,
+    in_delta,
+)
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.parse import parse_constraint, parse_predicate
 from lakevilla.sql.expressions.tree import columns
@@ -98,7 +105,7 @@ def alter_table(
     edit.unset_properties(alteration.unset_properties)
     edit.drop_constraints(alteration.drop_constraints)
     for name in alteration.drop_not_null:
-        edit.change_field(name, lambda field: {**field, "nullable": True})
+        edit.drop_not_null(name)
     for name, text in alteration.set_comments.items():
         edit.change_field(name, partial(_commented, text))
     edit.change_types(dict(alteration.change_types))
@@ -175,6 +182,7 @@ class _Edit:
         self._partitions = list(definition.partition_by)
         self._properties = dict(definition.properties)
         self._features: set[str] = set()
+        self._nesting = Nesting(definition.table, DELTA, {"nullable": True})
 
     def change(self) -> Change:
         before = self._before
@@ -206,35 +214,20 @@ class _Edit:
                     f"cannot get the column {field['name']!r} as NOT NULL: existing rows have no "
                     "value for it; add it as nullable"
                 )
-            self.fields = self._with_field(self.fields, field, "")
-
-    def _with_field(self, fields: list[Field], new: Field, within: str) -> list[Field]:
-        """Return ``fields`` with ``new``, inside a struct if its name begins with the struct's."""
-        name = new["name"].lower()
-        for index, field in enumerate(fields):
-            if field["name"].lower() == name:
-                path = f"{within}{field['name']}"
-                raise self._refused(f"already has a column {path!r}; choose another name")
-            kind = field["type"]
-            is_struct = isinstance(kind, dict) and kind["type"] == "struct"
-            if is_struct and name.startswith(f"{field['name'].lower()}."):
-                inner = {**new, "name": new["name"][len(field["name"]) + 1 :]}
-                nested = self._with_field(kind["fields"], inner, f"{within}{field['name']}.")
-                wider = {**field, "type": {**kind, "fields": nested}}
-                return [*fields[:index], wider, *fields[index + 1 :]]
-        return [*fields, new]
+            self.fields = self._nesting.added(self.fields, field)
 
     def drop_columns(self, names: Sequence[str]) -> None:
         for name in names:
-            path = self._path(name)
+            path = self._path(name, "dropped")
             if path[0] in self._partitions:
                 raise self._refused(f"is partitioned by {path[0]!r}, which cannot be dropped")
             self._refuse_used(path, "dropped")
             self._require_mapping("drop", name)
             self._refuse_clustered(path, "dropped")
-            self.fields = _edited(self.fields, path, None)
+            self.fields = self._nesting.edited(self.fields, {path: lambda field: None})
         if names and len(self.fields) <= len(self._partitions):
             raise self._refused("would be left without a column for its data files")
+        self._nesting.refuse_twice(self.fields)
 
     def replace_columns(self, new: list[Field]) -> None:
         """Replace all columns; names of columns need no mapping, for no file stays."""
@@ -289,24 +282,31 @@ class _Edit:
         self._properties[REPLACED] = replaced_once_more(self._before.properties)
 
     def rename_columns(self, names: Mapping[str, str]) -> None:
-        paths = {self._path(old): new for old, new in names.items()}
+        paths = {self._path(old, "renamed"): new for old, new in names.items()}
         for old in names:
             self._require_mapping("rename", old)
         for path in paths:
             self._refuse_used(path, "renamed")
         # All at once, so that two columns may swap names.
-        self.fields = _renamed(self.fields, paths)
+        edits = {path: partial(_called, new) for path, new in paths.items()}
+        self.fields = self._nesting.edited(self.fields, edits)
         self._partitions = [paths.get((name,), name) for name in self._partitions]
-        self._refuse_duplicates(self.fields)
+        self._nesting.refuse_twice(self.fields)
 
     def change_field(self, name: str, change: Callable[[Field], Field]) -> None:
-        self.fields = _edited(self.fields, self._path(name), change)
+        path = self._path(name, "changed so")
+        self.fields = self._nesting.edited(self.fields, {path: change})
+
+    def drop_not_null(self, name: str) -> None:
+        path = self._nesting.find(self.fields, name)
+        self.fields = self._nesting.without_not_null(self.fields, path)
 
     def change_types(self, types: Mapping[str, str]) -> None:
         for name, new in types.items():
-            path = self._path(name)
+            path = self._path(name, "of another type")
             self._refuse_constrained(path, "get another type")
-            self.fields = _edited(self.fields, path, partial(self._widened, name, new))
+            edit = partial(self._widened, name, new)
+            self.fields = self._nesting.edited(self.fields, {path: edit})
             if len(path) == 1 and path[0] in self._partitions and new not in INTEGERS:
                 raise self._refused(
                     f"is partitioned by {name!r}, which may become a wider integer and nothing else"
@@ -327,36 +327,9 @@ class _Edit:
         changes = [*metadata.get(_CHANGES, []), {"fromType": field["type"], "toType": new}]
         return {**field, "type": new, "metadata": {**metadata, _CHANGES: changes}}
 
-    def _refuse_duplicates(self, fields: list[Field]) -> None:
-        seen: set[str] = set()
-        for field in fields:
-            if field["name"].lower() in seen:
-                raise self._refused(
-                    f"would have two columns {field['name']!r} (case is ignored): choose another "
-                    "name"
-                )
-            seen.add(field["name"].lower())
-            kind = field["type"]
-            if isinstance(kind, dict) and kind["type"] == "struct":
-                self._refuse_duplicates(kind["fields"])
-
-    def _path(self, name: str) -> tuple[str, ...]:
+    def _path(self, name: str, verb: str) -> tuple[str, ...]:
         """Return a column by name, or a nested field by dotted path, as the schema spells it."""
-        fields = self.fields
-        rest = name
-        path: list[str] = []
-        while True:
-            found = next((f for f in fields if f["name"].lower() == rest.lower()), None)
-            if found is not None:
-                return (*path, found["name"])
-            parents = [f for f in fields if rest.lower().startswith(f["name"].lower() + ".")]
-            kind = parents[0]["type"] if parents else None
-            if not isinstance(kind, dict) or kind["type"] != "struct":
-                known = ", ".join(repr(f["name"]) for f in self.fields)
-                raise self._refused(f"has no column {name!r}; it has {known}")
-            path.append(parents[0]["name"])
-            rest = rest[len(parents[0]["name"]) + 1 :]
-            fields = kind["fields"]
+        return self._nesting.find_field(self.fields, name, verb)
 
     def _require_mapping(self, verb: str, name: str) -> None:
         if mapping_mode(self._properties, self._table) == "none":
@@ -480,42 +453,17 @@ def _commented(text: str | None, field: Field) -> Field:
     return {**field, "metadata": metadata if text is None else {**metadata, "comment": text}}
 
 
-def _edited(
-    fields: list[Field], path: tuple[str, ...], change: Callable[[Field], Field] | None
-) -> list[Field]:
-    """Return ``fields`` with the one at ``path`` changed, or dropped where there is no change."""
-    result = []
-    for field in fields:
-        if field["name"] != path[0]:
-            result.append(field)
-        elif len(path) > 1:
-            kind = field["type"]
-            inner = _edited(kind["fields"], path[1:], change)
-            result.append({**field, "type": {**kind, "fields": inner}})
-        elif change is not None:
-            result.append(change(field))
-    return result
-
-
-def _renamed(
-    fields: Sequence[Field], names: Mapping[tuple[str, ...], str], outer: tuple[str, ...] = ()
-) -> list[Field]:
-    """Return ``fields``, in which each field at a path of ``names`` has its new name."""
-    result = []
-    for field in fields:
-        path, kind = (*outer, field["name"]), field["type"]
-        if isinstance(kind, dict) and kind["type"] == "struct":
-            kind = {**kind, "fields": _renamed(kind["fields"], names, path)}
-        result.append({**field, "name": names.get(path, field["name"]), "type": kind})
-    return result
+def _called(name: str, field: Field) -> Field:
+    return {**field, "name": name}
 
 
 def _stored_path(fields: Sequence[Field], path: tuple[str, ...]) -> tuple[str, ...]:
     """Return a column's path by the names in data files."""
     field = next(field for field in fields if field["name"] == path[0])
-    if len(path) == 1:
-        return (physical_name(field),)
-    return (physical_name(field), *_stored_path(field["type"]["fields"], path[1:]))
+    inner = field["type"].get("fields") if len(path) > 1 else None
+    if inner is None:  # names within lists and maps stay: no table is clustered by fields there
+        return (physical_name(field), *path[1:])
+    return (physical_name(field), *_stored_path(inner, path[1:]))
 
 
 def _has_stored(fields: Sequence[Field], path: tuple[str, ...]) -> bool:

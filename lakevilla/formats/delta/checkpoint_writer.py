@@ -32,6 +32,14 @@ from lakevilla.store.effects import Program, get, put
 _ROW_GROUP_ROWS = 131_072
 _WEEK_MS = 7 * 86_400_000
 
+#: The intervals of checkpoints, one of which a table without ``delta.checkpointInterval`` has. A
+#: version that is due by the longest is due by each, so clients that know checkpoints of different
+#: sizes differ only for a while. The longest is less than the number of versions that a client
+#: holds: if a checkpoint is late, it can be that of a newer version.
+_INTERVALS = (10, 20, 25, 50, 100)
+#: A table has so many rows in its checkpoint for each entry that readers find above it.
+_ROWS_PER_ENTRY = 64
+
 # All fields are optional, as Spark writes them: in each row the columns of all other actions are
 # null, and Arrow has no null struct of required fields.
 _TEXTS = pa.map_(pa.string(), pa.string())
@@ -107,23 +115,31 @@ _SMALL = {
 
 
 def is_due(version: int, snapshot: DeltaSnapshot) -> bool:
-    """Return whether a version should have a checkpoint, by ``delta.checkpointInterval``."""
-    return version > 0 and version % _interval(snapshot) == 0
+    """Return whether a commit should write the checkpoint of its version.
+
+    A checkpoint names all files. At a fixed interval the bytes of a commit would grow with the
+    table, so the interval grows with the known checkpoint (docs/design/0061-growth.md).
+    """
+    rows = 0 if snapshot.checkpoint is None else snapshot.checkpoint.rows
+    fitting = [one for one in _INTERVALS if one * _ROWS_PER_ENTRY <= rows]
+    interval = _own_interval(snapshot) or max(fitting, default=_INTERVALS[0])
+    return version > 0 and version % interval == 0
 
 
 def is_overdue(snapshot: DeltaSnapshot) -> bool:
-    """Return whether a version that should have a checkpoint has none.
+    """Return whether upkeep should write a checkpoint: a multiple of the least interval has none.
 
-    Its writer died, or writes no checkpoints. ``snapshot`` must have been read from the store
-    again, for it records the checkpoint from which it was read.
+    Its writer died, or writes none, or few because the table is large. ``snapshot`` must have been
+    read from the store again, for it records the checkpoint from which it was read.
     """
-    known = snapshot.checkpoint_version
-    return snapshot.version // _interval(snapshot) > max(known, 0) // _interval(snapshot)
+    interval = _own_interval(snapshot) or _INTERVALS[0]
+    return snapshot.version // interval > max(snapshot.checkpoint_version, 0) // interval
 
 
-def _interval(snapshot: DeltaSnapshot) -> int:
-    text = snapshot.definition.properties.get("delta.checkpointInterval", "10")
-    return int(text) if text.isdecimal() and int(text) > 0 else 10
+def _own_interval(snapshot: DeltaSnapshot) -> int:
+    """Return ``delta.checkpointInterval``; 0 if the table does not set it."""
+    text = snapshot.definition.properties.get("delta.checkpointInterval", "")
+    return int(text) if text.isdecimal() else 0
 
 
 def write_checkpoint(snapshot: DeltaSnapshot) -> Program[None]:

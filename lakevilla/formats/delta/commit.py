@@ -19,7 +19,7 @@ from lakevilla.formats.delta.actions import add_line, cdc_line, json_line, lines
 from lakevilla.formats.delta.metadata.layout import DeltaDefinition
 from lakevilla.formats.delta.metadata.properties import ENABLEMENT, enablement, with_enablement
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
-from lakevilla.formats.files import DataFile, RemovedFile
+from lakevilla.formats.files import DataFile, RemovedFile, rows_in
 
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 
@@ -104,8 +104,8 @@ def _commit_info(
     if info.metadata:
         action["userMetadata"] = msgspec.json.encode(info.metadata).decode()
     if after.row_tracking:
-        # Rewritten rows get new ids: the files that engines write contain none.
-        action["tags"] = {"delta.rowTracking.preserved": "false" if change.removes else "true"}
+        preserved = "true" if keeps_row_ids(snapshot.definition, change) else "false"
+        action["tags"] = {"delta.rowTracking.preserved": preserved}
     own: dict[str, Any] = {}
     if info.nonce is not None:
         own["nonce"] = info.nonce
@@ -156,6 +156,17 @@ def _with_enablement(
 # ------------------------------------------------------------------ row tracking
 
 
+def keeps_row_ids(definition: DeltaDefinition, change: Change) -> bool:
+    """Return whether rows that stay in the table keep their ids in files that a change adds.
+
+    An engine writes the ids of the rows of a file into the files that replace it, unless the log
+    had not assigned them yet when it read the file.
+    """
+    if definition.lineage:
+        return all(file.base_row_id is not None for file in change.removes)
+    return not change.removes
+
+
 def _with_row_ids(
     snapshot: DeltaSnapshot, change: Change, number: int
 ) -> tuple[tuple[DataFile, ...], dict[str, Any] | None]:
@@ -167,7 +178,11 @@ def _with_row_ids(
     mark = high_water_mark(snapshot.domains, snapshot.table)
     # The files of a copied table may hold row ids themselves, up to the mark of their table.
     given = {domain["domain"]: domain["configuration"] for domain in change.domains}
-    fresh = max(mark, high_water_mark(given, snapshot.table))
+    fresh = max(
+        mark,
+        high_water_mark(given, snapshot.table),
+        *(_last_row_id(file, snapshot.table, mark) for file in change.adds),
+    )
     known = _row_ids_of(change.removes)
     result = []
     for file in change.adds:
@@ -187,6 +202,19 @@ def _with_row_ids(
         return tuple(result), None
     configuration = msgspec.json.encode({"rowIdHighWaterMark": fresh}).decode()
     return tuple(result), {"domain": ROW_TRACKING_DOMAIN, "configuration": configuration}
+
+
+def _last_row_id(file: DataFile, table: str, mark: int) -> int:
+    """Return the highest id that a file's rows have by its own first one; -1 if it has none.
+
+    The rows of a file that was in this table are below its mark, so they need not be counted.
+    """
+    first = file.base_row_id
+    if first is None:
+        return -1
+    if first <= mark and rows_in(file.stats) is None:
+        return mark
+    return first + _row_count(file, table) - 1
 
 
 def high_water_mark(domains: Mapping[str, str], table: str) -> int:

@@ -11,8 +11,10 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.metadata.properties import (
     CONSTRAINT,
+    LINEAGE_PARTS,
     TRACKS,
     features_of,
+    lineage_key,
     refuse_suspended,
     split_properties,
 )
@@ -58,9 +60,8 @@ def create_table(
     features |= features_of(fields, configuration)
     refuse_suspended(configuration, table)
     if configuration.get(TRACKS, "").lower() == "true":
-        for part in ("RowId", "RowCommitVersion"):
-            key = f"delta.rowTracking.materialized{part}ColumnName"
-            configuration.setdefault(key, materialized_name(table_id, part))
+        for part in LINEAGE_PARTS:
+            configuration.setdefault(lineage_key(part), materialized_name(table_id, part))
     metadata: dict[str, Any] = {
         "id": table_id,
         "format": {"provider": "parquet", "options": {}},

@@ -2,22 +2,28 @@
 
 A vector is a 64-bit Roaring bitmap in its portable form, inline in the log (Z85 text) or in a file
 next to the data. It is decoded to row indices with numpy, and every length is checked: the vector
-decides which rows exist, so a damaged one is an error, never a guess.
+decides which rows exist, so a damaged one is an error, never a guess. It is encoded in blocks that
+are arrays or bitmaps, as every reader knows them (Delta protocol, "Deletion Vector Format").
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from lakevilla.arrow.nesting import document
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.delta.actions import decode_path
-from lakevilla.formats.files import DeletionVector, file_key
+from lakevilla.formats.files import ROWS_TAG, DataFile, DeletionVector, file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
 
@@ -42,7 +48,7 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
     """
     if vector.storage_type == "i":
         name = f"the inline deletion vector {vector.path_or_inline[:40]!r} of {location}"
-        data = _z85(vector.path_or_inline, name)[: vector.size_in_bytes]
+        data = decode_z85(vector.path_or_inline, name)[: vector.size_in_bytes]
         if len(data) < vector.size_in_bytes:
             raise _corrupt(name, None, "it is shorter than its size")
         return _checked(decode_bitmap(data, vector.cardinality, name), vector, name)
@@ -63,6 +69,13 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
     return _checked(decode_bitmap(data, vector.cardinality, name, key), vector, name, key)
 
 
+def rows_deleted(location: str, vector: DeletionVector | None) -> Program[RowIndices]:
+    """Return the deleted rows of a file, ascending; none if it has no vector."""
+    if vector is None:
+        return np.zeros(0, dtype=np.int64)
+    return (yield from read_vector(location, vector))
+
+
 def vector_key(location: str, vector: DeletionVector) -> str:
     """Return the key of the object that holds a vector that is not inline."""
     if vector.storage_type == "p":
@@ -78,10 +91,58 @@ def vector_key(location: str, vector: DeletionVector) -> str:
         raise _corrupt(f"a deletion vector of {location}", None, "its name is too short")
     prefix = vector.path_or_inline[:-_UUID_LENGTH]
     name = f"the deletion vector {vector.path_or_inline!r} of {location}"
-    digits = _z85(vector.path_or_inline[-_UUID_LENGTH:], name).hex()
+    digits = decode_z85(vector.path_or_inline[-_UUID_LENGTH:], name).hex()
     uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
     name = f"deletion_vector_{uuid}.bin"
     return file_key(location, f"{prefix}/{name}" if prefix else name)
+
+
+def with_deleted(file: DataFile, rows: RowIndices) -> DataFile:
+    """Return a file of which these rows are deleted, as a log entry adds it again.
+
+    Its bounds are those of all its rows, so they need not be reached any more. Its row ids and the
+    hash of its bytes stay.
+    """
+    tags = {name: value for name, value in (file.tags or {}).items() if name != ROWS_TAG}
+    return msgspec.structs.replace(
+        file,
+        deletion_vector=inline_vector(np.unique(rows)),
+        stats=_with_wide_bounds(file.stats),
+        tags=tags or None,
+        data_change=True,
+    )
+
+
+def _with_wide_bounds(stats: str | None) -> str | None:
+    if stats is None:
+        return None
+    return msgspec.json.encode({**document(stats), "tightBounds": False}).decode()
+
+
+def inline_vector(rows: RowIndices) -> DeletionVector:
+    """Return a vector that the log itself holds; ``rows`` are distinct and ascending."""
+    data = encode_bitmap(rows)
+    return DeletionVector("i", _z85_of(data + bytes(-len(data) % 4)), len(data), len(rows))
+
+
+def vector_file(rows_of: Sequence[RowIndices], prefix: str, uuid: str) -> VectorFile:
+    """Return a file of vectors, one for each element of ``rows_of``, at a path of that prefix."""
+    name = prefix + _z85_of(bytes.fromhex(uuid.replace("-", "")))
+    body = bytearray(b"\x01")
+    vectors = []
+    for rows in rows_of:
+        data = encode_bitmap(rows)
+        vectors.append(DeletionVector("u", name, len(data), len(rows), len(body)))
+        body += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
+    return VectorFile(tuple(vectors), bytes(body))
+
+
+@dataclass(frozen=True, slots=True)
+class VectorFile:
+    """Vectors, and the content of the file that holds them."""
+
+    vectors: tuple[DeletionVector, ...]
+    body: bytes = field(repr=False)
 
 
 def _checked(
@@ -135,6 +196,48 @@ def decode_bitmap(
     if len(rows) > 1 and not bool((rows[1:] > rows[:-1]).all()):
         raise _corrupt(name, key, "its rows are out of order")
     return rows
+
+
+def encode_bitmap(rows: RowIndices) -> bytes:
+    """Return Delta's form of the 64-bit Roaring bitmap of ``rows``, distinct and ascending."""
+    parts = [_MAGIC.to_bytes(4, "little")]
+    bitmaps = _runs_of(rows >> 32)
+    parts.append(len(bitmaps).to_bytes(8, "little"))
+    for begin, end in bitmaps:
+        parts.append(int(rows[begin] >> 32).to_bytes(4, "little"))
+        parts.append(_bitmap(rows[begin:end] & 0xFFFFFFFF))
+    return b"".join(parts)
+
+
+def _bitmap(rows: RowIndices) -> bytes:
+    """Return a 32-bit bitmap without runs: a header, where each block begins, and the blocks."""
+    blocks = _runs_of(rows >> 16)
+    header = np.empty((len(blocks), 2), dtype="<u2")
+    begins = np.empty(len(blocks), dtype="<u4")
+    contents = []
+    at = 8 + 8 * len(blocks)
+    for number, (begin, end) in enumerate(blocks):
+        low = rows[begin:end] & 0xFFFF
+        if end - begin > _ARRAY_LIMIT:
+            bits = np.zeros(1 << 16, dtype=np.uint8)
+            bits[low] = 1
+            content = np.packbits(bits, bitorder="little").tobytes()
+        else:
+            content = low.astype("<u2").tobytes()
+        header[number] = rows[begin] >> 16, end - begin - 1
+        begins[number] = at
+        at += len(content)
+        contents.append(content)
+    first = np.array([_NO_RUNS, len(blocks)], dtype="<u4")
+    return b"".join([first.tobytes(), header.tobytes(), begins.tobytes(), *contents])
+
+
+def _runs_of(keys: RowIndices) -> list[tuple[int, int]]:
+    """Return where each run of equal keys begins and ends."""
+    if not len(keys):
+        return []
+    cuts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
+    return list(itertools.pairwise(cuts))
 
 
 class _TooShort(Exception):
@@ -214,12 +317,15 @@ def _runs(reader: _Reader, cardinality: int) -> npt.NDArray[np.int64]:
 
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-_TO_B85 = bytes.maketrans(_Z85, _B85)
+_TO_B85, _FROM_B85 = bytes.maketrans(_Z85, _B85), bytes.maketrans(_B85, _Z85)
 _OUTSIDE = bytes(set(range(256)) - set(_Z85))
 
 
-def _z85(text: str, name: str) -> bytes:
-    """Decode Z85 (ZeroMQ RFC 32): the standard library's base 85 in another alphabet."""
+def decode_z85(text: str, name: str = "a deletion vector") -> bytes:
+    """Decode Z85 (ZeroMQ RFC 32): the standard library's base 85 in another alphabet.
+
+    Raises ``CorruptObject``.
+    """
     try:
         raw = text.encode("ascii")
         if len(raw) % 5 or raw.translate(None, _OUTSIDE) != raw:
@@ -227,6 +333,11 @@ def _z85(text: str, name: str) -> bytes:
         return base64.b85decode(raw.translate(_TO_B85))
     except (ValueError, binascii.Error):
         raise _corrupt(name, None, "its text is no z85") from None
+
+
+def _z85_of(data: bytes) -> str:
+    """Encode bytes, of which there is a multiple of four."""
+    return base64.b85encode(data).translate(_FROM_B85).decode("ascii")
 
 
 def _corrupt(name: str, key: str | None, why: str) -> CorruptObject:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import re
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -58,6 +58,10 @@ _SHORT_LOG = 32
 
 # With more entries than this after the hint, a LIST may find a newer checkpoint.
 _LONG_TAIL = 256
+
+# A LIST begins so many versions before one that the log is known to have: mostly there is a
+# checkpoint among these, and one page of a LIST has room for what they and their writers left.
+_BEFORE = 256
 
 
 class CheckpointCache:
@@ -242,11 +246,12 @@ _NAME = re.compile(
 )
 
 
-def list_log(location: str, after: int | None) -> Program[LogListing]:
-    """List the log, or its part from version ``after`` on."""
+def list_log(location: str, after: int | None, last: int | None = None) -> Program[LogListing]:
+    """List the log, or its part from version ``after`` on, or up to the entry ``last``."""
     directory = log_directory(location)
     start = None if after is None else entry_key(location, after - 1) if after > 0 else None
-    objects = yield from list_objects(directory, start)
+    end = None if last is None else entry_key(location, last)
+    objects = yield from list_objects(directory, start, end)
     entries: dict[int, float] = {}
     compactions: list[tuple[int, int]] = []
     single: list[_CheckpointFiles] = []
@@ -325,21 +330,45 @@ def _steps(
 # ------------------------------------------------------------------ opening a table
 
 
+def _list_near(
+    location: str, target: int | None, at_least: int, cache: CheckpointCache
+) -> Program[LogListing]:
+    """List what the newest version, or ``target``, is read from: if possible, not the whole log.
+
+    A part of the log is as good as all of it if it has a checkpoint, and all that comes after that.
+    """
+    seen = cache.last_version(location)
+    if target is None:
+        starts = {at_least - _BEFORE, seen or 0} - {0}
+    else:
+        starts = {max(target - _BEFORE, 0)} | ({seen} if seen and seen <= target else set())
+    for start in sorted(starts, reverse=True):
+        if start < 0:
+            continue
+        listing = yield from list_log(location, start, target)
+        if listing.is_rooted if target is None else target in listing.readable():
+            return listing
+        if start == seen:
+            # The table was created again, or that checkpoint was deleted.
+            cache.forget(location)
+    return (yield from list_log(location, None))
+
+
 def open_listed(
-    location: str, table: str, target: int | None, cache: CheckpointCache
+    location: str, table: str, target: int | None, cache: CheckpointCache, at_least: int = -1
 ) -> Program[DeltaSnapshot]:
-    """Return the newest version, or ``target``, found by a LIST."""
+    """Return the newest version, or ``target``, found by a LIST.
+
+    ``at_least`` is a version that the log is known to have had.
+    """
     problem: CorruptObject | None = None
     # Clean-up between LIST and GET may delete listed objects, and a LIST of many
     # pages may miss an entry written behind its cursor and show the next one: neither
     # happens again at the second attempt; a log that is still broken then is broken.
     for attempt in range(2):
-        seen = cache.last_version(location) if attempt == 0 else None
-        after = seen if target is None or (seen is not None and seen <= target) else None
-        listing = yield from list_log(location, after)
-        if after is not None and not listing.is_rooted:
-            # The table was created again, or that checkpoint was deleted.
-            cache.forget(location)
+        if attempt == 0:
+            listing = yield from _list_near(location, target, at_least, cache)
+        else:
             listing = yield from list_log(location, None)
         if listing.is_empty:
             raise TableNotFound(
@@ -361,13 +390,16 @@ def open_listed(
 
 
 def open_several(
-    location: str, table: str, versions: Iterable[int], cache: CheckpointCache
+    location: str, table: str, versions: Collection[int], cache: CheckpointCache
 ) -> Program[dict[int, DeltaSnapshot]]:
     """Return the table at several versions, by one LIST; versions that it can't show are left out.
 
     Versions above one checkpoint are followed from one another, so that each entry is read once.
     """
-    listing = yield from list_log(location, None)
+    first, last = min(versions), max(versions)
+    listing = yield from list_log(location, max(first - _BEFORE, 0), last)
+    if first not in listing.readable():
+        listing = yield from list_log(location, None)
     groups: dict[_CheckpointFiles | None, tuple[_Plan, list[int]]] = {}
     for version in sorted(versions):
         with contextlib.suppress(VersionNotFound, CorruptObject):

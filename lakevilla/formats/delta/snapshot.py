@@ -220,6 +220,11 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
         masks = folded.masks
         return pa.concat_tables([masked_out(base, masks), added]) if masks else base
 
+    def check_files(self) -> Program[None]:
+        # The log's entries were decoded when the state was opened: only a checkpoint is left.
+        if self._checkpoint is not None:
+            yield from load_files(self._checkpoint, self.layout, None)
+
     def _files_of_tail(self) -> pa.Table:
         added = self._added
         if added is None:

@@ -85,7 +85,13 @@ class DeltaFormat:
         self._beginning = beginning
 
     def open(
-        self, location: str, table: str, cached: TableSnapshot | None = None, *, catalog: str = ""
+        self,
+        location: str,
+        table: str,
+        cached: TableSnapshot | None = None,
+        *,
+        catalog: str = "",
+        at_least: int = -1,
     ) -> Program[TableSnapshot]:
         """Return the newest version: a LIST and a round of reads, or the numbers after ``cached``.
 
@@ -96,7 +102,7 @@ class DeltaFormat:
             extended = yield from log.extend(known)
             if extended is not None:
                 return extended
-        return (yield from log.open_listed(location, table, None, self._cache))
+        return (yield from log.open_listed(location, table, None, self._cache, at_least))
 
     def open_at(
         self,
@@ -260,7 +266,7 @@ class DeltaFormat:
 
     def log_retention_seconds(self, snapshot: TableSnapshot) -> float:
         """Return ``delta.logRetentionDuration``, by default 30 days."""
-        text = snapshot.layout.properties.get("delta.logRetentionDuration")
+        text = _delta(snapshot).definition.properties.get("delta.logRetentionDuration")
         return interval_milliseconds(text, default=_LOG_RETENTION_MS) / 1000
 
     def file_retention_seconds(self, snapshot: TableSnapshot) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -14,7 +14,12 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 
 from lakevilla.arrow.nesting import JsonDecoder
-from lakevilla.errors import CorruptObject, InvalidOperation, TableNotFound
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    TableNotFound,
+    UnsupportedTableFeature,
+)
 from lakevilla.formats.base import Attempt, Change, CommitInfo, Entry
 from lakevilla.formats.files import DataFile, RemovedFile, data_files, removal, rows_in
 from lakevilla.formats.iceberg.catalog.object_store_catalog import commit_request
@@ -22,9 +27,12 @@ from lakevilla.formats.iceberg.log import compressed_metadata
 from lakevilla.formats.iceberg.manifests.manifests import (
     ADDED,
     DELETED,
+    ENTRIES,
     MadeManifest,
+    apply_to_none,
     cache_key,
     columns_of,
+    content_offset,
     encode_list,
     encode_manifest,
     entries_of,
@@ -75,13 +83,15 @@ _HEAD_BYTES = 4096
 _MERGED = 1000000
 #: Numbers of manifests that add files of other specs than the present one begin here.
 _OF_OTHER_SPECS = 2000000
+#: Numbers of manifests that lose delete files begin above this.
+_OF_DELETES = 3000000
 _TOTALS = (
     ("total-data-files", "added-data-files", "deleted-data-files"),
     ("total-records", "added-records", "deleted-records"),
     ("total-files-size", "added-files-size", "removed-files-size"),
-    ("total-delete-files", None, None),
-    ("total-position-deletes", None, None),
-    ("total-equality-deletes", None, None),
+    ("total-delete-files", None, "removed-delete-files"),
+    ("total-position-deletes", None, "removed-position-deletes"),
+    ("total-equality-deletes", None, "removed-equality-deletes"),
 )
 
 
@@ -235,10 +245,11 @@ def _snapshot(
     # Manifests that only record files which were removed earlier are of no use any more.
     manifests = [one for one in known if one.has_added_files() or one.has_existing_files()]
     kept = list(manifests)
-    dropped = pa.table({"rows": pa.array([], pa.int64()), "size": pa.array([], pa.int64())})
+    rest = _Rest(kept, made, ENTRIES.empty_table(), ENTRIES.empty_table())
     if change.removes:
         paths = {file.path for file in change.removes}
-        kept, made, dropped = yield from _without(before, manifests, paths, number, name)
+        rest = yield from _without(before, manifests, paths, number, name)
+        kept, made = rest.kept, rest.made
     made[:0] = _added(change.adds, definition, number, name)
     place = definition.place
     sequence = _sequence(before, change)
@@ -271,7 +282,7 @@ def _snapshot(
         "sequence-number": sequence,
         "timestamp-ms": max(now_ms, last),
         "manifest-list": place.spelled(path),
-        "summary": _summary(before, change, info, dropped),
+        "summary": _summary(before, change, info, rest),
         "schema-id": definition.document["current-schema-id"],
     }
     if before.snapshot_id is not None:
@@ -385,28 +396,42 @@ def _name(info: CommitInfo) -> str:
     return f"lv-{kind}-{info.txn_ids[-1]}-{info.nonce}" if info.txn_ids else f"{info.nonce}"
 
 
+class _Rest(NamedTuple):
+    """The manifests that are left of a table's once data files are removed.
+
+    ``kept`` stay, ``made`` replace others. ``files`` are the entries of the removed data files,
+    ``deletes`` of the delete files that went with them.
+    """
+
+    kept: list[ManifestFile]
+    made: list[Made]
+    files: pa.Table
+    deletes: pa.Table
+
+
 def _without(
     before: IcebergSnapshot,
     manifests: Sequence[ManifestFile],
     paths: set[str],
     number: int,
     name: str,
-) -> Program[tuple[list[ManifestFile], list[tuple[MadeManifest, list[ManifestEntry]]], pa.Table]]:
-    """Remove data files from manifests; return those kept, those created again, and the removed
-    files.
-    """
+) -> Program[_Rest]:
+    """Remove data files from manifests, and delete files that then apply to no data file."""
     data = [one for one in manifests if one.content == ManifestContent.DATA]
-    kept = [one for one in manifests if one.content != ManifestContent.DATA]
+    kept: list[ManifestFile] = []
     wanted = pa.array(sorted(paths), pa.string())
-    hit, parts = [], []
+    hit, parts, left = [], [], []
     for manifest, part in zip(data, (yield from entries_in(before, data)), strict=True):
         live = live_entries(part)
-        found = live.filter(pc.is_in(live["path"], value_set=wanted))
+        is_removed = pc.is_in(live["path"], value_set=wanted)
+        found = live.filter(is_removed)
         if found.num_rows:
             hit.append(manifest)
-            parts.append(found.select(["path", "rows", "size"]))
+            parts.append(found)
+            live = live.filter(pc.invert(is_removed))
         else:
             kept.append(manifest)
+        left.append(live)
     removed = pa.concat_tables(parts) if parts else None
     missing = paths - (set() if removed is None else set(removed["path"].to_pylist()))
     if missing or removed is None:
@@ -415,19 +440,86 @@ def _without(
             "commit removes",
             table=before.table,
         )
+    made = yield from _marked(before, hit, paths, number, name)
+    deletes = [one for one in manifests if one.content != ManifestContent.DATA]
+    rest = yield from _without_idle(before, deletes, left, number, name)
+    return _Rest([*rest.kept, *kept], [*made, *rest.made], removed, rest.deletes)
+
+
+def _without_idle(
+    before: IcebergSnapshot,
+    manifests: Sequence[ManifestFile],
+    data: Sequence[pa.Table],
+    number: int,
+    name: str,
+) -> Program[_Rest]:
+    """Remove the delete files that apply to none of the live data files from their manifests.
+
+    They would stay for good: no data file that is added later is old enough for them. A manifest
+    that can't be read stays as it is, for a decided commit may not wait for it.
+    """
+    kept, hit, gone = [], [], [ENTRIES.empty_table()]
+    parts = yield from parallel([_entries_if_read(before, one) for one in manifests])
+    for manifest, part in zip(manifests, parts, strict=True):
+        if part is None:
+            kept.append(manifest)
+            continue
+        live = live_entries(part)
+        idle = live.filter(apply_to_none(live, data))
+        if idle.num_rows:
+            hit.append(manifest)
+            gone.append(idle)
+        else:
+            kept.append(manifest)
+    idle = pa.concat_tables(gone)
+    made = yield from _marked(before, hit, _places(idle), number, name, deletes=True)
+    return _Rest(kept, made, ENTRIES.empty_table(), idle)
+
+
+def _entries_if_read(before: IcebergSnapshot, manifest: ManifestFile) -> Program[pa.Table | None]:
+    try:
+        (part,) = yield from entries_in(before, [manifest])
+    except (CorruptObject, UnsupportedTableFeature):
+        return None
+    return part
+
+
+def _places(entries: pa.Table) -> set[tuple[str, int | None]]:
+    """Return what distinguishes delete files: a Puffin file may have several vectors."""
+    return set(zip(entries["path"].to_pylist(), entries["offset"].to_pylist(), strict=True))
+
+
+def _marked(
+    before: IcebergSnapshot,
+    manifests: Sequence[ManifestFile],
+    gone: Collection[object],
+    number: int,
+    name: str,
+    *,
+    deletes: bool = False,
+) -> Program[list[Made]]:
+    """Return manifests made again, in which the files that are ``gone`` are marked as deleted."""
     place = before.definition.place
-    bodies = yield from bodies_of(before, hit)
     made = []
-    for count, (manifest, key, body) in enumerate(bodies, 1):
-        entries = [
-            _kept_or_deleted(entry, place.path(entry.data_file.file_path) in paths, number)
-            for entry in entries_of(key, before.definition, body, manifest)
-            if entry.status != ManifestEntryStatus.DELETED
-        ]
-        path = f"metadata/{name}-m{count}.avro"
-        spec_id = manifest.partition_spec_id
-        made.append((encode_manifest(path, entries, spec_id, number, before.definition), entries))
-    return kept, made, removed
+    first = 1 + (_OF_DELETES if deletes else 0)
+    bodies = yield from bodies_of(before, manifests)
+    for count, (manifest, key, body) in enumerate(bodies, first):
+        entries = []
+        for entry in entries_of(key, before.definition, body, manifest):
+            path = place.path(entry.data_file.file_path)
+            one = (path, content_offset(entry.data_file)) if deletes else path
+            if entry.status != ManifestEntryStatus.DELETED:
+                entries.append(_kept_or_deleted(entry, one in gone, number))
+        whole = encode_manifest(
+            f"metadata/{name}-m{count}.avro",
+            entries,
+            manifest.partition_spec_id,
+            number,
+            before.definition,
+            deletes=deletes,
+        )
+        made.append((whole, entries))
+    return made
 
 
 def _kept_or_deleted(entry: ManifestEntry, is_deleted: bool, number: int) -> ManifestEntry:
@@ -438,17 +530,19 @@ def _kept_or_deleted(entry: ManifestEntry, is_deleted: bool, number: int) -> Man
 
 
 def _summary(
-    before: IcebergSnapshot, change: Change, info: CommitInfo, dropped: pa.Table
+    before: IcebergSnapshot, change: Change, info: CommitInfo, rest: _Rest
 ) -> dict[str, str]:
     """Return the snapshot's summary: the fields that the spec requires, and the commit's own."""
     counts = {
         "added-data-files": len(change.adds),
         "added-records": sum(_rows(file.stats) for file in change.adds),
         "added-files-size": sum(file.size for file in change.adds),
-        "deleted-data-files": dropped.num_rows,
-        "deleted-records": pc.sum(dropped["rows"]).as_py() or 0,
-        "removed-files-size": pc.sum(dropped["size"]).as_py() or 0,
+        "deleted-data-files": rest.files.num_rows,
+        "deleted-records": pc.sum(rest.files["rows"]).as_py() or 0,
+        "removed-files-size": pc.sum(rest.files["size"]).as_py() or 0,
+        **_removed_deletes(rest.deletes),
     }
+    counts["removed-files-size"] += counts.pop(_DELETES_SIZE)
     document = before.document
     current = None if document is None else document.current
     known: Mapping[str, Any] = {} if current is None else current.get("summary") or {}
@@ -468,6 +562,36 @@ def _summary(
         **{name: str(value) for name, value in numbers.items()},
         "engine-name": "lakevilla",
     }
+
+
+#: The size of removed delete files, which ``removed-files-size`` includes.
+_DELETES_SIZE = "removed-delete-files-size"
+
+
+def _removed_deletes(gone: pa.Table) -> dict[str, int]:
+    """Return the fields of a summary about delete files that went, as Java counts them."""
+    counts = dict.fromkeys(
+        (
+            "removed-delete-files",
+            "removed-position-delete-files",
+            "removed-dvs",
+            "removed-equality-delete-files",
+            "removed-position-deletes",
+            "removed-equality-deletes",
+            _DELETES_SIZE,
+        ),
+        0,
+    )
+    columns = ("kind", "rows", "size", "length")
+    names = {"vector": "dvs"}
+    for kind, rows, size, length in zip(
+        *(gone.column(name).to_pylist() for name in columns), strict=True
+    ):
+        counts["removed-delete-files"] += 1
+        counts[f"removed-{names.get(kind, f'{kind}-delete-files')}"] += 1
+        counts[f"removed-{'equality' if kind == 'equality' else 'position'}-deletes"] += rows
+        counts[_DELETES_SIZE] += size if length is None else length
+    return counts
 
 
 def _operation(change: Change) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
 from lakevilla.errors import (
@@ -247,10 +248,14 @@ def opened(
     cache: Cache[pa.Table],
     catalog: str = "",
     most_version: int = MOST_VERSION,
+    *,
+    refuses: str = "",
 ) -> IcebergSnapshot:
     """Return the state that a metadata file describes; refuse a file of another place."""
     refuse_another_place(table, document, uri)
-    definition = IcebergDefinition(location, table, document.definition, catalog, most_version)
+    definition = IcebergDefinition(
+        location, table, document.definition, catalog, most_version, refuses
+    )
     from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 
     return IcebergSnapshot(version, definition, document, cache)
@@ -272,7 +277,8 @@ def refuse_another_place(table: str, document: Metadata, uri: str) -> None:
 #
 # The versions that led to a state of an Iceberg table, as its metadata files name them.
 #
-# A version counts because a later one names it in its log. A number alone proves nothing: where
+# A version counts because a later one names it in its log, or because its file has made one of the
+# newest version's snapshots current (``_clearly_led_to``). A number alone proves nothing: where
 # metadata files are deleted it is free again, and a client that was suspended for long may take
 # it. Each log goes back by a hundred versions or so, and the oldest file that it names by as many
 # more.
@@ -346,12 +352,13 @@ def version_by(newest: IcebergSnapshot, read: Read, timestamp_ms: int) -> Progra
 
 
 def check_kept(newest: IcebergSnapshot, read: Read, state: IcebergSnapshot) -> Program[None]:
-    """Refuse a version that no later one names, or whose snapshot was expired since.
+    """Refuse a version that did not lead to the newest, or whose snapshot was expired since.
 
     Its objects may still exist for some time. Raises ``VersionNotFound``.
     """
     version, table = state.version, newest.table
-    if not newest.catalog:  # in a catalog, only the logs of later versions name a version
+    # In a catalog, only the logs of later versions name a version.
+    if not (newest.catalog or _clearly_led_to(state.document, newest.document)):
         named = yield from _line(newest, read, lambda found: found[-1].version <= version)
         if all(one.version != version for one in named):
             raise VersionNotFound(
@@ -366,6 +373,39 @@ def check_kept(newest: IcebergSnapshot, read: Read, state: IcebergSnapshot) -> P
             f"{state.snapshot_id} was expired",
             table=table,
         )
+
+
+class _Change(msgspec.Struct, rename="kebab", frozen=True):
+    """A change of the current snapshot, as a ``snapshot-log`` has it."""
+
+    timestamp_ms: int
+    snapshot_id: int
+
+
+def _clearly_led_to(then: Metadata | None, newest: Metadata | None) -> bool:
+    """Return whether two metadata files alone show that ``then`` led to ``newest``.
+
+    It is so if ``then`` made a snapshot current that ``newest`` still has, and up to that change
+    both have the same changes, at the same times. A file that a suspended client stored under a
+    free number lacks the snapshots of the versions that others had made meanwhile.
+    """
+    if newest is None or then is None or newest.table_id != then.table_id:
+        return False
+    try:
+        changes = newest.parsed("snapshot-log", list[_Change]) or []
+        earlier = then.parsed("snapshot-log", list[_Change]) or []
+        number = then.current_id
+        made = newest.snapshot(number)
+        is_same = made is not None and made == then.snapshot(number)
+    except CorruptObject:
+        return False
+    own = None if number is None else _Change(then.last_updated_ms, number)
+    if not is_same or earlier[-1:] != [own] or own not in changes:
+        return False
+    if sum(change.timestamp_ms == then.last_updated_ms for change in changes) > 1:
+        return False
+    common = changes[: changes.index(own) + 1]  # an expiry may have removed older ones
+    return earlier[-len(common) :] == common
 
 
 def _line(

@@ -237,6 +237,9 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
                 base = base.filter(kept)
         return base
 
+    def check_files(self) -> Program[None]:
+        yield from current_files(self)
+
     def missing(self, refs: Sequence[FileRef]) -> Program[list[FileRef]]:
         spoken = {ref: self.tail.live(ref) for ref in refs}
         unknown = [ref for ref, live in spoken.items() if live is None]
@@ -456,7 +459,7 @@ def files_of(snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]) -> Pr
     ids: Any = pa.nulls(count, pa.string())
     lists: Any = pa.nulls(count, pa.list_(DELETE_FILE_TYPE))
     if deletes:
-        ids, lists = with_deletes(rows, pa.concat_tables(deletes))
+        ids, lists = with_deletes(rows, pa.concat_tables(deletes), snapshot.table)
     columns = {
         "path": rows.column("path"),
         "dv_id": ids,

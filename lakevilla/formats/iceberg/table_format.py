@@ -107,7 +107,13 @@ class IcebergFormat:
         self._documents: Cache[Metadata] = Cache(_METADATA_BYTES)
 
     def open(
-        self, location: str, table: str, cached: TableSnapshot | None = None, *, catalog: str = ""
+        self,
+        location: str,
+        table: str,
+        cached: TableSnapshot | None = None,
+        *,
+        catalog: str = "",
+        at_least: int = -1,
     ) -> Program[TableSnapshot]:
         """Return the newest version: a LIST and a GET, or the catalog's answer and a GET."""
         if catalog:
@@ -233,8 +239,10 @@ class IcebergFormat:
         self, location: str, table: str, found: InCatalog, catalog: str
     ) -> IcebergSnapshot:
         uri = self._uri_of(location)
-        version, document, most = found
-        return log.opened(location, table, version, document, uri, self._cache, catalog, most)
+        version, document, most, refuses = found
+        return log.opened(
+            location, table, version, document, uri, self._cache, catalog, most, refuses=refuses
+        )
 
     def table_id(self, metadata: Mapping[str, Any]) -> str:
         return str(metadata.get("table-uuid", ""))

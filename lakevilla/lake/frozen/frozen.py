@@ -368,6 +368,8 @@ def key_below(root: str, uri: str) -> str:
 def file_by_uri(root: str, snapshot: TableSnapshot, file: DataFile) -> DataFile:
     """Return a file of a table named by URIs, so that any other table may include it.
 
+    Its rows keep their ids. The version of the commit that added it is the other table's own.
+
     The URIs of an Iceberg file are spelled as in the table's own metadata: position delete files
     name the data file by that spelling.
     """
@@ -393,7 +395,6 @@ def file_by_uri(root: str, snapshot: TableSnapshot, file: DataFile) -> DataFile:
         deletion_vector=vector_by_uri(root, location, file.deletion_vector),
         deletes=tuple(moved(one) for one in file.deletes),
         # Iceberg's new table goes on above these ids (docs/design/0064-iceberg-v3.md).
-        base_row_id=file.base_row_id if snapshot.format == "iceberg" else None,
         default_row_commit_version=(
             file.default_row_commit_version if snapshot.format == "iceberg" else None
         ),

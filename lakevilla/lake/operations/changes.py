@@ -28,7 +28,7 @@ from lakevilla.global_log.history import Timeline
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.past import Past, past_at, recorded, view_at
 from lakevilla.lake.row_changes import compose, only
-from lakevilla.lake.table_log import entry_at, open_tail, snapshot_at
+from lakevilla.lake.table_log import entries_at, open_tail, snapshot_at
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import Missing, ObjectInfo
@@ -262,8 +262,9 @@ def _foreign(
     assert touch.first is not None
     application = application_id(head)
     found = []
-    for version in range(touch.first, touch.published + 1):
-        entry = yield from entry_at(context, tail, version)
+    versions = range(touch.first, touch.published + 1)
+    entries = yield from entries_at(context, tail, versions)
+    for version, entry in zip(versions, entries, strict=True):
         if entry is None:
             raise _forgotten(location, commit.sequence, f"log entry {version} was cleaned up")
         if application in entry.applications:

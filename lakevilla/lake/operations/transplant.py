@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import msgspec
@@ -20,9 +20,11 @@ from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
+    by_path,
     data_files,
     file_refs,
     files_from_structs,
+    masked_out,
     removal,
     size_of,
 )
@@ -78,12 +80,15 @@ def transplanted(
     adds: list[DataFile] = []
     unfit_files: list[DataFile] = []
     specs = _specs_of(after)
+    twice = not operation.exact and (yield from _has_rows_twice(context, after, found))
     for file in found.adds:
-        (unfit_files if _must_be_written(file, specs) else adds).append(_changed(file))
+        must = (twice and file.base_row_id is not None) or _must_be_written(file, specs)
+        (unfit_files if must else adds).append(_changed(file))
     written: tuple[Written, ...] = ()
     if unfit_files:
+        layout = replace(after.layout, lineage=()) if twice else after.layout
         # Each file is a separate part: the files may be in different partitions.
-        parts = [TableInput(after.layout, files_from_structs([file])) for file in unfit_files]
+        parts = [TableInput(layout, files_from_structs([file])) for file in unfit_files]
         made = yield from context.engine.compact(parts, (), name)
         written = tuple(chain.from_iterable(made))
     change = msgspec.structs.replace(
@@ -206,6 +211,25 @@ def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot
         raise unfit(operation, snapshot, "its schema or properties were changed on both sides")
     format_ = context.formats.of(snapshot)
     return format_.redefine(snapshot, after.metadata, after.protocol)
+
+
+def _has_rows_twice(context: Context, after: TableSnapshot, found: _Found) -> Program[bool]:
+    """Return whether a row of a file that is added again is in another file of the table.
+
+    A change that was applied before may be applied once more. Then a row is there twice, and the
+    two must not have one id. An exact operation makes a state of the table that had each id once.
+    """
+    again = [file for file in found.adds if file.base_row_id is not None]
+    if not again or not after.layout.lineage:
+        return False
+    files = yield from after.files()
+    removed = by_path(file.ref for file in found.removes)
+    there = TableInput(after.layout, masked_out(files, removed))
+    return (
+        yield from context.engine.has_ids_of(
+            there, TableInput(after.layout, files_from_structs(again))
+        )
+    )
 
 
 def _must_be_written(file: DataFile, specs: Sequence[AbstractSet[str]] | None) -> bool:

@@ -19,6 +19,7 @@ from lakevilla.global_log.repo import HeldHead, load_tables, pages_before, repla
 from lakevilla.ids import is_by_entry, is_txn_id
 from lakevilla.lake.applicability import first_unfit, is_lost, unpublished
 from lakevilla.lake.context import Context, Event, Tail
+from lakevilla.lake.publishing.publish import Published, publish_table
 from lakevilla.lake.publishing.reconcile import decided, reconcile
 from lakevilla.lake.table_log import open_tail, opened_again, probe
 from lakevilla.results import CommitResult, Outcome
@@ -316,3 +317,78 @@ def _make_unfit(context: Context, tail: Tail, txn: str) -> Program[None]:
     if isinstance(outcome, Stored):
         newer = yield from probe(context, tail)
         yield from table_format.announce(newer.snapshot)
+
+
+# -------------------- rejected commits
+#
+# Pending commits that the catalog of their table rejects for good: they are cancelled, and reported
+# (note 19).
+
+
+def publish_or_cancel(context: Context, head: Head, location: str) -> Program[Published]:
+    """Publish a table's pending commits; cancel each that the table's catalog rejects.
+
+    Only ``recover`` does so: until then, a client that the catalog accepts may publish the commit.
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            return (yield from publish_table(context, head, location))
+        except StoreError as error:
+            if not error.rejected or error.txn_id is None:
+                raise
+            head = yield from _cancel_rejected(context, location, error)
+    raise StoreError(
+        f"the catalog of table {location} rejects commit after commit: recover again",
+        table=location,
+    )
+
+
+def _cancel_rejected(context: Context, location: str, error: StoreError) -> Program[Head]:
+    """Cancel a table's first pending commit, which its catalog has rejected; return the new HEAD.
+
+    Another client may be about to publish the commit, with a client that the catalog accepts. So
+    the log decides first, as for a lost commit: the next version makes the commit unfit for all. If
+    the catalog rejects that version, too, it takes nothing from this client, and nothing is
+    cancelled: the fault need not be the commit's.
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        held = yield from context.head()
+        if held is None:
+            break
+        head = held.head
+        yield from load_tables(head, [location])
+        tail = yield from open_tail(context, location, missing_ok=True)
+        tail = yield from probe(context, tail)
+        waiting = unpublished(head, location, tail)[:1]
+        if not waiting or waiting[0].txn != error.txn_id:
+            return head  # another client has published it, or cancelled it
+        if not (yield from _is_unfit(context, head, location, tail, waiting, 0, ())):
+            try:
+                yield from _make_unfit(context, tail, waiting[0].txn)
+            except StoreError as also:
+                if not also.rejected:
+                    raise
+                raise StoreError(
+                    f"the catalog of table {location} rejects every commit of this client, so the "
+                    f"commit of transaction {error.txn_id} stays decided and unpublished: "
+                    f"{also.message}; mend the catalog, or recover with a client that it accepts",
+                    permanent=True,
+                    table=location,
+                ) from also
+            continue
+        reason = f"its catalog rejects the commit: {_cause(error)}"
+        newer = yield from reconcile(
+            context, location, rejected={(waiting[0].txn, waiting[0].hash): reason}
+        )
+        if newer is not None:
+            return newer
+    raise StoreError(
+        f"table {location} has a pending commit that its catalog rejects, and other clients always "
+        "changed the table first: recover again",
+        table=location,
+    )
+
+
+def _cause(error: StoreError) -> str:
+    cause = error.__cause__
+    return cause.message if isinstance(cause, StoreError) else error.message

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 
-from lakevilla.errors import LakeVillaError, TableNotFound, VersionNotFound
+from lakevilla.errors import LakeVillaError, StoreError, TableNotFound, VersionNotFound
 from lakevilla.formats.base import CommitInfo, FormatName
 from lakevilla.formats.files import FileRef
 from lakevilla.global_log.commits import CommitObject, TablePart
@@ -133,7 +133,7 @@ def publish_table(
             continue
         count = _batch(context, head, waiting[:unfit], parts[:unfit], tail)
         before = tail.tip
-        tail, stored = yield from _create(context, head, tail, waiting[:count], parts[:count])
+        tail, stored = yield from _created(context, head, tail, waiting[:count], parts[:count])
         attempt += 1
         if stored:
             created.add(before + 1)
@@ -209,6 +209,38 @@ def _refs(part: TablePart) -> set[FileRef]:
 def _alone(part: TablePart) -> bool:
     change = part.change
     return part.created or bool(change.metadata or change.protocol or change.domains)
+
+
+def _created(
+    context: Context,
+    head: Head,
+    tail: Tail,
+    refs: Sequence[PendingRef],
+    parts: Sequence[TablePart],
+) -> Program[tuple[Tail, bool]]:
+    """Create the next entry; of the first commit alone if a catalog rejects all of them together.
+
+    Raises
+    ------
+    StoreError
+        It names the commit that the catalog rejects; ``publish_or_cancel`` cancels it.
+    """
+    try:
+        return (yield from _create(context, head, tail, refs, parts))
+    except StoreError as error:
+        if not error.rejected:
+            raise
+        if len(refs) == 1:
+            raise StoreError(
+                f"the catalog of table {tail.location} rejects the commit of transaction "
+                f"{refs[0].txn}, which is decided: {error.message}; `recover` cancels it there, "
+                "unless a client that the catalog accepts publishes it before",
+                permanent=True,
+                rejected=True,
+                table=tail.location,
+                txn_id=refs[0].txn,
+            ) from error
+    return (yield from _created(context, head, tail, refs[:1], parts[:1]))
 
 
 def _create(

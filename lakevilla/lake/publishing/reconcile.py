@@ -12,7 +12,7 @@ find no unfit commit any more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from lakevilla.formats.base import Change
 from lakevilla.formats.sizes import NOTHING, UNKNOWN, Size, growth_by_others, growth_of, size_from
@@ -29,7 +29,12 @@ from lakevilla.global_log.head import (
 from lakevilla.global_log.repo import HeldHead, load_tables, make_room, replace_head
 from lakevilla.lake.applicability import first_unfit, is_lost, unpublished
 from lakevilla.lake.context import Context, Event, Tail
-from lakevilla.lake.publishing.replay_pending import Replay, is_among, replay_pending
+from lakevilla.lake.publishing.replay_pending import (
+    NONE_REJECTED,
+    Replay,
+    is_among,
+    replay_pending,
+)
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.store.base import Stored
 from lakevilla.store.codec import FORMAT
@@ -39,11 +44,16 @@ _MAX_ATTEMPTS = 50
 
 
 def reconcile(
-    context: Context, location: str, *, lost: Collection[tuple[str, str]] = ()
+    context: Context,
+    location: str,
+    *,
+    lost: Collection[tuple[str, str]] = (),
+    rejected: Mapping[tuple[str, str], str] = NONE_REJECTED,
 ) -> Program[Head | None]:
     """Reconcile a table whose first pending commit is unfit; return the HEAD to continue with.
 
-    ``lost`` are the commits (txn, hash) whose objects were deleted: they are cancelled.
+    ``lost`` are the commits (txn, hash) whose objects were deleted: they are cancelled. So are
+    those that the table's catalog has ``rejected``, with the reasons.
 
     None if HEAD could not be replaced in the attempts allowed.
     """
@@ -65,7 +75,7 @@ def reconcile(
         if unfit != 0 and not (tail.tip < 0 and is_among(waiting[0], lost)):
             return head
         commit, digest, replay = yield from replay_pending(
-            context, head, location, tail, waiting, commits, lost
+            context, head, location, tail, waiting, commits, lost, rejected
         )
         undone = _undone(parts, waiting, lost)
         new = yield from _successor(context, held, location, tail, waiting, commit, digest, undone)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from lakevilla.errors import (
     CorruptObject,
@@ -14,7 +15,7 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import Change, Entry, TableSnapshot
-from lakevilla.formats.files import file_key, restored
+from lakevilla.formats.files import DataFile, file_key, restored
 from lakevilla.formats.layout import Ids, Layout
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import (
@@ -26,10 +27,15 @@ from lakevilla.lake.applicability import UNREADABLE, is_lost, lost_for_good
 from lakevilla.lake.context import Context, Tail, file_namer
 from lakevilla.lake.operations.changes import in_one_entry
 from lakevilla.lake.operations.comparing.computed import Beneath, layout_before
-from lakevilla.lake.operations.comparing.dropped_columns import named, value_that_came
+from lakevilla.lake.operations.comparing.dropped_columns import (
+    may_have_values,
+    named,
+    value_that_came,
+    withdrawn_fields,
+)
 from lakevilla.lake.operations.perform import check_append_only, perform, performed_as
 from lakevilla.lake.row_changes import Verdict, judge, net_change, rows_fit, still_fits
-from lakevilla.lake.table_log import entry_at, open_tail, snapshot_at
+from lakevilla.lake.table_log import entries_at, open_tail, snapshot_at
 from lakevilla.lake.view import Placement, View, build_view, place
 from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.codec import FORMAT
@@ -50,6 +56,7 @@ from lakevilla.sublogs.operations import (
 
 #: The most files of a table whose existence is checked after a replay has failed.
 _MOST_LOOKED_FOR = 10_000
+NONE_REJECTED: Mapping[tuple[str, str], str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -102,6 +109,7 @@ def replay_pending(
     waiting: tuple[PendingRef, ...],
     commits: Sequence[CommitObject],
     missing: Collection[tuple[str, str]],
+    rejected: Mapping[tuple[str, str], str] = NONE_REJECTED,
 ) -> Program[tuple[CommitObject, str, Replay]]:
     """Return the commit that replaces all ``waiting`` ones, its digest, and their outcomes."""
     txn = context.ids.txn_id(above=head.floor)
@@ -112,7 +120,9 @@ def replay_pending(
     if reason is not None:
         replay.voided.extend((ref.txn, reason) for ref in waiting)
     else:
-        yield from _replay_each(context, head, tail, waiting, commits, missing, replay, txn)
+        yield from _replay_each(
+            context, head, tail, waiting, commits, missing, rejected, replay, txn
+        )
     change = Change()
     bodies: dict[str, bytes] = {}
     if replay.changes:
@@ -198,6 +208,7 @@ def _replay_each(
     waiting: tuple[PendingRef, ...],
     commits: Sequence[CommitObject],
     missing: Collection[tuple[str, str]],
+    rejected: Mapping[tuple[str, str], str],
     replay: Replay,
     txn: str,
 ) -> Program[None]:
@@ -206,6 +217,9 @@ def _replay_each(
     for index, (ref, commit) in enumerate(zip(waiting, commits, strict=True)):
         if is_among(ref, missing):
             replay.voided.append((ref.txn, _object_lost(ref)))
+            continue
+        if (ref.txn, ref.hash) in rejected:
+            replay.void(commit, location, rejected[ref.txn, ref.hash])
             continue
         without = yield from lost_for_good(_given(commit, location))
         if without:
@@ -292,7 +306,7 @@ def _replay_commit(
             operations.append(again)
             layout = snapshot.apply(performed.change).layout
             if written is not None and isinstance(operation, Append | Overwrite):
-                _check_fits(location, still_fits(written, layout))
+                _check_given(location, operation.files, written, layout, replay)
             if performed.bodies:
                 yield from parallel([Put(k, body, ANY) for k, body in performed.bodies.items()])
             snapshot = snapshot.apply(performed.change)
@@ -341,12 +355,13 @@ def _beneath(
 
 def _of_others(context: Context, head: Head, tail: Tail) -> Program[list[tuple[int, Entry | None]]]:
     """Return the foreign log entries that HEAD does not know; None for each that was cleaned up."""
-    found = []
-    for version in range(head.tables[tail.location].published + 1, tail.tip + 1):
-        entry = yield from entry_at(context, tail, version)
-        if entry is None or application_id(head) not in entry.applications:
-            found.append((version, entry))
-    return found
+    versions = range(head.tables[tail.location].published + 1, tail.tip + 1)
+    entries = yield from entries_at(context, tail, versions)
+    return [
+        (version, entry)
+        for version, entry in zip(versions, entries, strict=True)
+        if entry is None or application_id(head) not in entry.applications
+    ]
 
 
 def _refuse_hiding(
@@ -387,6 +402,25 @@ def _why_void(error: LakeVillaError, snapshots: Sequence[TableSnapshot]) -> Prog
 def _check_fits(location: str, fits: bool) -> None:
     if not fits:
         raise TableNotFound(f"rows written to {location} no longer fit its schema")
+
+
+def _check_given(
+    location: str, files: Sequence[DataFile], written: Layout, layout: Layout, replay: Replay
+) -> None:
+    """Refuse files that do not fit the table's layout any more.
+
+    Nor do rows with values in columns that only cancelled commits had added: the values would be
+    lost without notice, or be read as those of another client's column, which may have the id by
+    now.
+    """
+    _check_fits(location, still_fits(written, layout))
+    paths = withdrawn_fields(written, replay.moved)
+    if may_have_values(files, written, paths):
+        raise InvalidOperation(
+            f"rows written to {location} have values in {named(paths)}, which a cancelled commit "
+            "had added",
+            table=location,
+        )
 
 
 def _missing_of(snapshots: Sequence[TableSnapshot]) -> Program[list[str]]:

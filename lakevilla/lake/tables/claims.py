@@ -21,7 +21,7 @@ from lakevilla.lake.context import Context
 from lakevilla.results import Finding
 from lakevilla.store.base import Found, Match, Refused, Stored, Token
 from lakevilla.store.codec import decode, encode
-from lakevilla.store.effects import Program, get, parallel, put
+from lakevilla.store.effects import Program, get, parallel, put, some_at_once
 from lakevilla.store.location import is_external
 
 #: The number of attempts to write a claim that other clients write, too.
@@ -109,7 +109,7 @@ def restore_claims(
         for location, state in head.tables.cached(among).items()
         if not (state.dropped or location in leave_out)
     ]
-    found = yield from parallel([_restore(context, head, location, names) for location in live])
+    found = yield from some_at_once(_restore(context, head, location, names) for location in live)
     return [finding for finding in found if finding is not None]
 
 

@@ -7,7 +7,7 @@ overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -82,7 +82,7 @@ def export(context: Context, what: Export) -> Program[int]:
         change = Change(
             adds=tuple(file for ref, file in wanted.items() if ref not in known),
             removes=tuple(removal(file) for file in there if file.ref not in wanted),
-            metadata=_metadata(context, what, current),
+            metadata=_metadata(context, what, current, files),
             protocol=_protocol(what, current),
         )
         if change.is_empty:
@@ -150,11 +150,15 @@ def _mark(what: Export) -> str:
     return f"table {what.snapshot.table_id}"
 
 
-def _metadata(context: Context, what: Export, current: TableSnapshot) -> dict[str, Any] | None:
+def _metadata(
+    context: Context, what: Export, current: TableSnapshot, files: Sequence[DataFile]
+) -> dict[str, Any] | None:
     """Return the metadata for the target; None if the target has it already."""
     known = current.metadata if current.version >= 0 else {}
-    iceberg = what.snapshot.format == "iceberg"
-    wanted = (_of_iceberg if iceberg else _of_delta)(context, what, known)
+    if what.snapshot.format == "iceberg":
+        wanted = _of_iceberg(context, what, known)
+    else:
+        wanted = _of_delta(context, what, known, _have_ids(files))
     if all(_same(name, known.get(name), value) for name, value in wanted.items()):
         return None
     return wanted
@@ -174,16 +178,28 @@ def _is_own(name: str) -> bool:
     return name.startswith("lakevilla.")
 
 
-def _of_delta(context: Context, what: Export, known: dict[str, Any]) -> dict[str, Any]:
+def _have_ids(files: Sequence[DataFile]) -> bool:
+    """Return whether the log has assigned ids to the rows of all files.
+
+    That of a branch assigns none. The target's ids for such rows could be those of other rows,
+    which the source's log assigns later.
+    """
+    return all(file.base_row_id is not None for file in files)
+
+
+def _of_delta(
+    context: Context, what: Export, known: dict[str, Any], have_ids: bool
+) -> dict[str, Any]:
     metadata = dict(what.snapshot.metadata)
     configuration = {
         name: value
         for name, value in (metadata.get("configuration") or {}).items()
         if not name.startswith(ENABLEMENT) and not _is_own(name)
     }
-    if known and (known.get("configuration") or {}).get(TRACKS) != "true":
-        # Files that were exported earlier have no row ids.
-        configuration.pop(TRACKS, None)
+    had_ids = not known or (known.get("configuration") or {}).get(TRACKS) == "true"
+    if configuration.get(TRACKS) == "true" and not (have_ids and had_ids):
+        # Files that were exported earlier have no row ids, or others than in the source.
+        del configuration[TRACKS]
     metadata["configuration"] = {**configuration, MARK: _mark(what)}
     metadata["id"] = known.get("id") or context.ids.uuid()
     metadata["createdTime"] = known.get("createdTime") or context.now_ms()
@@ -245,7 +261,6 @@ class _Moved:
             raw_path=None,
             data_change=True,
             deletion_vector=None if vector is None else self._vector(vector),
-            base_row_id=file.base_row_id if is_iceberg else None,
             default_row_commit_version=file.default_row_commit_version if is_iceberg else None,
         )
 

@@ -132,10 +132,12 @@ def _orphans(
     if tail.tip >= 0:
         live = yield from tail.snapshot.files()
         named.update(live["path"].to_pylist())
-        named.update((yield from context.formats.of(tail.snapshot).named_in_log(tail.snapshot)))
     state = head.tables.get(location)
     if state is not None:
         named |= yield from needed_files(context, location, state.pending)
+    if tail.tip >= 0 and not candidates <= named:
+        # The whole log is read only for files that the newest state does not have.
+        named.update((yield from context.formats.of(tail.snapshot).named_in_log(tail.snapshot)))
     orphans = {f"{location}/{path}" for path in candidates - named}
     if not orphans:
         return []

@@ -11,10 +11,17 @@ from lakevilla.global_log.head import HEAD_KEY, Head, TableState, find_commit, s
 from lakevilla.global_log.head_log import keep_recent, too_old
 from lakevilla.global_log.keys import is_key_object, load_key_object, put_key
 from lakevilla.global_log.refs import RefEntry
-from lakevilla.global_log.repo import commits_since, load_head, load_refs, load_tables, make_room
+from lakevilla.global_log.repo import (
+    commits_since,
+    commits_until,
+    load_head,
+    load_refs,
+    load_tables,
+    make_room,
+)
 from lakevilla.ids import started_at, uuid7
 from lakevilla.lake.absorb import Absorbed, absorb, moved_to
-from lakevilla.lake.context import Context, Event
+from lakevilla.lake.context import Context, Event, Tail
 from lakevilla.lake.newer import refuse_newer_logs, refuse_older_head
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tables.drop_data import clean_emptied
@@ -23,7 +30,7 @@ from lakevilla.maintenance.gc.garbage import garbage
 from lakevilla.maintenance.gc.listing import Listing, look
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ObjectInfo
-from lakevilla.store.effects import Program, delete, parallel
+from lakevilla.store.effects import Program, delete, parallel, some_at_once
 from lakevilla.store.location import at_home, home_of, key_at
 
 # -------------------- gc
@@ -37,6 +44,10 @@ from lakevilla.store.location import at_home, home_of, key_at
 #
 # The age of an object is by the store's clock (``maintenance.gc.listing``), not by this client's.
 # With ``dry_run`` nothing is deleted, and no object is written to query the store's time.
+
+
+#: The number of idempotency keys that are read in one round.
+_KEYS_AT_ONCE = 64
 
 
 def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
@@ -254,10 +265,7 @@ def _published(
         for location, state in head.tables.items()
         if not state.dropped and location not in left_alone
     }
-    tails = yield from parallel(
-        [open_tail(context, location, missing_ok=True) for location in live]
-    )
-    tails = yield from parallel([probe(context, tail) for tail in tails])
+    tails = yield from some_at_once(_newest(context, location) for location in live)
     absorbed = yield from absorb(context, head, dict(zip(live, tails, strict=True)))
     tables = {
         location: moved_to(live[location], placement)
@@ -271,6 +279,11 @@ def _published(
     return absorbed, changed
 
 
+def _newest(context: Context, location: str) -> Program[Tail]:
+    tail = yield from open_tail(context, location, missing_ok=True)
+    return (yield from probe(context, tail))
+
+
 def settle_keys(
     context: Context, head: Head, keys: Iterable[ObjectInfo], *, dry_run: bool
 ) -> Program[dict[str, LakeVillaError]]:
@@ -280,25 +293,36 @@ def settle_keys(
     history that proves it is deleted. Return the keys that can't be read, with the errors.
     """
     damaged: dict[str, LakeVillaError] = {}
-    for info in keys:
-        try:
-            held = None if not is_key_object(info.key) else (yield from load_key_object(info.key))
-        except (CorruptObject, UnsupportedFormat) as error:
-            damaged[info.key] = error
-            continue
-        if held is None:
-            continue
-        record = held.record
-        if dry_run or record.version is None or record.committed == record.version:
-            continue
-        try:
-            commits = yield from commits_since(head, record.sequence)
-        except (CorruptObject, UnsupportedFormat):
-            continue  # no history is deleted while a page of it can't be read
-        if commits is not None and find_commit(commits, record.txn) is not None:
-            settled = msgspec.structs.replace(
-                record, nonce=context.ids.nonce(), committed=record.version
-            )
-            # Refused if a new use of the key has read the old record; that use records the same.
-            yield from put_key(info.key, held, settled)
+    names = [info.key for info in keys if is_key_object(info.key)]
+    for first in range(0, len(names), _KEYS_AT_ONCE):
+        some = names[first : first + _KEYS_AT_ONCE]
+        errors = yield from parallel([_settle(context, head, name, dry_run) for name in some])
+        found = zip(some, errors, strict=True)
+        damaged.update({name: error for name, error in found if error is not None})
     return damaged
+
+
+def _settle(
+    context: Context, head: Head, name: str, dry_run: bool
+) -> Program[LakeVillaError | None]:
+    """Record in one key object that its last use has committed; return why it can't be read."""
+    try:
+        held = yield from load_key_object(name)
+    except (CorruptObject, UnsupportedFormat) as error:
+        return error
+    if held is None:
+        return None
+    record = held.record
+    if dry_run or record.version is None or record.committed == record.version:
+        return None
+    try:
+        commits = yield from commits_until(head, record.sequence, record.txn)
+    except (CorruptObject, UnsupportedFormat):
+        return None  # no history is deleted while a page of it can't be read
+    if commits is not None and find_commit(commits, record.txn) is not None:
+        settled = msgspec.structs.replace(
+            record, nonce=context.ids.nonce(), committed=record.version
+        )
+        # Refused if a new use of the key has read the old record; that use records the same.
+        yield from put_key(name, held, settled)
+    return None

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from lakevilla.errors import LakeVillaError, StoreError, VersionNotFound
 from lakevilla.global_log.commits import COMMITS_PREFIX
@@ -30,7 +31,7 @@ from lakevilla.lake.view import pending_parts
 from lakevilla.markers.marker import Listed, Marker, marker_key, ticket_of
 from lakevilla.markers.repo import load_markers
 from lakevilla.store.base import ANY, Missing, ObjectInfo
-from lakevilla.store.effects import Program, list_objects, parallel, put, stat
+from lakevilla.store.effects import Program, list_objects, parallel, put, some_at_once, stat
 from lakevilla.store.effects import stat as object_info
 from lakevilla.store.location import HOMES_PREFIX, is_external
 from lakevilla.sublogs.record import TXNS_PREFIX, created_by, record_key
@@ -44,6 +45,19 @@ _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _COMMIT = re.compile(rf"{COMMITS_PREFIX}/({_UUID})-([0-9a-f]+)\.json")
 _LEAF = re.compile(rf"{LEAVES_PREFIX}/\d{{20}}-(?:[0-9a-f]+|named)\.json")
 _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})(?:\.json|/.*)")
+
+
+_OF_THE_LAKE = (
+    COMMITS_PREFIX,
+    TXNS_PREFIX,
+    KEYS_PREFIX,
+    PAGES_PREFIX,
+    LEAVES_PREFIX,
+    INBOX_PREFIX,
+    BASES_PREFIX,
+    HOMES_PREFIX,
+    RECENT_PREFIX,
+)
 
 
 @dataclass(slots=True)
@@ -114,7 +128,7 @@ def look(context: Context, head: Head, *, dry_run: bool) -> Program[Listing]:
 
 def _unreadable(context: Context, head: Head) -> Program[dict[str, LakeVillaError]]:
     """Return the tables that can't be read, with the errors; gc skips these tables."""
-    errors = yield from parallel([_trouble(context, head, location) for location in head.tables])
+    errors = yield from some_at_once(_trouble(context, head, location) for location in head.tables)
     found = zip(head.tables, errors, strict=True)
     return {location: error for location, error in found if error is not None}
 
@@ -155,20 +169,11 @@ def _list(
 ) -> Program[Listing]:
     listed = Listing(context.clock.now(), head.sequence, unreadable)
     locations = yield from _locations(context, head, listed)
-    results = yield from parallel(
-        [
-            list_objects(COMMITS_PREFIX),
-            list_objects(TXNS_PREFIX),
-            list_objects(KEYS_PREFIX),
-            list_objects(PAGES_PREFIX),
-            list_objects(LEAVES_PREFIX),
-            list_objects(INBOX_PREFIX),
-            list_objects(BASES_PREFIX),
-            list_objects(HOMES_PREFIX),
-            list_objects(RECENT_PREFIX),
-            *[list_objects(location) for location in locations],
-        ]
-    )
+    both: list[Program[Any]] = [
+        parallel([list_objects(prefix) for prefix in _OF_THE_LAKE]),
+        _list_tables(context, head, listed, locations),
+    ]
+    results, of_emptied = yield from parallel(both)
     if request is not None:
         listed.now = yield from shown_time(request, results[1])
     _add_commits(listed, results[0])
@@ -190,9 +195,25 @@ def _list(
     listed.bases = [info.key for info in results[6]]
     listed.of_branches = [info.key for info in results[7]]
     listed.recent = [info.key for info in results[8]]
-    for location, objects in zip(locations, results[9:], strict=True):
+    for location, objects in of_emptied:
         _add_files(context, head, listed, location, objects)
     return listed
+
+
+def _list_tables(
+    context: Context, head: Head, listed: Listing, locations: Iterable[str]
+) -> Program[list[tuple[str, Sequence[ObjectInfo]]]]:
+    """Add the files of tables; return those of emptied tables, which need the store's time."""
+
+    def objects_of(location: str) -> Program[tuple[str, Sequence[ObjectInfo]] | None]:
+        objects = yield from list_objects(location)
+        if is_emptied(head.tables[location]):
+            return location, objects
+        _add_files(context, head, listed, location, objects)
+        return None
+
+    found = yield from some_at_once(objects_of(location) for location in locations)
+    return [one for one in found if one is not None]
 
 
 def _add_files(

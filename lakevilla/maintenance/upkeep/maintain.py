@@ -17,7 +17,7 @@ from lakevilla.errors import (
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.lake.context import Context
-from lakevilla.lake.newer import refuse_in_doubt, refuse_older_head
+from lakevilla.lake.newer import Signs, refuse_in_doubt, refuse_older_head
 from lakevilla.maintenance.upkeep.lease import (
     MAINTENANCE_PREFIX,
     Lease,
@@ -39,6 +39,8 @@ from lakevilla.store.readback import same_object
 # The upkeep of a lake: decide which tasks are due, take their leases, and run them.
 
 
+#: The time for which signs of a newer HEAD serve the next check of a run, too.
+_SIGNS_SECONDS = 60.0
 #: The number of reads of another client's lease within the lease's time.
 _LOOKS = 6
 
@@ -89,8 +91,11 @@ class _Run:
     #: HEAD for the first task, which ``maintain`` has just read.
     just_read: Head | None
     lake_id: str
-    #: The checks of HEAD that have passed in this run; each is done once.
-    asked: set[Callable[..., object]] = field(default_factory=set)
+    #: The signs of a newer HEAD, and when they were looked for; none of them proves one.
+    signs: Signs | None = None
+    looked_at: float = 0.0
+    #: True if no commit is in doubt, either.
+    is_certain: bool = False
     ok: bool = True
     findings: list[Finding] = field(default_factory=list)
 
@@ -146,11 +151,16 @@ class _Run:
         """Return whether HEAD is in no doubt, since each task replaces HEAD or deletes objects by
         it.
         """
-        check = refuse_in_doubt if TASKS[name].goes_on else refuse_older_head
-        if check in self.asked:
-            return True
         try:
-            yield from check(self.context, "maintain")
+            must_be_certain = TASKS[name].goes_on and not self.is_certain
+            now = self.context.clock.elapsed()
+            is_old = now - self.looked_at > _SIGNS_SECONDS
+            if self.signs is None or (must_be_certain and is_old):
+                self.signs = yield from refuse_older_head(self.context, "maintain")
+                self.looked_at = now
+            if must_be_certain:
+                yield from refuse_in_doubt(self.context, "maintain", self.signs)
+                self.is_certain = True
         except ConflictError as error:
             self._note(name, f"left for the next run: {error.message}")
             return False
@@ -159,7 +169,6 @@ class _Run:
                 self.findings.append(Finding("error", error.kind, error.message, key=error.key))
             self.ok = False
             return False
-        self.asked |= {check, refuse_older_head}
         return True
 
     def watch(self, name: str) -> Program[None]:

@@ -23,6 +23,9 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.delta.commit import high_water_mark
+from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.files import FileRef, file_key, file_refs, hashes, rows_in
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.bases import Base
@@ -155,6 +158,11 @@ def look_at_files(
         yield from _look(context, batch, drawn, checked)
         for state in read:
             checked.findings += yield from _deletes(read_deletes, state)
+            if state.layout.lineage:
+                read_too = pa.array([drawn.reads_footer(file) for file in state.each()], pa.bool_())
+                some = state.files.filter(read_too)
+                snapshot = state.view.snapshot
+                checked.findings += yield from look_at_row_ids(snapshot, state.files, some)
     checked.findings = list(_each_once(checked.findings))
     return checked
 
@@ -477,9 +485,9 @@ _ROW_ID = b"2147483540"
 
 
 def footer_of(key: str, size: int) -> Program[pq.FileMetaData | None]:
-    """Return a file's footer; None if the file was deleted meanwhile.
+    """Return the footer of a Parquet file; None if the file was deleted meanwhile.
 
-    Raises ``CorruptObject`` if the footer is damaged.
+    It takes one request, or two if the footer is long. Raises ``CorruptObject`` if it is damaged.
     """
     wanted = min(_FOOTER_BYTES, size)
     while True:
@@ -501,3 +509,87 @@ def footer_of(key: str, size: int) -> Program[pq.FileMetaData | None]:
     except (pa.ArrowException, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise CorruptObject(f"has a footer that can't be read ({reason})", key=key) from None
+
+
+# -------------------- row ids
+#
+# Check that no two rows of a table can have one id (docs/design/0063-row-ids.md).
+#
+# The ids that rows inherit from their files follow from the log. Of the ids that files store, only
+# the highest is compared, which the files' footers have.
+
+
+_REMEDY = "readers take rows for others: write the table's rows into a new one, with the ids anew"
+
+
+def look_at_row_ids(
+    snapshot: TableSnapshot, files: pa.Table, some: pa.Table
+) -> Program[list[Finding]]:
+    """Return findings on the ids of rows in files of a table, by the footers of ``some`` of them.
+
+    The table's rows have ids (``Layout.lineage``).
+    """
+    table = snapshot.location
+    try:
+        mark = mark_of(snapshot)
+    except LakeVillaError as error:
+        return [Finding("error", error.kind, error.message, table=table)]
+    found = list(_wrong_ranges(files, mark))
+    for part in some.to_batches(max_chunksize=_AT_ONCE):
+        found += yield from _stored_above(snapshot, pa.Table.from_batches([part]), mark)
+    return [Finding("error", "row_ids", f"{what}: {_REMEDY}", table=table) for what in found]
+
+
+def mark_of(snapshot: TableSnapshot) -> int:
+    """Return the highest row id that a table has assigned, -1 for none."""
+    if isinstance(snapshot, DeltaSnapshot):
+        return high_water_mark(snapshot.domains, snapshot.location)
+    return int(snapshot.metadata.get("next-row-id") or 0) - 1
+
+
+def _wrong_ranges(files: pa.Table, mark: int) -> Iterator[str]:
+    """Yield what is wrong with the ids that rows inherit."""
+    given = files.filter(pc.is_valid(files["base_row_id"])).sort_by("base_row_id")
+    columns = (given[name].to_pylist() for name in ("base_row_id", "path", "stats"))
+    before, after = "", -1
+    for first, path, stats in zip(*columns, strict=True):
+        if first < after:
+            yield f"rows of files {before} and {path} have the same ids, from {first} on"
+        last = first + (rows_in(stats) or 0)
+        if last - 1 > mark:
+            yield f"rows of file {path} have ids up to {last - 1}, and the table's mark is {mark}"
+        if last > after:
+            before, after = path, last
+
+
+def _stored_above(snapshot: TableSnapshot, files: pa.Table, mark: int) -> Program[list[str]]:
+    """Return what is wrong with the ids that files store; damaged files are reported elsewhere."""
+    paths, sizes = files["path"].to_pylist(), files["size"].to_pylist()
+    name = snapshot.layout.lineage[0].name
+    keys = [file_key(snapshot.location, path) for path in paths]
+    highest = yield from parallel(
+        [_highest_stored(key, size, name) for key, size in zip(keys, sizes, strict=True)]
+    )
+    return [
+        f"file {path} stores the row id {id_}, and the table's mark is {mark}"
+        for path, id_ in zip(paths, highest, strict=True)
+        if id_ is not None and id_ > mark
+    ]
+
+
+def _highest_stored(key: str, size: int, name: str) -> Program[int | None]:
+    """Return the highest id that a file stores, by its footer; None if it has none."""
+    try:
+        footer = yield from footer_of(key, size)
+    except LakeVillaError:
+        return None
+    if footer is None:
+        return None
+    groups = (footer.row_group(group) for group in range(footer.num_row_groups))
+    chunks = (group.column(i) for group in groups for i in range(group.num_columns))
+    stored = [
+        chunk.statistics.max
+        for chunk in chunks
+        if chunk.path_in_schema == name and chunk.is_stats_set and chunk.statistics.has_min_max
+    ]
+    return max(stored, default=None)

@@ -190,11 +190,13 @@ class LocalStore:
             return _failure(not_regular(), ambiguous=False)
         return _info(key, status)
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
         infos: list[ObjectInfo] = []
         try:
             for key, entry in self._walk(prefix):
-                if start_after is None or key > start_after:
+                if (start_after is None or key > start_after) and (until is None or key <= until):
                     # The file was deleted while the directory was listed.
                     with contextlib.suppress(FileNotFoundError):
                         infos.append(_info(key, entry.stat()))

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -286,12 +286,20 @@ class ObstoreBackend:
             )
         return self._info(outcome)
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
         def request() -> list[ObjectInfo]:
             pages = self._store.list(
                 check_key(prefix) if prefix else None, offset=start_after, chunk_size=1000
             )
-            return [self._info(meta) for page in pages for meta in page]
+            found: list[ObjectInfo] = []
+            for page in pages:  # each is a request
+                listed = [self._info(meta) for meta in page]
+                found.extend(info for info in listed if until is None or info.key <= until)
+                if until is not None and _ends_after(until, listed):
+                    break
+            return found
 
         outcome = self._attempt(request)
         return (
@@ -361,6 +369,12 @@ class ObstoreBackend:
 
 
 # ------------------------------------------------------------ errors, values
+
+
+def _ends_after(key: str, page: Sequence[ObjectInfo]) -> bool:
+    """Return whether later pages have only later keys: not every store lists in order."""
+    keys = [info.key for info in page]
+    return bool(keys) and keys[-1] > key and keys == sorted(keys)
 
 
 def _is_missing_object(error: BaseException) -> bool:

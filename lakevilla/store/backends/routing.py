@@ -64,7 +64,8 @@ class LakeStore:
         self.place = root.uri
         self._open_backend = open_backend
         self._lock = lock()
-        self._backends: dict[Location, Store] = {root.store: open_backend(root.store)}
+        self._at_root = open_backend(root.store)
+        self._backends: dict[Location, Store] = {root.store: self._at_root}
         self._named = {root.store, *(parse_location(place).store for place in named)}
         self._catalogs: Store | None = None
 
@@ -110,11 +111,14 @@ class LakeStore:
         outcome = backend.head(path)
         return dataclasses.replace(outcome, key=key) if isinstance(outcome, ObjectInfo) else outcome
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
         prefix = prefix.rstrip("/")
         backend, path = self._place(prefix)
         after = None if start_after is None else self._place(start_after)[1]
-        outcome = backend.list(path, after)
+        last = None if until is None else self._place(until)[1]
+        outcome = backend.list(path, after, last)
         if isinstance(outcome, Failure):
             return outcome
         # Listed objects are returned in the spelling of the request.
@@ -122,7 +126,7 @@ class LakeStore:
         return [
             dataclasses.replace(info, key=spelled + info.key[cut:])
             for info in outcome
-            if after is None or info.key > after
+            if (after is None or info.key > after) and (last is None or info.key <= last)
         ]
 
     def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
@@ -146,8 +150,9 @@ class LakeStore:
                 )
             return self._catalogs, key
         if "://" not in key and not key.startswith("/"):
-            path = "/".join(part for part in (self.root.path, key) if part)
-            return self._backends[self.root.store], check_key(path) if path else path
+            root = self.root.path
+            path = f"{root}/{key}" if root and key else root or key
+            return self._at_root, check_key(path) if path else path
         location = parse_location(key)
         return self._backend(location.store), location.path
 

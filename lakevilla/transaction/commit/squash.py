@@ -6,7 +6,7 @@ A branch publishes nothing, so the number of its pending commits would grow for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
@@ -65,6 +65,9 @@ def squashes(txn: TransactionState, tables: Iterable[str]) -> Program[dict[str, 
 
 def _squash(txn: TransactionState, location: str, refs: tuple[PendingRef, ...]) -> Program[Squash]:
     commits = yield from txn.context.commit_objects(refs)
+    weights = [_weight(commit.tables[location]) for commit in commits]
+    start = first_to_squash(weights)
+    refs, commits = refs[start:], commits[start:]
     parts = [commit.tables[location] for commit in commits]
     part = TablePart(
         table_id=parts[-1].table_id,
@@ -86,6 +89,25 @@ def _squash(txn: TransactionState, location: str, refs: tuple[PendingRef, ...]) 
     last = refs[-1]
     ref = PendingRef(last.sequence, commit.txn, digest, last.base, last.epoch)
     return Squash(refs, ref, body)
+
+
+def first_to_squash(weights: Sequence[int]) -> int:
+    """Return the index of the oldest commit of a squash, by the numbers of files of all, in order.
+
+    A squash has the newest commits, and older ones only while they are at most twice as large as
+    all newer ones together. Else each squash would write all files of the branch again. So a file
+    is written again only for each tripling of what was committed after it.
+    """
+    start = len(weights) - max(2, MOST_APART // 2)
+    newer = sum(weights[start:])
+    while start > 0 and weights[start - 1] <= 2 * newer:
+        start -= 1
+        newer += weights[start]
+    return start
+
+
+def _weight(part: TablePart) -> int:
+    return 1 + len(part.change.adds) + len(part.change.removes)
 
 
 def squashed(

@@ -40,7 +40,7 @@ from lakevilla.sublogs.operations import (
     is_append,
     tables_read,
 )
-from lakevilla.transaction.redo.replay import redo, replay
+from lakevilla.transaction.redo.replay import redo, remarked, replay
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState, conflict
@@ -104,15 +104,17 @@ def _moved(txn: TransactionState, held: HeldHead | None, examination: Examinatio
     first = len(txn.work.done) if examination.redo_from is None else examination.redo_from
     if examination.redo_from is not None and first < len(txn.work.done):
         table = txn.work.done[first].table
-        # Redos of an optimize need no limit: each leaves it fewer files to rewrite.
-        txn.work.redos += not isinstance(txn.work.done[first].operation, Optimize)
+        # Redos of an optimize need no limit: each leaves it fewer files to rewrite. Marking other
+        # rows of a file is no redo.
+        is_optimize = isinstance(txn.work.done[first].operation, Optimize)
+        txn.work.redos += not is_optimize and first not in examination.remarked
         if txn.work.redos > context.settings.max_redos:
             raise txn.fail(
                 conflict(txn, table, f"it was redone {txn.work.redos - 1} times already")
             )
-        context.notify(
-            Event("redo", txn.id, f"redoing from operation {first} on {table}", {"table": table})
-        )
+        if first not in examination.remarked:
+            what = f"redoing from operation {first} on {table}"
+            context.notify(Event("redo", txn.id, what, {"table": table}))
     for done in txn.work.done:
         if done.deferred and not reshaped.isdisjoint((done.table, *tables_read(done.operation))):
             done.fitted = True
@@ -121,6 +123,8 @@ def _moved(txn: TransactionState, held: HeldHead | None, examination: Examinatio
     def step(index: int, done: Done) -> Program[None]:
         done.operation = before = renumber(done.operation, moved)
         if index >= first and not keeps_its_side(done):
+            if index in examination.remarked and (yield from remarked(txn, done)):
+                return
             yield from redo(txn, done, name)
             moved.setdefault(done.table, {}).update(moves(before, done.operation))
         if (index >= first or done.deferred) and isinstance(done.operation, Append | Overwrite):
@@ -143,6 +147,7 @@ def _let_others_detach(txn: TransactionState, examination: Examination) -> None:
         del txn.work.done[index]
         if examination.redo_from is not None and examination.redo_from > index:
             examination.redo_from -= 1
+        examination.remarked = {i - (i > index) for i in examination.remarked if i != index}
         for key, read in txn.work.reads.items():
             if read.after > index:
                 txn.work.reads[key] = msgspec.structs.replace(read, after=read.after - 1)
@@ -186,7 +191,9 @@ class Examination:
     the logs as they were read: only their entries are validated. ``passed``: the examination has
     passed over tables that the transaction has read. ``lenient`` has the tables whose reads may be
     outdated, and how many versions were added to each (known under ``slack`` only). ``behind`` has
-    the tables whose reads are outdated after the move, see ``Work.behind``.
+    the tables whose reads are outdated after the move, see ``Work.behind``. ``remarked`` has the
+    numbers of operations that meet the changes only in files of which both have marked other rows
+    as deleted.
     """
 
     views: dict[str, View] = field(default_factory=dict)
@@ -196,6 +203,7 @@ class Examination:
     passed: bool = False
     lenient: dict[str, int] = field(default_factory=dict)
     behind: dict[str, int] = field(default_factory=dict)
+    remarked: set[int] = field(default_factory=set)
 
 
 # -------------------- fetch

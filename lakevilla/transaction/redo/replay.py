@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakevilla.engines.base import FileNamer
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.delta.deletion_vectors import rows_deleted, with_deleted
+from lakevilla.formats.files import DataFile, data_files, removal
 from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.changes import in_one_entry, is_mixed
 from lakevilla.lake.operations.comparing.dropped_columns import named, refuse_hidden
@@ -120,6 +127,39 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
     done.deferred = False
     keep_files(txn, done, redone.bodies)
     yield from note_stored(txn, done.table)
+
+
+def remarked(txn: TransactionState, done: Done) -> Program[bool]:
+    """Mark the rows that an operation has deleted in the files as they are now.
+
+    Return False, and leave the operation as it is, if a file or one of the rows is gone: the
+    operation must be performed again (note 65, rule V1).
+    """
+    snapshot = txn.work.tables[done.table].snapshot
+    before = {file.path: file for file in done.change.removes}
+    marked = {file.path: file for file in done.change.adds if file.path in before}
+    files = yield from snapshot.files()
+    live = files.filter(pc.is_in(files["path"], value_set=pa.array(list(marked), pa.string())))
+    now = {file.path: file for file in data_files(live)}
+    if now.keys() != marked.keys():
+        return False
+    again: dict[str, DataFile] = {}
+    for path, file in marked.items():
+        old = yield from rows_deleted(done.table, before[path].deletion_vector)
+        all_ = yield from rows_deleted(done.table, file.deletion_vector)
+        others = yield from rows_deleted(done.table, now[path].deletion_vector)
+        rows = np.setdiff1d(all_, old)
+        if np.isin(rows, others).any():
+            return False
+        again[path] = with_deleted(now[path], np.union1d(others, rows))
+    done.change = msgspec.structs.replace(
+        done.change,
+        adds=tuple(again.get(file.path, file) for file in done.change.adds),
+        removes=tuple(
+            removal(now[file.path]) if file.path in now else file for file in done.change.removes
+        ),
+    )
+    return True
 
 
 def _refuse_values(

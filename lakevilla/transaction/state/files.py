@@ -27,11 +27,13 @@ from lakevilla.transaction.state.transaction import TransactionState
 def made_files(done: Done) -> list[str]:
     """Return the keys of the files that performing an operation made.
 
-    The files that the operation was given are its source. When the operation is undone, only the
-    files that it made may be dropped: a redo makes them again, and nothing could make the given
-    files again.
+    The files that the operation was given are its source, and those that it removes were there
+    before. When the operation is undone, only the files that it made may be dropped: a redo makes
+    them again, and nothing could make other files again.
     """
     given = {file.path for file in given_files(done.operation)}
+    # A file of which rows were deleted is added again.
+    given.update(file.path for file in done.change.removes)
     made = [file.path for file in done.change.adds]
     made += [file.path for file in done.change.change_files]
     return [f"{done.table}/{path}" for path in made if path not in given]

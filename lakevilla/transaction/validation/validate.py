@@ -30,7 +30,7 @@ from lakevilla.global_log.repo import HeldHead, load_tables
 from lakevilla.global_log.rules import Rule
 from lakevilla.lake.context import Tail
 from lakevilla.lake.operations.comparing.dropped_columns import files_fit
-from lakevilla.lake.row_changes import NetChange, Verdict, judge, net_change
+from lakevilla.lake.row_changes import NetChange, Verdict, deleted_since, judge, net_change
 from lakevilla.lake.table_log import open_tail, opened_again, probe, refresh
 from lakevilla.lake.view import View, build_view
 from lakevilla.phases import during
@@ -133,6 +133,7 @@ def _examined(
             examination.conflict = conflict(txn, next(iter(txn.work.behind)), _SEEN)
             return examination
         examination.lenient, examination.redo_from = {}, None
+        examination.remarked.clear()
         yield from _operations(txn, nets, examination)
     if examination.conflict is None:
         yield from _reads(txn, nets, examination, moving=exact or examination.redo_from is not None)
@@ -336,9 +337,13 @@ def _operations(
 ) -> Program[None]:
     for index, done in enumerate(txn.work.done):
         if (yield from _in_conflict(txn, done, nets, examination)):
-            if examination.conflict is None:
+            if examination.conflict is None and examination.redo_from is None:
                 examination.redo_from = index
             return
+        if not done.deferred and _meets(done, nets.get(done.table)):
+            if examination.redo_from is None:
+                examination.redo_from = index
+            examination.remarked.add(index)
 
 
 def _in_conflict(
@@ -377,9 +382,19 @@ def _in_conflict(
             continue
         if (yield from _is_changed(txn, table, where, nets, examination)):
             return True
-    return target is not None and any(
-        removed.ref in target.removes for removed in done.change.removes
+    if target is None:
+        return False
+    again = {file.path for file in done.change.adds}
+    gone = yield from deleted_since(done.table, target)
+    return any(
+        removed.ref in target.removes and not (removed.path in again and removed.path in gone)
+        for removed in done.change.removes
     )
+
+
+def _meets(done: Done, net: NetChange | None) -> bool:
+    """Return whether an operation marks rows in a file of which others have marked some, too."""
+    return net is not None and any(file.ref in net.removes for file in done.change.removes)
 
 
 def _crosses(operation: Transplant, net: NetChange) -> bool:

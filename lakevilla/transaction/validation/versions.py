@@ -12,7 +12,7 @@ from lakevilla.global_log.head import CommitSummary, Head, application_id
 from lakevilla.global_log.repo import commits_since
 from lakevilla.global_log.rules import Rule, Versions, fires
 from lakevilla.lake.context import Context, Tail
-from lakevilla.lake.table_log import entry_at
+from lakevilla.lake.table_log import entries_at
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import is_blind, tables_read
@@ -94,8 +94,8 @@ def _foreign(context: Context, head: Head | None, old: View, new: View, tail: Ta
     These are foreign entries; in a table that ``head`` lacks, also entries of a newer HEAD.
     """
     count = 0
-    for version in range(old.placement.logged + 1, new.placement.logged + 1):
-        entry = yield from entry_at(context, tail, version)
+    versions = range(old.placement.logged + 1, new.placement.logged + 1)
+    for entry in (yield from entries_at(context, tail, versions)):
         sequence = None
         if entry is not None and head is not None:
             sequence = entry.applications.get(application_id(head))

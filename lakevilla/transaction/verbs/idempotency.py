@@ -23,7 +23,7 @@ from lakevilla.global_log.keys import (
     new_record,
     put_key,
 )
-from lakevilla.global_log.repo import commits_since, load_head, load_refs
+from lakevilla.global_log.repo import commits_since, commits_until, load_head, load_refs
 from lakevilla.ids import started_at
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.branch_head import Branch
@@ -96,7 +96,7 @@ def _settled(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[b
         held = yield from txn.context.head()
         if held is None:
             return False
-        commits = yield from commits_since(held.head, record.sequence)
+        commits = yield from commits_until(held.head, record.sequence, record.txn)
         if commits is None:
             _refuse_forgotten(txn.context, held.head, use, record)
             return True
@@ -339,7 +339,7 @@ def committed_in_base(lake: Context, branch: Head, key: str) -> Program[CommitRe
     used = yield from load_key(key, None)
     if used is None:
         return None
-    commits = yield from commits_since(held.head, used.record.sequence)
+    commits = yield from commits_until(held.head, used.record.sequence, used.record.txn)
     if commits is None:
         if used.record.committed is None:
             return None  # the retention is over: the key is free, as it is on the lake
@@ -420,7 +420,7 @@ def _committed_in(lake: Context, key: str) -> Program[CommitResult | None]:
     held = yield from load_head()
     if used is None or held is None:
         return None
-    commits = yield from commits_since(held.head, used.record.sequence)
+    commits = yield from commits_until(held.head, used.record.sequence, used.record.txn)
     found = None if commits is None else find_commit(commits, used.record.txn)
     if found is None:
         return None

@@ -349,12 +349,16 @@ def refresh(
     yield from perform_late(txn, [location])
     snapshot = txn.work.tables[location].snapshot
     with during("metadata", location):
-        live = reusable((yield from snapshot.files()))
+        present = yield from snapshot.files()
+        live = reusable(present)
         if snapshot.format == "iceberg":
             live = yield from with_tags(txn.context, txn.head, location, live)
     name = file_namer(txn.context, txn.id, txn.through_head)
     with during("data", location):
-        done = yield from txn.context.engine.write_by_key(layout, data, key, live, name)
+        # Columns of another schema may have the names of the key, and identify other rows.
+        done = yield from txn.context.engine.write_by_key(
+            layout, data, key, live, name, None if replaces_schema else present
+        )
     files = hold_written(txn, location, done.written)
     with _giving_back(txn, location, files):
         # The table's log has the statistics of the kept files: do not store them again.

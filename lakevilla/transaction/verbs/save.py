@@ -22,7 +22,7 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.global_log.head import PendingRef, TableState, find_commit
-from lakevilla.global_log.repo import commits_since, load_tables
+from lakevilla.global_log.repo import commits_until, load_tables
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.frozen.frozen import mounted_view
 from lakevilla.lake.frozen.mounts import mounted_at
@@ -131,7 +131,9 @@ def unsave(txn: TransactionState) -> Program[None]:
         yield from change_record(txn, sublog="", edges=())
     held = yield from txn.context.head()
     # It may have been saved, resumed and committed, and its record deleted: HEAD shows that.
-    commits = None if held is None else (yield from commits_since(held.head, txn.bound.began))
+    commits = None
+    if held is not None:
+        commits = yield from commits_until(held.head, txn.bound.began, txn.id)
     if commits is None or find_commit(commits, txn.id) is not None:
         raise txn.fail(
             TransactionAborted(

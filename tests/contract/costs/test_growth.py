@@ -15,11 +15,14 @@ from deltalake import DeltaTable
 import lakevilla as lv
 from lakevilla.api.client.client import LakeClient
 from lakevilla.engines.duckdb.file_system import GivenFiles
-from lakevilla.formats.delta import table_format
+from lakevilla.formats.delta import log, table_format
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
-from lakevilla.global_log import head, leaves
+from lakevilla.global_log import head, leaves, repo
 from lakevilla.lake import context as lake_context
+from lakevilla.lake import table_log
 from lakevilla.maintenance.recovery import checkpoint
+from lakevilla.store.backends.routing import LakeStore
+from lakevilla.store.base import Failure, ObjectInfo
 from lakevilla.store.effects import Program
 from lakevilla.store.runner import Requests
 from tests.support.inside import inside
@@ -35,6 +38,13 @@ def append(lake: lv.Lake, features: lv.Feature, times: int) -> None:
 
 def upsert(rows: pa.Table, txn: lv.Transaction) -> None:
     txn.upsert("t", rows, keys="id")
+
+
+def in_thread(work: Callable[[], object]) -> None:
+    """Do it in a thread of its own: no transaction waits for another of its own thread."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 def cold_read(place: Place) -> Requests:
@@ -56,6 +66,39 @@ def test_opening_a_table_costs_no_more_requests_after_many_commits_by_log_entry(
     assert (many.put, many.list) == (few.put, few.list)
 
 
+def test_a_cold_client_lists_the_part_of_a_log_that_it_reads(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_BEFORE", 20)
+    listed: list[str] = []
+    list_all = LakeStore.list
+
+    def listing(self: LakeStore, *where: str | None) -> list[ObjectInfo] | Failure:
+        found = list_all(self, *where)  # type: ignore[arg-type]
+        assert not isinstance(found, Failure)
+        listed.extend(info.key for info in found)
+        return found
+
+    monkeypatch.setattr(LakeStore, "list", listing)
+
+    def counted(work: Callable[[lv.Lake], object]) -> tuple[int, Requests]:
+        listed.clear()
+        with local_place.connect() as lake:
+            requests = cost(lake, lambda: work(lake))
+        return len(listed), requests
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1), format="delta")
+        append(lake, lv.Feature.R | lv.Feature.I, 155)
+    objects, requests = counted(lambda lake: lake.table("t").version)
+    assert (objects <= 25, requests.list) == (True, 1)
+    for version in (5, 60, 100, 140):
+        objects, requests = counted(lambda lake, v=version: lake.snapshot(version=v).versions)
+        assert (objects <= 60, requests.list) == (True, 2), "the newest state, and the old one"
+    with local_place.connect() as lake:
+        assert lake.table("t").read(version=100).num_rows == 101
+
+
 def test_vacuum_lists_the_log_of_a_table_once_however_many_refs_keep_versions_of_it(
     local_place: Place,
 ) -> None:
@@ -72,6 +115,36 @@ def test_vacuum_lists_the_log_of_a_table_once_however_many_refs_keep_versions_of
     few, many = vacuumed(2), vacuumed(25)
     assert many.list <= few.list + 1
     assert many.get <= few.get + 3 * 25, "a base and a log entry for each ref, and checkpoints"
+
+
+def test_doctor_lists_the_objects_of_branches_once_however_many_there_are(
+    local_place: Place,
+) -> None:
+    def examined(branches: range) -> Requests:
+        with local_place.connect() as lake:
+            for number in branches:
+                append(lake.on(lake.branch(f"b{number}").name), lv.Feature.R | lv.Feature.I, 1)
+        with local_place.connect() as lake:
+            assert lake.doctor().ok
+            return cost(lake, lake.doctor)
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+    few, many = examined(range(2)), examined(range(2, 12))
+    assert many.list == few.list
+    assert many.get <= few.get + 3 * 10, "a base, a HEAD and a commit object for each branch"
+
+
+def test_a_run_of_maintain_looks_once_for_signs_of_an_older_head(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        lake.maintain()
+        append(lake, lv.Feature.R | lv.Feature.I, 1)
+        lake.close()
+        found = steps(lake, lake.maintain)
+    rounds = [[key for verb, key in one if verb == "list"] for one in found]
+    assert sum("_lakevilla/commits" in one for one in rounds) == 1
+    assert sum(len(one) for one in rounds) <= 8
 
 
 @pytest.mark.parametrize("tables", [2, 40])
@@ -151,6 +224,33 @@ def test_the_states_of_an_iceberg_table_that_a_client_keeps_have_a_limit_in_byte
         assert held <= 20_000 + 2 * tail.snapshot.held_bytes
         assert [v for v, one in tail.entries.items() if one.document is not None] == [tail.tip]
         assert lake.table("t").read(version=3).num_rows == 4
+
+
+@pytest.mark.parametrize("work", [lv.Lake.gc, lv.Lake.recover], ids=["gc", "recover"])
+def test_the_commit_that_made_many_tables_is_read_once_and_not_for_each_of_them(
+    local_place: Place, work: Callable[[lv.Lake], object]
+) -> None:
+    tables = 40
+    with local_place.connect() as lake, lake.transaction() as txn:
+        for number in range(tables):
+            txn.create_table(f"t{number}", accounts(1))
+    with local_place.connect() as lake:
+        found = steps(lake, lambda: work(lake))
+    commits = [key for one in found for what, key in one if what == "get" and "/commits/" in key]
+    assert len(commits) <= 3, "once as a sign of an older HEAD, once as what is pending"
+
+
+def test_an_old_version_of_an_iceberg_table_is_read_from_its_own_metadata_file(
+    local_place: Place,
+) -> None:
+    few_named = {"write.metadata.previous-versions-max": "3"}
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1), format="iceberg", properties=few_named)
+        append(lake, lv.Feature.R | lv.Feature.I, 20)
+    with local_place.connect() as lake:
+        found = steps(lake, lambda: lake.table("t").read(version=5).num_rows)
+    read = [key for one in found for _, key in one if key.endswith("metadata.json")]
+    assert len(read) == 2, "that of the newest version, and that of version 5"
 
 
 @pytest.fixture
@@ -234,8 +334,8 @@ def test_a_background_thread_that_is_late_writes_only_the_newest_checkpoint(
         begun.wait()
         append(lake, lv.Feature.NONE, 310)
         go_on.set()
-    log = Path(local_place.root) / "t" / "_delta_log"
-    assert [path.name for path in log.glob("*.checkpoint.parquet")] == [
+    entries = Path(local_place.root) / "t" / "_delta_log"
+    assert [path.name for path in entries.glob("*.checkpoint.parquet")] == [
         f"{310:020}.checkpoint.parquet"
     ]
 
@@ -282,9 +382,112 @@ def test_checkpoints_catch_up_with_commits_by_log_entry_that_have_outrun_them(
         due = client.context.checkpoints_due.popleft()
         spent = cost(lake, lambda: client.run(checkpoint(client.context, *due)))
     assert due == ("t", 10)
-    log = Path(local_place.root, "t", "_delta_log")
-    assert [file.name for file in log.glob("*.checkpoint.parquet")] == [
+    entries = Path(local_place.root, "t", "_delta_log")
+    assert [file.name for file in entries.glob("*.checkpoint.parquet")] == [
         f"{190:020}.checkpoint.parquet"
     ]
     assert spent.list == 0
     assert spent.get <= 2, "HEAD and _last_checkpoint"
+
+
+def test_a_key_that_has_committed_is_found_by_as_many_requests_after_many_commits(
+    local_place: Place, short_pages: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repo, "_FIRST_REACH", 2)
+
+    def repeated(key: str | tuple[str, int]) -> int:
+        with local_place.connect() as lake:
+            used = partial(lake.run, lambda txn: txn.append("t", accounts(1)), idempotency_key=key)
+            return cost(lake, used).get
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        for key in ("once", ("stream", 1)):
+            lake.run(lambda txn: txn.append("t", accounts(1)), idempotency_key=key)
+        append(lake, lv.Feature.R | lv.Feature.I, 20)
+    few = repeated("once"), repeated(("stream", 1))
+    with local_place.connect() as lake:
+        append(lake, lv.Feature.R | lv.Feature.I, 150)
+    many = repeated("once"), repeated(("stream", 1))
+    assert max(many) <= max(few) + 3, "a page, and a block's end for each level"
+    with local_place.connect() as lake:
+        assert lake.table("t").read().num_rows == 173
+
+
+def test_gc_reads_idempotency_keys_many_at_once(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        for number in range(70):
+            key = f"plain {number}" if number % 2 else (f"stream {number}", 1)
+            lake.run(lambda txn: txn.append("t", accounts(1)), idempotency_key=key)
+    with local_place.connect() as lake:
+        found = [sum("/keys/" in key for _, key in one) for one in steps(lake, lake.gc)]
+    # The keys, and the replacements of those with versions.
+    assert sum(found) == 70 + 35
+    assert len([number for number in found if number]) <= 2
+
+
+def test_a_waiting_transaction_reads_the_records_of_the_front_of_its_queue_alone(
+    local_place: Place,
+) -> None:
+    queued = lv.Feature.R | lv.Feature.CT | lv.Feature.I
+    with local_place.connect() as others, local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        ahead = [others.transaction(queued) for _ in range(28)]
+
+        def take_places() -> None:
+            for txn in ahead:
+                txn.update("t", {"balance": "balance + 1"}, where="id = 0")
+
+        in_thread(take_places)
+        waiter = lake.transaction(queued, wait_timeout_seconds=0.5)
+        waiter.update("t", {"balance": "balance + 2"}, where="id = 0")
+        read = {
+            key
+            for one in steps(lake, waiter.commit)
+            for verb, key in one
+            if verb == "get" and "/txns/" in key and waiter.id not in key
+        }
+        assert len(read) == 24 + 1, "the front, and the transaction right before it"
+        in_thread(lambda: [txn.abort() for txn in ahead])
+        assert lake.read("t")["balance"].to_pylist() == [102]
+
+
+def test_gc_does_not_read_the_log_of_a_table_that_still_has_all_of_its_files(
+    local_place: Place,
+) -> None:
+    def collected() -> Requests:
+        with local_place.connect(settings=lv.Settings(max_age_seconds=0)) as lake:
+            with inside(lake).requests.counting() as requests:
+                assert lake.gc().ok
+            return requests
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1), format="delta")
+        append(lake, lv.Feature.R | lv.Feature.I, 12)
+    collected()
+    few = collected()
+    with local_place.connect() as lake:
+        append(lake, lv.Feature.R | lv.Feature.I, 60)
+    collected()
+    assert collected().get <= few.get + 1
+
+
+@pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, lv.Feature.NONE])
+def test_a_client_that_is_far_behind_opens_a_log_again_and_reads_no_entry_in_between(
+    place: Place, monkeypatch: pytest.MonkeyPatch, features: lv.Feature
+) -> None:
+    monkeypatch.setattr(table_log, "_FAR", 8)
+    with place.connect() as others, place.connect() as lake:
+        others.create_table("t", accounts(1), format=place.format)
+        costs = []
+        for number in (20, 60):
+            assert lake.table("t").read().num_rows
+            append(others, features, number)
+            costs.append(cost(lake, lambda: lake.table("t").version))
+        few, many = costs
+        assert many.get <= few.get + 19, "entries above a checkpoint, which the background writes"
+        assert lake.table("t").read().num_rows == 81
+        append(lake, lv.Feature.R | lv.Feature.I, 1)
+    with place.connect() as lake:
+        assert lake.table("t").read().num_rows == 82

@@ -417,6 +417,13 @@ def test_an_iceberg_metadata_file_that_no_later_version_names_is_no_version_of_t
     with place.connect() as lake:
         table = lake.table("a")
         assert versions(table) == [last, last - 1]
-        assert (metadata / "v2.metadata.json").exists()
+        table.read(version=1)  # its own file shows that it led to the newest version
+        stray = metadata / "v2.metadata.json"
+        document = json.loads(stray.read_text())
+        document["last-updated-ms"] += 1_000_000
+        document["snapshot-log"][-1]["timestamp-ms"] += 1_000_000
+        stray.write_text(json.dumps(document))
+    with place.connect() as lake:
+        table = lake.table("a")
         with pytest.raises(lv.VersionNotFound, match=rf"no version 1 any more.* {last - 1} .* to"):
             table.read(version=1)

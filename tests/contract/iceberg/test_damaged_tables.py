@@ -90,8 +90,10 @@ def test_a_version_named_by_the_hint_is_read_though_a_list_lacks_it(
     lake: lv.Lake, place: Place
 ) -> None:
     class OldList(WrappedStore):
-        def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
-            found = super().list(prefix, start_after)
+        def list(
+            self, prefix: str, start_after: str | None = None, until: str | None = None
+        ) -> list[ObjectInfo] | Failure:
+            found = super().list(prefix, start_after, until)
             assert not isinstance(found, Failure)
             return [info for info in found if not info.key.endswith("v2.metadata.json")]
 

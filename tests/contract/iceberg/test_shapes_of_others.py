@@ -205,13 +205,14 @@ def test_an_equality_delete_of_an_int96_timestamp_after_2262_matches_its_row(pla
     assert keys(place) == [2]
 
 
+@pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("source", [{"source-id": 1}, {"source-ids": [1, 2]}, {"source-id": 77}])
 def test_an_equality_delete_applies_to_its_own_partition_of_an_unknown_transform_only(
-    place: Place, source: Any
+    place: Place, source: Any, version: int
 ) -> None:
     """Such partition values say nothing about rows, but they separate files."""
     spec = [{**source, "field-id": 1000, "name": "p", "transform": "zorder[4]"}]
-    table = own(place, partitioned=spec, partition_types={"p": "int"})
+    table = own(place, partitioned=spec, partition_types={"p": "int"}, version=version)
     for name, value in (("a.parquet", 1), ("b.parquet", 2), ("c.parquet", None)):
         table.add(File(name, ROWS, {"p": value}), sequence=1)
     deleted = of_ids(pa.table({"k": pa.array([1], pa.int32())}), {"k": 1})

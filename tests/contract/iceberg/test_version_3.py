@@ -16,7 +16,7 @@ import pytest
 import lakevilla as lv
 from tests.support.iceberg_by_hand import File, Table
 from tests.support.places import Place
-from tests.support.row_ids import Lineage, files_of, row_ids
+from tests.support.row_ids_of_iceberg import Lineage, files_of, row_ids
 from tests.support.tables import contents
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])

@@ -97,10 +97,12 @@ class OutOfOrder(WrappedStore):
             return Failure("access denied", ambiguous=False, permanent=True)
         return super().get(key, known, byte_range)
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
         if prefix.startswith(self.table):
             return Failure("access denied", ambiguous=False, permanent=True)
-        return super().list(prefix, start_after)
+        return super().list(prefix, start_after, until)
 
 
 def test_a_table_to_which_the_store_denies_access_is_not_left_out(place: Place, far: Path) -> None:

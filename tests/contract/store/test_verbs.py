@@ -187,14 +187,24 @@ def test_start_after_omits_the_named_key_and_all_keys_before_it(store: LakeStore
     assert sorted(info.key for info in listed) == [f"log/{n:020}.json" for n in (9, 10, 11)]
 
 
+def test_until_omits_all_keys_after_it(store: LakeStore) -> None:
+    for number in range(12):
+        stored(store.put(f"log/{number:020}.json", b"{}", ABSENT))
+    bounds = f"log/{2:020}.json", f"log/{5:020}.json"
+    listed = store.list("log", *bounds)
+    assert isinstance(listed, list)
+    assert sorted(info.key for info in listed) == [f"log/{n:020}.json" for n in (3, 4, 5)]
+
+
 def test_a_list_of_more_objects_than_a_page_returns_all(store: LakeStore) -> None:
     keys = [f"many/{number:05}" for number in range(1050)]
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         for outcome in pool.map(lambda key: store.put(key, b"x", ANY), keys):
             stored(outcome)
-    listed = store.list("many")
-    assert isinstance(listed, list)
-    assert sorted(info.key for info in listed) == keys
+    for until, expected in ((None, keys), (keys[10], keys[:11]), (keys[1010], keys[:1011])):
+        listed = store.list("many", until=until)
+        assert isinstance(listed, list)
+        assert sorted(info.key for info in listed) == expected
 
 
 @pytest.mark.parametrize("key", STRANGE_KEYS)

@@ -34,9 +34,11 @@ SETTINGS = lv.Settings(
 class StoppingInQueues(StoppingStore):
     """One that may stop at a list of markers too."""
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
         self._step(f"list {prefix}")
-        return self.inner.list(prefix, start_after)
+        return self.inner.list(prefix, start_after, until)
 
 
 def transfer(txn: lv.Transaction, number: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import lakevilla as lv
 from tests.interop.iceberg.beside import Beside
-from tests.support.row_ids import Lineage, row_ids
+from tests.support.row_ids_of_iceberg import Lineage, row_ids
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 V3 = {"format-version": "3", "commit.manifest.min-count-to-merge": "3"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 
 import lakevilla as lv
 from tests.interop.spark.beside import Beside
+from tests.support.row_ids import lineage_of
 
 ROWS = "INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, 'c')"
 
@@ -133,38 +135,58 @@ def test_a_mapped_and_partitioned_table_with_deletion_vectors_is_changed_by_both
 # -- numbers and timestamps that the log keeps ---------------------------------------------
 
 
-def test_row_ids_are_used_once_whichever_client_writes(beside: Beside) -> None:
-    """Rows that LakeVilla rewrites get new ids, and its commits say so; all other rows
-    keep theirs.
-    """
-    with filled(beside, enableRowTracking="true") as lake:
+def row_ids(beside: Beside, table: str = "t") -> dict[int, tuple[int, int]]:
+    """Return the id of each row, and the version of its last change, as Spark reads them."""
+    frame = beside.spark.read.format("delta").load(beside.path(table))
+    found = frame.select("k", "_metadata.row_id", "_metadata.row_commit_version").collect()
+    assert len({row[1] for row in found}) == len(found), "a row id is there twice"
+    return {row[0]: (row[1], row[2]) for row in found}
 
-        def ids() -> dict[int, int]:
-            frame = beside.spark.read.format("delta").load(beside.path("t"))
-            rows = frame.select("k", "_metadata.row_id").collect()
-            found = {row[0]: row[1] for row in rows}
-            assert len(set(found.values())) == len(rows), "a row id is there twice"
-            return found
 
-        used = set(ids().values())
-        with lake.transaction() as txn:
-            txn.append("t", [{"k": 4, "v": "d"}])
-        appended = ids()
-        assert used < set(appended.values()), "an append touches no id"
+@pytest.mark.parametrize("mode", ["none", "id"])
+def test_rows_keep_their_ids_whichever_client_writes(beside: Beside, mode: str) -> None:
+    properties = {"enableRowTracking": "true", "enableDeletionVectors": "true"}
+    with filled(beside, **properties, **{"columnMapping.mode": mode}) as lake:
+        known = row_ids(beside)
+
+        def hold(*changed: int) -> None:
+            """Check that rows keep their ids, and that a version rises where a row changed."""
+            nonlocal known
+            found = row_ids(beside)
+            ours = lineage_of(Path(beside.path("t")), "k")
+            assert ours == found
+            for k in known.keys() & found.keys():
+                assert found[k][0] == known[k][0]
+                assert (found[k][1] > known[k][1]) == (k in changed)
+            known = found
+
+        lake.run(lambda txn: txn.append("t", [{"k": k, "v": "d"} for k in range(4, 9)]))
         beside.sql("UPDATE {t} SET v = 'y' WHERE k = 4", "t")
-        assert ids() == appended
-        with lake.transaction() as txn:
-            txn.update("t", {"v": "v || 'z'"}, where="k = 4")
-        last = ids()
-        assert last[4] not in appended.values(), "an id is used again"
-        assert {k: last[k] for k in (1, 2, 3)} == {k: appended[k] for k in (1, 2, 3)}
-        beside.sql("INSERT INTO {t} VALUES (5, 'e')", "t")
-        assert ids()[5] not in {*appended.values(), *last.values()}
+        hold(4)
+        lake.run(lambda txn: txn.update("t", {"v": "v || 'z'"}, where="k in (4, 6)"))
+        hold(4, 6)
+        beside.sql("DELETE FROM {t} WHERE k = 5", "t")  # by a vector
+        lake.run(lambda txn: txn.upsert("t", [{"k": 7, "v": "u"}, {"k": 20, "v": "n"}], keys="k"))
+        hold(7)
+        beside.sql(
+            """MERGE INTO {t} t USING (SELECT 8L k UNION SELECT 21L k) s ON t.k = s.k
+               WHEN MATCHED THEN UPDATE SET v = 'm'
+               WHEN NOT MATCHED THEN INSERT (k, v) VALUES (s.k, 'n')""",
+            "t",
+        )
+        hold(8)
+        lake.table("t").optimize()
+        hold()
+        lake.run(lambda txn: txn.delete("t", where="k = 1"))
+        beside.sql("OPTIMIZE {t} ZORDER BY (v)", "t")
+        lake.table("t").optimize(z_order_by=["k"])
+        hold()
+        lake.clone("t", "c")
+        lake.run(lambda txn: txn.append("c", [{"k": 30, "v": "c"}]))
+        cloned = row_ids(beside, "c")
+        assert {k: cloned[k][0] for k in known} == {k: row for k, (row, _) in known.items()}
     tags = [info.get("tags", {}) for info in beside.actions("commitInfo", "t")]
-    assert tags[4]["delta.rowTracking.preserved"] == "false"
-    assert beside.both("t") == {
-        (1, "a"): 1, (2, "b"): 1, (3, "c"): 1, (4, "yz"): 1, (5, "e"): 1,
-    }  # fmt: skip
+    assert {tag.get("delta.rowTracking.preserved", "true") for tag in tags} == {"true"}
 
 
 def test_in_commit_timestamps_rise_and_spark_reads_versions_by_them(beside: Beside) -> None:

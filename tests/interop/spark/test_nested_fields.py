@@ -121,3 +121,30 @@ def test_an_append_adds_the_same_fields_as_spark_s(beside: Beside, mapping: str)
     beside.sql("UPDATE {t} SET s.n = s.n + 1 WHERE s.n = 3", "theirs")
     mine, theirs = (sorted(map(repr, rows(beside, table))) for table in ("ours", "theirs"))
     assert mine == theirs
+
+
+@pytest.mark.parametrize("mapping", ["none", "name"])
+@pytest.mark.parametrize("place", ["s", "l.element", "m.value", "s.t"])
+def test_a_nested_field_is_altered_with_the_same_result_as_by_spark(
+    beside: Beside, place: str, mapping: str
+) -> None:
+    both(beside, **{"columnMapping.mode": mapping})
+    old = "u" if place == "s.t" else "a"
+    changes = [f"ADD COLUMN {place}.q INT"]
+    if mapping == "name":
+        changes += [
+            f"RENAME COLUMN {place}.{old} TO z",
+            f"ADD COLUMN {place}.r STRING",
+            f"DROP COLUMN {place}.q",
+        ]
+    session = beside.connect().session()
+    for change in changes:
+        spelled = change.replace("ADD COLUMN", "ADD COLUMNS (") + (")" if "ADD" in change else "")
+        beside.sql(f"ALTER TABLE {{t}} {spelled}", "theirs")
+        session.sql(f"ALTER TABLE ours {change}")
+    assert rows(beside, "ours") == rows(beside, "theirs")
+    assert beside.arrow("ours").schema.equals(beside.arrow("theirs").schema)
+    beside.sql("INSERT INTO {t} SELECT * FROM {t} WHERE k = 1", "ours")
+    session.sql("UPDATE ours SET k = k + 1")
+    with beside.connect() as lake:
+        assert lake.read("ours").sort_by("k").to_pylist() == rows(beside, "ours")

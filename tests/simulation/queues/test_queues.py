@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 
+from lakevilla.deadlock import wait as waiting
 from lakevilla.errors import AlreadyCommitted, ConflictError, ForeignConflict, TransactionAborted
 from lakevilla.global_log.repo import load_head
 from lakevilla.maintenance import recovery
@@ -200,6 +201,45 @@ def test_a_ring_that_only_transitive_waits_show_is_broken_by_its_youngest(featur
     shifts = [e.txn_id for member in [*ring, bystander] for e in member.kinds("shift")]
     assert shifts == [max(member.ids[0] for member in ring)]
     assert settled(simulation, *FOUR)["a"][0] == 112
+
+
+@QUEUED
+@pytest.mark.parametrize("seed", range(4))
+def test_a_ring_of_waits_is_broken_though_each_member_watches_only_the_front_of_its_queue(
+    monkeypatch, seed, features
+):
+    monkeypatch.setattr(waiting, "_FRONT", 1)
+    simulation = lake(tables=FOUR, seed=seed)
+
+    def first(txn):
+        for table in FOUR[:3]:
+            yield from add_to(txn, table, 1)
+        yield from think(txn, 8.0)
+
+    # The ring comes to the front of its queues only when this one ends. Others are between its
+    # members in each queue, and behind them.
+    early = Member(simulation, "early", first, features)
+    ring = [
+        Member(
+            simulation,
+            f"m{n}",
+            two_steps(FOUR[n], FOUR[(n + 1) % 3], pause=3.0),
+            features,
+            after=1.0,
+        )
+        for n in range(3)
+    ]
+    others = [
+        Member(simulation, f"o{n}", increment_body(FOUR[n % 3]), features, after=2.0 + n / 4)
+        for n in range(9)
+    ]
+    simulation.run()
+    everyone = [early, *ring, *others]
+    assert [member.result for member in everyone] == ["committed"] * 13
+    assert any(member.kinds("shift") for member in ring)
+    assert not any(event.detail == {} for one in everyone for event in one.kinds("waiting"))
+    found = settled(simulation, *FOUR)
+    assert [found[table][0] for table in FOUR[:3]] == [106] * 3
 
 
 # ------------------------------------------------------------------ 9
@@ -404,21 +444,24 @@ def test_a_key_of_a_rerun_transaction_counts_as_committed_for_its_own_process_to
 
 
 @QUEUED
-def test_places_of_dead_owners_are_all_given_up_after_one_lease(features):
+@pytest.mark.parametrize("dead", [8, 30])
+def test_places_of_dead_owners_are_all_given_up_together(features, dead):
     simulation = lake()
 
     def die(client):
         txn = begin(client, features)
         yield from add_to(txn, "a", 100)
 
-    for number in range(8):
+    for number in range(dead):
         alone(simulation, die, f"dead {number}")
     waiter = Member(simulation, "waiter", increment_body(), features)
     simulation.run()
     assert waiter.result == "committed"
     lease = simulation.settings.lease_seconds
-    assert lease < waiter.ended < 1.5 * lease
-    assert len(waiter.kinds("stale")) == 8
+    # The lease of those behind the front begins when the front is found dead.
+    leases = 1 if dead == 8 else 2
+    assert leases * lease < waiter.ended < (leases + 0.5) * lease
+    assert len(waiter.kinds("stale")) == dead
     # Waiting clients have deleted the markers for later ones, before any client recovers.
     assert not [key for key in simulation.store.objects if "/markers/" in key]
     assert settled(simulation)["a"][0] == 101

@@ -84,8 +84,8 @@ def test_a_new_process_lists_less_than_one_page_however_long_the_log(count, head
             kinds[type(effect).__name__] += 1
             return store.apply(effect)
 
-        def list(self, prefix, start_after):
-            listed = store.list(prefix, start_after)
+        def list(self, prefix, *bounds):
+            listed = store.list(prefix, *bounds)
             kinds["List"] += 1
             kinds["listed"] += len(listed)
             return listed

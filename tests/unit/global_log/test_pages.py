@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lakevilla.clock import SystemClock
 from lakevilla.errors import CorruptObject, VersionNotFound
 from lakevilla.global_log import head as head_module
+from lakevilla.global_log import repo
 from lakevilla.global_log.head import (
     CommitSummary,
     Head,
@@ -22,7 +23,8 @@ from lakevilla.global_log.head import (
     successor,
 )
 from lakevilla.global_log.history import Timeline
-from lakevilla.global_log.repo import commits_since, make_room, pages_before
+from lakevilla.global_log.inbox.fold import MOST_TOGETHER
+from lakevilla.global_log.repo import commits_since, commits_until, make_room, pages_before
 from lakevilla.ids import Ids
 from lakevilla.maintenance.gc.listing import named_pages
 from lakevilla.store.effects import Parallel, Program
@@ -32,6 +34,7 @@ from tests.support.search import how_many
 
 T = TypeVar("T")
 IDS = Ids(SystemClock(), random.Random(0))
+LENGTHS = head_module.PAGE_LENGTH, head_module.COMMITS_IN_HEAD
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +127,27 @@ def test_a_commit_costs_one_request_for_each_level_of_blocks() -> None:
     assert (requests, rounds) == (80, 4), "all pages, in a round for each level"
 
 
+def test_the_commit_of_a_transaction_is_found_from_the_version_at_which_it_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(repo, "_FIRST_REACH", 2)
+    store = SimulatedStore()
+    head = with_commits(store, 162)
+    for after in (0, 7, 80, 161):
+        for sequence in (after + 1, min(162, after + 20), 162):
+            txn = f"txn{sequence}"
+            commits, requests, _ = counted(store, commits_until(head, after, txn))
+            assert txn in {commit.txn for commit in commits or ()}
+            assert requests <= 90, "each page once, and ends of blocks again"
+    commits, requests, _ = counted(store, commits_until(head, 4, "txn5"))
+    assert numbers(commits) == [5, 6]
+    assert requests <= 5, "those of one page"
+    assert numbers(run_now(store, commits_until(head, 4, "lost"))) == [*range(5, 163)]
+    begun = successor(head, nonce="n", now_ms=2000, history_start=20)
+    assert run_now(store, commits_until(begun, 19, "txn21")) is None
+    assert numbers(run_now(store, commits_until(begun, 20, "lost"))) == [*range(21, 163)]
+
+
 def test_the_version_at_a_time_is_the_last_one_up_to_it() -> None:
     store = SimulatedStore()
     head = with_commits(store, 90)
@@ -182,3 +206,15 @@ def test_the_end_of_a_block_that_is_lost_is_an_error_for_its_block_alone() -> No
     with pytest.raises((CorruptObject, VersionNotFound)):
         run_now(store, Timeline.of(head).at(1))
     assert run_now(store, Timeline.of(head).at(lost.last_sequence + 1)) is not None
+
+
+def test_head_lists_all_commits_of_the_newest_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader searches HEAD's list for its own batch, and a crowd for proposals."""
+    for name, value in zip(("PAGE_LENGTH", "COMMITS_IN_HEAD"), LENGTHS, strict=True):
+        monkeypatch.setattr(head_module, name, value)
+    store = SimulatedStore()
+    base = with_commits(store, LENGTHS[1])
+    for _ in range(LENGTHS[0]):
+        base = with_commits(store, 1, base)
+        replacement = with_commits(store, MOST_TOGETHER, base)
+        assert replacement.commits[0].sequence <= base.sequence + 1

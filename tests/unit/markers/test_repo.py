@@ -13,6 +13,7 @@ import pytest
 from lakevilla.clock import SystemClock
 from lakevilla.errors import CorruptObject, StoreError
 from lakevilla.ids import Ids
+from lakevilla.markers import repo
 from lakevilla.markers.marker import (
     LAST_TICKET,
     Listed,
@@ -23,7 +24,6 @@ from lakevilla.markers.marker import (
 )
 from lakevilla.markers.queue import ahead
 from lakevilla.markers.repo import (
-    PLACES_TRIED,
     Placed,
     free,
     list_markers,
@@ -148,16 +148,41 @@ def test_a_refused_create_without_a_body_is_followed_by_a_read(store: SimulatedS
     assert numbers([listed for listed, _ in placed.met]) == [1]
 
 
-def test_a_transaction_that_finds_no_free_number_gets_an_error_with_advice(
-    store: SimulatedStore, runner: Runner
+def test_transactions_that_take_places_at_the_same_moment_send_few_requests_each(
+    store: SimulatedStore,
 ) -> None:
-    for number in range(1, PLACES_TRIED + 1):
+    """All of them have listed the same queue, and their creates reach the store in turns."""
+    answers: dict[Any, Any] = {place(T, IDS.txn_id(), "write", IDS, []): None for _ in range(400)}
+    tickets, requests = [], Counter[Any]()
+    while answers:
+        for program, answer in list(answers.items()):
+            try:
+                effect = program.send(answer)
+            except StopIteration as end:
+                tickets.append(end.value.ticket.number)
+                del answers[program]
+                continue
+            requests[program] += 1
+            answers[program] = run_now(store, _alone(effect))
+    assert len(set(tickets)) == 400
+    assert max(requests.values()) <= 2 * 40
+
+
+def _alone(effect: Any) -> Program[Any]:
+    return (yield effect)
+
+
+def test_a_transaction_that_finds_no_free_number_gets_an_error_with_advice(
+    store: SimulatedStore, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repo, "PLACES_TRIED", 4)
+    for number in range(1, 5):
         put_marker(store, number)
     txn = IDS.txn_id()
     with pytest.raises(StoreError, match=f"table {T}.* from 1 on .*run it again") as raised:
         runner.run(place(T, txn, "write", IDS, []))
     assert (raised.value.table, raised.value.txn_id) == (T, txn)
-    assert enter(runner, txn).ticket.number == PLACES_TRIED + 1
+    assert enter(runner, txn).ticket.number == 5
 
 
 @pytest.mark.parametrize("absurd", [LAST_TICKET, LAST_TICKET - 5, LAST_TICKET // 10])
@@ -373,8 +398,8 @@ def test_a_marker_that_was_replaced_after_the_list_is_read_again(
 
 def test_markers_are_read_each_time_from_a_store_that_lists_no_tokens() -> None:
     class Untagged(SimulatedStore):
-        def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo]:
-            infos = super().list(prefix, start_after)
+        def list(self, prefix: str, *bounds: str | None) -> list[ObjectInfo]:
+            infos = super().list(prefix, *bounds)
             return [ObjectInfo(i.key, i.size, Token(None), i.modified_seconds) for i in infos]
 
     store = Untagged()

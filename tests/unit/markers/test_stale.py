@@ -10,7 +10,7 @@ from lakevilla.errors import CorruptObject
 from lakevilla.lake.context import Event
 from lakevilla.markers.ahead import Ahead
 from lakevilla.markers.marker import Unreadable
-from lakevilla.markers.stale import Wait, dead, have_moved, sweep, without_records
+from lakevilla.markers.stale import Wait, dead, have_moved, left_behind, sweep, without_records
 from lakevilla.store.base import Token
 from lakevilla.store.effects import DeleteObject
 from lakevilla.sublogs.record import RESERVATION
@@ -54,6 +54,20 @@ def test_a_transaction_without_a_record_at_two_checks_has_ended(
     assert dead(txn, wait, [OTHER]) == [OTHER]
     seen(wait, "one", 1)
     assert dead(txn, wait, [OTHER]) == []
+
+
+def test_a_marker_without_a_record_is_listed_once_more_before_it_counts_as_left_behind(
+    wait: Wait,
+) -> None:
+    torn = Unreadable(2, newer=False, error=BROKEN)
+    broken = Ahead("t", 2, 3, "", key="t/2", unreadable=torn, token=Token("torn"))
+    assert left_behind(wait, [OTHER, broken]) == [broken]
+    assert left_behind(wait, [OTHER]) == [OTHER]
+
+
+def test_a_marker_of_a_silent_transaction_is_left_behind(wait: Wait) -> None:
+    seen(wait, "one", 1)
+    assert left_behind(wait, [OTHER]) == [OTHER]
 
 
 def test_a_transaction_whose_record_is_unchanged_for_a_lease_is_dead_until_it_changes(

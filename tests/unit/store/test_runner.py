@@ -46,6 +46,7 @@ from lakevilla.store.effects import (
     put,
     put_file,
     sleep,
+    some_at_once,
     stat,
 )
 from lakevilla.store.parallel import POOL_SIZE, submit
@@ -245,6 +246,39 @@ def test_the_first_error_of_a_parallel_is_raised_after_all_parts_have_ended() ->
     with pytest.raises(ValueError, match="first"):
         make_runner().run(program())
     assert ended == ["slow"]
+
+
+def test_some_at_once_begins_a_program_when_another_ends_and_keeps_the_order() -> None:
+    running = most = 0
+
+    def part(number: int) -> Program[int]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        yield from get(str(number))
+        running -= 1
+        return number
+
+    count = 1000
+    found = make_runner().run(some_at_once(part(number) for number in range(count)))
+    assert found == list(range(count))
+    assert most == 256
+    assert make_runner().run(some_at_once(part(number) for number in range(3))) == [0, 1, 2]
+
+
+def test_some_at_once_begins_no_further_program_after_an_error() -> None:
+    begun: list[int] = []
+
+    def part(number: int) -> Program[None]:
+        begun.append(number)
+        yield from get(str(number))
+        if number == 5:
+            raise ValueError("fifth")
+
+    with pytest.raises(ValueError, match="fifth"):
+        make_runner().run(some_at_once(part(number) for number in range(5000)))
+    assert 5 in begun
+    assert len(begun) < 1000
 
 
 def test_an_error_of_a_request_is_thrown_into_the_program_that_waits_for_it() -> None:

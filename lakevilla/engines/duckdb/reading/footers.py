@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from lakevilla.engines.duckdb.sqltext import (
     quote_text,
 )
 from lakevilla.errors import UnsupportedTableFeature
+from lakevilla.formats.delta.metadata.schema import MAX_COLUMN_ID
 from lakevilla.formats.iceberg.metadata.schema import names_of
 from lakevilla.formats.layout import Layout
 
@@ -111,9 +112,16 @@ class _Node:
 
 
 def called_in(
-    cursor: duckdb.DuckDBPyConnection, layout: Layout, paths: Sequence[str]
+    cursor: duckdb.DuckDBPyConnection,
+    layout: Layout,
+    paths: Sequence[str],
+    *,
+    named: bool = False,
 ) -> dict[str, Called]:
     """Return each file's names and types of the table's columns, by path.
+
+    ``named``: columns without a field id are read too. DuckDB finds all columns of a file by id, or
+    all by name, so then the names of a Delta table's file are returned, too.
 
     Raises
     ------
@@ -124,10 +132,12 @@ def called_in(
     of_iceberg = layout.known_as is not None
     mixed = any(map(has_bytes, layout.physical.types))
     doubtful = of_iceberg or mixed or any(map(has_decimals, layout.physical.types))
+    doubtful = doubtful or _may_lack_a_struct(layout)
     times = len(paths) <= _MANY_FILES and any(
         any_of(kind, is_utc) for kind in layout.physical.types
     )
-    if not paths or not (doubtful or times):
+    named = named and layout.by_field_id and not of_iceberg
+    if not paths or not (doubtful or times or named):
         return {}
     mapping = names_of(layout.properties, layout.table) if of_iceberg else None
     written = {literal_path(path): path for path in paths}
@@ -141,8 +151,32 @@ def called_in(
             called = _called(root, layout, mapping, with_keys(files[0]))
         else:
             called = _called_by_name(root, layout, with_keys(files[0]))
+            if named:
+                called = replace(called, names=_names_by_id(root, layout))
         found.update((written.get(path, path), called) for path in files)
     return found
+
+
+def _may_lack_a_struct(layout: Layout) -> bool:
+    """Return whether a Delta table's files may have no field of a struct that the table has.
+
+    Columns are dropped only where they are mapped, and ids of columns are used once.
+    """
+    last = layout.properties.get(MAX_COLUMN_ID, "")
+    mapped = layout.properties.get("delta.columnMapping.mode", "none").lower() != "none"
+    if not (mapped and last.isdecimal()):
+        return False
+    named = sum(1 + _named_within(field.type) for field in layout.physical)
+    return named > len(layout.physical) and int(last) > named
+
+
+def _named_within(kind: pa.DataType) -> int:
+    """Return how many fields the structs within a type have."""
+    if pa.types.is_map(kind):
+        return _named_within(kind.key_type) + _named_within(kind.item_type)
+    inner = [kind.field(index).type for index in range(kind.num_fields)]
+    own = len(inner) if pa.types.is_struct(kind) else 0
+    return own + sum(map(_named_within, inner))
 
 
 def field_id(physical: pa.Field) -> int:
@@ -189,6 +223,11 @@ def _called_by_name(root: _Node, layout: Layout, file: str) -> Called:
     return _AS_IN_TABLE if _are_the_very(kinds, wanted) else Called(kinds=tuple(kinds))
 
 
+def _names_by_id(root: _Node, layout: Layout) -> tuple[str | None, ...]:
+    by_id = {node.number: node.name for node in root.parts if node.number is not None}
+    return tuple(by_id.get(field_id(physical)) for physical in layout.physical)
+
+
 def _are_the_very(kinds: Sequence[pa.DataType], wanted: Sequence[pa.DataType]) -> bool:
     """Return whether no type was changed: the objects are identical, not only equal.
 
@@ -200,20 +239,25 @@ def _are_the_very(kinds: Sequence[pa.DataType], wanted: Sequence[pa.DataType]) -
 def _as_held(kind: pa.DataType, node: _Node) -> pa.DataType:
     """Return the type, with bytes for text or text for bytes where the file has these.
 
-    If the file has the type unchanged, the very same object is returned.
+    If the file has the type unchanged, the very same object is returned. If the file has no field
+    at all of a struct, the type takes one of the file's fields, as in ``_as_called``.
     """
     if not pa.types.is_nested(kind):
         return _leaf(kind, node)
+    more: list[pa.Field] = []
     if pa.types.is_struct(kind):
         by_name = _by_name(node)
         pairs = [(by_name(one.name), one.type) for one in kind]
+        if node.parts and all(part is None for part, _ in pairs):
+            more = [pa.field(node.parts[0].name, pa.string())]
     else:
         pairs = list(_parts(node, kind))
     made = [inner if part is None else _as_held(inner, part) for part, inner in pairs]
-    if all(one is inner for one, (_, inner) in zip(made, pairs, strict=True)):
+    if not more and all(one is inner for one, (_, inner) in zip(made, pairs, strict=True)):
         return kind
     if pa.types.is_struct(kind):
-        return pa.struct([one.with_type(own) for one, own in zip(kind, made, strict=True)])
+        own = [one.with_type(new) for one, new in zip(kind, made, strict=True)]
+        return pa.struct([*own, *more])
     return pa.map_(*made) if pa.types.is_map(kind) else pa.list_(*made)
 
 

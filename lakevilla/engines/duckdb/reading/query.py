@@ -79,8 +79,10 @@ def opened(
         for path in spelled.keys() & views.keys():
             session.show_rows(path, views[path], spelled[path], above=above)
         # Without statistics, the planner assumes a thousand rows for every file, and a join of some
-        # tables may take for ever. A single remote table needs no footer that it does not read.
-        planned = plans_by_footers or len(tables) > 1
+        # tables may take for ever; of a table and its deleted rows, it takes the table for the
+        # smaller side. Any other single remote table needs no footer that it does not read.
         for path in spelled.keys() & (tables.keys() - views.keys()):
+            joined = len(tables) > 1 or tables[path].deleted.are_joined
+            planned = plans_by_footers or joined
             session.show(path, tables[path], spelled[path], planned=planned, above=above)
         yield session

@@ -62,6 +62,10 @@ from lakevilla.store.effects import Program
 # field id. If a column may have been cast, filters apply to it above the cast (see ``above``).
 # Partition columns are constants from the log, never from paths. Deletion vectors are an anti-join
 # on file and row number.
+#
+# Rows on their way into other files have their lineage too: an id, and the version of the commit
+# that last changed them. Both are stored in the row's file, or follow from the file's own numbers
+# and the row's place in it (docs/design/0063-row-ids.md).
 
 
 #: Columns of every relation in addition to the table's own: the file's place in the table input,
@@ -101,8 +105,10 @@ class Files:
 
     ``partitions`` are the partitions into which the rows would be written now; None where a file's
     rows may belong to several. ``constants`` are the values that all rows of a file have in columns
-    that are not in it. ``name`` is the prefix of the ``helpers``, tables that ``bind`` registers on
-    a cursor.
+    that are not in it. ``origins`` are, where rows have ids, those of each file's first row and the
+    version of the commit that added the file; None where the log has not assigned them yet.
+    ``lineage`` are the columns that the relation then has too. ``name`` is the prefix of the
+    ``helpers``, tables that ``bind`` registers on a cursor.
     """
 
     layout: Layout
@@ -115,6 +121,9 @@ class Files:
     chosen: tuple[int, ...]
     within: tuple[frozenset[int], ...] = ()
     parts: tuple[FilePart | None, ...] = ()
+    rows: tuple[tuple[int, ...], ...] | None = None
+    origins: tuple[tuple[int | None, int | None], ...] = ()
+    lineage: tuple[pa.Field, ...] = ()
     stats: pa.ChunkedArray | None = dataclasses.field(default=None, repr=False, compare=False)
     called: dict[str, Called] = dataclasses.field(default_factory=dict, repr=False)
     helpers: set[str] = dataclasses.field(default_factory=set, repr=False)
@@ -198,14 +207,18 @@ class Files:
         as_stored: frozenset[str] = frozenset(),
         placed: bool = True,
         counted: bool = False,
+        lineage: bool = False,
     ) -> str:
         """Return the relation's SQL; its helper tables are registered on ``cursor``.
 
         Rows for which ``where``, bound, is not true may be left out. Unless it is ``placed``, the
         relation has the table's columns alone: then DuckDB need not count rows. If it is
         ``counted``, the planner gets the number of rows from the table's log; for ``uniform`` files
-        it knows it from their footers.
+        it knows it from their footers. With ``lineage``, it also has the columns of the layout's
+        ``lineage``, if there are any.
         """
+        if lineage and self.layout.lineage:
+            return self._with_lineage().bind(cursor, where=where)
         if not placed and self.deleted.are_joined:
             sql = self.bind(
                 cursor, where=where, uniform=uniform, as_stored=as_stored, counted=counted
@@ -237,10 +250,17 @@ class Files:
             )
         return self._without_deleted(cursor, sql)
 
+    def _with_lineage(self) -> Files:
+        # A file in which columns are found by id is described otherwise: see ``called_in``.
+        layout = self.layout
+        called = {} if layout.by_field_id and layout.known_as is None else self.called
+        return replace(self, lineage=layout.lineage, called=called)
+
     def _look(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Read the footers that are needed and were not read yet."""
         fresh = [self.paths[i] for i in self.chosen if self.paths[i] not in self.called]
-        self.called.update(called_in(cursor, self.layout, fresh))
+        named = bool(self.lineage)
+        self.called.update(called_in(cursor, self.layout, fresh, named=named))
 
     def _rows(self, cursor: duckdb.DuckDBPyConnection, ordinal: int) -> str:
         """Return a condition on the numbers of rows that are read; empty if all are read."""
@@ -248,6 +268,9 @@ class Files:
         conditions = []
         if part is not None:
             conditions.append(rows_within(cursor, self.paths[ordinal], part, self.layout.table))
+        if self.rows is not None:
+            places = ", ".join(map(str, self.rows[ordinal])) or "NULL"
+            conditions.append(f"file_row_number IN ({places})")
         if deleted := self.deleted.few.get(ordinal):
             conditions.append(f"file_row_number NOT IN ({', '.join(map(str, deleted))})")
         return " AND ".join(conditions)
@@ -343,6 +366,8 @@ class Files:
             inner_names[field.name] = inner
             value = _value(inner, physical.type, field, called, reading)
             columns.append(f"{value} AS {quote_name(field.name)}")
+        if self.lineage:
+            self._add_lineage(entries, columns, members, called)
         if not entries:
             entries.append(
                 "'__lakevilla_none': {'name': '__lakevilla_none', 'type': 'BOOLEAN', "
@@ -352,9 +377,7 @@ class Files:
             columns += [f"{_place(members)} AS {FILE}", f"file_row_number AS {ROW}"]
         read_options = f"schema = MAP {{{', '.join(entries)}}}"
         if reading.counted:
-            stats = None if self.stats is None else self.stats.take(array(members, pa.int64()))
-            count = about_rows(stats, [self.sizes[i] for i in members])
-            read_options += f", explicit_cardinality = {count}"
+            read_options += f", explicit_cardinality = {self._about_rows(members)}"
         if reading.uniform:
             read_options = _UNION if len(members) > 1 else _ALONE
         conditions = [rows] if rows else []
@@ -364,6 +387,25 @@ class Files:
         if conditions:
             join += f" WHERE {' AND '.join(conditions)}"
         return f"SELECT {', '.join(columns)} FROM {self._read(members, read_options)}{join}"
+
+    def _about_rows(self, members: Sequence[int]) -> int:
+        stats = None if self.stats is None else self.stats.take(array(members, pa.int64()))
+        return about_rows(stats, [self.sizes[i] for i in members])
+
+    def _add_lineage(
+        self, entries: list[str], columns: list[str], members: Sequence[int], called: Called
+    ) -> None:
+        """Add the columns of the lineage to the schema that is read, and to the relation's."""
+        firsts, versions = zip(*(self.origins[i] for i in members), strict=True)
+        inherited = (row_id(_of_file(firsts)), _of_file(versions))
+        for number, (field, value) in enumerate(zip(self.lineage, inherited, strict=True)):
+            inner = f"__lakevilla_lineage{number}"
+            name = None if called.names is None else field.name
+            if name is not None and self.layout.known_as is not None:
+                # An Iceberg file without field ids has no such column: its writer knew no lineage.
+                name = f"__lakevilla_absent_{name}"
+            entries.append(_schema_entry(self.layout, inner, field, "NULL", name))
+            columns.append(f"{coalesced(inner, value)} AS {quote_name(field.name)}")
 
     def _loosened(self, where: Expr | None) -> Expr | None:
         """Return ``where`` loosened for the files; ``where`` itself applies above the cast."""
@@ -412,7 +454,8 @@ class Files:
 
     def _empty(self, placed: bool) -> str:
         columns = [
-            f"CAST(NULL AS {sql_type(f.type)}) AS {quote_name(f.name)}" for f in self.layout.schema
+            f"CAST(NULL AS {sql_type(f.type)}) AS {quote_name(f.name)}"
+            for f in (*self.layout.schema, *self.lineage)
         ]
         if placed:
             columns += [f"CAST(NULL AS BIGINT) AS {FILE}", f"CAST(NULL AS BIGINT) AS {ROW}"]
@@ -443,6 +486,27 @@ def _place(members: Sequence[int]) -> str:
         return f"CAST(file_index + {members[0]} AS BIGINT)"
     listed = ", ".join(map(str, members))
     return f"CAST([{listed}][CAST(file_index + 1 AS BIGINT)] AS BIGINT)"
+
+
+def _of_file(values: Sequence[int | None]) -> str:
+    """Return the number of the file that a row belongs to, given those of the files in order."""
+    texts = ["NULL" if value is None else str(value) for value in values]
+    if len(set(texts)) == 1:
+        return f"CAST({texts[0]} AS BIGINT)"
+    return f"CAST([{', '.join(texts)}][CAST(file_index + 1 AS BIGINT)] AS BIGINT)"
+
+
+def row_id(first: str) -> str:
+    """Return the id that a row inherits: that of the file's first row, and the row's place in it.
+
+    Deleted rows count: a row keeps its place.
+    """
+    return f"{first} + file_row_number"
+
+
+def coalesced(stored: str, inherited: str) -> str:
+    """Return what is stored with a row, or else what it inherits; NULL where neither is known."""
+    return f"coalesce({stored}, {inherited})"
 
 
 def read_files(
@@ -485,8 +549,20 @@ def whole_files(
         chosen=tuple(range(len(paths))),
         within=constants_within(table),
         parts=table.parts,
+        rows=table.rows,
+        origins=origins_of(files) if layout.lineage else (),
         stats=files.column("stats"),
     )
+
+
+def origins_of(files: pa.Table) -> tuple[tuple[int | None, int | None], ...]:
+    """Return, of each file, the id of its first row and the version of the commit that added it.
+
+    Both are None for a file whose commit is not in the table's log yet: the entry will assign them,
+    and another client may be first, so they are not guessed.
+    """
+    columns = (files.column(name) for name in ("base_row_id", "default_row_commit_version"))
+    return tuple(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
 def data_columns(layout: Layout) -> list[int]:

@@ -20,14 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.arrow.row_digest import RowDigest
-from lakevilla.engines.base import ROWS_TAG, Refreshed, Written
+from lakevilla.engines.base import Refreshed, Written
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database, arrow_reader
 from lakevilla.engines.duckdb.reading.constants import PartitionKey
+from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.duckdb.sqltext import name_list, quote_name
 from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.partitions import Partitioning
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.files import DataFile
+from lakevilla.formats.files import ROWS_TAG, DataFile
 from lakevilla.formats.layout import Layout
 from lakevilla.store.effects import Program
 
@@ -57,15 +59,19 @@ def write_by_key(
     reader: pa.RecordBatchReader,
     key: Sequence[str],
     live: Sequence[DataFile],
+    present: Files | None,
 ) -> Program[Refreshed]:
-    """Write rows by key; see ``engines.base.Engine``."""
+    """Write rows by key; see ``engines.base.Engine``.
+
+    ``present`` are the files of the table, if its rows have ids: a row keeps that of its key.
+    """
     writer.target_bytes = _ANY_SIZE
     kept: list[DataFile] = []
     waiting: list[_Piece] = []
     known = {by: file for file in reversed(live) if (by := _known_by(file))[0]}
     room = _Room(database.directory, _ROOM * writer.memory_bytes)
     try:
-        for piece in _pieces(database, writer, reader, key, room):
+        for piece in _pieces(_ordered(database, writer, reader, key, present), writer, key, room):
             file = known.pop((piece.tag, frozenset(piece.values.items())), None)
             if file is None:
                 waiting.append(piece)
@@ -143,6 +149,7 @@ class _Piece:
         self.rows = 0
         self.tag = ""
         self._digest = RowDigest(columns)
+        self._hashed = len(columns)
         self._room = room
         self._batches: list[pa.RecordBatch] = []
         self._path = ""
@@ -150,7 +157,7 @@ class _Piece:
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._digest.update(batch.columns)
+        self._digest.update(batch.columns[: self._hashed])
         self.rows += batch.num_rows
         if self._file is None and self._room.take(batch.nbytes):
             self._bytes += batch.nbytes
@@ -189,18 +196,14 @@ class _Piece:
 
 
 def _pieces(
-    database: Database,
-    writer: Writer,
-    reader: pa.RecordBatchReader,
-    key: Sequence[str],
-    room: _Room,
+    ordered: Iterator[pa.RecordBatch], writer: Writer, key: Sequence[str], room: _Room
 ) -> Iterator[_Piece]:
     """Yield the rows of each future file, in order; a piece is complete when it is yielded."""
     layout, parts = writer.layout, Partitioning(writer.layout)
-    names = layout.schema.names
+    names = writer.schema.names
     check = _Keys(layout, key)
     piece: _Piece | None = None
-    for batch in _ordered(database, writer, parts, reader, key):
+    for batch in ordered:
         check.see(batch)
         rows = batch.select(names)
         for start, end, closes in _stretches(batch, parts, piece):
@@ -266,12 +269,12 @@ def _borders(batch: pa.RecordBatch, parts: Partitioning) -> np.ndarray:
 def _ordered(
     database: Database,
     writer: Writer,
-    parts: Partitioning,
     reader: pa.RecordBatchReader,
     key: Sequence[str],
+    present: Files | None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows by partition and key, with partition columns and a mark of possible ends."""
-    layout = writer.layout
+    layout, parts = writer.layout, Partitioning(writer.layout)
     fields = [*layout.schema, *parts.derived_fields]
     cursor = database.cursor()
 
@@ -296,6 +299,9 @@ def _ordered(
         for row in doubled.to_pylist():
             if None not in row.values():
                 raise _doubled(layout, row)
+    if present is not None:
+        relation = _with_ids(cursor, relation, key, present)
+        fields = [*writer.schema, *parts.derived_fields]
     terms = [*map(quote_name, parts.columns), *(f"{quote_name(name)} NULLS FIRST" for name in key)]
     sql = (
         f"SELECT {name_list(field.name for field in fields)}, "
@@ -303,6 +309,32 @@ def _ordered(
         f"FROM {relation} ORDER BY {', '.join(terms)}"
     )
     return writer.stream(cursor, sql, pa.schema([*fields, _CUT]))
+
+
+def _with_ids(
+    cursor: duckdb.DuckDBPyConnection, relation: str, key: Sequence[str], present: Files
+) -> str:
+    """Return new rows with the ids of the table's rows of equal keys; all of them are changed now.
+
+    A key that the table has twice identifies no row.
+    """
+    row, since = (quote_name(field.name) for field in present.layout.lineage)
+    known = [f"__lakevilla_key{i}" for i in range(len(key))]
+    keys = ", ".join(
+        f"{quote_name(name)} AS {alias}" for name, alias in zip(key, known, strict=True)
+    )
+    ids = (
+        f"SELECT {', '.join(known)}, any_value({row}) AS {row} "
+        f"FROM (SELECT {keys}, {row} FROM ({present.bind(cursor, lineage=True)})) "
+        f"GROUP BY {', '.join(known)} HAVING count(*) = 1"
+    )
+    equal = " AND ".join(
+        f"r.{quote_name(name)} = k.{alias}" for name, alias in zip(key, known, strict=True)
+    )
+    return (
+        f"(SELECT r.*, k.{row}, CAST(NULL AS BIGINT) AS {since} "
+        f"FROM {relation} AS r LEFT JOIN ({ids}) AS k ON {equal})"
+    )
 
 
 class _Keys:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakevilla.engines.base import MergeClause, MergeSpec, Rewrite
@@ -17,7 +18,12 @@ from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.reading.relation import FILE, ROW, Files
 from lakevilla.engines.duckdb.sqltext import Renamed, column_of, name_list, quote_name, sql_type
-from lakevilla.engines.duckdb.writing.rewrite import HIT, Rewriter
+from lakevilla.engines.duckdb.writing.rewrite import (
+    HIT,
+    Rewriter,
+    lineage_of,
+    updated_lineage,
+)
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import ChangeFile
@@ -168,17 +174,18 @@ class _Merge:
         """Rewrite the files with an updated or a deleted row; drop those without any other row."""
         rewriter, cursor = self._rewriter, self._cursor
         with translated(self.table):
-            deleted = dict(
-                cursor.execute(
-                    f"SELECT file, count(*) FILTER (clause IN {self._numbers(_DELETES)}) "
-                    "FROM actions GROUP BY file"
-                ).fetchall()
-            )
-        if not deleted:
+            found = cursor.execute(
+                f"SELECT file, count(*), count(*) FILTER (clause IN {self._numbers(_DELETES)}) "
+                "FROM actions GROUP BY file"
+            ).fetchall()
+        if not found:
             return Rewrite()
+        deleted = {file: count for file, _, count in found}
         hit = self._files.only(sorted(deleted))
-        totals = rewriter.counted(cursor, hit) if any(deleted.values()) else {}
-        partial = hit.only(i for i in hit.chosen if not deleted[i] or deleted[i] < totals[i])
+        marked = self._marked({file: count for file, count, _ in found})
+        whole = hit.only(i for i in hit.chosen if i not in marked)
+        totals = rewriter.counted(cursor, whole) if any(deleted.values()) else {}
+        partial = hit.only(i for i in whole.chosen if not deleted[i] or deleted[i] < totals[i])
         moved = partition_columns(self._layout)
         moves = any(
             not moved.isdisjoint(clause.assignments)
@@ -186,17 +193,27 @@ class _Merge:
             if clause.kind in _UPDATES
         )
         written = yield from rewriter.rewrite(cursor, partial, self._rewritten, moves=moves)
+        written += yield from rewriter.moved(cursor, marked, self._rewritten)
         return Rewrite(
             written=written,
             removed=rewriter.removed(hit.chosen),
             rows_copied=rewriter.writer.rows_written,
         )
 
+    def _marked(self, hits: dict[int, int]) -> dict[int, npt.NDArray[np.int64]]:
+        """Return the rows to be marked as deleted, of the files that stay."""
+        files = self._rewriter.to_mark(hits)
+        if not files:
+            return {}
+        chosen = ", ".join(map(str, files))
+        sql = f"SELECT file, row FROM actions WHERE file IN ({chosen})"
+        return self._rewriter.placed(self._cursor, sql)
+
     def insert(self) -> Program[Rewrite]:
         """Write the source rows that match no target row and to which a clause applies."""
         if not self._clauses("not_matched_insert"):
             return Rewrite()
-        writer = self._rewriter.writer
+        writer = self._rewriter.inserts
         before = writer.rows_written
         sql = self._rewriter.guarded(self._inserted())
         names = name_list(writer.schema.names)
@@ -220,9 +237,10 @@ class _Merge:
         return (yield from self._rewriter.record(self._cursor, " UNION ALL ".join(parts)))
 
     def _rewritten(self, files: Files) -> str:
+        changed = f"{_CLAUSE} IS NOT NULL"
         return self._rewriter.guarded(
-            f"SELECT {self._updated_columns()}, {_CLAUSE} IS NOT NULL AS {HIT} "
-            f"{self._acted(files)} "
+            f"SELECT {self._updated_columns()}{updated_lineage(self._layout, changed)}, "
+            f"{changed} AS {HIT} {self._acted(files)} "
             f"WHERE {_CLAUSE} IS NULL OR {_CLAUSE} NOT IN {self._numbers(_DELETES)}"
         )
 
@@ -237,8 +255,8 @@ class _Merge:
         )
         columns = f"{self._old.of('t')}, {self._read.of('t')}, {self._source.of('s')}"
         return (
-            f"FROM (SELECT {columns}, s.{_CLAUSE} AS {_CLAUSE} "
-            f"FROM ({files.bind(self._cursor)}) AS t LEFT JOIN ({acting}) AS s "
+            f"FROM (SELECT {columns}, {lineage_of(self._layout, 't')}s.{_CLAUSE} AS {_CLAUSE} "
+            f"FROM ({files.bind(self._cursor, lineage=True)}) AS t LEFT JOIN ({acting}) AS s "
             f"ON s.{FILE} = t.{FILE} AND s.{ROW} = t.{ROW})"
         )
 

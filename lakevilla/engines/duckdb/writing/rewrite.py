@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakevilla.engines.base import Rewrite, TableInput, Written
@@ -13,11 +15,13 @@ from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.constants import PartitionKey
-from lakevilla.engines.duckdb.reading.relation import FILE, Files
+from lakevilla.engines.duckdb.reading.relation import FILE, ROW, Files
 from lakevilla.engines.duckdb.sqltext import Renamed, column_of, name_list, quote_name, sql_type
 from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import partition_columns
-from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal
+from lakevilla.formats.delta.deletion_vectors import with_deleted
+from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal, rows_in
+from lakevilla.formats.layout import Layout
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
@@ -27,8 +31,36 @@ from lakevilla.store.effects import Program
 #
 # The first pass reads only the columns of the predicate. The second pass reads the found files,
 # gathered to about the target size within their partitions, one output file at a time, so memory
-# does not grow with the table.
+# does not grow with the table. A large file with few such rows stays where the table allows that:
+# its rows are marked as deleted, and only the changed ones are written (note 65).
 
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The files of which a statement may mark rows as deleted, instead of a rewrite.
+
+    ``least_bytes``: a smaller file is rewritten, which keeps the number of files low. ``part``: of
+    a file's rows those that change are at most this part; ``rows``: of a file, with those deleted
+    before, which the log entry names. ``deleted``: from this part of deleted rows on, reading them
+    costs more than they save.
+    """
+
+    least_bytes: int
+    part: float
+    rows: int
+    deleted: float
+
+    def allow(self, size: int, rows: int | None, matched: int, before: int) -> bool:
+        """Return whether ``matched`` of a file's rows may be marked, and ``before`` are already."""
+        return (
+            rows is not None
+            and size >= self.least_bytes
+            and matched <= self.part * rows
+            and matched + before <= min(self.rows, self.deleted * rows)
+        )
+
+
+MARKS = Marks(least_bytes=8 * 1024 * 1024, part=0.05, rows=10_000, deleted=0.2)
 
 #: The column of change files that contains the kind of a row's change.
 CHANGE_TYPE = pa.field("_change_type", pa.string())
@@ -40,7 +72,9 @@ HIT = '"__lakevilla_hit"'
 class Rewriter:
     """One statement over one table's files.
 
-    ``changes`` writes change files; None for a table without a change data feed.
+    ``writer`` writes rows that were in the table, with their lineage if they have any, and
+    ``inserts`` writes rows that are new. ``changes`` writes change files; None for a table without
+    a change data feed.
     ``limit_bytes``: the rewriter puts small groups of files, also of several partitions, together
     up to this total size, and rewrites them in memory; a larger group has files of one partition.
     """
@@ -49,31 +83,29 @@ class Rewriter:
     table: TableInput
     files: Files
     writer: Writer
+    inserts: Writer
     changes: Writer | None
     limit_bytes: int
 
     def update(self, assignments: Mapping[str, Expr], where: Expr) -> Program[Rewrite]:
         cursor = self.database.cursor()
-        schema = self.files.layout.schema
+        layout = self.files.layout
+        schema = layout.schema
         condition = expression_sql(where, schema, "t")
         matched = self.matched(cursor, where, condition)
         if not matched:
             return Rewrite()
+        hit = self.files.only(sorted(matched))
+        marked = self.marked(cursor, hit.only(self.to_mark(matched)), where, condition)
         old, read = Renamed("old", schema.names), Renamed("read", schema.names)
+        new = _assigned(assignments, schema, read)
+        moves = not partition_columns(layout).isdisjoint(new)
 
-        def assigned(value: Expr) -> str:
-            return to_duckdb(value, schema, column=lambda path, table: read.field(path))
-
-        new = {
-            column: f"CAST({assigned(value)} AS {sql_type(schema.field(column).type)})"
-            for column, value in assignments.items()
-        }
-        moves = not partition_columns(self.files.layout).isdisjoint(new)
-
-        def hits(files: Files) -> str:
+        def hits(files: Files, where: Expr | None = None) -> str:
             return (
-                f"SELECT {old.of('t')}, {read.of('t')}, coalesce(({condition}), false) AS {HIT} "
-                f"FROM ({files.bind(cursor)}) AS t"
+                f"SELECT {old.of('t')}, {read.of('t')}, {lineage_of(layout, 't')}"
+                f"coalesce(({condition}), false) AS {HIT} "
+                f"FROM ({files.bind(cursor, where=where, lineage=True)}) AS t"
             )
 
         def rewritten(files: Files) -> str:
@@ -83,21 +115,23 @@ class Rewriter:
                 else f"{old[name]} AS {quote_name(name)}"
                 for name in schema.names
             )
+            columns += updated_lineage(layout, HIT)
             return self.guarded(f"SELECT {columns}, {HIT} FROM ({hits(files)})")
 
         def changed(files: Files) -> str:
             after = ", ".join(
                 f"{new.get(name, old[name])} AS {quote_name(name)}" for name in schema.names
             )
-            rows = f"FROM ({hits(files)}) WHERE {HIT}"
+            rows = f"FROM ({hits(files, where)}) WHERE {HIT}"
             return (
                 f"SELECT {old.back()}, 'update_preimage' AS _change_type {rows} UNION ALL "
                 f"SELECT {after}, 'update_postimage' AS _change_type {rows}"
             )
 
-        hit = self.files.only(sorted(matched))
         rows = sum(matched.values())
-        written = yield from self.rewrite(cursor, hit, rewritten, moves=moves)
+        whole = hit.only(i for i in hit.chosen if i not in marked)
+        written = yield from self.rewrite(cursor, whole, rewritten, moves=moves)
+        written += yield from self.moved(cursor, marked, rewritten)
         change_files = yield from self.record(cursor, changed(hit))
         return Rewrite(
             written=written,
@@ -115,14 +149,17 @@ class Rewriter:
         if not matched:
             return Rewrite()
         hit = self.files.only(sorted(matched))
-        totals = self.counted(cursor, hit)
-        partial = self.files.only(i for i in hit.chosen if matched[i] < totals[i])
+        marked = self.marked(cursor, hit.only(self.to_mark(matched)), where, condition)
+        whole = hit.only(i for i in hit.chosen if i not in marked)
+        totals = self.counted(cursor, whole)
+        partial = hit.only(i for i in whole.chosen if matched[i] < totals[i])
         names = name_list(self.files.layout.schema.names)
 
         def kept(files: Files) -> str:
-            return f"SELECT * FROM ({files.bind(cursor)}) AS t WHERE ({condition}) IS NOT TRUE"
+            rows = files.bind(cursor, lineage=True)
+            return f"SELECT * FROM ({rows}) AS t WHERE ({condition}) IS NOT TRUE"
 
-        written = yield from self.rewrite(cursor, partial, kept)
+        written = self.again(marked) + (yield from self.rewrite(cursor, partial, kept))
         change_files = yield from self.record(
             cursor,
             f"SELECT {names}, 'delete' AS _change_type FROM ({hit.bind(cursor, where=where)}) AS t "
@@ -141,9 +178,11 @@ class Rewriter:
     def copied(self) -> Program[Rewrite]:
         """Copy all rows unchanged; no file is removed."""
         cursor = self.database.cursor()
-        written = yield from self.rewrite(
-            cursor, self.files, lambda files: f"SELECT * FROM ({files.bind(cursor)}) AS t"
-        )
+
+        def every(files: Files) -> str:
+            return f"SELECT * FROM ({files.bind(cursor, lineage=True)}) AS t"
+
+        written = yield from self.rewrite(cursor, self.files, every)
         return Rewrite(written=written, rows_copied=self.writer.rows_written)
 
     def matched(
@@ -189,6 +228,81 @@ class Rewriter:
                 written += yield from self.writer.copy(cursor, sql, key)
         return tuple(written)
 
+    def to_mark(self, matched: Mapping[int, int]) -> list[int]:
+        """Return the files, by their numbers of rows that change, of which the others stay.
+
+        A file that is read in parts is rewritten: another part of it may have such rows, too.
+        """
+        if not self.files.layout.marks_deletes:
+            return []
+        files = self.table.files
+        sizes, stats = files["size"], files["stats"]
+        vectors, deletes = files["deletion_vector"], files["deletes"]
+
+        def is_to_mark(place: int) -> bool:
+            vector = vectors[place].as_py()
+            before = 0 if vector is None else vector["cardinality"]
+            is_whole = not self.table.parts or self.table.parts[place] is None
+            rows = rows_in(stats[place].as_py())
+            size = sizes[place].as_py()
+            return (
+                is_whole
+                and not deletes[place].as_py()
+                and MARKS.allow(size, rows, matched[place], before)
+            )
+
+        return [place for place in sorted(matched) if is_to_mark(place)]
+
+    def marked(
+        self, cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr, condition: str
+    ) -> dict[int, npt.NDArray[np.int64]]:
+        """Return, by file, the places of the rows for which ``where`` is true."""
+        if not files.chosen:
+            return {}
+        return self.placed(
+            cursor,
+            f"SELECT {FILE}, {ROW} FROM ({files.bind(cursor, where=where)}) AS t WHERE {condition}",
+        )
+
+    def placed(
+        self, cursor: duckdb.DuckDBPyConnection, sql: str
+    ) -> dict[int, npt.NDArray[np.int64]]:
+        """Return rows, which the SQL gives as a file's and a row's place, in order by file."""
+        with translated(self.files.layout.table):
+            found = cursor.execute(f"{sql} ORDER BY ALL").fetchnumpy()
+        places, rows = (np.asarray(column, np.int64) for column in found.values())
+        cuts = np.flatnonzero(np.diff(places)) + 1
+        parts = zip(np.split(places, cuts), np.split(rows, cuts), strict=True)
+        return {int(file[0]): part for file, part in parts if len(file)}
+
+    def again(self, marked: Mapping[int, npt.NDArray[np.int64]]) -> tuple[Written, ...]:
+        """Return the files that stay, with their deleted rows: those of before and ``marked``."""
+        files = data_files(self.table.files.take(pa.array(list(marked), pa.int64())))
+        deleted = self.files.deleted
+        return tuple(
+            Written(with_deleted(file, np.union1d(deleted.rows_of(place), rows)))
+            for file, (place, rows) in zip(files, marked.items(), strict=True)
+        )
+
+    def moved(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        marked: Mapping[int, npt.NDArray[np.int64]],
+        rows_of: Callable[[Files], str],
+    ) -> Program[tuple[Written, ...]]:
+        """Return the files that stay, and write those of their ``marked`` rows that go on.
+
+        ``rows_of``: as in ``rewrite``, with rows that change marked by ``HIT``.
+        """
+        if not marked:
+            return ()
+        places = range(len(self.files.paths))
+        rows = tuple(tuple(map(int, marked.get(place, ()))) for place in places)
+        sql = rows_of(replace(self.files.only(sorted(marked)), rows=rows))
+        names = name_list(self.writer.schema.names)
+        batches = self.writer.stream(cursor, f"SELECT {names} FROM ({sql}) WHERE {HIT}")
+        return self.again(marked) + (yield from self.writer.rows(batches))
+
     def record(
         self, cursor: duckdb.DuckDBPyConnection, sql: str
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
@@ -228,9 +342,43 @@ class Rewriter:
             return dict(cursor.execute(sql).fetchall())
 
 
+def _assigned(assignments: Mapping[str, Expr], schema: pa.Schema, read: Renamed) -> dict[str, str]:
+    """Return the new values of columns, over columns as ``read`` names them."""
+
+    def value_of(value: Expr) -> str:
+        return to_duckdb(value, schema, column=lambda path, table: read.field(path))
+
+    return {
+        column: f"CAST({value_of(value)} AS {sql_type(schema.field(column).type)})"
+        for column, value in assignments.items()
+    }
+
+
 def expression_sql(expression: Expr, schema: pa.Schema, alias: str) -> str:
     """Return an expression bound to ``schema``, over the columns of ``alias``."""
     return to_duckdb(expression, schema, column=lambda path, table: column_of(alias, path))
+
+
+def lineage_of(layout: Layout, alias: str) -> str:
+    """Return the columns of the rows' lineage, each with a comma; empty if the table has none."""
+    return "".join(f"{alias}.{quote_name(field.name)}, " for field in layout.lineage)
+
+
+def updated_lineage(layout: Layout, changed: str) -> str:
+    """Return the lineage of rows, of which some are ``changed``, each column after a comma.
+
+    A row keeps its id. A row that changes has the version of the commit to come, which its file
+    will have.
+    """
+    if not layout.lineage:
+        return ""
+    row, since = (quote_name(field.name) for field in layout.lineage)
+    return f", {row}, {kept_since(since, changed)} AS {since}"
+
+
+def kept_since(since: str, changed: str) -> str:
+    """Return the version of the commit that last changed a row; NULL if it is ``changed`` now."""
+    return f"CASE WHEN {changed} THEN NULL ELSE {since} END"
 
 
 def _packed(

@@ -11,6 +11,7 @@ from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.duckdb.sqltext import name_list, quote_name
 from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.zorder import SAMPLE_ROWS, boundaries, z_values
+from lakevilla.formats.layout import Layout
 
 #: A row's place on the curve.
 Z = pa.field("__lakevilla_z", pa.uint64())
@@ -25,10 +26,10 @@ def in_z_order(
     """
     layout = files.layout
     cuts = boundaries(sampled(database, files, columns, SAMPLE_ROWS))
-    schema = pa.schema([*layout.schema, Z])
+    schema = placed_schema(layout)
     source = database.cursor()
-    names = name_list(layout.schema.names)
-    rows = writer.stream(source, f"SELECT {names} FROM ({files.bind(source)})")
+    names = name_list(writer.schema.names)
+    rows = writer.stream(source, f"SELECT {names} FROM ({files.bind(source, lineage=True)})")
 
     def placed() -> Iterator[pa.RecordBatch]:
         for batch in rows:
@@ -36,6 +37,11 @@ def in_z_order(
             yield pa.RecordBatch.from_arrays([*batch.columns, z], schema=schema)
 
     return sorted_along(database, placed(), writer, columns)
+
+
+def placed_schema(layout: Layout) -> pa.Schema:
+    """Return the columns of rows on their way into other files, with their place on the curve."""
+    return pa.schema([*layout.moved_schema, Z])
 
 
 def sampled(database: Database, files: Files, columns: Sequence[str], rows: int) -> pa.Table:
@@ -55,11 +61,9 @@ def sorted_along(
 ) -> Iterator[pa.RecordBatch]:
     """Return rows that have their place ``Z`` on the curve, sorted by it."""
     sorter = database.cursor()
-    layout = writer.layout
-    schema = pa.schema([*layout.schema, Z])
-    writer.register(sorter, "__lakevilla_placed", placed, schema)
+    writer.register(sorter, "__lakevilla_placed", placed, placed_schema(writer.layout))
     # Sort by the first column after the curve, so that for one column alone the rows are sorted
     # fully.
     order = name_list([Z.name]) + f", {quote_name(columns[0])}"
-    names = name_list(layout.schema.names)
+    names = name_list(writer.schema.names)
     return writer.stream(sorter, f"SELECT {names} FROM __lakevilla_placed ORDER BY {order}")

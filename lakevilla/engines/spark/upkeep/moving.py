@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakevilla.engines.base import FileNamer, Rewrite, TableInput, Written, target_file_size
-from lakevilla.engines.duckdb.writing.z_order import Z
+from lakevilla.engines.duckdb.writing.z_order import placed_schema
 from lakevilla.engines.spark.jobs import Jobs, in_worker, numbers
 from lakevilla.engines.spark.tasks import (
     Bins,
@@ -172,7 +172,7 @@ class PlaceTask:
         def placed() -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
             for part, table in self.parts.of(batches):
                 curve = curves[part]
-                for batch in worker.runner.run(worker.engine.scan(table, None, None)):
+                for batch in worker.runner.run(worker.engine.rows_to_move(table)):
                     z = z_values(batch.select(list(self.columns)), curve.cuts)
                     rows = pa.RecordBatch.from_arrays([*batch.columns, z], schema=schema)
                     to = np.searchsorted(curve.ends, z.to_numpy(zero_copy_only=False), "right")
@@ -210,10 +210,6 @@ class RangeTask:
     ) -> Program[Rewrite]:
         made = yield from worker.engine.sorted_along(part, rows, self.columns, self.name)
         return Rewrite(written=made)
-
-
-def placed_schema(layout: Layout) -> pa.Schema:
-    return pa.schema([*layout.schema, Z])
 
 
 def compacted(

@@ -63,6 +63,11 @@ class Checkpoint:
     inline: Overlay = EMPTY_TAIL
     kept: list[pa.Table] = field(default_factory=list, compare=False)
 
+    @property
+    def rows(self) -> int:
+        """The number of actions in its Parquet parts: files and removals, and few others."""
+        return sum(part.footer.num_rows for part in self.parts)
+
 
 def open_checkpoint(location: str, version: int, keys: Sequence[str]) -> Program[Checkpoint]:
     """Read the parts of a checkpoint that a snapshot needs. Raises ``CorruptObject``."""

@@ -25,9 +25,12 @@ from lakevilla.formats.base import VOIDED
 from lakevilla.formats.delta.metadata.properties import (
     COMPRESSIONS,
     CONSTRAINT,
+    LINEAGE,
+    LINEAGE_PARTS,
     SUSPENDED,
     TRACKS,
     file_size,
+    lineage_key,
 )
 from lakevilla.formats.delta.metadata.protocol import (
     check_features_for_reading,
@@ -62,8 +65,10 @@ _CONTRACT = (
     CONSTRAINT,
     "delta.columnMapping.",
     "delta.enableChangeDataFeed",
+    "delta.enableDeletionVectors",
     "delta.appendOnly",
     TRACKS,
+    LINEAGE,
     VOIDED,
 )
 _SHAPE = ("id", "schemaString", "partitionColumns", "format")
@@ -143,6 +148,16 @@ class DeltaDefinition:
         wanted = self.flag(TRACKS) or not self.flag(SUSPENDED)
         return "rowTracking" in self.features and wanted
 
+    @cached_property
+    def lineage(self) -> tuple[pa.Field, ...]:
+        """The columns in which files keep row ids and commit versions; see ``Layout``."""
+        keys = (lineage_key(part) for part in LINEAGE_PARTS)
+        names = [self.properties[key] for key in keys if self.properties.get(key)]
+        if not self.row_tracking or not self.flag(TRACKS) or len(names) < len(LINEAGE_PARTS):
+            return ()
+        # They are mapped neither by name nor by id.
+        return tuple(pa.field(name, pa.int64()) for name in names)
+
     def flag(self, name: str) -> bool:
         """Return a boolean property, false where it is not set."""
         return self.properties.get(name, "").lower() == "true"
@@ -163,8 +178,11 @@ class DeltaDefinition:
             properties=self.properties,
             change_data_feed="changeDataFeed" in self.features
             and self.flag("delta.enableChangeDataFeed"),
+            marks_deletes="deletionVectors" in self.features
+            and self.flag("delta.enableDeletionVectors"),
             compression=self._compression(),
             target_file_size_bytes=file_size(self.properties.get("delta.targetFileSize")),
+            lineage=self.lineage,
         )
 
     def _check_partitioning(self) -> None:

@@ -132,6 +132,9 @@ _REFUSED = {
 #: The property by which each row gets an id, and the one by which rows of new files get none.
 TRACKS = "delta.enableRowTracking"
 SUSPENDED = "delta.rowTrackingSuspended"
+#: The properties that name the columns in which files keep row ids and commit versions.
+LINEAGE = "delta.rowTracking.materialized"
+LINEAGE_PARTS = ("RowId", "RowCommitVersion")
 #: The prefix of the properties that record where a log's in-commit timestamps begin.
 ENABLEMENT = "delta.inCommitTimestampEnablement"
 
@@ -253,6 +256,11 @@ def _refuse(name: str, value: str, table: str) -> None:
 def is_kept_by_itself(name: str) -> bool:
     """Return whether a table sets the property by itself."""
     return any(_begins(name, start) for start in KEPT_BY_ITSELF)
+
+
+def lineage_key(part: str) -> str:
+    """Return the property that names the column of one of ``LINEAGE_PARTS``."""
+    return f"{LINEAGE}{part}ColumnName"
 
 
 def refuse_suspended(configuration: Mapping[str, str], table: str) -> None:

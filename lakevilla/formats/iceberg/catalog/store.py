@@ -75,6 +75,7 @@ from lakevilla.store.effects import Program, get
 
 T = TypeVar("T")
 
+
 _REFUSED_ACCESS = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
 _requirements: TypeAdapter[list[TableRequirement]] = TypeAdapter(list[TableRequirement])
 _updates: TypeAdapter[list[TableUpdate]] = TypeAdapter(list[TableUpdate])
@@ -103,7 +104,12 @@ class CatalogStore:
         token = _token(found)
         self._admit(str(token.e_tag).rpartition("/")[0])
         self._admit(place_of(found.metadata.location).uri)
-        pointer = Pointer(str(token.e_tag), found.metadata.location, most_version(found.catalog))
+        pointer = Pointer(
+            str(token.e_tag),
+            found.metadata.location,
+            most_version(found.catalog),
+            _refusal(found),
+        )
         body = encode_pointer(pointer)
         return Found(body, token, len(body))
 
@@ -139,6 +145,8 @@ class CatalogStore:
         except (NoSuchTableError, NoSuchNamespaceError):
             return Refused()
         except Exception as error:
+            if _is_rejection(error):
+                return self._settle(key, request, condition, error)
             return _failure(error)
         return Stored(Token(place_of(done.metadata_location).uri))
 
@@ -154,7 +162,9 @@ class CatalogStore:
             return ObjectInfo(key, found.size, found.token, 0.0)
         return found if isinstance(found, Failure) else Missing()
 
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+    def list(
+        self, prefix: str, start_after: str | None = None, until: str | None = None
+    ) -> list[ObjectInfo] | Failure:
         raise InvalidOperation(
             f"{prefix} is a table's pointer in a catalog: there are no files below it"
         )
@@ -197,7 +207,8 @@ class CatalogStore:
             return Refused()
         if isinstance(error, CommitFailedException):
             return Failure(_reason(error), ambiguous=False, conflict=True)
-        return Failure(_reason(error), ambiguous=False, permanent=True)
+        rejected = _is_rejection(error)
+        return Failure(_reason(error), ambiguous=False, permanent=True, rejected=rejected)
 
     def _load(self, key: str) -> Table:
         name, identifier = identifier_of(key)
@@ -243,6 +254,35 @@ def _token(table: Table) -> Token:
     return Token(place_of(table.metadata_location).uri)
 
 
+#: Answers of a REST catalog that the content of a request is wrong, or more than the server does.
+_REJECTIONS = frozenset({400, 405, 413, 414, 415, 422, 501})
+
+
+def _is_rejection(error: Exception) -> bool:
+    """Return whether the same request can never succeed, whoever sends it.
+
+    Answers about rights are none: another client may have the rights.
+    """
+    answer = getattr(error.__cause__, "response", None)
+    if answer is not None:
+        return getattr(answer, "status_code", None) in _REJECTIONS
+    return isinstance(
+        error, NotImplementedError | BadRequestError | ValidationException | ValueError
+    )
+
+
+def _refusal(table: Table) -> str:
+    """Return the reason why the table's catalog takes no commit to it; empty if it may take one."""
+    from pyiceberg.catalog.rest import Capability, RestCatalog
+
+    catalog = table.catalog
+    if isinstance(catalog, RestCatalog):
+        if Capability.V1_UPDATE_TABLE not in catalog._supported_endpoints:
+            return "its server lists no endpoint for commits to tables, so it can only be read"
+        return ""
+    return ""
+
+
 def _failure(error: Exception) -> Failure:
     """Return the failure of an attempt without a reliable answer: the catalog may have performed
     it.
@@ -269,15 +309,19 @@ _GZIP = b"\x1f\x8b"
 
 
 class InCatalog(NamedTuple):
-    """A version of a table in a catalog, and the newest format version that is written there."""
+    """A version of a table in a catalog, and the newest format version that is written there.
+
+    ``refuses``: why the catalog takes no commit to the table; empty if it may take one.
+    """
 
     version: int
     document: Metadata
     most_version: int
+    refuses: str
 
 
 def newest_in_catalog(pointer: str, table: str, documents: Cache[Metadata]) -> Program[InCatalog]:
-    """Return the version to which the catalog points, with its number.
+    """Return the version to which the catalog points.
 
     Raises
     ------
@@ -303,7 +347,7 @@ def newest_in_catalog(pointer: str, table: str, documents: Cache[Metadata]) -> P
             table=table,
         )
     document = yield from read_document(uri, table, documents)
-    return InCatalog(version, document, pointed.most_version)
+    return InCatalog(version, document, pointed.most_version, pointed.refuses)
 
 
 def version_in_catalog(
@@ -313,7 +357,7 @@ def version_in_catalog(
 
     Raises ``VersionNotFound`` if it is not kept.
     """
-    number, document, _ = newest
+    number, document = newest.version, newest.document
     while number > version:
         uri = _towards(document, number, version)
         if uri is None:

@@ -30,6 +30,8 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
     PartitionFieldStats,
     PartitionFieldSummary,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
     write_manifest,
     write_manifest_list,
 )
@@ -89,6 +91,7 @@ ENTRIES = pa.schema(
 )
 _PATH_ID = 2147483546
 _PARTITION = 3
+_REFERENCED = 143
 #: The newest layout of entries: it has the fields by which delete files name data files.
 _READ_VERSION = 3
 #: The counts of a manifest's files and rows; a list may leave them out.
@@ -304,6 +307,12 @@ def _extra(file: DataFile, index: int) -> Any:
     return file._data[index] if len(file._data) > index else None
 
 
+def content_offset(file: DataFile) -> int | None:
+    """Return the place of a vector in its file; None for other files."""
+    found: int | None = _extra(file, 18) if file.file_format == FileFormat.PUFFIN else None
+    return found
+
+
 def _bounds(
     bounds: Mapping[int, bytes] | None, nans: Mapping[int, int], leaves: Mapping[int, Any]
 ) -> dict[int, bytes]:
@@ -379,15 +388,25 @@ def encode_manifest(
     spec_id: int,
     snapshot_id: int,
     definition: IcebergDefinition,
+    *,
+    deletes: bool = False,
 ) -> MadeManifest:
-    """Encode a manifest of data files; its entries say added, existing, or deleted."""
+    """Encode a manifest of data files, or of delete files (``deletes``).
+
+    Its entries say added, existing, or deleted.
+    """
     sink = MemoryOutput(definition.place.spelled(path))
     codec: Any = _codec(definition)
     version: Any = definition.format_version
     spec, schema = definition.specs[spec_id], definition.schema_of(spec_id)
-    make: Any = ManifestWriterV3 if definition.has_row_ids else partial(write_manifest, version)
+    make: Any = partial(write_manifest, version)
+    if definition.has_row_ids:
+        make = _DeletesWriterV3 if deletes else ManifestWriterV3
+    elif deletes:
+        make = _DeletesWriter
     writer: ManifestWriter = make(spec, schema, sink, snapshot_id, codec)
-    form = form_of(repr((version, spec.partition_type(schema))), writer.new_writer)
+    key = (version, deletes, spec.partition_type(schema))
+    form = form_of(repr(key), writer.new_writer)
     writer._writer = FormedFile(sink, form, writer._meta)
     with writer._writer:
         for entry in entries:
@@ -395,6 +414,36 @@ def encode_manifest(
                 widened(entry.data_file)
             writer.add_entry(entry)
     return MadeManifest(listed_file(writer, spec, schema), path, sink.body)
+
+
+class _DeletesWriter(ManifestWriterV2):
+    """A writer of entries of delete files, which keep the name of their one data file.
+
+    pyiceberg writes entries of data files alone, and drops that name, which version 2 allows too
+    (``referenced_data_file``).
+    """
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        newest: Any = _READ_VERSION
+        partition = self._spec.partition_type(self._schema)
+        known = data_file_with_partition(partition, self.version)
+        more = data_file_with_partition(partition, newest).field(_REFERENCED)
+        assert more is not None
+        named = StructType(*known.fields, more)
+        return AvroOutputFile[ManifestEntry](
+            output_file=self._output_file,
+            file_schema=manifest_entry_schema_with_data_file(self.version, named),
+            record_schema=self._with_partition(newest),
+            schema_name="manifest_entry",
+            metadata=self._meta,
+        )
 
 
 def _codec(definition: IcebergDefinition) -> str:
@@ -568,6 +617,17 @@ class ManifestWriterV3(ManifestWriterV2):
         )
 
 
+class _DeletesWriterV3(ManifestWriterV3):
+    """A writer of entries of delete files; version 3 keeps all that they name."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
 class ManifestListWriterV3(ManifestListWriterV2):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -590,13 +650,18 @@ class ManifestListWriterV3(ManifestListWriterV2):
 _Row = dict[str, Any]
 
 
-def with_deletes(data: pa.Table, deletes: pa.Table) -> tuple[pa.Array, pa.Array]:
+def with_deletes(data: pa.Table, deletes: pa.Table, table: str) -> tuple[pa.Array, pa.Array]:
     """Return for each data file of ``data`` the id and the list of the deletes that apply to it.
 
     Both tables have ``ENTRIES``' columns. Data files that no delete can affect cost only
     a check of their partition.
+
+    Raises
+    ------
+    CorruptObject
+        A deletion vector names no data file, or two vectors name the same one.
     """
-    index = _Index(deletes.to_pylist())
+    index = _Index(deletes.to_pylist(), table)
     columns = ("path", "sequence", "spec_id", "partition_values")
     ids: list[str | None] = []
     lists: list[list[_Row] | None] = []
@@ -609,14 +674,29 @@ def with_deletes(data: pa.Table, deletes: pa.Table) -> tuple[pa.Array, pa.Array]
     return pa.array(ids, pa.string()), pa.array(lists, pa.list_(DELETE_FILE_TYPE))
 
 
+_WAY_BACK = (
+    "roll the table back to a snapshot before it, or rewrite the data file with the client that "
+    "wrote the vector"
+)
+
+
 class _Index:
-    def __init__(self, rows: Iterable[_Row]) -> None:
+    def __init__(self, rows: Iterable[_Row], table: str) -> None:
+        self._table = table
         self._by_target: dict[str, list[_Row]] = defaultdict(list)
         self._by_partition: dict[object, list[_Row]] = defaultdict(list)
         self._everywhere: list[_Row] = []
         for row in rows:
             if row["kind"] != "equality" and row["target"] is not None:
                 self._by_target[row["target"]].append(row)
+            elif row["kind"] == "vector":
+                raise CorruptObject(
+                    f"the deletion vector at {row['offset']} of {row['path']} of table {table} "
+                    "can't be applied: its manifest does not say of which data file it is "
+                    f"(referenced_data_file); {_WAY_BACK}",
+                    key=row["path"],
+                    table=table,
+                )
             elif row["kind"] == "equality" and not row["partition_values"]:
                 self._everywhere.append(row)
             else:
@@ -626,6 +706,14 @@ class _Index:
     def of(self, path: str, sequence: int, partition: object) -> list[_Row]:
         pointed = [row for row in self._by_target.get(path, ()) if row["sequence"] >= sequence]
         vectors = [row for row in pointed if row["kind"] == "vector"]
+        if len(vectors) > 1:
+            named = " and ".join(f"{one['path']} at {one['offset']}" for one in vectors)
+            raise CorruptObject(
+                f"data file {path} of table {self._table} has two deletion vectors, {named}, and "
+                f"may have one: which rows are deleted is not known; {_WAY_BACK}",
+                key=path,
+                table=self._table,
+            )
         if not vectors:
             near = self._by_partition.get(partition, ())
             pointed += [
@@ -640,6 +728,57 @@ class _Index:
             if row["kind"] == "equality" and row["sequence"] > sequence
         ]
         return sorted(found, key=lambda row: (row["path"], row["offset"] or 0))
+
+
+def apply_to_none(deletes: pa.Table, data: Sequence[pa.Table]) -> pa.BooleanArray:
+    """Return for each delete file whether it applies to no data file.
+
+    All tables have ``ENTRIES``' columns. The data files are all live ones of a table: those that
+    are added later have higher sequence numbers, so no delete file of today applies to them.
+    """
+    columns = ("kind", "target", "sequence", "spec_id", "partition_values")
+    rows = list(zip(*(deletes.column(name).to_pylist() for name in columns), strict=True))
+    targets = {target for _, target, *_ in rows if target is not None}
+    oldest_at = _oldest_by_path(data, targets)
+    wide = [row for row in rows if row[0] == "equality" or row[1] is None]
+    oldest_in = _oldest_by_partition(data) if wide else {}
+    oldest = min(oldest_in.values(), default=None)
+    found = []
+    for kind, target, sequence, spec_id, values in rows:
+        if kind != "equality" and target is not None:
+            first = oldest_at.get(target)
+        elif kind == "equality" and not values:
+            first = oldest
+        else:
+            first = oldest_in.get(_partition(spec_id, values))
+        last = sequence - 1 if kind == "equality" else sequence
+        found.append(first is None or first > last)
+    return pa.array(found, pa.bool_())
+
+
+def _oldest_by_path(data: Sequence[pa.Table], targets: set[str]) -> dict[str, int]:
+    """Return the lowest sequence number of the data files at each of some paths."""
+    found: dict[str, int] = {}
+    wanted = pa.array(sorted(targets), pa.string())
+    for part in data if targets else ():
+        hit = part.filter(pc.is_in(part["path"], value_set=wanted))
+        for path, sequence in zip(
+            hit["path"].to_pylist(), hit["sequence"].to_pylist(), strict=True
+        ):
+            found[path] = min(sequence, found.get(path, sequence))
+    return found
+
+
+def _oldest_by_partition(data: Sequence[pa.Table]) -> dict[object, int]:
+    """Return the lowest sequence number of the data files of each partition."""
+    found: dict[object, int] = {}
+    columns = ("spec_id", "partition_values", "sequence")
+    for part in data:
+        rows = zip(*(part.column(name).to_pylist() for name in columns), strict=True)
+        for spec_id, values, sequence in rows:
+            key = _partition(spec_id, values)
+            found[key] = min(sequence, found.get(key, sequence))
+    return found
 
 
 def _partition(spec_id: int, values: Any) -> object:
@@ -658,6 +797,7 @@ def _listed(row: _Row) -> _Row:
         "equality_ids": tuple(row["equality_ids"] or ()),
         "offset": row["offset"],
         "length": row["length"],
+        "rows": row["rows"] if row["kind"] == "vector" else None,
     }
 
 

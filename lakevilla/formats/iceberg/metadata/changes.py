@@ -25,7 +25,16 @@ from lakevilla.formats.iceberg.metadata.schema import (
     struct_paths,
     with_fields,
 )
-from lakevilla.formats.layout import NewDefinition, TableAlteration, check_widens, in_iceberg
+from lakevilla.formats.layout import (
+    ICEBERG,
+    Edit,
+    Nesting,
+    NewDefinition,
+    Path,
+    TableAlteration,
+    check_widens,
+    in_iceberg,
+)
 from lakevilla.sql.expressions.tree import Literal
 from lakevilla.sql.expressions.types import arrow_type, type_name
 from lakevilla.sql.expressions.values import value_of
@@ -109,37 +118,7 @@ def alter_table(
             "out, or keep the rows in a Delta table",
             table=table,
         )
-    fields = list(definition.fields)
-    for name in alteration.drop_not_null:
-        index = _place(fields, name, table)
-        fields[index] = {**fields[index], "required": False}
-    for name, text in alteration.set_comments.items():
-        fields = _edited(fields, _path(fields, name, table), partial(_commented, text))
-    for name, new in alteration.change_types.items():
-        fields = _edited(fields, _path(fields, name, table), _widening(definition, name, new))
-    for name, constant in alteration.set_defaults.items():
-        set_default = partial(_with_write_default, definition, constant)
-        fields = _edited(fields, _path(fields, name, table), set_default)
-    dropped = [_place(definition.fields, name, table) for name in alteration.drop_columns]
-    renamed = alteration.rename_columns.items()
-    names = {_place(definition.fields, old, table): new for old, new in renamed}
-    for index in dropped:
-        _refuse_used(definition, definition.fields[index])
-    fields = [
-        {**field, "name": names[index]} if index in names else field
-        for index, field in enumerate(fields)
-        if index not in dropped
-    ]
-    last = int(definition.document["last-column-id"])
-    if alteration.add_columns is not None:
-        added, last = iceberg_fields(alteration.add_columns, table, last)
-        for field in added:
-            fields = _with_field(fields, _added(definition, field, alteration.defaults), table)
-    refuse_twice([str(field["name"]) for field in fields], table)
-    if not fields:
-        raise InvalidOperation(
-            f"table {table} would have no column left: keep one, or drop the table", table=table
-        )
+    fields, last = _altered_fields(definition, alteration)
     properties = dict(definition.properties)
     wanted = {str(name): str(value) for name, value in alteration.set_properties.items()}
     wanted.pop(FORMAT_VERSION, None)
@@ -169,6 +148,56 @@ def upgraded(definition: IcebergDefinition, properties: Mapping[str, object]) ->
             table=definition.table,
         )
     return definition.replaced({**definition.document, FORMAT_VERSION: int(wanted)})
+
+
+def _altered_fields(
+    definition: IcebergDefinition, alteration: TableAlteration
+) -> tuple[list[Field], int]:
+    """Return the fields that an ``alter`` leaves, and the last id that is used.
+
+    All names but those of new columns are names from before.
+    """
+    table, nesting = definition.table, _nesting(definition.table)
+    before, fields = definition.fields, list(definition.fields)
+    for name in alteration.drop_not_null:
+        path = nesting.find(before, name)
+        _refuse_null(definition, name, path)
+        fields = nesting.without_not_null(fields, path)
+    edits: list[tuple[str, str, Edit]] = [
+        *(
+            (n, "commented", partial(_commented, text))
+            for n, text in alteration.set_comments.items()
+        ),
+        *(
+            (name, "of another type", _widening(definition, name, new))
+            for name, new in alteration.change_types.items()
+        ),
+        *(
+            (name, "given a default", partial(_with_write_default, definition, constant))
+            for name, constant in alteration.set_defaults.items()
+        ),
+    ]
+    for name, verb, edit in edits:
+        fields = nesting.edited(fields, {nesting.find_field(before, name, verb): edit})
+    moved: dict[Path, Edit] = {}
+    for name, new in alteration.rename_columns.items():
+        moved[nesting.find_field(before, name, "renamed")] = partial(_called, new)
+    for name in alteration.drop_columns:
+        path = nesting.find_field(before, name, "dropped")
+        _refuse_used(definition, nesting.field(before, path), name)
+        moved[path] = _dropped
+    fields = nesting.edited(fields, moved)
+    last = int(definition.document["last-column-id"])
+    if alteration.add_columns is not None:
+        added, last = iceberg_fields(alteration.add_columns, table, last)
+        for field in added:
+            fields = nesting.added(fields, _added(definition, field, alteration.defaults))
+    nesting.refuse_twice(fields)
+    if not fields:
+        raise InvalidOperation(
+            f"table {table} would have no column left: keep one, or drop the table", table=table
+        )
+    return fields, last
 
 
 def merge_schema(definition: IcebergDefinition, schema: pa.Schema) -> Change:
@@ -233,7 +262,7 @@ def replace_schema(definition: IcebergDefinition, schema: pa.Schema) -> Change:
         fields.append(made)
     removed = [field for field in definition.fields if field not in fields]
     for field in removed:
-        _refuse_used(definition, field)
+        _refuse_used(definition, field, str(field["name"]))
     properties = dict(definition.properties)
     if removed:
         properties[REPLACED] = replaced_once_more(properties)
@@ -280,23 +309,28 @@ def _optional(field: Field) -> Field:
     return {**field, "required": False}
 
 
-def _path(fields: Sequence[Field], name: str, table: str) -> tuple[int, ...]:
-    """Return the places of a column, or of a struct's field by dotted name, from the outside in."""
-    for index, field in enumerate(fields):
-        if str(field["name"]).lower() == name.lower():
-            return (index,)
-    for index, field in enumerate(fields):
-        rest = _within(field, name)
-        if rest is not None:
-            return (index, *_path(field["type"]["fields"], rest, table))
-    return (_place(fields, name, table),)
+def _nesting(table: str) -> Nesting:
+    return Nesting(table, ICEBERG, {"required": False})
 
 
-def _within(field: Field, name: str) -> str | None:
-    """Return the rest of a dotted name within a struct; None if it leads to no field there."""
-    kind, prefix = field["type"], f"{field['name']}."
-    is_struct = not isinstance(kind, str) and kind["type"] == "struct"
-    return name[len(prefix) :] if is_struct and name.lower().startswith(prefix.lower()) else None
+def _called(name: str, field: Field) -> Field:
+    return {**field, "name": name}
+
+
+def _dropped(field: Field) -> None:
+    return None
+
+
+def _refuse_null(definition: IcebergDefinition, name: str, path: Path) -> None:
+    """Refuse NULL in a column that identifies rows, and in one that has such a field within it."""
+    for known, field in struct_paths(definition.fields):
+        if int(field["id"]) in definition.identifier_ids and known[: len(path)] == path:
+            raise InvalidOperation(
+                f"column {name!r} of table {definition.table} can't hold NULL: "
+                f"{'.'.join(known)!r} is part of the rows' identifier, and other clients refuse a "
+                "table where that may be NULL; change the identifier with the client that set it",
+                table=definition.table,
+            )
 
 
 def _commented(text: str | None, field: Field) -> Field:
@@ -355,37 +389,6 @@ def _default(definition: IcebergDefinition, field: Field, constant: Sequence[str
     return single_value(kind, value)
 
 
-def _edited(
-    fields: Sequence[Field], path: tuple[int, ...], change: Callable[[Field], Field]
-) -> list[Field]:
-    """Return ``fields`` with the field at ``path`` changed."""
-    field = fields[path[0]]
-    if len(path) > 1:
-        kind = field["type"]
-        new = {**field, "type": {**kind, "fields": _edited(kind["fields"], path[1:], change)}}
-    else:
-        new = change(field)
-    return [*fields[: path[0]], new, *fields[path[0] + 1 :]]
-
-
-def _with_field(fields: Sequence[Field], new: Field, table: str, within: str = "") -> list[Field]:
-    """Return ``fields`` with ``new``, put into a struct if its name begins with the struct's."""
-    for index, field in enumerate(fields):
-        if str(field["name"]).lower() == str(new["name"]).lower():
-            raise InvalidOperation(
-                f"table {table} already has a column {within + str(field['name'])!r} (case is "
-                "ignored): choose another name",
-                table=table,
-            )
-        rest = _within(field, str(new["name"]))
-        if rest is not None:
-            inner, kind = {**new, "name": rest}, field["type"]
-            nested = _with_field(kind["fields"], inner, table, f"{within}{field['name']}.")
-            wider = {**field, "type": {**kind, "fields": nested}}
-            return [*fields[:index], wider, *fields[index + 1 :]]
-    return [*fields, new]
-
-
 def _widening(definition: IcebergDefinition, name: str, new: str) -> Callable[[Field], Field]:
     """Return a function that widens a field's type, unless the field partitions the table."""
     table = definition.table
@@ -418,7 +421,7 @@ def _place(fields: Sequence[Field], name: str, table: str) -> int:
     )
 
 
-def _refuse_used(definition: IcebergDefinition, field: Field) -> None:
+def _refuse_used(definition: IcebergDefinition, field: Field, name: str) -> None:
     """Refuse to drop a column that a partition spec, a sort order or the identifier needs."""
     own, table = {int(one["id"]) for _, one in struct_paths([field])}, definition.table
     sources = {source for spec in definition.document["partition-specs"] for source in _of(spec)}
@@ -430,7 +433,7 @@ def _refuse_used(definition: IcebergDefinition, field: Field) -> None:
     ):
         if own & used:
             raise InvalidOperation(
-                f"column {field['name']!r} of table {table} can't be dropped: {what}", table=table
+                f"column {name!r} of table {table} can't be dropped: {what}", table=table
             )
 
 

@@ -124,6 +124,7 @@ class IcebergDefinition:
 
     ``catalog`` is the key of the table's pointer; empty where it has no catalog.
     ``most_version`` is the newest format version in which the table can be written there.
+    ``refuses``: why the catalog takes no commit to the table; empty if it may take one.
 
     Raises ``UnsupportedTableFeature`` when it is created, if the table may not be read.
     """
@@ -135,19 +136,21 @@ class IcebergDefinition:
         document: dict[str, Any],
         catalog: str = "",
         most_version: int = MOST_VERSION,
+        refuses: str = "",
     ) -> None:
         self.location = location
         self.table = table
         self.document = document
         self.catalog = catalog
         self.most_version = most_version
+        self.refuses = refuses
         if document:
             self._check_readable()
 
     def replaced(self, document: dict[str, Any]) -> IcebergDefinition:
         """Return the definition of the same table with other metadata."""
         return IcebergDefinition(
-            self.location, self.table, document, self.catalog, self.most_version
+            self.location, self.table, document, self.catalog, self.most_version, self.refuses
         )
 
     @cached_property
@@ -332,6 +335,12 @@ class IcebergDefinition:
         """True, or an error: a result found once holds for all states with this definition."""
         if not self.document:
             return True  # not created yet
+        if self.refuses:
+            raise UnsupportedTableFeature(
+                f"table {self.table} can't be written through its catalog: {self.refuses}; write "
+                "it with another client, or through another catalog",
+                table=self.table,
+            )
         if self.format_version > self.most_version:
             raise UnsupportedTableFeature(
                 f"table {self.table} has Iceberg format version {self.format_version}, and "

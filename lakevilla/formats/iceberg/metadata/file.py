@@ -588,11 +588,13 @@ class Pointer(msgspec.Struct, frozen=True):
     """The location of a table's newest metadata file, and of the table itself.
 
     ``most_version``: the newest format version in which the catalog's client writes tables.
+    ``refuses``: why the catalog takes no commit to the table; empty if it may take one.
     """
 
     metadata: str
     location: str
     most_version: int
+    refuses: str = ""
 
 
 _pointers = JsonDecoder(Pointer)

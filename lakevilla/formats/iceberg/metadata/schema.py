@@ -402,17 +402,34 @@ def with_fields(
     known = _decoded(properties, table)
     if known is None:
         return dict(properties)
+    _take(known, fields)
+    return {**properties, NAME_MAPPING: msgspec.json.encode(known).decode()}
+
+
+def _take(known: list[_Mapped], fields: Sequence[Field]) -> None:
+    """Add the present names of fields side by side, and of the fields within them."""
     by_id = {one.field_id: one for one in known}
     taken = {name for one in known for name in one.names}
     for field in fields:
         name, mapped = str(field["name"]), by_id.get(int(field["id"]))
-        if name in taken:
-            continue
-        if mapped is None:
+        if mapped is None and name not in taken:
             known.append(_mapped(field))
-        else:
-            mapped.names.append(name)
-    return {**properties, NAME_MAPPING: msgspec.json.encode(known).decode()}
+        elif mapped is not None:
+            if name not in taken:
+                mapped.names.append(name)
+            _take_within(mapped, field["type"])
+
+
+def _take_within(mapped: _Mapped, kind: Any) -> None:
+    if isinstance(kind, str):
+        return
+    if kind["type"] == "struct":
+        _take(mapped.fields, kind["fields"])
+        return
+    for name in ("element",) if kind["type"] == "list" else ("key", "value"):
+        for part in mapped.fields:
+            if part.field_id == int(kind[f"{name}-id"]):
+                _take_within(part, kind[name])
 
 
 def _decoded(properties: Mapping[str, str], table: str) -> list[_Mapped] | None:

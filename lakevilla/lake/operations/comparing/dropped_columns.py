@@ -7,14 +7,14 @@ it added are compared with those that it removed (docs/design/0055-columns-that-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import DataFile, file_refs, files_from_structs
-from lakevilla.formats.layout import Layout, Path
+from lakevilla.formats.layout import REMOVED, Ids, Layout, Path, fields
 from lakevilla.formats.pruning import may_match
 from lakevilla.lake.context import Context
 from lakevilla.lake.operations.comparing.computed import layout_before, unfit
@@ -36,10 +36,10 @@ def missing_fields(old: Layout, new: Layout) -> tuple[Path, ...]:
 
 
 def _missing(
-    fields: Iterable[tuple[pa.Field, pa.Field]], others: Iterable[pa.Field], within: Path
+    pairs: Iterable[tuple[pa.Field, pa.Field]], others: Iterable[pa.Field], within: Path
 ) -> Iterator[Path]:
     known = {other.name: other for other in others}
-    for field, stored in fields:
+    for field, stored in pairs:
         path, other = (*within, field.name), known.get(stored.name)
         if other is None:
             yield path
@@ -107,10 +107,36 @@ def may_lose_values(files: Sequence[DataFile], old: Layout, new: Layout) -> bool
 
     The files' statistics decide that.
     """
-    paths = missing_fields(old, new) if files else ()
-    if not paths:
+    return may_have_values(files, old, missing_fields(old, new) if files else ())
+
+
+def may_have_values(files: Sequence[DataFile], layout: Layout, paths: Sequence[Path]) -> bool:
+    """Return whether files may have values in columns, or in fields of structs, at some paths.
+
+    The files' statistics decide that.
+    """
+    if not (files and paths):
         return False
-    return bool(may_match(files_from_structs(files), old, _any_value(old, paths)).true_count)
+    return bool(may_match(files_from_structs(files), layout, _any_value(layout, paths)).true_count)
+
+
+def withdrawn_fields(layout: Layout, moved: Mapping[Ids, Ids]) -> tuple[Path, ...]:
+    """Return the paths of a layout's fields that only cancelled commits had added.
+
+    ``moved`` has the ids of such fields. A field inside a list or a map is represented by the whole
+    list or map.
+    """
+    found = (path for path, ids in fields(layout) if moved.get(ids) == REMOVED)
+    return tuple(dict.fromkeys(_outside_of_lists(layout, path) for path in found))
+
+
+def _outside_of_lists(layout: Layout, path: Path) -> Path:
+    kind: pa.DataType = layout.schema.field(path[0]).type
+    for depth in range(1, len(path)):
+        if not pa.types.is_struct(kind):
+            return path[:depth]
+        kind = kind.field(path[depth]).type
+    return path
 
 
 def value_that_came(

@@ -243,9 +243,12 @@ def _columns(reader: TokenReader, constraints: dict[str, str]) -> list[pa.Field]
     return found
 
 
-def column(reader: TokenReader, constraints: dict[str, str]) -> pa.Field:
-    """Read ``name type [NOT NULL] [COMMENT '...'] [CHECK (...)]``."""
-    name = reader.name()
+def column(reader: TokenReader, constraints: dict[str, str], *, within: bool = False) -> pa.Field:
+    """Read ``name type [NOT NULL] [COMMENT '...'] [CHECK (...)]``.
+
+    With ``within``, the name may be the dotted path of a field within a column.
+    """
+    name = _path(reader) if within else reader.name()
     type_ = column_type(reader.type_text(*_RULES, *_MORE_RULES), name, reader.dialect)
     nullable, metadata = True, {}
     while not (reader.at_end or reader.peek(",") or reader.peek(")")):
@@ -469,12 +472,12 @@ def _add(reader: TokenReader, changes: _Changes) -> None:
         reader.refuse("ADD COLUMN IF NOT EXISTS", "ask DESCRIBE first")
     rules: dict[str, str] = {}
     if reader.accept("("):
-        changes.columns.append(column(reader, rules))
+        changes.columns.append(column(reader, rules, within=True))
         while reader.accept(","):
-            changes.columns.append(column(reader, rules))
+            changes.columns.append(column(reader, rules, within=True))
         reader.expect(")")
     else:
-        changes.columns.append(column(reader, rules))
+        changes.columns.append(column(reader, rules, within=True))
     for name, rule in rules.items():
         changes.value("add_constraints", name, rule)
 
@@ -493,11 +496,12 @@ def _drop(reader: TokenReader, changes: _Changes) -> None:
     reader.accept_one("COLUMNS", "COLUMN")
     if reader.accept("IF", "EXISTS"):
         reader.refuse("DROP COLUMN IF EXISTS", "ask DESCRIBE first")
-    if reader.accept("("):
-        for name in reader.names():
-            changes.name("drop_columns", name)
-    else:
+    is_list = reader.accept("(")
+    changes.name("drop_columns", _path(reader))
+    while is_list and reader.accept(","):
         changes.name("drop_columns", _path(reader))
+    if is_list:
+        reader.expect(")")
 
 
 def _alter_column(reader: TokenReader, changes: _Changes) -> None:

@@ -9,7 +9,7 @@ from lakevilla.errors import CommitOutcomeUnknown
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import CommitSummary, Head, Reservation, find_commit
 from lakevilla.global_log.inbox.proposal import Proposal, is_over
-from lakevilla.global_log.repo import HeldHead, commits_since
+from lakevilla.global_log.repo import HeldHead, commits_until
 from lakevilla.lake.context import Context
 from lakevilla.lake.groups import Group, Member
 from lakevilla.store.effects import Program
@@ -119,7 +119,7 @@ def own_commit(txn: TransactionState, head: Head) -> Program[CommitSummary | Non
 
 def commit_after(txn: TransactionState, head: Head, sequence: int) -> Program[CommitSummary | None]:
     """Return the transaction's commit among those after ``sequence``."""
-    commits = yield from commits_since(head, sequence)
+    commits = yield from commits_until(head, sequence, txn.id)
     if commits is None:
         raise CommitOutcomeUnknown(
             f"the lake's history since transaction {txn.id} began is not kept any more, so it is "

@@ -183,7 +183,57 @@ def test_a_file_that_is_removed_and_added_again_keeps_its_row_ids(tables: Tables
     (again,) = only(actions, "add")
     assert (again["baseRowId"], again["defaultRowCommitVersion"]) == (0, 1)
     assert only(actions, "domainMetadata") == []
-    assert actions[0]["commitInfo"]["tags"] == {"delta.rowTracking.preserved": "false"}
+    assert actions[0]["commitInfo"]["tags"] == {"delta.rowTracking.preserved": "true"}
+
+
+@pytest.mark.parametrize(
+    ("base", "properties", "told"),
+    [
+        (3, ROWS, "true"),
+        (None, ROWS, "false"),
+        (3, {"delta.feature.rowTracking": "supported"}, "false"),
+    ],
+    ids=["", "unknown base", "not enabled"],
+)
+def test_a_rewrite_says_that_it_keeps_row_ids_if_it_could_know_them(
+    tables: Tables, base: int | None, properties: dict[str, str], told: str
+) -> None:
+    state = tables.create(SCHEMA, properties=properties)
+    old = DataFile("a", 100, 7, base_row_id=base, default_row_commit_version=base)
+    actions = rendered(tables, state, Change(adds=(data_file("b"),), removes=(removal(old),)))
+    assert actions[0]["commitInfo"]["tags"] == {"delta.rowTracking.preserved": told}
+
+
+def test_files_of_another_table_keep_their_row_ids_and_new_ones_are_above(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties=ROWS)
+    copied = data_file("a", rows=10, base_row_id=90)
+    state = tables.commit(state, Change(adds=(data_file("b", rows=5), copied)))
+    assert ids(tables, state) == {"a": (90, 1), "b": (100, 1)}
+    assert json.loads(state.domains["delta.rowTracking"]) == {"rowIdHighWaterMark": 104}
+
+
+def test_a_file_without_a_row_count_is_added_again_below_the_mark(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties=ROWS)
+    state = tables.commit(state, Change(adds=(data_file("a", rows=10),)))
+    again = DataFile("c", 100, 7, base_row_id=4, default_row_commit_version=1)
+    assert ids(tables, tables.commit(state, Change(adds=(again,))))["c"] == (4, 1)
+    above = DataFile("c", 100, 7, base_row_id=10, default_row_commit_version=1)
+    with pytest.raises(InvalidOperation, match="row count"):
+        rendered(tables, state, Change(adds=(above,)))
+
+
+@pytest.mark.parametrize("part", ["RowId", "RowCommitVersion"])
+def test_files_are_written_again_for_other_names_of_the_columns_of_row_ids(
+    tables: Tables, part: str
+) -> None:
+    state = tables.create(SCHEMA, properties=ROWS)
+    key = f"delta.rowTracking.materialized{part}ColumnName"
+    other = {**state.metadata["configuration"], key: "x"}
+    assert not state.keeps_contract({**state.metadata, "configuration": other})
+    without = {name: text for name, text in other.items() if name != key}
+    changed = state.apply(Change(metadata={**state.metadata, "configuration": without}))
+    assert len(state.layout.lineage) == 2
+    assert changed.layout.lineage == ()
 
 
 def test_new_row_ids_of_a_copied_table_start_above_its_high_water_mark(tables: Tables) -> None:
@@ -288,6 +338,39 @@ def test_an_older_checkpoint_does_not_replace_the_last_checkpoint_hint(tables: T
 def test_a_checkpoint_is_due_by_the_tables_checkpoint_interval(tables: Tables) -> None:
     state = tables.create(SCHEMA, properties={"delta.checkpointInterval": "3"})
     assert [v for v in range(10) if tables.format.checkpoint_due(v, state)] == [3, 6, 9]
+
+
+@pytest.mark.parametrize(
+    ("files", "interval"), [(1_270, 10), (1_280, 20), (1_600, 25), (3_200, 50), (6_400, 100)]
+)
+def test_the_interval_of_checkpoints_grows_with_the_checkpoint(
+    tables: Tables, files: int, interval: int
+) -> None:
+    adds = tuple(data_file(f"{number}.parquet") for number in range(files))
+    state = tables.commit(tables.create(SCHEMA), Change(adds=adds))
+    tables.run(tables.format.checkpoint(state))
+    opened = tables.open()
+    due = [v for v in range(201) if tables.format.checkpoint_due(v, opened)]
+    assert due == list(range(interval, 201, interval))
+    own = TableAlteration(set_properties={"delta.checkpointInterval": "7"})
+    wished = tables.commit(opened, tables.format.alter(opened, own))
+    assert [v for v in range(20) if tables.format.checkpoint_due(v, wished)] == [7, 14]
+
+
+def test_a_checkpoint_is_overdue_after_ten_versions_also_in_a_large_table(tables: Tables) -> None:
+    adds = tuple(data_file(f"{number}.parquet") for number in range(2_000))
+    state = tables.commit(tables.create(SCHEMA), Change(adds=adds))
+    tables.run(tables.format.checkpoint(state))
+    overdue = []
+    for number in range(9):
+        opened = tables.open()
+        overdue.append(tables.format.checkpoint_overdue(opened))
+        tables.commit(opened, Change(adds=(data_file(f"more{number}.parquet"),)))
+    assert overdue == [False] * 9
+    newest = tables.open()
+    assert newest.version == 10
+    assert tables.format.checkpoint_overdue(newest)
+    assert not tables.format.checkpoint_due(newest.version, newest)
 
 
 def test_a_checkpoint_with_statistics_only_as_columns_is_read_as_json_text(tables: Tables) -> None:

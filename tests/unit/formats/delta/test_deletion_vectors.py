@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.delta import deletion_vectors
-from lakevilla.formats.delta.deletion_vectors import decode_bitmap, read_vector, vector_key
+from lakevilla.formats.delta.deletion_vectors import (
+    decode_bitmap,
+    encode_bitmap,
+    inline_vector,
+    read_vector,
+    vector_file,
+    vector_key,
+)
 from lakevilla.formats.files import DeletionVector
 from tests.support.delta_by_hand import Tables
 
@@ -53,6 +60,31 @@ rows = st.lists(st.integers(0, 2**34), max_size=50) | st.tuples(
 @given(rows, st.booleans())
 def test_any_roaring_bitmap_is_decoded(values: list[int], optimize: bool) -> None:
     assert decode_bitmap(encoded(values, optimize)).tolist() == sorted(set(values))
+
+
+@given(rows)
+def test_an_encoded_bitmap_is_read_by_the_library_of_roaring(values: list[int]) -> None:
+    data = encode_bitmap(np.array(sorted(set(values)), dtype=np.int64))
+    assert pyroaring.BitMap64.deserialize(data[4:]) == pyroaring.BitMap64(values)
+    assert decode_bitmap(data).tolist() == sorted(set(values))
+
+
+def test_vectors_that_are_written_are_read(tables: Tables) -> None:
+    wanted = [
+        np.array(values, dtype=np.int64)
+        for values in ([0], [3, 70_000, 2**33], range(100_000), range(0, 2**20, 11), [])
+    ]
+    for one in wanted:
+        assert tables.run(read_vector("t", inline_vector(one))).tolist() == one.tolist()
+    made = vector_file(wanted, "ab", "d2c639aa-8816-431a-aaf6-d3fe2512ff61")
+    assert {vector_key("t", one) for one in made.vectors} == {
+        "t/ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    }
+    path = tables.root / vector_key("t", made.vectors[0])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(made.body)
+    for one, vector in zip(wanted, made.vectors, strict=True):
+        assert tables.run(read_vector("t", vector)).tolist() == one.tolist()
 
 
 def store(tables: Tables, *bitmaps: bytes) -> list[int]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from typing import Any
 
@@ -8,8 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakevilla.errors import CorruptObject, TableNotFound, UnsupportedTableFeature, VersionNotFound
+from lakevilla.errors import (
+    CorruptObject,
+    LakeVillaError,
+    TableNotFound,
+    UnsupportedTableFeature,
+    VersionNotFound,
+)
 from lakevilla.formats.base import Change
+from lakevilla.formats.delta import DeltaFormat, log
 from lakevilla.formats.delta.checkpoint import file_list
 from lakevilla.formats.delta.checkpoint import reader as parts
 from lakevilla.formats.files import DataFile, removal
@@ -37,6 +45,49 @@ def test_opening_ten_commits_without_a_cache_takes_one_list_and_ten_gets_in_two_
     assert (made.list, made.get, made.total, rounds) == (1, 10, 11, 2)
     assert snapshot.version == 9
     assert tables.paths(snapshot) == sorted(f"f{n}.parquet" for n in range(10))
+
+
+def opened(tables: Tables, version: int | None, at_least: int) -> object:
+    """Return what a client that has read nothing finds: a version and its files, or an error."""
+    table_format = DeltaFormat()
+    newest = version is None
+    program = (
+        table_format.open("t", "t", at_least=at_least)
+        if newest
+        else log.open_listed("t", "t", version, table_format._cache)
+    )
+    try:
+        snapshot = tables.run(program)
+    except LakeVillaError as error:
+        return type(error), error.message
+    return snapshot.version, tables.paths(snapshot)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_part_of_the_log_shows_what_all_of_it_shows(
+    tables: Tables, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other clients have written few checkpoints, and cleaned up, made anew or damaged the log."""
+    draw = random.Random(seed)
+    tables.write_log(30)
+    for version in draw.sample(range(1, 30), draw.randrange(6)):
+        state = tables.run(DeltaFormat().open_at("t", "t", version))
+        tables.run(tables.format.checkpoint(state))
+        (tables.log() / "_last_checkpoint").unlink()
+    for version in range(draw.choice([0, 0, 5, 20])):
+        (tables.log() / f"{version:020}.json").unlink()
+    if draw.random() < 0.3:
+        (tables.log() / f"{draw.randrange(30):020}.json").unlink(missing_ok=True)
+    if draw.random() < 0.2:
+        shutil.rmtree(tables.log())
+        tables.write_log(4)
+    for version in [None, 31, *draw.sample(range(31), 8)]:
+        for at_least in (3, 15, 29) if version is None else (-1,):
+            found = []
+            for before in (2, 8, 1_000):
+                monkeypatch.setattr(log, "_BEFORE", before)
+                found.append(opened(tables, version, at_least))
+            assert found[0] == found[1] == found[2], (version, at_least)
 
 
 def test_opening_an_unchanged_cached_table_takes_one_get(tables: Tables) -> None:

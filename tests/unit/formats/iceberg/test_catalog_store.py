@@ -8,13 +8,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.rest import Capability, RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitStateUnknownException,
+    ForbiddenError,
+    RESTError,
+    ServerError,
+    ServiceUnavailableError,
+    ValidationException,
+)
 from pyiceberg.table import Table
 
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.iceberg.catalog.object_store_catalog import CommitRequest
-from lakevilla.formats.iceberg.catalog.store import CatalogStore
-from lakevilla.store.base import ABSENT, Failure, Found, Stored
+from lakevilla.formats.iceberg.catalog.store import CatalogStore, _refusal
+from lakevilla.store.base import ABSENT, Failure, Found, Match, Stored
 from lakevilla.store.codec import encode
 
 KEY = "catalog://prod/sales/orders"
@@ -70,3 +80,61 @@ def test_a_commit_by_a_client_that_has_not_read_the_table_asks_the_catalog_for_i
     fresh, knowing = (CatalogStore({"prod": catalog}, timeout_seconds=5) for _ in range(2))
     assert isinstance(knowing.get(KEY), Found)
     assert type(refused(fresh)) is type(refused(knowing)) is Stored
+
+
+class Answer:
+    """An answer of a server, as ``requests`` has it."""
+
+    def __init__(self, status: int) -> None:
+        self.status_code = status
+
+
+def answered(kind: type[Exception], status: int) -> Exception:
+    error, cause = kind("why"), OSError()
+    cause.response = Answer(status)  # type: ignore[attr-defined]
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "rejected"),
+    [
+        (NotImplementedError("Writing V3"), True),
+        (ValidationException("no"), True),
+        (answered(BadRequestError, 400), True),
+        (answered(RESTError, 422), True),
+        (answered(NotImplementedError, 501), True),
+        (answered(RESTError, 404), False),
+        (answered(ForbiddenError, 403), False),
+        (answered(ServerError, 507), False),
+        (answered(ServiceUnavailableError, 503), False),
+        (CommitStateUnknownException("lost"), False),
+        (ConnectionError("lost"), False),
+    ],
+)
+def test_a_rejection_of_a_commit_is_told_from_other_failures(
+    catalog: Answering, monkeypatch: pytest.MonkeyPatch, error: Exception, rejected: bool
+) -> None:
+    def refuse(*given: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(catalog, "commit_table", refuse)
+    store = CatalogStore({"prod": catalog}, timeout_seconds=5)
+    found = store.get(KEY)
+    assert isinstance(found, Found)
+    answer = store.put(KEY, encode(CommitRequest(1, None, [], [])), Match(found.token))
+    assert isinstance(answer, Failure)
+    assert answer.rejected == rejected
+    assert not (rejected and (answer.ambiguous or not answer.permanent))
+
+
+def test_a_server_without_the_endpoint_for_commits_is_told_with_the_pointer(
+    catalog: Answering,
+) -> None:
+    server = RestCatalog.__new__(RestCatalog)
+    loaded = catalog.load_table("sales.orders")
+    loaded.catalog = server
+    server._supported_endpoints = {Capability.V1_LOAD_TABLE}
+    assert "no endpoint for commits" in _refusal(loaded)
+    server._supported_endpoints.add(Capability.V1_UPDATE_TABLE)
+    assert _refusal(loaded) == ""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 
-from lakevilla.formats.iceberg.manifests.manifests import ENTRIES, _target, with_deletes
+from lakevilla.errors import CorruptObject
+from lakevilla.formats.iceberg.manifests.manifests import (
+    ENTRIES,
+    _target,
+    apply_to_none,
+    with_deletes,
+)
 
 
 def entry(path: str, sequence: int, **more: Any) -> dict[str, Any]:
@@ -19,7 +26,7 @@ def entry(path: str, sequence: int, **more: Any) -> dict[str, Any]:
 def applied(sequence: int, *deletes: dict[str, Any], **data: Any) -> list[str]:
     """Return the deletes that apply to one data file with a sequence number."""
     files = pa.Table.from_pylist([entry("f", sequence, **data)], schema=ENTRIES)
-    _, lists = with_deletes(files, pa.Table.from_pylist(list(deletes), schema=ENTRIES))
+    _, lists = with_deletes(files, pa.Table.from_pylist(list(deletes), schema=ENTRIES), "t")
     return [one["path"] for one in lists[0].as_py() or ()]
 
 
@@ -73,6 +80,21 @@ def test_a_deletion_vector_replaces_the_position_deletes_of_its_data_file() -> N
     assert applied(6, vector, entry("p", 6, kind="position")) == ["p"]
 
 
+def test_a_vector_without_its_data_file_is_refused() -> None:
+    match = r"deletion vector at 4 of v of table t .* \(referenced_data_file\); roll the table back"
+    with pytest.raises(CorruptObject, match=match):
+        applied(4, entry("v", 5, kind="vector", offset=4, length=40))
+
+
+def test_two_vectors_of_one_data_file_are_refused() -> None:
+    one = entry("v", 5, **KINDS[3])
+    other = entry("w", 6, **KINDS[3])
+    with pytest.raises(CorruptObject, match="f of table t has two deletion vectors, v at 4 and w"):
+        applied(4, one, other)
+    # A vector older than the data file is of another file of that name.
+    assert applied(6, one, other) == ["w"]
+
+
 def position_delete(bounds: tuple[bytes, bytes] | None, referenced: str | None) -> DataFile:
     low, high = bounds or (None, None)
     file = DataFile.from_args(
@@ -104,3 +126,32 @@ def test_a_position_delete_names_its_data_file_by_a_field_or_by_equal_bounds(
     bounds: tuple[bytes, bytes] | None, referenced: str | None, target: str | None
 ) -> None:
     assert _target(position_delete(bounds, referenced)) == target
+
+
+def drawn(rng: random.Random) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return data files and delete files of few paths, partitions and sequence numbers."""
+
+    def placed(path: str, **more: Any) -> dict[str, Any]:
+        values = rng.choice([[("1000", "x")], [("1000", "y")], []])
+        spec = rng.randrange(2)
+        return entry(path, rng.randrange(4), partition_values=values, spec_id=spec, **more)
+
+    data = [placed(f"f{n}") for n in range(rng.randrange(5))]
+    deletes = []
+    for n in range(rng.randrange(1, 6)):
+        kind = rng.choice(["position", "position", "equality"])
+        target = rng.choice([None, "f0", "f1"]) if kind == "position" else None
+        deletes.append(placed(f"d{n}", kind=kind, target=target, equality_ids=[1]))
+    return data, deletes
+
+
+@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.cases(None)
+def test_a_delete_file_applies_to_none_exactly_if_no_data_file_lists_it(seed: int) -> None:
+    data, deletes = drawn(random.Random(seed))
+    files = pa.Table.from_pylist(data, schema=ENTRIES)
+    listed = pa.Table.from_pylist(deletes, schema=ENTRIES)
+    _, lists = with_deletes(files, listed, "t")
+    used = {one["path"] for found in lists.to_pylist() for one in found or ()}
+    found = apply_to_none(listed, [files.slice(0, 2), files.slice(2)])
+    assert found.to_pylist() == [one["path"] not in used for one in deletes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -23,26 +24,31 @@ class History:
     """A table whose metadata files each name the three before them; ``read`` has the files
     requested.
 
-    Version n has snapshot 100 + n, and is of second n.
+    Version n has snapshot 100 + n, unless it is in ``without``, and is of second n.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, without: Collection[int] = ()) -> None:
         self.files: dict[int, Metadata] = {}
         self.read: list[int] = []
         before: Metadata | None = None
         for version in range(count):
-            before = next_metadata(
-                before,
-                f"t/metadata/v{version + 1}.metadata.json",
-                "t",
-                f"/lake/t/metadata/v{version}.metadata.json",
-                definition=LOGGED,
-                snapshot={"snapshot-id": 100 + version, "schema-id": 0},
-                applications={},
-                commit=None,
-                now_ms=1000 * version,
-            )
-            self.files[version] = before
+            number = None if version in without else 100 + version
+            before = self.files[version] = self.next(before, version, number, version)
+
+    def next(
+        self, before: Metadata | None, version: int, snapshot: int | None, seconds: int
+    ) -> Metadata:
+        return next_metadata(
+            before,
+            f"t/metadata/v{version + 1}.metadata.json",
+            "t",
+            f"/lake/t/metadata/v{version}.metadata.json",
+            definition=LOGGED,
+            snapshot=None if snapshot is None else {"snapshot-id": snapshot, "schema-id": 0},
+            applications={},
+            commit=None,
+            now_ms=1000 * seconds,
+        )
 
     def newest(self) -> IcebergSnapshot:
         return self.state(max(self.files))
@@ -96,23 +102,41 @@ def test_metadata_logs_are_followed_from_file_to_file() -> None:
 def test_a_search_by_time_or_number_reads_no_more_files_than_needed() -> None:
     history = History(12)
     assert (history.by(99), history.by(9.5), history.by(8)) == (11, 9, 8)
+    for version in (8, 6, 2, 0):
+        history.check(version)
+    assert history.read == [], "their snapshots show that they are of this line"
+    assert (history.by(0), history.by(-1)) == (0, None)
+
+
+def test_a_version_without_a_snapshot_of_its_own_is_looked_for_in_the_logs() -> None:
+    history = History(12, without={6})
     history.check(8)
     assert history.read == []
     history.check(6)
     assert history.read == [8]
-    assert (history.by(0), history.by(-1)) == (0, None)
 
 
 def test_the_kept_versions_end_where_a_metadata_file_is_missing() -> None:
     history = History(12)
-    stray = history.files[1]
-    for version in (3, 4, 5):
+    for version in (1, 3, 4, 5):
         del history.files[version]
     assert history.kept() == [11, 10, 9, 8, 7, 6]
     assert history.ends() == (6, 11)
     assert history.by(1) is None
-    # File 1 exists, but is not of this line: a client that had slept stored it late.
-    assert history.files[1] is stray
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "seconds"),
+    [(999, 11), (111, 11), (111, 12), (None, 11)],
+    ids=["lost", "committed again", "committed again later", "properties"],
+)
+def test_a_file_that_a_suspended_client_stored_under_a_free_number_is_no_version(
+    snapshot: int | None, seconds: int
+) -> None:
+    history = History(12)
+    for version in (1, 3, 4, 5):
+        del history.files[version]
+    history.files[1] = history.next(history.files[0], 1, snapshot, seconds)
     with pytest.raises(VersionNotFound, match="no later one names"):
         history.check(1)
 

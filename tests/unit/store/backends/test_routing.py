@@ -13,7 +13,7 @@ from lakevilla.store.location import Location, parse_location
 
 
 class Recorder:
-    """A backend that records paths and lists all of its keys, even those before ``start_after``."""
+    """A backend that records paths and lists all of its keys, whatever the bounds of the LIST."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
@@ -22,7 +22,7 @@ class Recorder:
     def put(self, key: str, body: bytes, condition: object) -> None:
         self.paths.append(key)
 
-    def list(self, prefix: str, start_after: str | None = None) -> Any:
+    def list(self, prefix: str, *bounds: str | None) -> Any:
         return [
             ObjectInfo(path, 1, Token("t"), 0.0)
             for path in self.paths
@@ -67,6 +67,7 @@ def test_a_list_returns_keys_in_the_spelling_of_its_prefix(root: str, prefix: st
         store.put(key, b"", ANY)
     assert [info.key for info in store.list(f"{prefix}/" if prefix else "")] == keys
     assert [info.key for info in store.list(prefix, start_after=keys[0])] == keys[1:]
+    assert [info.key for info in store.list(prefix, until=keys[1])] == keys[:2]
 
 
 @pytest.mark.parametrize("key", ["../x", "ftp://h/x", "s3://", "a//b", "s3://other/a/../b"])

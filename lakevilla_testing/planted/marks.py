@@ -1,0 +1,84 @@
+"""Planted bugs of rows that are marked as deleted (docs/design/0065-deletion-vectors.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from lakevilla.formats.delta import deletion_vectors
+from lakevilla.formats.delta.deletion_vectors import rows_deleted
+from lakevilla.formats.files import DataFile
+from lakevilla.lake import row_changes
+from lakevilla.transaction.redo import replay
+from lakevilla.transaction.state import files
+from lakevilla_testing.planted.bugs import attribute, instead, planted
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+@planted(marks=True, kinds=("transfer", "lists"))
+def vectors_overlap() -> Iterator[None]:
+    """Two statements that have changed the same row of a file both commit (rule V1)."""
+    original = replay.remarked
+
+    def remarked(txn: Any, done: Any) -> Any:
+        live = yield from txn.work.tables[done.table].snapshot.files()
+        vectors = [one["path_or_inline"] for one in live["deletion_vector"].to_pylist() if one]
+
+        def without_others(location: Any, vector: Any) -> Any:
+            yield from ()
+            if vector is not None and vector.path_or_inline in vectors:
+                return _NONE
+            return (yield from rows_deleted(location, vector))
+
+        with attribute(replay, "rows_deleted", without_others):
+            return (yield from original(txn, done))
+
+    with instead(original, remarked):
+        yield
+
+
+@planted(for_histories=False)
+def deletes_of_others_as_nothing() -> Iterator[None]:
+    """Rows that others have marked as deleted count as unchanged (rule V3)."""
+
+    def no_match(*_: Any) -> Any:
+        yield from ()
+        return False
+
+    with instead(row_changes._any_matches, no_match):
+        yield
+
+
+@planted(marks=True, kinds=("transfer", "lists"))
+def union_forgets() -> Iterator[None]:
+    """A vector that is made again has the rows of its own statement alone (rule V1)."""
+    original = deletion_vectors.with_deleted
+
+    def with_deleted(file: DataFile, rows: Any) -> DataFile:
+        if file.deletion_vector is not None:
+            known = deletion_vectors.decode_bitmap(
+                deletion_vectors.decode_z85(file.deletion_vector.path_or_inline)
+            )
+            rows = np.setdiff1d(rows, known)
+        return original(file, rows)
+
+    with attribute(replay, "with_deleted", with_deleted):
+        yield
+
+
+@planted(marks=True, kinds=("transfer", "merge"))
+def file_of_marks_is_deleted() -> Iterator[None]:
+    """A transaction that gives up deletes the files in which it has marked rows."""
+    original = files.made_files
+
+    def made_files(done: Any) -> Any:
+        change = msgspec.structs.replace(done.change, removes=())
+        return original(dataclasses.replace(done, change=change))
+
+    with instead(original, made_files):
+        yield

@@ -1,0 +1,238 @@
+"""Deleted rows are marked in the log where the table allows it; the file with them stays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+import lakevilla as lv
+from lakevilla.engines.duckdb.writing import rewrite
+from lakevilla.engines.duckdb.writing.rewrite import Marks
+from lakevilla_testing.planted.every import PLANTED
+from tests.support.places import Place
+
+ALLOWED = {"delta.enableDeletionVectors": "true"}
+Change = Callable[[lv.Transaction], object]
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mark rows in files of any size."""
+    monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 0.5))
+
+
+@pytest.fixture
+def lake(local_place: Place) -> Any:
+    with local_place.connect() as lake:
+        create(lake, "t")
+        yield lake
+
+
+def rows(*given: tuple[int, str]) -> pa.Table:
+    return pa.table({"k": pa.array([k for k, _ in given], pa.int64()), "v": [v for _, v in given]})
+
+
+def create(lake: lv.Lake, name: str, **properties: str) -> None:
+    data = rows(*((k, "old") for k in range(100)))
+    lake.create_table(name, data, properties={**ALLOWED, **properties})
+
+
+def kept(lake: lv.Lake, name: str = "t", **state: Any) -> dict[int, str]:
+    found = lake.snapshot(**state).read(name)
+    return dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def last_actions(place: Place, name: str = "t") -> list[dict[str, Any]]:
+    log = Path(place.uri(name).removeprefix("file://")) / "_delta_log"
+    entry = max(path for path in log.glob("*.json") if path.stem.isdigit())
+    return [json.loads(line) for line in entry.read_text().splitlines()]
+
+
+CHANGES: dict[str, Change] = {
+    "update": lambda txn: txn.update("t", {"v": "'new'"}, where="k in (3, 50)"),
+    "delete": lambda txn: txn.delete("t", where="k in (3, 50)"),
+    "upsert": lambda txn: txn.upsert("t", rows((3, "new"), (50, "new"), (200, "new")), "k"),
+    "merge": lambda txn: (
+        txn.merge("t", rows((3, "new"), (50, "")), on="target.k = source.k")
+        .when_matched_delete("source.v = ''")
+        .when_matched_update_all()
+        .execute()
+    ),
+    "update in SQL": lambda txn: txn.sql("UPDATE t SET v = 'new' WHERE k = 3 OR k = 50"),
+    "overwrite a part": lambda txn: txn.overwrite("t", rows((3, "new")), where="k = 3"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_statement_that_changes_few_rows_leaves_the_file(
+    lake: lv.Lake, local_place: Place, change: str
+) -> None:
+    with lake.transaction() as txn:
+        CHANGES[change](txn)
+    actions = last_actions(local_place)
+    (removed,) = [action["remove"] for action in actions if "remove" in action]
+    again = [a["add"] for a in actions if "add" in a and a["add"].get("deletionVector")]
+    assert [file["path"] for file in again] == [removed["path"]]
+    assert json.loads(again[0]["stats"])["tightBounds"] is False
+    expected = kept(lake)
+    assert expected[4] == "old"
+    assert expected.get(3) in ("new", None)
+    seen_by(local_place, expected)
+
+
+def seen_by(place: Place, expected: dict[int, str]) -> None:
+    table = DeltaTable(place.uri("t"))
+    found = QueryBuilder().register("t", table).execute("SELECT k, v FROM t").read_all()
+    assert dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True)) == expected
+    assert found.num_rows == len(expected)
+    assert dict(pl.read_delta(place.uri("t")).rows()) == expected
+
+
+def test_all_rows_of_a_file_are_removed_with_it(lake: lv.Lake, local_place: Place) -> None:
+    with lake.transaction() as txn:
+        txn.delete("t", where="k < 70")
+        txn.delete("t", where="true")
+    assert not [action for action in last_actions(local_place) if "add" in action]
+    assert kept(lake) == {}
+
+
+def test_several_statements_of_one_transaction_mark_rows_of_one_file(
+    lake: lv.Lake, local_place: Place
+) -> None:
+    with lake.transaction() as txn:
+        txn.delete("t", where="k = 1")
+        assert 1 not in txn.read("t")["k"].to_pylist()
+        txn.update("t", {"v": "'a'"}, where="k in (2, 3)")
+        txn.update("t", {"v": "'b'"}, where="k in (3, 4)")
+    found = kept(lake)
+    assert 1 not in found
+    assert [found[k] for k in (2, 3, 4, 5)] == ["a", "b", "b", "old"]
+    again = [file["add"] for file in last_actions(local_place) if "add" in file]
+    assert sorted((file.get("deletionVector") or {}).get("cardinality", 0) for file in again) == [
+        0,
+        1,
+        4,
+    ]
+
+
+def test_statements_that_delete_other_rows_of_a_file_commute(local_place: Place) -> None:
+    events: list[lv.Event] = []
+    with local_place.connect(on_event=events.append) as one, local_place.connect() as other:
+        create(one, "t")
+        first = one.transaction()
+        second = other.transaction()
+        with first:
+            first.update("t", {"v": "'first'"}, where="k in (1, 2)")
+            with second:
+                second.update("t", {"v": "'second'"}, where="k in (3, 4)")
+        found = kept(one)
+        assert [found[k] for k in (1, 2, 3, 4, 5)] == ["first"] * 2 + ["second"] * 2 + ["old"]
+        assert len(found) == 100
+    assert "redo" not in {event.kind for event in events}
+
+
+def test_statements_that_change_the_same_row_do_not(local_place: Place) -> None:
+    events: list[lv.Event] = []
+    with local_place.connect(on_event=events.append) as one, local_place.connect() as other:
+        create(one, "t")
+        with one.transaction() as first:
+            first.update("t", {"v": "v || '+'"}, where="k in (1, 2)")
+            with other.transaction() as second:
+                second.update("t", {"v": "v || '*'"}, where="k in (2, 3)")
+        found = kept(one)
+        assert [found[k] for k in (1, 2, 3)] == ["old+", "old*+", "old*"]
+    assert "redo" in {event.kind for event in events}
+
+
+def test_a_read_of_a_row_that_another_deletes_is_a_conflict(local_place: Place) -> None:
+    with local_place.connect() as one, local_place.connect() as other:
+        create(one, "t")
+        create(one, "log")
+        with pytest.raises(lv.ConflictError, match="read"), one.transaction() as first:
+            first.read("t", where="k = 1")
+            first.append("log", rows((1000, "seen")))
+            with other.transaction() as second:
+                second.delete("t", where="k = 1")
+        # Another row of the same file was not read.
+        with one.transaction() as first:
+            first.read("t", where="k = 2")
+            first.append("log", rows((1000, "seen")))
+            with other.transaction() as second:
+                second.delete("t", where="k = 3")
+        assert 1000 in kept(one, "log")
+
+
+def test_a_table_that_does_not_allow_it_is_rewritten(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("t", rows(*((k, "old") for k in range(100))))
+        with lake.transaction() as txn:
+            txn.delete("t", where="k = 1")
+        assert not [a for a in last_actions(local_place) if "deletionVector" in str(a)]
+
+
+def test_an_optimize_purges_marked_rows(lake: lv.Lake, local_place: Place) -> None:
+    with lake.transaction() as txn:
+        txn.delete("t", where="k = 1")
+    before = kept(lake)
+    lake.table("t").optimize()
+    assert not [a for a in last_actions(local_place) if (a.get("add") or {}).get("deletionVector")]
+    assert kept(lake) == before
+    assert lake.verify().ok
+
+
+def test_rows_come_back_by_a_rollback_and_on_a_branch_they_stay(lake: lv.Lake) -> None:
+    version = lake.snapshot().version
+    lake.branch("side")
+    with lake.transaction() as txn:
+        txn.delete("t", where="k = 1")
+    with lake.on("side") as side:
+        with side.transaction() as txn:
+            txn.delete("t", where="k = 2")
+        assert sorted(set(range(100)) - kept(side).keys()) == [2]
+    lake.merge("side", keys={"t": ["k"]})
+    assert sorted(set(range(100)) - kept(lake).keys()) == [1, 2]
+    lake.rollback(version)
+    assert kept(lake).keys() == set(range(100))
+
+
+def test_a_refused_transaction_deletes_no_file_of_the_table(lake: lv.Lake) -> None:
+    with pytest.raises(ZeroDivisionError), lake.transaction() as txn:
+        txn.update("t", {"v": "'new'"}, where="k = 1")
+        raise ZeroDivisionError
+    with lake.transaction() as txn:
+        txn.update("t", {"v": "'new'"}, where="k = 1")
+    assert kept(lake)[1] == "new"
+    assert lake.verify().ok
+
+
+def test_the_feed_shows_the_rows_alone(lake: lv.Lake) -> None:
+    since = lake.snapshot().version
+    with lake.transaction() as txn:
+        txn.update("t", {"v": "'new'"}, where="k = 1")
+        txn.delete("t", where="k = 2")
+    (version,) = lake.changes(since, tables=["t"])
+    found = version.tables["t"].to_pylist()
+    assert sorted((row["k"], row["v"], row["_change_type"]) for row in found) == [
+        (1, "new", "insert"),
+        (1, "old", "delete"),
+        (2, "old", "delete"),
+    ]
+
+
+def test_sizes_count_rows_that_are_left(lake: lv.Lake) -> None:
+    with lake.transaction() as txn:
+        txn.delete("t", where="k = 2")
+    found = lake.sql("SELECT rows FROM lakevilla_tables WHERE name = 't'")
+    assert found["rows"].to_pylist() == [99]
+
+
+def test_the_fault_of_deletes_that_count_as_nothing_is_found(local_place: Place) -> None:
+    with PLANTED["deletes_of_others_as_nothing"].plant(), pytest.raises(pytest.fail.Exception):
+        test_a_read_of_a_row_that_another_deletes_is_a_conflict(local_place)
