@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,7 +15,6 @@ from lakevilla.formats.base import FormatName
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
 from lakevilla.ids import NO_TXN
-from lakevilla.lake.operations.perform import refuse_lost_ids
 from lakevilla.maintenance import recovery, vacuum
 from lakevilla.maintenance.gc import gc
 from lakevilla.maintenance.rebuild_head import confirm_head
@@ -25,11 +23,9 @@ from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Guard
 from lakevilla.sublogs.record import created_by
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.redo import replay as redoing
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
-from lakevilla.transaction.verbs import read_write
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.read_write import append, execute, scan
 from lakevilla_testing.histories import followers, keepers, reshaping, verdict
@@ -142,8 +138,7 @@ def replay(
     )
     world = World(simulation, plan)
     error: Exception | None = None
-    limits = small_limits(plan.short, crowded=plan.crowded, whole=plan.whole)
-    with limits, _rewrites_allowed(plan.version):
+    with small_limits(plan.short, crowded=plan.crowded, whole=plan.whole):
         try:
             _play(world)
             _finish(world)
@@ -163,20 +158,6 @@ def replay(
     )
     simulation.dispose()
     return outcome, simulation.trace, error
-
-
-@contextmanager
-def _rewrites_allowed(version: int) -> Iterator[None]:
-    """Let clients write rows again without their ids: those ids must be unique, too."""
-    modules = (read_write, redoing) if version >= 3 else ()
-    original = refuse_lost_ids
-    for module in modules:
-        module.refuse_lost_ids = lambda *_: None  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        for module in modules:
-            module.refuse_lost_ids = original  # type: ignore[attr-defined]
 
 
 def _rates(plan: Plan, faults: random.Random) -> dict[Fault, float]:

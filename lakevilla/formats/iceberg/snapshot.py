@@ -185,11 +185,6 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
                 "an upgrade to format version 3 is refused: pyiceberg writes it in REST catalogs "
                 "alone"
             )
-        if self.definition.has_row_ids:
-            found.append(
-                "changes that write rows again are refused (update, merge, optimize, delete of "
-                "parts of files): rows have ids, which they would lose"
-            )
         return tuple(found)
 
     @property

@@ -22,7 +22,7 @@ from lakevilla.engines.base import (
     TableInput,
     Written,
 )
-from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
+from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import (
     ChangeFile,
@@ -70,7 +70,6 @@ from lakevilla.sublogs.operations import (
     StagedSource,
     Transplant,
     Update,
-    given_files,
 )
 
 TRUE = Literal("boolean", "true")
@@ -200,24 +199,6 @@ def check_append_only(snapshot: TableSnapshot, performed: Performed, verb: str =
         raise InvalidOperation(
             f"{verb + ': ' if verb else ''}table {table} is append-only (delta.appendOnly)",
             table=table,
-        )
-
-
-def refuse_lost_ids(operation: Operation, snapshot: TableSnapshot, performed: Performed) -> None:
-    """Refuse to write rows again where each row has an id, which engines do not carry yet.
-
-    Raises ``UnsupportedTableFeature``.
-    """
-    if snapshot.format != "iceberg" or int(snapshot.metadata.get("format-version", 2)) < 3:
-        return
-    moves = isinstance(operation, Optimize | Refresh)
-    given = set() if moves else {file.path for file in given_files(operation)}
-    if performed.change.removes and any(one.path not in given for one in performed.change.adds):
-        raise UnsupportedTableFeature(
-            f"table {snapshot.layout.table} has Iceberg format version 3, in which each row has an "
-            "id, and LakeVilla would write rows again without their ids: append, overwrite the "
-            "whole table or delete whole files, or make this change with another client",
-            table=snapshot.layout.table,
         )
 
 

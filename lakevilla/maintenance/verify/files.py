@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Literal
 
 import pyarrow as pa
@@ -198,7 +198,6 @@ def _opened(
         except LakeVillaError as error:
             wrong.append(unreadable(location, error))
             continue
-        wrong += _of_row_ids(location, view.snapshot.next_row_id, files)
         names = _names(files)
         if seen is not None:
             files = files.filter(pc.invert(pc.is_in(names, value_set=seen)))
@@ -209,31 +208,6 @@ def _opened(
             files = yield from with_hashes(context, location, view.snapshot.format, files)
         found.append(_State(state, view, files))
     return found, wrong
-
-
-def _of_row_ids(location: str, mark: int | None, files: pa.Table) -> Iterator[Finding]:
-    """Yield findings on the ids of rows, which files have from ``base_row_id`` on.
-
-    ``mark``: the first id that is not given out.
-    """
-    known = files.filter(pc.is_valid(files["base_row_id"])).sort_by("base_row_id")
-    rows = [rows_in(stats) or 0 for stats in known["stats"].to_pylist()]
-    bases, paths = known["base_row_id"].to_pylist(), known["path"].to_pylist()
-    spans = [
-        (base, base + count, path) for base, count, path in zip(bases, rows, paths, strict=True)
-    ]
-    remedy = "write the rows of one of the two files again with a client that gives them new ids"
-    for (_, end, path), (base, _, other) in pairwise(spans):
-        if base < end:
-            message = f"files {path} and {other} both have the row id {base}: {remedy}"
-            yield Finding("error", "row_ids", message, table=location, key=other)
-    end, path = max(((end, path) for _, end, path in spans), default=(0, ""))
-    if mark is not None and end > mark:
-        message = (
-            f"file {path} has row ids up to {end - 1}, and the table's mark (next-row-id) is "
-            f"{mark}: set it to {end} or above with the client that wrote it"
-        )
-        yield Finding("error", "row_ids", message, table=location, key=path)
 
 
 def _names(files: pa.Table) -> pa.ChunkedArray:
@@ -544,7 +518,7 @@ def mark_of(snapshot: TableSnapshot) -> int:
     """Return the highest row id that a table has assigned, -1 for none."""
     if isinstance(snapshot, DeltaSnapshot):
         return high_water_mark(snapshot.domains, snapshot.location)
-    return int(snapshot.metadata.get("next-row-id") or 0) - 1
+    return (snapshot.next_row_id or 0) - 1
 
 
 def _wrong_ranges(files: pa.Table, mark: int) -> Iterator[str]:

@@ -21,7 +21,6 @@ from lakevilla.lake.operations.perform import (
     check_append_only,
     perform,
     performed_as,
-    refuse_lost_ids,
 )
 from lakevilla.lake.operations.refresh import still_moved
 from lakevilla.lake.row_changes import compose
@@ -110,8 +109,6 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
                 txn.context, done.operation, snapshot, name, txn.lookup, beneath
             )
         check_append_only(snapshot, redone)
-        if done.deferred:
-            refuse_lost_ids(done.operation, snapshot, redone)
         done.operation = performed_as(done.operation, snapshot, redone)
     except InvalidOperation as error:
         raise txn.fail(_refused(txn, done, error)) from error

@@ -42,7 +42,6 @@ from lakevilla.lake.operations.perform import (
     check_append_only,
     perform,
     performed_as,
-    refuse_lost_ids,
     replaced_definition,
 )
 from lakevilla.lake.operations.refresh import (
@@ -508,7 +507,6 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
             yield from raise_if_replaced(txn, {location: None, **reading}, error)
             raise
     check_append_only(working.snapshot, performed, verb)
-    refuse_lost_ids(operation, working.snapshot, performed)
     done = _note(txn, performed_as(operation, working.snapshot, performed), performed)
     yield from note_stored(txn, location)
     return done

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -201,23 +201,35 @@ def test_ids_go_on_from_the_mark_after_a_commit_to_another_branch(beside: Beside
         assert len(ids) == 5
 
 
-def test_rewrites_are_refused_and_leave_nothing(beside: Beside, tmp_path: Path) -> None:
+def test_rows_that_both_clients_write_again_keep_their_ids(beside: Beside) -> None:
     with beside.connect() as lake:
         lake.create_table("t", SCHEMA, format="iceberg", properties=V3)
-        append(lake, 1, 2)
+        append(lake, *range(1, 9))
+        append(lake, *range(9, 13))
         before = agreed_ids(beside)
-        for change in (
-            lambda txn: txn.update("t", {"v": "'x'"}, where="k = 1"),
-            lambda txn: txn.delete("t", where="k = 1"),
-            lambda txn: txn.upsert("t", [{"k": 1, "v": "x"}], "k"),
-            lambda txn: txn.overwrite("t", [{"k": 1, "v": "x"}], where="k = 1"),
-        ):
-            with pytest.raises(lv.UnsupportedTableFeature, match="each row has an id"):
-                with lake.transaction() as txn:
-                    change(txn)
-        assert agreed_ids(beside) == before
+        steps: list[tuple[set[int], Callable[[], object]]] = [
+            ({1, 9}, lambda: lake.run(lambda t: t.update("t", {"v": "'x'"}, where="k IN (1, 9)"))),
+            ({2}, lambda: beside.sql("UPDATE {t} SET v = 'spark' WHERE k = 2")),
+            (set(), lambda: lake.run(lambda t: t.delete("t", where="k = 3"))),
+            ({2, 4}, lambda: lake.run(lambda t: t.upsert("t", UPSERTED, "k"))),
+            (set(), lambda: beside.call("rewrite_data_files", REWRITE_ALL)),
+            (set(), lambda: append(lake, 20)),
+            (set(), lambda: lake.table("t").optimize()),
+            ({20}, lambda: beside.sql("UPDATE {t} SET v = 'spark' WHERE k = 20")),
+        ]
+        for changed, step in steps:
+            step()
+            lake.recover()
+            after = agreed_ids(beside)
+            both = before.keys() & after.keys()
+            assert {k: after[k][0] for k in both} == {k: before[k][0] for k in both}
+            assert {k for k in both if after[k][1] != before[k][1]} == changed
+            before = after
+        assert lake.verify().ok
 
 
+REWRITE_ALL = "options => map('rewrite-all', 'true')"
+UPSERTED = [{"k": k, "v": "new"} for k in (2, 4, 30)]
 INNER = pa.struct([("a", pa.int32())])
 OF_DEFAULTS = pa.schema(
     [

@@ -119,6 +119,16 @@ def _as_pyiceberg_knows(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**spec, "fields": fields}
 
 
+#: The columns in which files keep the ids of rows, and the sequence number of the commit that last
+#: changed each (Iceberg spec, "Row Lineage").
+_LINEAGE = (
+    pa.field("_row_id", pa.int64(), metadata={"PARQUET:field_id": "2147483540"}),
+    pa.field(
+        "_last_updated_sequence_number", pa.int64(), metadata={"PARQUET:field_id": "2147483539"}
+    ),
+)
+
+
 class IcebergDefinition:
     """A definition (``metadata.definition_of``) and what follows from it.
 
@@ -313,6 +323,7 @@ class IcebergDefinition:
             identifier=tuple(
                 self._paths[number] for number in self.identifier_ids if number in self._paths
             ),
+            lineage=_LINEAGE if self.has_row_ids else (),
         )
 
     def check_writable(self) -> None:
