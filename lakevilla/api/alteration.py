@@ -11,8 +11,10 @@ from lakevilla.api.arguments import check_names, check_texts, property_names, pr
 from lakevilla.arrow import input
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import shown
+from lakevilla.sql.expressions.tree import Literal
 from lakevilla.sql.expressions.typenames import columns_of, describes_columns
 from lakevilla.sql.expressions.types import type_name
+from lakevilla.sql.expressions.values import literal
 
 __all__ = ["alteration"]
 
@@ -42,12 +44,36 @@ def _comments(name: str, given: object) -> dict[str, str | None]:
     return found
 
 
+def _defaults(name: str, given: object) -> dict[str, list[str | None] | None]:
+    """Return default values by column, each as a literal's type and text; None removes one.
+
+    ``{}`` stands for a struct whose fields have their own defaults.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidOperation(
+            f"{name} must be a mapping of columns to constants, not {shown(given)[:100]}"
+        )
+    found: dict[str, list[str | None] | None] = {}
+    for column, value in dict(given or {}).items():
+        constant = Literal("struct", "{}") if value == {} else literal(value, f"{name}[{column!r}]")
+        if not isinstance(constant, Literal):
+            raise InvalidOperation(
+                f"{name} of column {column!r} must be a constant that is no list and no mapping, "
+                f"or {{}} for a struct, not {shown(value)[:100]}"
+            )
+        found[column] = None if value is None else [constant.type, constant.value]
+    check_names(name, list(found))
+    return found
+
+
 _CHECKS: Mapping[str, Callable[[str, object], object]] = {
     "drop_columns": check_names,
     "rename_columns": check_texts,
     "change_types": _type_names,
     "drop_not_null": check_names,
     "set_comments": _comments,
+    "defaults": _defaults,
+    "set_defaults": _defaults,
     "add_constraints": check_texts,
     "drop_constraints": check_names,
     "set_properties": property_texts,
@@ -70,6 +96,10 @@ def alteration(
     if not request and add_columns is None:
         raise InvalidOperation("nothing to change was given: name at least one change")
     _refuse_contraries(checked)
+    if request.get("defaults") and add_columns is None:
+        raise InvalidOperation(
+            "defaults are those of columns that add_columns adds: set_defaults sets others"
+        )
     if add_columns is None:
         return request, None
     columns = given_schema(add_columns)

@@ -98,6 +98,7 @@ class Table(LiveRows, Hinted, Generic[Frame]):
     partition_by: tuple[str, ...]
     properties: Mapping[str, str]
     guarded: bool
+    _limits: tuple[str, ...] = field(default=(), repr=False, compare=False)
     _client: LakeClient | None = field(default=None, repr=False, compare=False)
     _executor: type[Executor[Frame]] | None = field(default=None, repr=False, compare=False)
 
@@ -563,6 +564,7 @@ def table_of(executor: Executor[Frame], name: str, view: View) -> Table[Frame]:
         partition_by=layout.partition_by or tuple(part.spelled for part in layout.partition_fields),
         properties=dict(layout.properties),
         guarded=view.guarded,
+        _limits=view.snapshot.limits,
         _client=client,
         _executor=type(executor),
     )
@@ -579,7 +581,7 @@ class Capabilities(HtmlFields):
     other_writers : {"refused", "reconciled"}
         The treatment of a client without LakeVilla that writes the table.
     guarantees : tuple of str
-        In words.
+        In words, with the changes that are refused on the table.
 
     Examples
     --------
@@ -598,6 +600,7 @@ def capabilities_of(table: Table) -> Capabilities:
     common = (
         "transactions with Feature.I are serializable and linearizable among each other",
         "readers of one table see each commit as a whole",
+        *table._limits,
     )
     if table.guarded:
         return Capabilities(

@@ -589,6 +589,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         change_types: pa.Schema | Mapping[str, str | pa.DataType] | None = None,
         drop_not_null: Sequence[str] = (),
         set_comments: Mapping[str, str | None] | None = None,
+        defaults: Mapping[str, object] | None = None,
+        set_defaults: Mapping[str, object] | None = None,
         add_constraints: Mapping[str, str] | None = None,
         drop_constraints: Sequence[str] = (),
         set_properties: Mapping[str, PropertyValue] | None = None,
@@ -618,6 +620,13 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             Columns that may hold NULL from then on; ``"l.element"``: the elements of a list.
         set_comments : Mapping, optional
             Comments by column name; None removes a comment.
+        defaults : Mapping, optional
+            Constants by the name of a column of ``add_columns``: its value in all existing rows,
+            and in rows that are written without it from then on. Iceberg tables of format version
+            3 alone.
+        set_defaults : Mapping, optional
+            Constants by column name, for rows that are written without the column from then on;
+            existing rows stay. None removes one. Iceberg tables of format version 3 alone.
         add_constraints : Mapping, optional
             Rules in SQL, by name.
         drop_constraints : sequence of str
@@ -641,6 +650,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                 change_types=change_types,
                 drop_not_null=drop_not_null,
                 set_comments=set_comments,
+                defaults=defaults,
+                set_defaults=set_defaults,
                 add_constraints=add_constraints,
                 drop_constraints=drop_constraints,
                 set_properties=set_properties,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, time
 from typing import Any
 
 import numpy as np
@@ -251,20 +251,61 @@ def _convert_struct(array: pa.Array, target: pa.DataType, path: ColumnPath) -> p
     converted = []
     for field in target:
         position = positions.get(field.name.lower())
-        if position is None and not field.nullable:
+        if position is None and not field.nullable and not has_default(field):
             raise InvalidOperation(
                 f"{path.child(field.name)} is NOT NULL and the data lacks it: add the field",
                 reason="constraint",
                 table=path.table,
             )
         converted.append(
-            pa.nulls(len(array), field.type)
+            missing(field, len(array))
             if position is None
             else _convert(children[position], field.type, path.child(field.name))
         )
     if not converted:
         return array
     return pa.StructArray.from_arrays(converted, fields=list(target), mask=array.is_null())
+
+
+# -------------------- defaults
+#
+# Values of columns, and of fields within them, that rows lack: text in the metadata of a field.
+
+
+#: The value of a field that rows in older files lack, and of one that new rows lack.
+INITIAL_DEFAULT, WRITE_DEFAULT = b"initial-default", b"write-default"
+#: The default of a struct whose fields have their own defaults.
+OF_FIELDS = "{}"
+
+
+def default_text(field: pa.Field, which: bytes = WRITE_DEFAULT) -> str | None:
+    """Return a field's default as text; None if it has none."""
+    text = (field.metadata or {}).get(which)
+    return None if text is None else str(text.decode())
+
+
+def has_default(field: pa.Field) -> bool:
+    """Return whether new rows that lack a field have a value of it."""
+    return default_text(field) is not None
+
+
+def missing(field: pa.Field, count: int) -> pa.Array:
+    """Return the values of a field that new rows lack: its default, else NULL."""
+    text, kind = default_text(field), field.type
+    if text is None:
+        return pa.nulls(count, kind)
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays([missing(one, count) for one in kind], fields=list(kind))
+    return pa.repeat(value_in(text, kind), count)
+
+
+def value_in(text: str, kind: pa.DataType) -> pa.Scalar:
+    """Return the value of a default's text (bytes: hexadecimal). Raises ``ValueError``."""
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.scalar(bytes.fromhex(text), kind)
+    if pa.types.is_time(kind):
+        return pa.scalar(time.fromisoformat(text), kind)
+    return pa.scalar(text).cast(kind)
 
 
 #: A function that returns a part of an array as a type, given the part's name.

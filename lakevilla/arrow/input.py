@@ -9,7 +9,14 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.arrow.cast import ColumnPath, convert, match_fields, storable
+from lakevilla.arrow.cast import (
+    ColumnPath,
+    convert,
+    has_default,
+    match_fields,
+    missing,
+    storable,
+)
 from lakevilla.arrow.nested_fields import typed_like, widened
 from lakevilla.arrow.opening import Parts, Source, open_data
 from lakevilla.arrow.plain_values import inferred, with_floats_of
@@ -86,8 +93,8 @@ def to_reader(
 ) -> pa.RecordBatchReader:
     """Return the data with the columns, order and types of a table, as a stream.
 
-    Columns match by name without regard to case; a nullable column that the
-    data lacks becomes null. Every error that the types show is raised
+    Columns match by name without regard to case; a column that the data lacks has its default, or
+    is null if it may be. Every error that the types show is raised
     here, before a row is read; a value that cannot be cast raises when its
     batch is read.
 
@@ -121,9 +128,9 @@ def to_reader(
         return _part_by_part(source.parts, merged, table, schema_mode)
     if source.values is not None:
         arrays = [
-            pa.nulls(_length(source.values), column.type)
+            missing(column, _length(source.values))
             if position is None
-            else _typed(source.values[source.schema.names[position]], column, table)
+            else typed(source.values[source.schema.names[position]], column, table)
             for column, position in zip(merged, positions, strict=True)
         ]
         whole = pa.RecordBatch.from_arrays(arrays, schema=merged)
@@ -195,7 +202,8 @@ def _match(
         refuse_unknown(source.names, target, table, "pass schema_mode='merge'")
     for column in target:
         # Data without columns holds no rows that could lack a value.
-        if not column.nullable and column.name.lower() not in positions and len(source):
+        lacks = column.name.lower() not in positions and not has_default(column)
+        if not column.nullable and lacks and len(source):
             raise InvalidOperation(
                 f"column {column.name!r} of table {table!r} is NOT NULL and the data lacks it:"
                 " add the column to the data",
@@ -224,7 +232,7 @@ def _converted(
         for start in range(0, batch.num_rows, _ROWS_PER_SLICE):
             part = batch.slice(start, _ROWS_PER_SLICE)
             arrays = [
-                pa.nulls(part.num_rows, column.type)
+                missing(column, part.num_rows)
                 if position is None
                 else convert(part.column(position), column.type, place)
                 for column, position, place in zip(schema, positions, places, strict=True)
@@ -232,7 +240,7 @@ def _converted(
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _typed(values: Sequence[object], column: pa.Field, table: str) -> pa.Array:
+def typed(values: Sequence[object], column: pa.Field, table: str) -> pa.Array:
     """Return plain Python values in a column's type."""
     path = ColumnPath(table, column.name)
     values, array = with_floats_of(values, column.type, column.name)

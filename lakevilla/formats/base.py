@@ -189,6 +189,17 @@ class TableSnapshot(Protocol):
     def check_writable(self) -> None:
         """Raise ``UnsupportedTableFeature`` if LakeVilla may read this table but not write it."""
 
+    def check_upgradable(self) -> None:
+        """Do as ``check_writable``, except that a table that ``alter`` can upgrade passes."""
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """The changes that are refused on the table, in words."""
+
+    @property
+    def next_row_id(self) -> int | None:
+        """The first id that no row of the published version has; None if the log does not say."""
+
     def application_version(self, application: str) -> int | None:
         """Return the last version that the application committed (Delta's ``txn`` action)."""
 

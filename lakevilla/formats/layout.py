@@ -14,7 +14,7 @@ from blake3 import blake3
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Column, Expr, Literal, columns, substitute
-from lakevilla.sql.expressions.types import INTEGERS, decimal_parts, is_decimal
+from lakevilla.sql.expressions.types import INTEGERS, decimal_parts, is_decimal, is_nested
 
 # -------------------- layout
 #
@@ -397,6 +397,17 @@ class DefinedSnapshot(Generic[D]):
     def check_writable(self) -> None:
         self.definition.check_writable()
 
+    def check_upgradable(self) -> None:
+        self.check_writable()
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def next_row_id(self) -> int | None:
+        return None
+
     @property
     def held_bytes(self) -> int:
         """Zero: states share what they hold."""
@@ -437,6 +448,9 @@ class TableAlteration:
     drop_not_null: Sequence[str] = ()
     #: Comments of columns; None removes the comment.
     set_comments: Mapping[str, str | None] = made_by(default_factory=dict)
+    #: Constants by new column, and by any column: type and text of a literal; None removes one.
+    defaults: Mapping[str, Sequence[str] | None] = made_by(default_factory=dict)
+    set_defaults: Mapping[str, Sequence[str] | None] = made_by(default_factory=dict)
     add_constraints: Mapping[str, str] = made_by(default_factory=dict)
     drop_constraints: Sequence[str] = ()
     set_properties: Mapping[str, str] = made_by(default_factory=dict)
@@ -465,6 +479,7 @@ _ICEBERG = {
     "integer": "long",
     "float": "double",
     "decimal": "a decimal of greater precision and the same scale",
+    "void": "any plain type",
 }
 
 
@@ -498,6 +513,8 @@ def in_iceberg(old: str, new: str) -> bool:
     if is_decimal(old) and is_decimal(new):
         (digits, places), (precision, scale) = decimal_parts(old), decimal_parts(new)
         return scale == places and precision > digits
+    if old == "void":
+        return new != "void" and not is_nested(new)
     return (old, new) in {("integer", "long"), ("float", "double")}
 
 

@@ -166,6 +166,7 @@ def _columns_of(request: Mapping[str, Any]) -> list[str]:
         *request.get("change_types", {}),
         *request.get("drop_not_null", ()),
         *request.get("set_comments", {}),
+        *request.get("set_defaults", {}),
     ]
 
 

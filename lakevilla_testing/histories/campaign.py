@@ -42,6 +42,7 @@ from lakevilla_testing.histories.meetings import Meeting, meetings
 from lakevilla_testing.histories.plan import (
     RECREATED,
     TABLES,
+    UPGRADED,
     LakeFormat,
     Plan,
     draw,
@@ -227,7 +228,10 @@ def _set_up(client: Client, plan: Plan) -> Program[None]:
         if plan.reshaped:
             yield from reshaping.set_up(client, clients, kind, table, rows, properties)
             continue
-        yield from clients.create(client, table, COLUMNS, rows[:3], properties=properties, **marked)
+        # One table is upgraded later.
+        version = {"version": plan.version} if kind == "iceberg" and table != UPGRADED else {}
+        own: dict[str, Any] = {**version, **marked}
+        yield from clients.create(client, table, COLUMNS, rows[:3], properties=properties, **own)
         yield from clients.append(client, table, rows[3:])
     client.simulation.fired.clear()
     if plan.guarded:
@@ -275,6 +279,11 @@ def _foreign_act(world: World, client: Client, table: str, kind: str) -> Program
                 world.foreign_rows.append((table, number))
         case "rewrite":
             yield from clients.rewrite(client, table, dict, files=client.random.choice((1, None)))
+        case "upgrade":
+            yield from iceberg_writer.upgrade(client, UPGRADED)
+        case "beside":
+            row = {"id": 2_000_000 + world.value(), "balance": 0, "items": ""}
+            yield from iceberg_writer.commit_beside(client, table, [row])
         case "touch":
             yield from clients.rewrite(client, table, _touched)
         case "optimize":

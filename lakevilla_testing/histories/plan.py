@@ -28,6 +28,8 @@ LakeFormat = Literal["delta", "iceberg", "mixed"]
 Neglect = Literal["", "ours", "others"]
 #: The Iceberg tables of a mixed lake.
 _OTHERS = ("b", "n2")
+#: The table that has format version 2 first, where the others have 3.
+UPGRADED = "b"
 #: The table that a client without LakeVilla may delete and make again.
 RECREATED = "c"
 
@@ -160,6 +162,8 @@ class Plan:
         Clients that make refs and delete them, and vacuum with a short retention.
     keeps_apart : bool
         They also keep refs from the clean-up of other clients.
+    version : int
+        The format version of Iceberg tables. With 3, one table begins with 2 and is upgraded.
     followers : int
         Clients that follow the change feed, and absorb the commits of other clients.
     """
@@ -190,6 +194,7 @@ class Plan:
     keeps_apart: bool = False
     followers: int = 0
     whole: bool = False
+    version: int = 2
     marks: bool = False
 
     def format_of(self, table: str) -> FormatName:
@@ -335,6 +340,15 @@ def draw_refreshed(seed: int, formats: LakeFormat, kind: str = "refresh") -> Pla
         foreign=("optimize", "checkpoint") if source.random() < 0.6 else (),
         kinds=(kind, kind, *source.sample(_BESIDE, 3), "optimize"),
     )
+
+
+def draw_version_3(seed: int) -> Plan:
+    """Return the plan of a seed with tables of Iceberg's version 3, whose rows have ids."""
+    source = random.Random(f"{seed}/version3")
+    plan = draw_formats(seed, "iceberg")
+    usual = tuple(kind for kind in plan.foreign if kind not in _HARSH)
+    more = source.sample(("upgrade", "beside", "checkpoint", "append", "rewrite"), 3)
+    return replace(plan, version=3, foreign=(*usual, *more), short=source.random() < 0.6)
 
 
 def draw_formats(seed: int, formats: LakeFormat) -> Plan:

@@ -21,6 +21,7 @@ from lakevilla_testing.checks.history import Txn
 from lakevilla_testing.checks.invariants import Violated
 from lakevilla_testing.checks.past import past_is_as_it_was
 from lakevilla_testing.checks.refs import refs_are_as_they_were
+from lakevilla_testing.checks.row_ids import row_ids_are_unique
 from lakevilla_testing.checks.sizes import sizes_are_right
 from lakevilla_testing.histories import reshaping
 from lakevilla_testing.histories.attempts import BALANCE, Try, World, context_of
@@ -62,6 +63,9 @@ def check(world: World) -> None:
     invariants.no_id_commits_twice(store, tables)
     invariants.tables_follow_head(store, tables)
     invariants.all_or_nothing(store, tables)
+    if plan.version >= 3:
+        with_ids = [table for table in TABLES if plan.format_of(table) == "iceberg"]
+        world.events["files with ids"] += row_ids_are_unique(store, with_ids)
     head = newest_head(world)
     commits = all_commits(world, head)
     winners = _winners(world, commits)

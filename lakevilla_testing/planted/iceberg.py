@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
+from pyiceberg.manifest import ManifestEntryStatus
+
 from lakevilla.formats.iceberg import commit
-from lakevilla.formats.iceberg.metadata.file import next_metadata
+from lakevilla.formats.iceberg.manifests.manifests import (
+    encode_manifest,
+    number_rows,
+    numbered_manifests,
+    rows_of_manifest,
+    widened,
+)
+from lakevilla.formats.iceberg.metadata.file import Metadata, next_metadata
 from lakevilla.formats.iceberg.table_format import IcebergFormat
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, Put, parallel
-from lakevilla_testing.planted.bugs import attribute, planted
+from lakevilla_testing.planted.bugs import attribute, instead, planted
 
 
 @planted(kinds=("lists", "add", "transfer"), formats="mixed")
@@ -59,3 +69,74 @@ def manifests_stored_after_their_version() -> Iterator[None]:
         attribute(IcebergFormat, "announce", announce),
     ):
         yield
+
+
+#: What most bugs in row ids need: manifests that are merged, other writers, an upgrade.
+_IDS: dict[str, Any] = {
+    "kinds": ("add", "lists", "add"),
+    "formats": "iceberg",
+    "version": 3,
+    "short": True,
+    "foreign": ("beside", "checkpoint", "upgrade", "append"),
+}
+
+
+@planted(**_IDS)
+def row_ids_from_the_snapshot() -> Iterator[None]:
+    """Ids begin after those of the newest snapshot of ``main``, and not at the table's mark."""
+
+    def mark(document: Metadata) -> int:
+        current = document.current or {}
+        return int(current.get("first-row-id", 0)) + int(current.get("added-rows", 0))
+
+    with attribute(Metadata, "next_row_id", property(mark)):
+        yield
+
+
+@planted(**_IDS)
+def moved_files_lose_their_numbers() -> Iterator[None]:
+    """A merged manifest does not say which ids the rows of its files have."""
+
+    def encode(path: str, entries: Any, *given: Any) -> Any:
+        for entry in entries:
+            if entry.status == ManifestEntryStatus.EXISTING:
+                widened(entry.data_file)[_FIRST_ROW] = None
+        return encode_manifest(path, entries, *given)
+
+    with instead(encode_manifest, encode):
+        yield
+
+
+@planted(**_IDS)
+def files_numbered_in_another_order() -> Iterator[None]:
+    """Files get their ids in another order than that of their manifest's entries."""
+
+    def number(entries: Any, manifest: Any) -> None:
+        number_rows(entries[::-1], manifest)
+
+    with instead(number_rows, number):
+        yield
+
+
+@planted(2, **_IDS)
+def ids_of_existing_rows_not_counted() -> Iterator[None]:
+    """The mark does not pass the ids of a merged manifest's rows."""
+    with instead(rows_of_manifest, lambda manifest: manifest.added_rows_count or 0):
+        yield
+
+
+@planted(**_IDS)
+def manifests_numbered_again() -> Iterator[None]:
+    """Each list gives its manifests new ids, also those that have some."""
+
+    def numbered(manifests: Any, next_row_id: int) -> Any:
+        fresh = [copy(one) for one in manifests]
+        for one in fresh:
+            one._data = list(one._data[:_FIRST_OF_MANIFEST])
+        return numbered_manifests(fresh, next_row_id)
+
+    with instead(numbered_manifests, numbered):
+        yield
+
+
+_FIRST_ROW, _FIRST_OF_MANIFEST = 16, 15

@@ -14,13 +14,19 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.manifest import (
+    MANIFEST_ENTRY_SCHEMAS,
+    MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
+    DataFileContent,
+    FileFormat,
     ManifestContent,
     ManifestEntry,
+    ManifestEntryStatus,
     ManifestFile,
-    read_manifest_list,
+    PartitionFieldSummary,
+    _inherit_from_manifest,
 )
 
 from lakevilla.formats.iceberg.manifests.avro import MemoryInput
@@ -144,7 +150,7 @@ def read_metadata(location: str, version: int | None = None) -> Program[IcebergT
     _check_log(table)
     current = table.current
     if current is not None:
-        table.manifests = yield from _manifests(table, current)
+        table.manifests = yield from manifests_in(table, current)
     return table
 
 
@@ -178,7 +184,7 @@ def named_objects(table: IcebergTable, *, with_removed: bool = True) -> Program[
     for snapshot in snapshots.values():
         named.add(table.path(snapshot["manifest-list"]))
         try:
-            manifests = yield from _manifests(table, snapshot)
+            manifests = yield from manifests_in(table, snapshot)
         except UnreadableTable:
             continue  # a snapshot that was expired since
         for manifest, entries in manifests:
@@ -221,7 +227,8 @@ def _check_log(table: IcebergTable) -> None:
         raise UnreadableTable(f"{table.location}: the log up to {table.version} lacks {missing}")
 
 
-def _manifests(table: IcebergTable, snapshot: dict[str, Any]) -> Program[tuple[Manifest, ...]]:
+def manifests_in(table: IcebergTable, snapshot: dict[str, Any]) -> Program[tuple[Manifest, ...]]:
+    """Return the manifests that a snapshot names, in its order. Raises ``UnreadableTable``."""
     path = table.path(snapshot["manifest-list"])
     (body,) = yield from _bodies(table, [path])
     listed = _manifest_list(body)
@@ -251,39 +258,60 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def _manifest_list(body: bytes) -> tuple[ManifestFile, ...]:
-    return tuple(read_manifest_list(MemoryInput("", body)))
+    with AvroFile[ManifestFile](
+        MemoryInput("", body),
+        MANIFEST_LIST_FILE_SCHEMAS[3],
+        read_types={-1: ManifestFile, 508: PartitionFieldSummary},
+        read_enums={517: ManifestContent},
+    ) as reader:
+        return tuple(reader)
 
 
-_held: dict[tuple[bytes, int | None, int], tuple[ManifestEntry, ...]] = {}
+_held: dict[tuple[bytes, int | None, int, int | None], tuple[ManifestEntry, ...]] = {}
 
 
 def _entries(body: bytes, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
     """Return all entries, deleted ones too. An entry takes missing values from the list's line."""
-    key = (body, manifest.added_snapshot_id, manifest.sequence_number)
+    key = (body, manifest.added_snapshot_id, manifest.sequence_number, first_row_id(manifest))
     found = _held.get(key)
     if found is None:
         if len(_held) > 4096:
             _held.clear()
-        read = manifest.fetch_manifest_entry(_OneFile(body), discard_deleted=False)
+        with AvroFile[ManifestEntry](
+            MemoryInput("", body),
+            MANIFEST_ENTRY_SCHEMAS[3],
+            read_types={-1: ManifestEntry, 2: DataFile},
+            read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+        ) as reader:
+            read = [_inherit_from_manifest(entry, manifest) for entry in reader]
+        _number(read, first_row_id(manifest))
         found = _held[key] = tuple(read)
     return found
 
 
-class _OneFile(FileIO):
-    """A ``FileIO`` with one file, for any requested location."""
+#: The places of ``first_row_id`` in the row of a manifest list, and in a data file.
+_OF_MANIFEST, _OF_FILE = 15, 16
 
-    def __init__(self, body: bytes) -> None:
-        super().__init__({})
-        self._body = body
 
-    def new_input(self, location: str) -> InputFile:
-        return MemoryInput(location, self._body)
+def first_row_id(manifest: ManifestFile) -> int | None:
+    """Return the first id that a manifest list gives to a manifest's rows, in version 3."""
+    found: int | None = manifest._data[_OF_MANIFEST]
+    return found
 
-    def new_output(self, location: str) -> OutputFile:
-        raise NotImplementedError
 
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        raise NotImplementedError
+def id_of_first_row(file: DataFile) -> int | None:
+    """Return the id of a data file's first row, in version 3."""
+    found: int | None = file._data[_OF_FILE]
+    return found
+
+
+def _number(entries: Sequence[ManifestEntry], number: int | None) -> None:
+    """Give files the ids that they inherit (spec, "First Row ID Inheritance")."""
+    for entry in entries:
+        data = entry.data_file._data
+        if number is not None and data[_OF_FILE] is None and entry.status != _DELETED:
+            data[_OF_FILE] = number
+            number += entry.data_file.record_count
 
 
 def _new_ids(before: dict[str, Any] | None, metadata: dict[str, Any]) -> list[str]:

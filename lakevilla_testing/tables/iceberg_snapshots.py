@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
+    ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
@@ -22,6 +24,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
 from lakevilla.formats.iceberg.manifests.avro import MemoryOutput
+from lakevilla.formats.iceberg.manifests.manifests import (
+    ManifestListWriterV3,
+    ManifestWriterV3,
+    widened,
+)
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, put
 from lakevilla_testing.tables.iceberg_reader import IcebergTable, uri_of
@@ -68,7 +75,11 @@ def with_snapshot(
         f"{uri_of(table.location)}/metadata/snap-{number}-{client.ids.uuid()}.avro"
     )
     parent_id = None if parent is None else parent["snapshot-id"]
-    with write_manifest_list(2, output, number, parent_id, sequence, "null") as writer:
+    mark = table.metadata.get("next-row-id")
+    given = 0
+    if mark is not None:
+        manifests, given = _numbered(manifests, mark)
+    with _list_writer(output, number, parent_id, sequence, mark) as writer:
         writer.add_manifests(manifests)
     key = f"{table.location}/{table.path(output.location)}"
     yield from put(key, steady(writer, output), ANY)
@@ -88,6 +99,9 @@ def with_snapshot(
         "last-sequence-number": sequence,
         "snapshots": [*table.metadata["snapshots"], snapshot],
     }
+    if mark is not None:
+        snapshot |= {"first-row-id": mark, "added-rows": given}
+        metadata["next-row-id"] = mark + given
     return with_current(client, metadata, number)
 
 
@@ -110,12 +124,36 @@ def _store_manifest(
 ) -> Program[ManifestFile]:
     schema = Schema.model_validate(table.metadata["schemas"][-1])
     output = MemoryOutput(f"{uri_of(table.location)}/metadata/{client.ids.uuid()}-m0.avro")
-    with write_manifest(2, PartitionSpec(), schema, output, snapshot_id, "null") as writer:
+    is_third = table.metadata["format-version"] >= 3
+    make: Any = ManifestWriterV3 if is_third else partial(write_manifest, 2)
+    with make(PartitionSpec(), schema, output, snapshot_id, "null") as writer:
         for entry in entries:
+            widened(entry.data_file)
             writer.add_entry(entry)
     key = f"{table.location}/{table.path(output.location)}"
     yield from put(key, steady(writer, output), ANY)
-    return writer.to_manifest_file()
+    made: ManifestFile = writer.to_manifest_file()
+    return made
+
+
+def _list_writer(
+    output: MemoryOutput, number: int, parent_id: int | None, sequence: int, mark: int | None
+) -> Any:
+    if mark is None:
+        return write_manifest_list(2, output, number, parent_id, sequence, "null")
+    return ManifestListWriterV3(output, number, parent_id, sequence, "null")
+
+
+def _numbered(manifests: Sequence[ManifestFile], mark: int) -> tuple[list[ManifestFile], int]:
+    """Return manifests with ids of their rows from ``mark`` on, and how many ids were given out."""
+    found, number = [], mark
+    for manifest in manifests:
+        data = [*manifest._data, *[None] * (16 - len(manifest._data))]
+        if manifest.content == ManifestContent.DATA and data[15] is None:
+            data[15] = number
+            number += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+        found.append(ManifestFile(*data))
+    return found, number - mark
 
 
 def steady(writer: Any, output: MemoryOutput) -> bytes:

@@ -47,6 +47,7 @@ def create(
     rows: Sequence[Row] = (),
     *,
     properties: Mapping[str, str] | None = None,
+    version: int = 2,
 ) -> Program[bool]:
     """Create a table of ``columns`` (name to Iceberg type), with rows; False if there is one."""
     fields = [
@@ -54,7 +55,7 @@ def create(
         for number, (name, kind) in enumerate(columns.items(), 1)
     ]
     metadata: Metadata = {
-        "format-version": 2,
+        "format-version": version,
         "table-uuid": client.ids.uuid(),
         "location": uri_of(location),
         "last-sequence-number": 0,
@@ -74,6 +75,8 @@ def create(
         "snapshot-log": [],
         "metadata-log": [],
     }
+    if version >= 3:
+        metadata["next-row-id"] = 0
     blank = IcebergTable(location, -1, metadata)
     if rows:
         added = yield from write_rows(client, blank, rows)
@@ -158,6 +161,30 @@ def set_property(client: Client, location: str, name: str, value: str) -> Progra
     def change(table: IcebergTable) -> Program[Metadata]:
         yield from ()
         return {**table.metadata, "properties": {**table.metadata["properties"], name: value}}
+
+    return (yield from _commit(client, location, change))
+
+
+def upgrade(client: Client, location: str) -> Program[bool]:
+    """Upgrade the table to version 3, as a change of properties does in Spark."""
+
+    def change(table: IcebergTable) -> Program[Metadata | None]:
+        yield from ()
+        if table.metadata["format-version"] >= 3:
+            return None
+        return {**table.metadata, "format-version": 3, "next-row-id": 0}
+
+    return (yield from _commit(client, location, change))
+
+
+def commit_beside(client: Client, location: str, rows: Sequence[Row]) -> Program[bool]:
+    """Add rows to a snapshot that no branch has as its newest: only ids are given out."""
+
+    def change(table: IcebergTable) -> Program[Metadata]:
+        written = yield from write_rows(client, table, rows)
+        made = yield from with_snapshot(client, table, "append", written)
+        main = ("current-snapshot-id", "refs", "snapshot-log")
+        return {**made, **{name: table.metadata[name] for name in main}}
 
     return (yield from _commit(client, location, change))
 

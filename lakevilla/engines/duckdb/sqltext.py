@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
+from lakevilla.arrow.cast import INITIAL_DEFAULT, default_text
 from lakevilla.errors import UnsupportedTableFeature
 from lakevilla.sql.expressions.types import arrow_type, element_type, is_decimal, type_name
 
@@ -14,6 +15,8 @@ from lakevilla.sql.expressions.types import arrow_type, element_type, is_decimal
 # Pieces of DuckDB SQL: names, texts, types, and structs under other field names.
 
 
+#: The beginning of a name for a field that a file lacks.
+ABSENT = "__lakevilla_absent"
 _SIMPLE = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",
@@ -114,7 +117,8 @@ def renamed(sql: str, kind: pa.DataType, wanted: pa.DataType) -> str:
     Fields that ``kind`` has beyond those of ``wanted`` are left out. The result has UUIDs where
     ``wanted`` has them, or their bytes. It has text where ``wanted`` has text, by the bytes in
     UTF-8 (a cast would spell them out, ``\xC3``), or the bytes of text. It has times in UTC for
-    times without a zone (like a cast of DuckDB's, in a twentieth of its time).
+    times without a zone (like a cast of DuckDB's, in a twentieth of its time). A field that is
+    absent in ``kind`` has its initial default.
     """
     if not _differs(kind, wanted):
         return sql
@@ -129,7 +133,11 @@ def renamed(sql: str, kind: pa.DataType, wanted: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         parts = ", ".join(
             f"{quote_name(new.name)} := "
-            + renamed(f"({sql}).{quote_name(old.name)}", old.type, new.type)
+            + (
+                default_sql(new)
+                if old.name.startswith(ABSENT) and default_text(new, INITIAL_DEFAULT) is not None
+                else renamed(f"({sql}).{quote_name(old.name)}", old.type, new.type)
+            )
             for old, new in zip(_fields(kind), _fields(wanted), strict=False)
         )
         return f"CASE WHEN {sql} IS NULL THEN NULL ELSE struct_pack({parts}) END"
@@ -140,6 +148,19 @@ def renamed(sql: str, kind: pa.DataType, wanted: pa.DataType) -> str:
         return f"map_from_entries(list_transform(map_entries({sql}), lambda __e: {entry}))"
     item = renamed("__e", kind.value_type, wanted.value_type)
     return f"list_transform({sql}, lambda __e: {item})"
+
+
+def default_sql(field: pa.Field) -> str:
+    """Return the value of a field in the rows of files that lack it."""
+    text, kind = default_text(field, INITIAL_DEFAULT), field.type
+    if text is None:
+        return f"CAST(NULL AS {sql_type(kind)})"
+    if pa.types.is_struct(kind):
+        parts = ", ".join(f"{quote_name(one.name)} := {default_sql(one)}" for one in kind)
+        return f"struct_pack({parts})"
+    if is_bytes(kind):
+        return f"from_hex({quote_text(text)})"
+    return f"CAST({quote_text(text)} AS {sql_type(kind)})"
 
 
 def _differs(kind: pa.DataType, wanted: pa.DataType) -> bool:

@@ -94,6 +94,12 @@ def alter_table(
     The caller checks whether the existing rows satisfy a new constraint.
     """
     definition.check_writable()
+    if alteration.defaults or alteration.set_defaults:
+        raise InvalidOperation(
+            f"table {definition.table} is a Delta table, for which LakeVilla sets no defaults of "
+            "columns: leave them out, or keep the rows in an Iceberg table of format version 3",
+            table=definition.table,
+        )
     edit = _Edit(definition)
     edit.set_properties(dict(alteration.set_properties))
     edit.unset_properties(alteration.unset_properties)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -29,14 +30,18 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     ENTRIES,
     MadeManifest,
     apply_to_none,
+    cache_key,
     columns_of,
     content_offset,
     encode_list,
     encode_manifest,
     entries_of,
+    first_row_id,
     held_bytes,
     inherit,
     new_entry,
+    number_rows,
+    rows_of_manifest,
 )
 from lakevilla.formats.iceberg.metadata.definition import (
     IcebergDefinition,
@@ -101,6 +106,7 @@ def prepare(
     definition = snapshot.definition
     if change.metadata is not None:
         definition = definition.replaced(change.metadata)
+    definition.check_writable()
     if snapshot.catalog:
         return (yield from _ask_catalog(snapshot, definition, change, info, timestamp_ms))
     version = snapshot.version + 1
@@ -246,10 +252,11 @@ def _snapshot(
         kept, made = rest.kept, rest.made
     made[:0] = _added(change.adds, definition, number, name)
     place = definition.place
-    sequence = 1 + (0 if before.document is None else before.document.last_sequence_number)
+    sequence = _sequence(before, change)
     merged, kept = yield from merged_manifests(before, kept, number, f"{name}-m{_MERGED}")
     made += merged
     path = f"metadata/snap-{number}-{name}.avro"
+    row_ids = _row_ids(before, known, definition, change)
     body, named = encode_list(
         place.spelled(path),
         [*(one.file for one, _ in made), *kept],
@@ -257,6 +264,7 @@ def _snapshot(
         parent_id=before.snapshot_id,
         sequence=sequence,
         definition=definition,
+        next_row_id=row_ids.begin,
     )
     yield from parallel(
         [
@@ -265,11 +273,9 @@ def _snapshot(
         ]
     )
     for listed, (_, entries) in zip(named, made, strict=False):
-        filled = [inherit(entry, listed) for entry in entries]
-        read = columns_of(filled, listed.partition_spec_id, definition)
-        before.cache.keep(listed.manifest_path, read, held_bytes(read))
-    now = {listed.manifest_path for listed in named}
-    before.cache.leave(one.manifest_path for one in known if one.manifest_path not in now)
+        _keep(before, listed, entries, definition)
+    now = {cache_key(listed) for listed in named}
+    before.cache.leave(key for one in known if (key := cache_key(one)) not in now)
     last = 0 if before.document is None else before.document.last_updated_ms
     snapshot = {
         "snapshot-id": number,
@@ -281,7 +287,85 @@ def _snapshot(
     }
     if before.snapshot_id is not None:
         snapshot["parent-snapshot-id"] = before.snapshot_id
+    if definition.has_row_ids:
+        snapshot |= row_ids.given_out(known, named)
     return _Made(snapshot, tuple(named))
+
+
+def _sequence(before: IcebergSnapshot, change: Change) -> int:
+    """Return the number of the next snapshot: no row of it may have been changed later.
+
+    Files of a copied table say when their rows were changed, by the numbers of that table.
+    """
+    last = 0 if before.document is None else before.document.last_sequence_number
+    known = (one.default_row_commit_version for one in change.adds if one.base_row_id is not None)
+    return max(1 + last, *(number for number in known if number is not None), 0)
+
+
+def _keep(
+    before: IcebergSnapshot,
+    listed: ManifestFile,
+    entries: Sequence[ManifestEntry],
+    definition: IcebergDefinition,
+) -> None:
+    """Keep the entries of a manifest that was made, as a reader would find them."""
+    filled = [inherit(entry, listed) for entry in entries]
+    number_rows(filled, listed)
+    read = columns_of(filled, listed.partition_spec_id, definition)
+    before.cache.keep(cache_key(listed), read, held_bytes(read))
+
+
+@dataclass(frozen=True, slots=True)
+class _RowIds:
+    """The ids of rows that a snapshot gives out: from ``begin`` on, at least the table's mark."""
+
+    mark: int
+    begin: int
+
+    def given_out(
+        self, known: Sequence[ManifestFile], named: Sequence[ManifestFile]
+    ) -> dict[str, int]:
+        """Return the snapshot's fields; the next mark is their sum (spec, "Row Lineage")."""
+        numbered = {cache_key(one) for one in known}
+        fresh = [
+            one
+            for one in named
+            if one.content == ManifestContent.DATA and cache_key(one) not in numbered
+        ]
+        end = self.begin + sum(map(rows_of_manifest, fresh))
+        return {"first-row-id": self.mark, "added-rows": end - self.mark}
+
+
+def _row_ids(
+    before: IcebergSnapshot,
+    known: Sequence[ManifestFile],
+    definition: IcebergDefinition,
+    change: Change,
+) -> _RowIds:
+    """Return the ids that a snapshot on top of ``before`` may give out.
+
+    The mark is that of the metadata file, and not of the current snapshot: another branch may have
+    moved it. Rows of a copied table have ids that this table has not given out yet; the next one is
+    above them. Raises ``CorruptObject`` if manifests have ids above the mark.
+    """
+    mark = 0 if before.document is None else before.document.next_row_id
+    for manifest in known:
+        first = first_row_id(manifest)
+        if first is not None and first + rows_of_manifest(manifest) > mark:
+            raise CorruptObject(
+                f"manifest {manifest.manifest_path} of table {before.table} has row ids up to "
+                f"{first + rows_of_manifest(manifest)}, and the table's next-row-id is {mark}: new "
+                "rows would get ids that others have; set next-row-id above all ids with the "
+                "client that wrote it",
+                key=None if before.document is None else before.document.key,
+                table=before.table,
+            )
+    if not definition.has_row_ids:
+        return _RowIds(mark, mark)
+    ends = (
+        one.base_row_id + _rows(one.stats) for one in change.adds if one.base_row_id is not None
+    )
+    return _RowIds(mark, max((mark, *ends)))
 
 
 def _added(
@@ -718,7 +802,7 @@ def _note(old: Metadata | None, new: Metadata) -> _Note:
 
 
 #: The columns of a manifest's entries of which a file's row is made.
-_OF_A_ROW = ["status", "path", "size", "partition_values", "stats"]
+_OF_A_ROW = ["status", "path", "size", "partition_values", "stats", "first_row_id", "sequence"]
 
 
 def _files_between(
@@ -743,8 +827,9 @@ def _files_between(
             part.select(_OF_A_ROW).filter(pc.equal(part["snapshot_id"], new["snapshot-id"]))
             for part in parts
         ]
-        added = [row for part in rows for row in _rows_of_entries(part, ADDED)]
-        removed = [row for part in rows for row in _rows_of_entries(part, DELETED)]
+        has_ids = after.definition.has_row_ids
+        added = [row for part in rows for row in _rows_of_entries(part, ADDED, has_ids)]
+        removed = [row for part in rows for row in _rows_of_entries(part, DELETED, has_ids)]
     else:
         old_files = yield from current_files(before)
         new_files = yield from files_of(after, listed)
@@ -760,11 +845,19 @@ def _own(listed: tuple[ManifestFile, ...], snapshot_id: int) -> list[ManifestFil
     return [one for one in listed if one.added_snapshot_id == snapshot_id]
 
 
-def _rows_of_entries(part: pa.Table, status: int) -> list[DataFile]:
+def _rows_of_entries(part: pa.Table, status: int, has_ids: bool) -> list[DataFile]:
     chosen = part.filter(pc.equal(part["status"], pa.scalar(status, pa.int8())))
     return [
-        DataFile(path, size, 0, dict(values or ()), stats)
-        for _, path, size, values, stats in zip(
+        DataFile(
+            path,
+            size,
+            0,
+            dict(values or ()),
+            stats,
+            base_row_id=first,
+            default_row_commit_version=sequence if has_ids else None,
+        )
+        for _, path, size, values, stats, first, sequence in zip(
             *(column.to_pylist() for column in chosen.columns), strict=True
         )
     ]

@@ -18,6 +18,7 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.base import Leftovers, LogVersion
 from lakevilla.formats.iceberg.metadata.definition import (
+    MOST_VERSION,
     IcebergDefinition,
     compressed_version,
     hint_key,
@@ -246,12 +247,15 @@ def opened(
     uri: str,
     cache: Cache[pa.Table],
     catalog: str = "",
+    most_version: int = MOST_VERSION,
     *,
     refuses: str = "",
 ) -> IcebergSnapshot:
     """Return the state that a metadata file describes; refuse a file of another place."""
     refuse_another_place(table, document, uri)
-    definition = IcebergDefinition(location, table, document.definition, catalog, refuses)
+    definition = IcebergDefinition(
+        location, table, document.definition, catalog, most_version, refuses
+    )
     from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 
     return IcebergSnapshot(version, definition, document, cache)

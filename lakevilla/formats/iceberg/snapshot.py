@@ -28,6 +28,7 @@ from lakevilla.formats.files import (
 from lakevilla.formats.iceberg.manifests.manifests import (
     DELETED,
     ENTRIES,
+    cache_key,
     counted,
     decode_list,
     decode_manifest,
@@ -36,6 +37,7 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     with_deletes,
 )
 from lakevilla.formats.iceberg.metadata.definition import (
+    MOST_VERSION,
     IcebergDefinition,
     contract_of,
     keeps_contract,
@@ -175,6 +177,25 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
             self.version, self.definition, document, self.cache, listed=self.listed, tail=self.tail
         )
 
+    @property
+    def limits(self) -> tuple[str, ...]:
+        found = []
+        if self.definition.most_version < MOST_VERSION:
+            found.append(
+                "an upgrade to format version 3 is refused: pyiceberg writes it in REST catalogs "
+                "alone"
+            )
+        return tuple(found)
+
+    @property
+    def next_row_id(self) -> int | None:
+        if self.document is None or self.document.format_version < 3:
+            return None
+        return self.document.next_row_id
+
+    def check_upgradable(self) -> None:
+        self.definition.check_upgradable()
+
     def apply(self, change: Change) -> IcebergSnapshot:
         if change.protocol or change.domains or change.change_files:
             raise InvalidOperation(
@@ -274,6 +295,24 @@ def listed_by(
     return listed
 
 
+def check_upgrade(snapshot: IcebergSnapshot, metadata: Mapping[str, Any]) -> None:
+    """Refuse an upgrade from version 1 where snapshots can't be part of a later version.
+
+    Raises ``UnsupportedTableFeature``.
+    """
+    document = snapshot.document
+    if document is None or document.format_version >= min(2, metadata["format-version"]):
+        return
+    for number in document.snapshots:
+        if (document.snapshot(number) or {}).get("manifest-list") is None:
+            raise UnsupportedTableFeature(
+                f"snapshot {number} of table {snapshot.table} keeps its manifests in the metadata "
+                "file, as version 1 alone can: expire it with the client that wrote it, and "
+                "upgrade the table then",
+                table=snapshot.table,
+            )
+
+
 def missing_object(snapshot: IcebergSnapshot, what: str, key: str) -> Program[LakeVillaError]:
     """Return the error for a missing object that a version names.
 
@@ -329,17 +368,17 @@ def entries_in(
 ) -> Program[list[pa.Table]]:
     """Return the entries of manifests as columns; those not cached are read in one round."""
     cache = snapshot.cache
-    wanted = [one for one in manifests if cache.find(one.manifest_path) is None]
+    wanted = [one for one in manifests if cache.find(cache_key(one)) is None]
     fresh = {}
     for manifest, key, body in (yield from bodies_of(snapshot, wanted)):
         read = decode_manifest(key, body, manifest, snapshot.definition)
-        fresh[manifest.manifest_path] = read
-        cache.keep(manifest.manifest_path, read, held_bytes(read))
+        fresh[cache_key(manifest)] = read
+        cache.keep(cache_key(manifest), read, held_bytes(read))
     found = []
     for manifest in manifests:
-        columns = fresh.get(manifest.manifest_path)
+        columns = fresh.get(cache_key(manifest))
         if columns is None:
-            columns = cache.find(manifest.manifest_path)
+            columns = cache.find(cache_key(manifest))
         if columns is None:  # other threads' manifests have replaced it in the cache
             (columns,) = yield from entries_in(snapshot, [manifest])
         found.append(columns)
@@ -425,5 +464,8 @@ def files_of(snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]) -> Pr
         "stats": rows.column("stats"),
         "deletes": lists,
     }
+    if snapshot.definition.has_row_ids:
+        columns["base_row_id"] = rows.column("first_row_id")
+        columns["default_row_commit_version"] = rows.column("sequence")
     arrays = [columns.get(f.name, pa.nulls(count, f.type)) for f in FILES_SCHEMA]
     return pa.Table.from_arrays(arrays, schema=FILES_SCHEMA)

@@ -32,6 +32,7 @@ from lakevilla.formats.files import file_key
 from lakevilla.formats.iceberg import log
 from lakevilla.formats.iceberg import log as past_versions
 from lakevilla.formats.iceberg.catalog.store import (
+    InCatalog,
     newest_in_catalog,
     read_document,
     refuse_another_table,
@@ -66,6 +67,7 @@ from lakevilla.formats.iceberg.metadata.file import COMMIT_PROPERTY, Cache, Meta
 from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import (
     IcebergSnapshot,
+    check_upgrade,
     manifests_of,
     named_by_all,
     named_by_current,
@@ -116,9 +118,7 @@ class IcebergFormat:
         """Return the newest version: a LIST and a GET, or the catalog's answer and a GET."""
         if catalog:
             newest = yield from newest_in_catalog(catalog, table, self._documents)
-            return self._opened(
-                location, table, newest.version, newest.document, catalog, newest.refuses
-            )
+            return self._in_catalog(location, table, newest, catalog)
         for _ in range(_LOOKS):
             version = yield from log.newest_version(location, table)
             try:
@@ -141,7 +141,8 @@ class IcebergFormat:
             return (yield from log.open_version(location, table, version, uri, self._cache))
         newest = yield from newest_in_catalog(catalog, table, self._documents)
         document = yield from version_in_catalog(newest, version, table, self._documents)
-        return self._opened(location, table, version, document, catalog, newest.refuses)
+        found = newest._replace(version=version, document=document)
+        return self._in_catalog(location, table, found, catalog)
 
     def open_several(
         self, location: str, table: str, versions: Collection[int]
@@ -224,23 +225,23 @@ class IcebergFormat:
             below = yield from version_in_catalog(newest, version - 1, table, documents)
             known = None if state.document is None else state.document.key
             if state.version != version - 1 or state.overlaid or known != below.key:
-                state = self._opened(
-                    state.location, table, version - 1, below, state.catalog, newest.refuses
-                )
+                found = newest._replace(version=version - 1, document=below)
+                state = self._in_catalog(state.location, table, found, state.catalog)
         return (yield from describe(state, version, document))
 
     def _opened(
-        self,
-        location: str,
-        table: str,
-        version: int,
-        document: Metadata,
-        catalog: str = "",
-        refuses: str = "",
+        self, location: str, table: str, version: int, document: Metadata
     ) -> IcebergSnapshot:
         uri = self._uri_of(location)
+        return log.opened(location, table, version, document, uri, self._cache)
+
+    def _in_catalog(
+        self, location: str, table: str, found: InCatalog, catalog: str
+    ) -> IcebergSnapshot:
+        uri = self._uri_of(location)
+        version, document, most, refuses = found
         return log.opened(
-            location, table, version, document, uri, self._cache, catalog, refuses=refuses
+            location, table, version, document, uri, self._cache, catalog, most, refuses=refuses
         )
 
     def table_id(self, metadata: Mapping[str, Any]) -> str:
@@ -282,7 +283,11 @@ class IcebergFormat:
         snapshot: TableSnapshot,
         alteration: TableAlteration,
     ) -> Change:
-        return alter_table(_iceberg(snapshot).definition, alteration)
+        state = _iceberg(snapshot)
+        change = alter_table(state.definition, alteration)
+        if change.metadata is not None:
+            check_upgrade(state, change.metadata)
+        return change
 
     def merge_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
         return merge_schema(_iceberg(snapshot).definition, schema)

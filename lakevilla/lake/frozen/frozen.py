@@ -394,7 +394,10 @@ def file_by_uri(root: str, snapshot: TableSnapshot, file: DataFile) -> DataFile:
         data_change=True,
         deletion_vector=vector_by_uri(root, location, file.deletion_vector),
         deletes=tuple(moved(one) for one in file.deletes),
-        default_row_commit_version=None,
+        # Iceberg's new table goes on above these ids (docs/design/0064-iceberg-v3.md).
+        default_row_commit_version=(
+            file.default_row_commit_version if snapshot.format == "iceberg" else None
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
+from lakevilla.arrow.cast import has_default, missing
 from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.engines.base import (
     FileNamer,
@@ -47,6 +48,7 @@ from lakevilla.results import Counts
 from lakevilla.sql.expressions.assignments import bind_assignments
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Call, Expr, Literal
+from lakevilla.sql.expressions.values import literal
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import evolves, locate, outcome, refuse_renamed
 from lakevilla.sublogs.operations import (
@@ -333,13 +335,26 @@ def merge_spec(operation: Merge, target: pa.Schema, source: pa.Schema) -> MergeS
         MergeClause(
             clause.kind,
             None if clause.predicate is None else bind(clause.predicate, schemas),
-            bind_assignments(clause.assignments, target, schemas),
+            bind_assignments(_with_defaults(clause, target), target, schemas),
         )
         for clause in operation.clauses
     )
     return MergeSpec(
         bind(operation.on, schemas), operation.source_alias, operation.target_alias, clauses
     )
+
+
+def _with_defaults(clause: MergeClause, target: pa.Schema) -> dict[str, Expr]:
+    """Return a clause's assignments; new rows get the defaults of columns that it leaves out."""
+    if clause.kind != "not_matched_insert":
+        return clause.assignments
+    given = {name.lower() for name in clause.assignments}
+    defaults = {
+        field.name: literal(missing(field, 1)[0].as_py())
+        for field in target
+        if has_default(field) and field.name.lower() not in given
+    }
+    return {**defaults, **clause.assignments}
 
 
 def _insert(

@@ -112,8 +112,9 @@ def publish_table(
         lost = yield from is_lost(context, head, location, tail)
         if tail.tip >= 0 and not lost:
             # The table may by now require a feature that this version does not know. Then the
-            # decided commits stay pending for a client that knows the feature.
-            tail.snapshot.check_writable()
+            # decided commits stay pending for a client that knows the feature. The first commit may
+            # be the upgrade of a table that can't be written before it.
+            tail.snapshot.check_upgradable()
         parts = yield from pending_parts(context, location, waiting)
         unfit = yield from first_unfit(context, head, location, tail, waiting, parts, stores_now)
         if unfit == 0:

@@ -254,13 +254,14 @@ class _Moved:
                 "of their own, which would not apply to it elsewhere: optimize the table first",
                 table=self.what.name,
             )
+        is_iceberg = self.what.snapshot.format == "iceberg"
         return msgspec.structs.replace(
             file,
             path=self._path(file.path, len(file.partition_values)),
             raw_path=None,
             data_change=True,
             deletion_vector=None if vector is None else self._vector(vector),
-            default_row_commit_version=None,
+            default_row_commit_version=file.default_row_commit_version if is_iceberg else None,
         )
 
     def _path(self, path: str, partitions: int) -> str:

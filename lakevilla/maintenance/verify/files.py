@@ -95,6 +95,7 @@ class _File:
     size: int
     rows: int | None
     hash: str | None
+    base: int | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,10 +119,15 @@ class _State:
         location = self.layout.location
         for part in self.files.to_batches(max_chunksize=_AT_ONCE):
             rows = pa.Table.from_batches([part])
-            columns = (rows["size"].to_pylist(), rows["stats"].to_pylist(), hashes(rows))
-            for ref, size, stats, content in zip(file_refs(rows), *columns, strict=True):
+            columns = (
+                rows["size"].to_pylist(),
+                rows["stats"].to_pylist(),
+                hashes(rows),
+                rows["base_row_id"].to_pylist(),
+            )
+            for ref, size, stats, content, base in zip(file_refs(rows), *columns, strict=True):
                 key = file_key(location, ref[0])
-                yield _File(self, ref, key, size, rows_in(stats), content)
+                yield _File(self, ref, key, size, rows_in(stats), content, base)
 
 
 def look_at_files(
@@ -253,7 +259,7 @@ def _look(
 def _check_of(file: _File, drawn: _Drawn) -> FileCheck:
     table = file.state.layout.table
     how: How = "hash" if drawn.compares(file) else "footer" if drawn.reads_footer(file) else "size"
-    return FileCheck(file.key, file.size, file.rows, file.hash, table, how)
+    return FileCheck(file.key, file.size, file.rows, file.hash, table, how, file.base)
 
 
 def _is_named(context: Context, file: _File) -> Program[bool]:
@@ -347,7 +353,10 @@ _MOST_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """A file to check: its known properties, and how to check it; ``rows`` may be None."""
+    """A file to check: its known properties, and how to check it; ``rows`` may be None.
+
+    ``base``: the id of its first row by the log. Ids that the file holds itself are older ones.
+    """
 
     key: str
     size: int
@@ -355,6 +364,7 @@ class FileCheck:
     hash: str | None
     table: str
     how: How
+    base: int | None = None
 
 
 def in_portions(files: Iterable[FileCheck]) -> list[list[FileCheck]]:
@@ -405,10 +415,35 @@ def _look_at_end(file: FileCheck) -> Program[Damage | None]:
         footer = yield from footer_of(file.key, file.size)
     except CorruptObject as error:
         return Damage(error.message)
-    if footer is None or file.rows is None or footer.num_rows == file.rows:
+    if footer is None:
         return None
-    held = f"holds {footer.num_rows} rows by its footer"
-    return Damage(f"{held}, and the table's log says {file.rows}")
+    if file.rows is not None and footer.num_rows != file.rows:
+        return Damage(
+            f"holds {footer.num_rows} rows by its footer, and the table's log says {file.rows}"
+        )
+    highest = None if file.base is None else _highest_row_id(footer)
+    if highest is None or file.base is None or highest < file.base:
+        return None
+    return Damage(
+        f"holds row ids up to {highest}, and by the table's log its new rows have ids from "
+        f"{file.base} on: two rows may have one id"
+    )
+
+
+def _highest_row_id(footer: pq.FileMetaData) -> int | None:
+    """Return the highest id of a row that an Iceberg file holds; None if it holds none."""
+    names = {
+        field.name
+        for field in footer.schema.to_arrow_schema()
+        if (field.metadata or {}).get(b"PARQUET:field_id") == _ROW_ID
+    }
+    found: list[int] = []
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            statistics = column.statistics if column.path_in_schema in names else None
+            if statistics is not None and statistics.has_min_max:
+                found.append(int(statistics.max))
+    return max(found, default=None)
 
 
 # -------------------- footers
@@ -419,6 +454,8 @@ def _look_at_end(file: FileCheck) -> Program[Damage | None]:
 #: The number of bytes fetched from a file's end, which mostly contain the whole footer.
 _FOOTER_BYTES = 16 * 1024
 _MAGIC = b"PAR1"
+#: The field id of the column in which an Iceberg file holds ids of rows.
+_ROW_ID = b"2147483540"
 
 
 def footer_of(key: str, size: int) -> Program[pq.FileMetaData | None]:
@@ -481,7 +518,7 @@ def mark_of(snapshot: TableSnapshot) -> int:
     """Return the highest row id that a table has assigned, -1 for none."""
     if isinstance(snapshot, DeltaSnapshot):
         return high_water_mark(snapshot.domains, snapshot.location)
-    return int(snapshot.metadata.get("next-row-id") or 0) - 1
+    return (snapshot.next_row_id or 0) - 1
 
 
 def _wrong_ranges(files: pa.Table, mark: int) -> Iterator[str]:

@@ -17,7 +17,11 @@ from lakevilla.formats.files import DataFile, data_files, removal
 from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.changes import in_one_entry, is_mixed
 from lakevilla.lake.operations.comparing.dropped_columns import named, refuse_hidden
-from lakevilla.lake.operations.perform import check_append_only, perform, performed_as
+from lakevilla.lake.operations.perform import (
+    check_append_only,
+    perform,
+    performed_as,
+)
 from lakevilla.lake.operations.refresh import still_moved
 from lakevilla.lake.row_changes import compose
 from lakevilla.phases import during

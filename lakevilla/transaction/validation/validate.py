@@ -240,7 +240,10 @@ def _new_view(
     revives = txn.revives(location)
     try:
         new = yield from build_view(txn.context, head, location, tail, revives=revives)
-        if any(d.table == location and not isinstance(d.operation, Drop) for d in txn.work.done):
+        operations = [done.operation for done in txn.work.done if done.table == location]
+        if isinstance(next(iter(operations), None), Alter):
+            new.snapshot.check_upgradable()
+        elif any(not isinstance(one, Drop) for one in operations):
             new.snapshot.check_writable()
     except (TableNotFound, VersionNotFound) as error:
         # The table was dropped, or so much of its log was deleted that its state at this HEAD is

@@ -60,6 +60,7 @@ from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import tie, tie_predicate
 from lakevilla.sublogs.operations import (
+    Alter,
     Append,
     Create,
     Detach,
@@ -484,7 +485,8 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     working = txn.work.tables[location]
     if not isinstance(operation, Create | Drop):
         _check_there(txn, location, verb)
-        working.snapshot.check_writable()
+        if not isinstance(operation, Alter):  # it may upgrade a table, and checks the result
+            working.snapshot.check_writable()
         # From here on the operation's names mean these fields, even if columns are renamed.
         sources = {table: txn.work.tables[table].snapshot.layout for table in reading}
         operation = tie(operation, working.snapshot.layout, sources)

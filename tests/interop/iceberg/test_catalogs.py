@@ -946,3 +946,72 @@ def test_a_crash_at_any_request_leaves_all_or_nothing(tmp_path: Path, features: 
         point += 1
     assert all_of_it
     assert point > 6
+
+
+# -- version 3 -------------------------------------------------------------------------
+
+
+V3 = {"format-version": "3"}
+
+
+def test_version_3_is_written_over_rest(rest: Place) -> None:
+    """An upgrade by the lake, an append, a foreign commit to another branch, an append."""
+    with rest.connect() as lake:
+        with lake.transaction() as txn:
+            txn.alter(rest.orders, set_properties=V3)
+        assert rest.table().metadata.format_version == 3
+        with lake.transaction() as txn:
+            txn.append(rest.orders, table_of([(3, 30)]))
+        assert rest.table().metadata.next_row_id == 3
+        with lake.transaction(lv.Feature.R) as txn:
+            txn.append(rest.orders, table_of([(4, 40), (5, 50)]))
+        with lake.transaction() as txn:
+            txn.delete(rest.orders, where="k IN (1, 2)")
+        assert rest.table().metadata.next_row_id == 5
+        with lake.transaction() as txn:
+            txn.update(rest.orders, {"v": "0"}, where="k = 4")
+        assert rows_in(lake, rest.orders) == [(3, 30), (4, 0), (5, 50)]
+    assert rest.seen() == [(3, 30), (4, 0), (5, 50)]
+
+
+def test_a_commit_to_a_version_3_table_is_made_again_if_the_mark_has_moved(rest: Place) -> None:
+    """Another branch took the ids: the server refuses the lower ones, and ``main`` is unmoved."""
+    place = rest
+    with place.connect() as lake, place.connect() as other:
+        with other.transaction() as txn:
+            txn.alter(place.orders, set_properties=V3)
+            txn.append(place.orders, table_of([(3, 30)]))
+        snapshot = place.table().current_snapshot()
+        assert snapshot is not None
+
+        def move_the_mark() -> None:
+            """Commit, and set ``main`` back: the mark stays where the commit has moved it."""
+            with other.transaction(lv.Feature.R) as own:
+                own.append(place.orders, table_of([(9, 90), (10, 100)]))
+            back = SetSnapshotRefUpdate(
+                ref_name="main", type="branch", snapshot_id=snapshot.snapshot_id
+            )
+            place.catalog.commit_table(place.table(), (), (back,))
+
+        with (
+            interrupted(lake, lambda key: key.startswith("catalog://"), move_the_mark),
+            lake.transaction(lv.Feature.R) as txn,
+        ):
+            txn.append(place.orders, table_of([(4, 40)]))
+    assert place.seen() == [(1, 10), (2, 20), (3, 30), (4, 40)]
+    assert place.table().metadata.next_row_id == 6
+
+
+def test_version_3_is_refused_in_other_catalogs_before_anything_is_decided(sql: Place) -> None:
+    with sql.connect() as lake:
+        with lake.transaction() as txn:
+            txn.append(sql.orders, table_of([(3, 30)]))
+        before = lake.history()[0].version
+        with pytest.raises(lv.UnsupportedTableFeature, match="at most version 2 in a catalog"):
+            with lake.transaction() as txn:
+                txn.alter(sql.orders, set_properties=V3)
+        assert lake.history()[0].version == before
+        assert "format version 3" in " ".join(lake.capabilities(sql.orders).guarantees)
+        with lake.transaction() as txn:
+            txn.append(sql.orders, table_of([(4, 40)]))
+    assert sql.seen() == [(1, 10), (2, 20), (3, 30), (4, 40)]

@@ -92,7 +92,9 @@ def test_a_vacuum_deletes_files_that_spark_has_replaced_and_none_that_spark_need
     assert beside.agreed() == CHANGED
 
 
-def test_deletion_vectors_are_read_and_version_3_is_not_written(beside: Beside) -> None:
+def test_a_table_of_version_3_with_deletion_vectors_is_read_and_written(
+    beside: Beside,
+) -> None:
     modes = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
     make(beside, **modes, **{"format-version": "3"})
     change(beside)
@@ -100,21 +102,26 @@ def test_deletion_vectors_are_read_and_version_3_is_not_written(beside: Beside) 
     assert formats == {"PUFFIN"}
     assert beside.agreed() == CHANGED
     with beside.connect() as lake:
-        for verb in ("append", "overwrite"):
-            with pytest.raises(lv.UnsupportedTableFeature, match="format version 3"):
-                with lake.transaction() as txn:
-                    getattr(txn, verb)("t", [{"k": 10, "v": "j"}])
-        with pytest.raises(lv.UnsupportedTableFeature, match="format version 3"):
-            with lake.transaction() as txn:
-                txn.delete("t", where="k = 1")
-    assert beside.agreed() == CHANGED
+        with lake.transaction() as txn:
+            txn.append("t", [{"k": 10, "v": "j"}])
+        assert beside.agreed() == CHANGED + rows(k10="j")
+        beside.sql("DELETE FROM {t} WHERE k = 3")
+        assert beside.agreed() == CHANGED + rows(k10="j") - rows(k3="C")
+        with lake.transaction() as txn:
+            txn.update("t", {"v": "'new'"}, where="k = 10")
+        assert beside.agreed() == CHANGED + rows(k10="new") - rows(k3="C")
+        lake.table("t").optimize()
+        assert beside.agreed() == CHANGED + rows(k10="new") - rows(k3="C")
+        with lake.transaction() as txn:
+            txn.overwrite("t", [{"k": 11, "v": "k"}])
+    assert beside.agreed() == rows(k11="k")
 
 
 #: DuckDB refuses manifests of version 1 with entries of an older snapshot.
 V1 = ("DuckDB",)
 
 
-def test_version_1_is_read_and_not_written(beside: Beside) -> None:
+def test_version_1_is_read_and_written_once_it_is_upgraded(beside: Beside) -> None:
     make(beside, tail="PARTITIONED BY (truncate(1, v))", **{"format-version": "1"})
     change(beside)
     beside.sql("ALTER TABLE {t} ADD COLUMN w long")
@@ -122,10 +129,11 @@ def test_version_1_is_read_and_not_written(beside: Beside) -> None:
     expected = Counter((*row, None) for row in CHANGED) + Counter([(11, "k", 1)])
     assert beside.agreed(without=V1) == expected
     with beside.connect() as lake:
-        with pytest.raises(lv.UnsupportedTableFeature, match="format version 1"):
+        with pytest.raises(lv.UnsupportedTableFeature, match=r"format version 1: .* upgrade it"):
             with lake.transaction() as txn:
                 txn.append("t", [{"k": 10, "v": "j", "w": 1}])
-    beside.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '2')")
+        with lake.transaction() as txn:
+            txn.alter("t", set_properties={"format-version": "2"})
     with beside.connect() as lake, lake.transaction() as txn:
         txn.append("t", [{"k": 10, "v": "j", "w": 1}])
         txn.delete("t", where="v = 'A'")

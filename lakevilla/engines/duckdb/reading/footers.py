@@ -15,6 +15,7 @@ from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.file_system import literal_path, with_keys
 from lakevilla.engines.duckdb.reading.constants import has_decimals, rounds
 from lakevilla.engines.duckdb.sqltext import (
+    ABSENT,
     any_of,
     has_bytes,
     is_bytes,
@@ -50,7 +51,6 @@ from lakevilla.formats.layout import Layout
 # The footers are those that the scan reads next: DuckDB keeps their bytes, so they cost no request.
 
 
-_ABSENT = "__lakevilla_absent"
 #: With more files than this, footers are not read merely to make a statement faster.
 _MANY_FILES = 256
 #: The name of times of 96 bits in a footer.
@@ -369,7 +369,7 @@ def _as_called(kind: pa.DataType, node: _Node) -> pa.DataType:
         fields, same = [], True
         for index, one in enumerate(kind):
             part = by_number.get(field_id(one))
-            name = f"{_ABSENT}{index}" if part is None else part.name
+            name = f"{ABSENT}{index}" if part is None else part.name
             own = one.type
             inner = own if part is None else _as_called(own, part)
             same = same and name == one.name and inner is own

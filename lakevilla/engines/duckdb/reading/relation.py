@@ -11,7 +11,8 @@ from itertools import count
 
 import pyarrow as pa
 
-from lakevilla.arrow.cast import array
+from lakevilla.arrow.cast import INITIAL_DEFAULT, array
+from lakevilla.arrow.cast import default_text as default_of
 from lakevilla.engines.base import DataAccess, FilePart, TableInput
 from lakevilla.engines.deletes import Deleted, read_deletes
 from lakevilla.engines.duckdb import late as duckdb
@@ -31,7 +32,9 @@ from lakevilla.engines.duckdb.reading.constants import (
 )
 from lakevilla.engines.duckdb.reading.footers import Called, called_in, field_id, rows_within
 from lakevilla.engines.duckdb.sqltext import (
+    ABSENT,
     any_of,
+    default_sql,
     has_bytes,
     is_bytes,
     quote_name,
@@ -280,7 +283,8 @@ class Files:
         supplied = {column for column, _ in (*self.layout.defaults, *self.constants[ordinal])}
         path = with_keys(self.paths[ordinal])
         for column in sorted(called.lacks - supplied):
-            if not self.layout.schema.field(column).nullable:
+            field = self.layout.schema.field(column)
+            if not field.nullable and default_of(field, INITIAL_DEFAULT) is None:
                 raise CorruptObject(
                     f"column {column} of table {self.layout.table} is required, and data file "
                     f"{path} does not hold it: restore the file, or let the column "
@@ -355,21 +359,12 @@ class Files:
             missing = partitions.get(field.name, "NULL")
             name = None
             if called.names is not None:
-                name = called.names[index] or f"__lakevilla_absent{index}"
+                name = called.names[index] or f"{ABSENT}{index}"
             if called.kinds is not None:
                 physical = physical.with_type(called.kinds[index])
             entries.append(_schema_entry(layout, inner, physical, missing, name))
             inner_names[field.name] = inner
-            value = renamed(inner, physical.type, field.type)
-            kind = physical.type
-            if (
-                may_have_nan(kind)
-                or has_bytes(kind)
-                or (may_be_narrower(kind) and field.name not in reading.as_stored)
-            ):
-                value = above(value)
-            if nan_within_lists(kind):
-                value = above_lists(value)
+            value = _value(inner, physical.type, field, called, reading)
             columns.append(f"{value} AS {quote_name(field.name)}")
         if self.lineage:
             self._add_lineage(entries, columns, members, called)
@@ -465,6 +460,22 @@ class Files:
         if placed:
             columns += [f"CAST(NULL AS BIGINT) AS {FILE}", f"CAST(NULL AS BIGINT) AS {ROW}"]
         return f"SELECT {', '.join(columns)} WHERE false"
+
+
+def _value(
+    inner: str, kind: pa.DataType, field: pa.Field, called: Called, reading: _Reading
+) -> str:
+    """Return a column's values, from the column ``inner`` that files are read as."""
+    if field.name in called.lacks and pa.types.is_struct(field.type):
+        return default_sql(field)
+    value = renamed(inner, kind, field.type)
+    if (
+        may_have_nan(kind)
+        or has_bytes(kind)
+        or (may_be_narrower(kind) and field.name not in reading.as_stored)
+    ):
+        value = above(value)
+    return above_lists(value) if nan_within_lists(kind) else value
 
 
 def _place(members: Sequence[int]) -> str:

@@ -193,9 +193,7 @@ class _Merge:
             if clause.kind in _UPDATES
         )
         written = yield from rewriter.rewrite(cursor, partial, self._rewritten, moves=moves)
-        if marked:
-            written += rewriter.again(marked)
-            written += yield from rewriter.moved(cursor, self._rewritten(hit.only(marked)))
+        written += yield from rewriter.moved(cursor, marked, self._rewritten)
         return Rewrite(
             written=written,
             removed=rewriter.removed(hit.chosen),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -98,14 +98,7 @@ class Rewriter:
         hit = self.files.only(sorted(matched))
         marked = self.marked(cursor, hit.only(self.to_mark(matched)), where, condition)
         old, read = Renamed("old", schema.names), Renamed("read", schema.names)
-
-        def assigned(value: Expr) -> str:
-            return to_duckdb(value, schema, column=lambda path, table: read.field(path))
-
-        new = {
-            column: f"CAST({assigned(value)} AS {sql_type(schema.field(column).type)})"
-            for column, value in assignments.items()
-        }
+        new = _assigned(assignments, schema, read)
         moves = not partition_columns(layout).isdisjoint(new)
 
         def hits(files: Files, where: Expr | None = None) -> str:
@@ -115,7 +108,7 @@ class Rewriter:
                 f"FROM ({files.bind(cursor, where=where, lineage=True)}) AS t"
             )
 
-        def rewritten(files: Files, where: Expr | None = None) -> str:
+        def rewritten(files: Files) -> str:
             columns = ", ".join(
                 f"CASE WHEN {HIT} THEN {new[name]} ELSE {old[name]} END AS {quote_name(name)}"
                 if name in new
@@ -123,7 +116,7 @@ class Rewriter:
                 for name in schema.names
             )
             columns += updated_lineage(layout, HIT)
-            return self.guarded(f"SELECT {columns}, {HIT} FROM ({hits(files, where)})")
+            return self.guarded(f"SELECT {columns}, {HIT} FROM ({hits(files)})")
 
         def changed(files: Files) -> str:
             after = ", ".join(
@@ -138,9 +131,7 @@ class Rewriter:
         rows = sum(matched.values())
         whole = hit.only(i for i in hit.chosen if i not in marked)
         written = yield from self.rewrite(cursor, whole, rewritten, moves=moves)
-        if marked:
-            written += self.again(marked)
-            written += yield from self.moved(cursor, rewritten(hit.only(marked), where))
+        written += yield from self.moved(cursor, marked, rewritten)
         change_files = yield from self.record(cursor, changed(hit))
         return Rewrite(
             written=written,
@@ -293,11 +284,24 @@ class Rewriter:
             for file, (place, rows) in zip(files, marked.items(), strict=True)
         )
 
-    def moved(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> Program[tuple[Written, ...]]:
-        """Write those rows of ``sql`` that change; they leave files that stay otherwise."""
+    def moved(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        marked: Mapping[int, npt.NDArray[np.int64]],
+        rows_of: Callable[[Files], str],
+    ) -> Program[tuple[Written, ...]]:
+        """Return the files that stay, and write those of their ``marked`` rows that go on.
+
+        ``rows_of``: as in ``rewrite``, with rows that change marked by ``HIT``.
+        """
+        if not marked:
+            return ()
+        places = range(len(self.files.paths))
+        rows = tuple(tuple(map(int, marked.get(place, ()))) for place in places)
+        sql = rows_of(replace(self.files.only(sorted(marked)), rows=rows))
         names = name_list(self.writer.schema.names)
-        rows = f"SELECT {names} FROM ({sql}) WHERE {HIT}"
-        return (yield from self.writer.rows(self.writer.stream(cursor, rows)))
+        batches = self.writer.stream(cursor, f"SELECT {names} FROM ({sql}) WHERE {HIT}")
+        return self.again(marked) + (yield from self.writer.rows(batches))
 
     def record(
         self, cursor: duckdb.DuckDBPyConnection, sql: str
@@ -336,6 +340,18 @@ class Rewriter:
     def _count(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> dict[int, int]:
         with translated(self.files.layout.table):
             return dict(cursor.execute(sql).fetchall())
+
+
+def _assigned(assignments: Mapping[str, Expr], schema: pa.Schema, read: Renamed) -> dict[str, str]:
+    """Return the new values of columns, over columns as ``read`` names them."""
+
+    def value_of(value: Expr) -> str:
+        return to_duckdb(value, schema, column=lambda path, table: read.field(path))
+
+    return {
+        column: f"CAST({value_of(value)} AS {sql_type(schema.field(column).type)})"
+        for column, value in assignments.items()
+    }
 
 
 def expression_sql(expression: Expr, schema: pa.Schema, alias: str) -> str:

@@ -82,7 +82,7 @@ class Writer:
         self._taps: list[Tap] = []
         self._extra = tuple(extra)
         self.schema = pa.schema([*layout.schema, *extra])
-        places = data_columns(layout)
+        places = _written_columns(layout)
         self._data_fields = [layout.schema.field(i) for i in places] + list(extra)
         self._physical = pa.schema(
             [loosened(layout.physical.field(i)) for i in places] + list(extra)
@@ -415,6 +415,15 @@ def _take(
         if size > limit_bytes:
             return taken, batches
     return taken, None
+
+
+def _written_columns(layout: Layout) -> list[int]:
+    """Return the places of the columns that new files hold.
+
+    Iceberg's ``unknown`` is in no file: the column may get any type later.
+    """
+    places, of_iceberg = data_columns(layout), layout.known_as is not None
+    return [i for i in places if not (of_iceberg and pa.types.is_null(layout.schema.field(i).type))]
 
 
 def _sliced(batches: Iterable[pa.RecordBatch], rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -44,6 +45,7 @@ from lakevilla.forked import lock
 from lakevilla.formats.iceberg import log
 from lakevilla.formats.iceberg.catalog.fileio import StoreFileIO, runner_for
 from lakevilla.formats.iceberg.metadata.definition import (
+    MOST_VERSION,
     hint_key,
     metadata_key,
     metadata_version,
@@ -426,6 +428,7 @@ def commit_request(
     removed: list[str] = []
     if definition is not None:
         changes = [
+            *_upgrade(known, definition),
             *_schema_and_spec_updates(known, definition),
             *_order_updates(known, definition),
         ]
@@ -468,6 +471,13 @@ def commit_request(
             {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": last}
         )
     return msgspec.json.encode(CommitRequest(number, parent, requirements, changes))
+
+
+def _upgrade(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Any]:
+    version = new["format-version"]
+    if version == old["format-version"]:
+        return []
+    return [{"action": "upgrade-format-version", "format-version": version}]
 
 
 def _schema_and_spec_updates(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Any]:
@@ -626,6 +636,16 @@ def _limit(catalog: Catalog, seconds: float) -> None:
     for prefix, adapter in list(getattr(session, "adapters", {}).items()):
         if type(adapter) is HTTPAdapter and session is not None:
             session.mount(prefix, _Limited(seconds))
+
+
+def most_version(catalog: Catalog) -> int:
+    """Return the newest format version in which pyiceberg writes tables of a catalog.
+
+    A REST server writes the metadata file itself. The other catalogs have pyiceberg serialize it,
+    which raises for version 3. https://github.com/apache/iceberg-python/issues/1551
+    """
+    rest = sys.modules.get("pyiceberg.catalog.rest")  # loaded with the first such catalog
+    return MOST_VERSION if rest is not None and isinstance(catalog, rest.RestCatalog) else 2
 
 
 class _Limited(HTTPAdapter):

@@ -34,8 +34,8 @@ from lakevilla.errors import (
 from lakevilla.formats.iceberg.catalog.object_store_catalog import (
     Catalogs,
     CommitRequest,
-    ObjectStoreCatalog,
     decode_request,
+    most_version,
 )
 from lakevilla.formats.iceberg.metadata.definition import place_of
 from lakevilla.formats.iceberg.metadata.file import (
@@ -75,8 +75,6 @@ from lakevilla.store.effects import Program, get
 
 T = TypeVar("T")
 
-#: The newest format version of which pyiceberg writes metadata files itself.
-_WRITTEN_VERSION = 2
 
 _REFUSED_ACCESS = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
 _requirements: TypeAdapter[list[TableRequirement]] = TypeAdapter(list[TableRequirement])
@@ -106,8 +104,13 @@ class CatalogStore:
         token = _token(found)
         self._admit(str(token.e_tag).rpartition("/")[0])
         self._admit(place_of(found.metadata.location).uri)
-        where = found.metadata.location
-        body = encode_pointer(Pointer(str(token.e_tag), where, _refusal(found)))
+        pointer = Pointer(
+            str(token.e_tag),
+            found.metadata.location,
+            most_version(found.catalog),
+            _refusal(found),
+        )
+        body = encode_pointer(pointer)
         return Found(body, token, len(body))
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
@@ -277,11 +280,6 @@ def _refusal(table: Table) -> str:
         if Capability.V1_UPDATE_TABLE not in catalog._supported_endpoints:
             return "its server lists no endpoint for commits to tables, so it can only be read"
         return ""
-    version = table.metadata.format_version
-    if version > _WRITTEN_VERSION and not isinstance(catalog, ObjectStoreCatalog):
-        return (
-            f"{type(catalog).__name__} of pyiceberg writes no metadata of format version {version}"
-        )
     return ""
 
 
@@ -310,15 +308,19 @@ def _reason(error: Exception) -> str:
 _GZIP = b"\x1f\x8b"
 
 
-class Newest(NamedTuple):
-    """The version to which a catalog points; ``refuses``: why it takes no commit, else empty."""
+class InCatalog(NamedTuple):
+    """A version of a table in a catalog, and the newest format version that is written there.
+
+    ``refuses``: why the catalog takes no commit to the table; empty if it may take one.
+    """
 
     version: int
     document: Metadata
+    most_version: int
     refuses: str
 
 
-def newest_in_catalog(pointer: str, table: str, documents: Cache[Metadata]) -> Program[Newest]:
+def newest_in_catalog(pointer: str, table: str, documents: Cache[Metadata]) -> Program[InCatalog]:
     """Return the version to which the catalog points.
 
     Raises
@@ -344,11 +346,12 @@ def newest_in_catalog(pointer: str, table: str, documents: Cache[Metadata]) -> P
             "with the client that registered it, so that the catalog gives it one",
             table=table,
         )
-    return Newest(version, (yield from read_document(uri, table, documents)), pointed.refuses)
+    document = yield from read_document(uri, table, documents)
+    return InCatalog(version, document, pointed.most_version, pointed.refuses)
 
 
 def version_in_catalog(
-    newest: Newest, version: int, table: str, documents: Cache[Metadata]
+    newest: InCatalog, version: int, table: str, documents: Cache[Metadata]
 ) -> Program[Metadata]:
     """Return a version at or below the newest, found by the logs of later versions.
 

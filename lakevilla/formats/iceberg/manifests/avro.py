@@ -59,6 +59,8 @@ from lakevilla.formats.iceberg.metadata.file import Cache
 D = TypeVar("D", bound=StructProtocol)
 
 _DOUBLE = struct.Struct("<d")
+#: The place of the summaries of partitions in the row of a manifest list.
+_SUMMARIES = 13
 #: Encoded rows, by all values that determine them.
 _rows: Cache[bytes] = Cache(16 << 20)
 #: Schemas and readers, by all that determines them: the manifests of a table share one, and making
@@ -255,9 +257,9 @@ class RememberedRows:
         self._format_version = format_version
 
     def write(self, encoder: BinaryEncoder, manifest: ManifestFile) -> None:
-        *plain, summaries, key_metadata = manifest._data
-        parts = None if summaries is None else [one._data for one in summaries]
-        key = repr((self._format_version, plain, parts, key_metadata))
+        plain, summaries = list(manifest._data), manifest._data[_SUMMARIES]
+        plain[_SUMMARIES] = None if summaries is None else [one._data for one in summaries]
+        key = repr((self._format_version, plain))
         row = _rows.find(key)
         if row is None:
             body = io.BytesIO()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +24,8 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    ManifestListWriter,
+    ManifestListWriterV2,
     ManifestWriter,
     ManifestWriterV2,
     PartitionFieldStats,
@@ -82,6 +86,7 @@ ENTRIES = pa.schema(
         ("offset", pa.int64()),
         ("length", pa.int64()),
         ("target", pa.string()),
+        ("first_row_id", pa.int64()),
     ]
 )
 _PATH_ID = 2147483546
@@ -159,6 +164,7 @@ def entries_of(
         places = _places(reader.schema, spec)
         types = definition.partition_types(spec.spec_id)
         found = [inherit(entry, manifest) for entry in reader]
+        number_rows(found, manifest)
         for entry in found:
             if places is not None:
                 partition = entry.data_file.partition
@@ -292,6 +298,7 @@ def _row(
         _extra(file, 18) if kind == "vector" else None,
         _extra(file, 19) if kind == "vector" else None,
         target,
+        _extra(file, _FIRST_ROW) if content == DataFileContent.DATA else None,
     )
 
 
@@ -362,6 +369,10 @@ def new_entry(file: AddedFile, snapshot_id: int, definition: IcebergDefinition) 
         sort_order_id=file.sort_order_id,
     )
     data_file.spec_id = spec.spec_id
+    if definition.has_row_ids:
+        # Null for a new file. One that the table had before, or that was copied from another table,
+        # keeps the ids of its rows (docs/design/0064-iceberg-v3.md).
+        widened(data_file)[_FIRST_ROW] = file.base_row_id
     return ManifestEntry.from_args(
         status=ManifestEntryStatus.ADDED,
         snapshot_id=snapshot_id,
@@ -388,17 +399,19 @@ def encode_manifest(
     codec: Any = _codec(definition)
     version: Any = definition.format_version
     spec, schema = definition.specs[spec_id], definition.schema_of(spec_id)
-    writer: ManifestWriter
-    if deletes:
-        writer = _DeletesWriter(spec, schema, sink, snapshot_id, codec)
-    else:
-        writer = write_manifest(version, spec, schema, sink, snapshot_id, codec)
-    kind = spec.partition_type(schema)
-    key = (version, deletes, kind) if deletes else (version, kind)
+    make: Any = partial(write_manifest, version)
+    if definition.has_row_ids:
+        make = _DeletesWriterV3 if deletes else ManifestWriterV3
+    elif deletes:
+        make = _DeletesWriter
+    writer: ManifestWriter = make(spec, schema, sink, snapshot_id, codec)
+    key = (version, deletes, spec.partition_type(schema))
     form = form_of(repr(key), writer.new_writer)
     writer._writer = FormedFile(sink, form, writer._meta)
     with writer._writer:
         for entry in entries:
+            if definition.has_row_ids:
+                widened(entry.data_file)
             writer.add_entry(entry)
     return MadeManifest(listed_file(writer, spec, schema), path, sink.body)
 
@@ -448,12 +461,21 @@ def encode_list(
     parent_id: int | None,
     sequence: int,
     definition: IcebergDefinition,
+    next_row_id: int = 0,
 ) -> tuple[bytes, list[ManifestFile]]:
-    """Encode a manifest list; return it, and the manifests with the numbers that it gives them."""
+    """Encode a manifest list; return it, and the manifests with the numbers that it gives them.
+
+    ``next_row_id``: the first id of a row that is not given out, where rows have ids.
+    """
     sink = MemoryOutput(uri)
     codec: Any = _codec(definition)
     version: Any = definition.format_version
-    writer = write_manifest_list(version, sink, snapshot_id, parent_id, sequence, codec)
+    writer: ManifestListWriter
+    if definition.has_row_ids:
+        writer = ManifestListWriterV3(sink, snapshot_id, parent_id, sequence, codec)
+        writer._meta["first-row-id"] = str(next_row_id)
+    else:
+        writer = write_manifest_list(version, sink, snapshot_id, parent_id, sequence, codec)
     form = form_of(repr(version), lambda: _list_file(sink, version))
     rows: Any = RememberedRows(form.writer, version)
     with FormedFile[ManifestFile](sink, form._replace(writer=rows), writer._meta) as file:
@@ -464,6 +486,8 @@ def encode_list(
             else manifest
             for manifest in manifests
         ]
+        if definition.has_row_ids:
+            named = numbered_manifests(named, next_row_id)
         file.write_block(named)
     return sink.body, named
 
@@ -474,7 +498,7 @@ def _list_file(sink: MemoryOutput, version: Any) -> AvroOutputFile[ManifestFile]
         sink,
         MANIFEST_LIST_FILE_SCHEMAS[version],
         "manifest_file",
-        MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION],
+        MANIFEST_LIST_FILE_SCHEMAS[max(version, DEFAULT_READ_VERSION)],
     )
 
 
@@ -501,6 +525,121 @@ class _translated:
                 key=self._key,
                 table=self._table,
             ) from None
+
+
+# -------------------- row ids
+#
+# Ids of rows in version 3 (docs/design/0064-iceberg-v3.md): a manifest list gives each manifest of
+# data files the first of as many ids as it has rows, and so each file and each row gets one.
+#
+# pyiceberg reads version 3 and writes none.
+# https://github.com/apache/iceberg-python/issues/1551
+
+
+#: The place of ``first_row_id`` (142) in a data file, and the number of its fields in version 3.
+_FIRST_ROW, _DATA_FIELDS = 16, 20
+#: The place of ``first_row_id`` (520) in a manifest list's rows, and the number of their fields.
+_FIRST_OF_MANIFEST, _LIST_FIELDS = 15, 16
+
+
+def first_row_id(manifest: ManifestFile) -> int | None:
+    """Return the first id that a manifest gives to rows of its files; None if it has none."""
+    data = manifest._data
+    found: int | None = data[_FIRST_OF_MANIFEST] if len(data) > _FIRST_OF_MANIFEST else None
+    return found
+
+
+def cache_key(manifest: ManifestFile) -> str:
+    """Return the key of a manifest's entries: lists may give one manifest different ids, or none.
+
+    After an upgrade, the first snapshot of version 3 gives ids to manifests that it did not write.
+    """
+    number = first_row_id(manifest)
+    return manifest.manifest_path if number is None else f"{manifest.manifest_path}#{number}"
+
+
+def rows_of_manifest(manifest: ManifestFile) -> int:
+    """Return the number of ids that a manifest takes: one for each row that is not removed."""
+    return (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+
+
+def number_rows(entries: Sequence[ManifestEntry], manifest: ManifestFile) -> None:
+    """Fill in the ids of the first rows of data files, as they inherit them from their manifest.
+
+    All entries are needed, in the manifest's order. A removed file has an id only if its entry says
+    so. In a snapshot from before the upgrade no file has one.
+    """
+    if manifest.content != ManifestContent.DATA:
+        return
+    number = first_row_id(manifest)
+    for entry in entries:
+        data = widened(entry.data_file)
+        if number is None:
+            data[_FIRST_ROW] = None
+        elif data[_FIRST_ROW] is None and entry.status != ManifestEntryStatus.DELETED:
+            data[_FIRST_ROW] = number
+            number += entry.data_file.record_count
+
+
+def numbered_manifests(manifests: Sequence[ManifestFile], next_row_id: int) -> list[ManifestFile]:
+    """Return the manifests with ids for those of data files that have none, in their order."""
+    found = []
+    for manifest in manifests:
+        if len(manifest._data) < _LIST_FIELDS or (
+            manifest.content == ManifestContent.DATA and first_row_id(manifest) is None
+        ):
+            manifest = copy(manifest)  # one of an earlier list is in use there
+            missing = [None] * (_LIST_FIELDS - len(manifest._data))
+            manifest._data = [*manifest._data, *missing]
+            if manifest.content == ManifestContent.DATA:
+                manifest._data[_FIRST_OF_MANIFEST] = next_row_id
+                next_row_id += rows_of_manifest(manifest)
+        found.append(manifest)
+    return found
+
+
+def widened(file: DataFile) -> list[Any]:
+    """Return the fields of a data file, with those of version 3."""
+    file._data += [None] * (_DATA_FIELDS - len(file._data))
+    data: list[Any] = file._data
+    return data
+
+
+class ManifestWriterV3(ManifestWriterV2):
+    @property
+    def version(self) -> Any:
+        return 3
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        schema = self._with_partition(self.version)
+        return AvroOutputFile(
+            self._output_file, schema, "manifest_entry", schema, metadata=self._meta
+        )
+
+
+class _DeletesWriterV3(ManifestWriterV3):
+    """A writer of entries of delete files; version 3 keeps all that they name."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class ManifestListWriterV3(ManifestListWriterV2):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._meta["format-version"] = "3"
+
+    def __enter__(self) -> ManifestListWriterV3:
+        schema = MANIFEST_LIST_FILE_SCHEMAS[3]
+        self._writer = AvroOutputFile(
+            self._output_file, schema, "manifest_file", schema, metadata=self._meta
+        )
+        self._writer.__enter__()
+        return self
 
 
 # -------------------- delete files

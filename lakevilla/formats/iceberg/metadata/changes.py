@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import pyarrow as pa
 
+from lakevilla.arrow.input import typed
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import REPLACED, VOIDED, Change, replaced_between, replaced_once_more
 from lakevilla.formats.iceberg.metadata.definition import MOST_WIDTH, IcebergDefinition
+from lakevilla.formats.iceberg.metadata.partition_values import single_value
 from lakevilla.formats.iceberg.metadata.properties import check_settable
 from lakevilla.formats.iceberg.metadata.schema import (
     Field,
     arrow_schema,
     full_names,
     iceberg_fields,
+    is_written,
     struct_paths,
     with_fields,
 )
@@ -31,7 +35,9 @@ from lakevilla.formats.layout import (
     check_widens,
     in_iceberg,
 )
+from lakevilla.sql.expressions.tree import Literal
 from lakevilla.sql.expressions.types import arrow_type, type_name
+from lakevilla.sql.expressions.values import value_of
 
 # -------------------- changes
 #
@@ -70,15 +76,16 @@ def create_table(
     refuse_twice([str(field["name"]) for field in fields], table)
     wanted = {str(name): str(value) for name, value in properties.items()}
     version = wanted.pop(FORMAT_VERSION, "2")
-    if version != "2":
+    if version not in ("2", "3"):
         raise InvalidOperation(
-            f"table {table} can't be made with format-version {version}: LakeVilla makes version 2",
+            f"table {table} can't be made with format-version {version}: LakeVilla makes versions "
+            "2 and 3",
             table=table,
         )
     check_settable(wanted, table)
     parts = partition_fields(fields, partition_by, table)
     definition = {
-        "format-version": 2,
+        "format-version": int(version),
         "table-uuid": table_id,
         "location": uri,
         "last-column-id": last,
@@ -102,6 +109,7 @@ def alter_table(
     alteration: TableAlteration,
 ) -> Change:
     """Return the change that alters a table, maybe empty. Raises ``InvalidOperation``."""
+    before, definition = definition, upgraded(definition, alteration.set_properties)
     definition.check_writable()
     table = definition.table
     if alteration.add_constraints or alteration.drop_constraints:
@@ -113,11 +121,33 @@ def alter_table(
     fields, last = _altered_fields(definition, alteration)
     properties = dict(definition.properties)
     wanted = {str(name): str(value) for name, value in alteration.set_properties.items()}
+    wanted.pop(FORMAT_VERSION, None)
     check_settable(wanted, table)
     properties |= wanted
     for name in alteration.unset_properties:
         properties.pop(name, None)
-    return _changed(definition, fields, last, properties)
+    change = _changed(definition, fields, last, properties)
+    if change.metadata is None and definition is not before:
+        return Change(metadata=definition.document)
+    return change
+
+
+def upgraded(definition: IcebergDefinition, properties: Mapping[str, object]) -> IcebergDefinition:
+    """Return the definition with the ``format-version`` that a request for properties names.
+
+    Snapshots and files stay: existing rows get ids in the next snapshot. There is no way back.
+    Raises ``InvalidOperation``.
+    """
+    now, wanted = definition.format_version, str(properties.get(FORMAT_VERSION, ""))
+    if not wanted or wanted == str(now):
+        return definition
+    if wanted not in ("2", "3") or int(wanted) < now:
+        raise InvalidOperation(
+            f"table {definition.table} has format-version {now}, which can't become {wanted}: a "
+            "table is upgraded to 2 or 3, and never back",
+            table=definition.table,
+        )
+    return definition.replaced({**definition.document, FORMAT_VERSION: int(wanted)})
 
 
 def _altered_fields(
@@ -142,6 +172,10 @@ def _altered_fields(
             (name, "of another type", _widening(definition, name, new))
             for name, new in alteration.change_types.items()
         ),
+        *(
+            (name, "given a default", partial(_with_write_default, definition, constant))
+            for name, constant in alteration.set_defaults.items()
+        ),
     ]
     for name, verb, edit in edits:
         fields = nesting.edited(fields, {nesting.find_field(before, name, verb): edit})
@@ -157,7 +191,7 @@ def _altered_fields(
     if alteration.add_columns is not None:
         added, last = iceberg_fields(alteration.add_columns, table, last)
         for field in added:
-            fields = nesting.added(fields, _optional(field))
+            fields = nesting.added(fields, _added(definition, field, alteration.defaults))
     nesting.refuse_twice(fields)
     if not fields:
         raise InvalidOperation(
@@ -302,6 +336,57 @@ def _refuse_null(definition: IcebergDefinition, name: str, path: Path) -> None:
 def _commented(text: str | None, field: Field) -> Field:
     other = {key: value for key, value in field.items() if key != "doc"}
     return other if text is None else {**other, "doc": text}
+
+
+def _added(
+    definition: IcebergDefinition, field: Field, defaults: Mapping[str, Sequence[str] | None]
+) -> Field:
+    """Return a new field, which is optional unless it has a value in the rows of older files."""
+    constant = defaults.get(str(field["name"]))
+    if constant is None:
+        return _optional(field)
+    value = _default(definition, field, constant)
+    return {**field, "initial-default": value, "write-default": value}
+
+
+def _with_write_default(
+    definition: IcebergDefinition, constant: Sequence[str] | None, field: Field
+) -> Field:
+    """Return a field with a value for rows that are written without it."""
+    other = {key: value for key, value in field.items() if key != "write-default"}
+    if constant is None:
+        return other
+    return {**other, "write-default": _default(definition, field, constant)}
+
+
+def _default(definition: IcebergDefinition, field: Field, constant: Sequence[str]) -> Any:
+    """Return a constant as the spec's JSON of the field's type. Raises ``InvalidOperation``."""
+    table, kind, name = definition.table, field["type"], str(field["name"])
+    if not definition.has_row_ids:
+        raise InvalidOperation(
+            f"table {table} has format-version {definition.format_version}, in which columns have "
+            "no defaults: upgrade it with alter(set_properties={'format-version': '3'})",
+            table=table,
+        )
+    given = Literal(*constant)
+    if given.type == "struct" and isinstance(kind, dict) and kind["type"] == "struct":
+        return {}
+    value: Any = None if given.type == "struct" else value_of(given)
+    if value is None or not isinstance(kind, str) or not is_written(kind):
+        raise InvalidOperation(
+            f"column {name!r} of table {table} can't have a default: only columns of plain types "
+            "have one, and structs have {}",
+            table=table,
+        )
+    column = arrow_schema([field], table).field(0)
+    (value,) = typed([value], column, table).to_pylist()
+    if isinstance(value, float) and not isfinite(value):
+        raise InvalidOperation(
+            f"column {name!r} of table {table} can't have the default {value}, which JSON has no "
+            "number for: choose another",
+            table=table,
+        )
+    return single_value(kind, value)
 
 
 def _widening(definition: IcebergDefinition, name: str, new: str) -> Callable[[Field], Field]:

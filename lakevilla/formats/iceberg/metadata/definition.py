@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakevilla.arrow.cast import value_in
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.base import VOIDED
 from lakevilla.formats.files import DataFile, file_key
@@ -30,6 +31,8 @@ from lakevilla.formats.iceberg.metadata.schema import (
     nested_fields,
     physical_schema,
     struct_paths,
+    text_of_default,
+    without_defaults,
 )
 from lakevilla.formats.layout import Layout, PartitionField, SortField, contract_digest
 from lakevilla.store.location import Location, is_plain, parse_location, real_place
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
 
+#: The newest format version that LakeVilla reads and writes.
+MOST_VERSION = 3
 #: The greatest width of buckets and truncations: readers keep it in 32 bits.
 MOST_WIDTH = 2**31 - 1
 
@@ -91,6 +96,10 @@ def _is_known(transform: str) -> bool:
     return match is not None and int(match[1]) <= MOST_WIDTH
 
 
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, dict) and kind.get("type") == "struct"
+
+
 def _is_of_several(field: Mapping[str, Any]) -> bool:
     return "source-id" not in field or len(field.get("source-ids") or ()) > 1
 
@@ -110,11 +119,22 @@ def _as_pyiceberg_knows(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**spec, "fields": fields}
 
 
+#: The columns in which files keep the ids of rows, and the sequence number of the commit that last
+#: changed each (Iceberg spec, "Row Lineage").
+_LINEAGE = (
+    pa.field("_row_id", pa.int64(), metadata={"PARQUET:field_id": "2147483540"}),
+    pa.field(
+        "_last_updated_sequence_number", pa.int64(), metadata={"PARQUET:field_id": "2147483539"}
+    ),
+)
+
+
 class IcebergDefinition:
     """A definition (``metadata.definition_of``) and what follows from it.
 
-    ``catalog`` is the key of the table's pointer; empty where it has no catalog. ``refuses``: why
-    the catalog takes no commit to the table; empty if it may take one.
+    ``catalog`` is the key of the table's pointer; empty where it has no catalog.
+    ``most_version`` is the newest format version in which the table can be written there.
+    ``refuses``: why the catalog takes no commit to the table; empty if it may take one.
 
     Raises ``UnsupportedTableFeature`` when it is created, if the table may not be read.
     """
@@ -125,19 +145,23 @@ class IcebergDefinition:
         table: str,
         document: dict[str, Any],
         catalog: str = "",
+        most_version: int = MOST_VERSION,
         refuses: str = "",
     ) -> None:
         self.location = location
         self.table = table
         self.document = document
         self.catalog = catalog
+        self.most_version = most_version
         self.refuses = refuses
         if document:
             self._check_readable()
 
     def replaced(self, document: dict[str, Any]) -> IcebergDefinition:
         """Return the definition of the same table with other metadata."""
-        return IcebergDefinition(self.location, self.table, document, self.catalog, self.refuses)
+        return IcebergDefinition(
+            self.location, self.table, document, self.catalog, self.most_version, self.refuses
+        )
 
     @cached_property
     def contract(self) -> str:
@@ -150,6 +174,11 @@ class IcebergDefinition:
     @cached_property
     def format_version(self) -> int:
         return int(self.document.get("format-version", 2))
+
+    @property
+    def has_row_ids(self) -> bool:
+        """True if each row has an id (spec, "Row Lineage")."""
+        return self.format_version >= 3
 
     @cached_property
     def place(self) -> TableAddress:
@@ -187,7 +216,7 @@ class IcebergDefinition:
             {
                 "type": "struct",
                 "schema-id": self.document["current-schema-id"],
-                "fields": self.fields,
+                "fields": without_defaults(self.fields),
             }
         )
 
@@ -203,7 +232,8 @@ class IcebergDefinition:
             return self.schema
         known = sorted(self.document["schemas"], key=lambda one: one.get("schema-id", 0))
         for document in reversed(known):
-            schema = Schema.model_validate(document)
+            fields = without_defaults(document["fields"])
+            schema = Schema.model_validate({**document, "fields": fields})
             if sources <= schema._lazy_id_to_field.keys():
                 return schema
         return self.schema
@@ -293,14 +323,26 @@ class IcebergDefinition:
             identifier=tuple(
                 self._paths[number] for number in self.identifier_ids if number in self._paths
             ),
+            lineage=_LINEAGE if self.has_row_ids else (),
         )
 
     def check_writable(self) -> None:
         """Raise ``UnsupportedTableFeature`` unless LakeVilla may write the table."""
-        _ = self._is_writable
+        if self.document and self.format_version < 2:
+            raise UnsupportedTableFeature(
+                f"table {self.table} has Iceberg format version {self.format_version}: LakeVilla "
+                "reads it and writes versions 2 and 3; upgrade it with "
+                "alter(set_properties={'format-version': '2'}), which no client can undo",
+                table=self.table,
+            )
+        self.check_upgradable()
+
+    def check_upgradable(self) -> None:
+        """Do as ``check_writable``; but a table of version 1 passes, which ``alter`` upgrades."""
+        _ = self._is_upgradable
 
     @cached_property
-    def _is_writable(self) -> bool:
+    def _is_upgradable(self) -> bool:
         """True, or an error: a result found once holds for all states with this definition."""
         if not self.document:
             return True  # not created yet
@@ -310,10 +352,11 @@ class IcebergDefinition:
                 "it with another client, or through another catalog",
                 table=self.table,
             )
-        if self.format_version != 2:
+        if self.format_version > self.most_version:
             raise UnsupportedTableFeature(
-                f"table {self.table} has Iceberg format version {self.format_version}: LakeVilla "
-                "reads it and writes version 2; write it with the client that made it",
+                f"table {self.table} has Iceberg format version {self.format_version}, and "
+                f"pyiceberg writes at most version {self.most_version} in a catalog of this kind: "
+                "register the table in a REST catalog, or write it with another client",
                 table=self.table,
             )
         for leaf in leaves(self.fields):
@@ -387,15 +430,39 @@ class IcebergDefinition:
                 "use the client that wrote it",
                 table=self.table,
             )
-        for schema in self.document["schemas"]:
-            for _, field in nested_fields(schema["fields"]):
-                if field.get("initial-default") is not None:
+        self._check_defaults()
+        for leaf in leaves(self.fields):
+            if leaf.type == "unknown" and len(leaf.path) > 1:
+                raise UnsupportedTableFeature(
+                    f"table {self.table} has a field of the Iceberg type unknown within a column, "
+                    "which LakeVilla does not know: use the client that wrote it",
+                    table=self.table,
+                )
+
+    def _check_defaults(self) -> None:
+        """Refuse default values that are none of their type, and those of lists and maps."""
+        for field in (*self.fields, *(one for _, one in nested_fields(self.fields))):
+            kind = field["type"]
+            for which in ("initial-default", "write-default"):
+                default = field.get(which)
+                if default is None or (default == {} and _is_struct(kind)):
+                    continue
+                if not isinstance(kind, str):
                     raise UnsupportedTableFeature(
-                        f"table {self.table} has a nested column {field['name']} with a default "
-                        "value (initial-default), which LakeVilla does not fill in: use the client "
-                        "that set it",
+                        f"table {self.table} has column {field['name']}, of type {kind['type']}, "
+                        f"with the default value {default!r} ({which}), which LakeVilla does not "
+                        "fill in: use the client that set it",
                         table=self.table,
                     )
+                try:
+                    arrow = arrow_schema([field], self.table).field(0)
+                    value_in(text_of_default(kind, default), arrow.type)
+                except (ValueError, TypeError, pa.ArrowException):
+                    raise CorruptObject(
+                        f"table {self.table}: the default value {default!r} of column "
+                        f"{field['name']} is no {kind}: set it again with the client that wrote it",
+                        table=self.table,
+                    ) from None
 
     def _check_names(self) -> None:
         """Refuse names that no engine here distinguishes, and structs whose rows can't be kept."""
@@ -502,21 +569,12 @@ class IcebergDefinition:
 
     def _defaults(self) -> tuple[tuple[str, str], ...]:
         """Return the values of columns in files written before them (spec, "Default values")."""
-        found = []
-        for field in self.fields:
-            default = field.get("initial-default")
-            if default is not None:
-                try:
-                    text = default_text(str(field["type"]), default)
-                except (ValueError, TypeError):
-                    raise CorruptObject(
-                        f"table {self.table}: the default value {default!r} of column "
-                        f"{field['name']} is no {field['type']}: set it again with the client that "
-                        "wrote it",
-                        table=self.table,
-                    ) from None
-                found.append((str(field["name"]), text))
-        return tuple(found)
+        return tuple(
+            (str(field["name"]), default_text(str(field["type"]), default))
+            for field in self.fields
+            if (default := field.get("initial-default")) is not None
+            and not _is_struct(field["type"])
+        )
 
     def _compression(self) -> str:
         codec = self.properties.get(_CODEC, "zstd").lower()

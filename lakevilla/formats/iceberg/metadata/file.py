@@ -47,6 +47,8 @@ _DEFINITION = (
     "default-sort-order-id",
     "sort-orders",
 )
+#: Parts of version 1 that later versions have in lists.
+_OF_VERSION_1 = ("schema", "partition-spec")
 #: Properties in which the lakes that write a table record what they have published.
 _APPLICATION = "lakevilla."
 _SEQUENCE = ".sequence"
@@ -223,6 +225,11 @@ class Metadata:
         return int(self.get("last-sequence-number") or 0)
 
     @cached_property
+    def next_row_id(self) -> int:
+        """The first id of a row that is not given out; 0 before version 3."""
+        return int(self.get("next-row-id") or 0)
+
+    @cached_property
     def current_id(self) -> int | None:
         found = self.get("current-snapshot-id")
         return None if found is None or found == _NO_SNAPSHOT else int(found)
@@ -300,6 +307,8 @@ def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
                 "client that wrote it",
                 table=table,
             )
+        if version >= 3:
+            _check_row_ids(metadata)
         _ = (
             metadata.current_id,
             metadata.format_version,
@@ -324,6 +333,15 @@ def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
             table=table,
         ) from None
     return metadata
+
+
+def _check_row_ids(metadata: Metadata) -> None:
+    """Refuse a file of version 3 that does not say which ids of rows are given out."""
+    mark = metadata.get("next-row-id")
+    if not isinstance(mark, int) or isinstance(mark, bool) or mark < 0:
+        raise ValueError(
+            f"its next-row-id is {mark!r}, and version 3 requires a number that is not negative"
+        )
 
 
 def definition_of(metadata: Metadata) -> dict[str, Any]:
@@ -423,9 +441,21 @@ def next_metadata(
         entry = {"metadata-file": previous_uri, "timestamp-ms": before.last_updated_ms}
         log = [*(before.parsed("metadata-log", list[msgspec.Raw]) or []), _raw(entry)]
         parts["metadata-log"] = _raw(log[-kept_versions(of_table) :])
+    _upgrade(parts, before)
     if snapshot is not None:
         _add_snapshot(parts, before, snapshot, last)
     return Metadata(key, table, parts, snapshot)
+
+
+def _upgrade(parts: dict[str, Part], before: Metadata | None) -> None:
+    """Add the parts that the format version requires and an earlier one does not have."""
+    version = Metadata("", "", parts).format_version
+    if version >= 2 and before is not None and before.format_version < 2:
+        for name in _OF_VERSION_1:
+            parts.pop(name, None)
+        parts.setdefault("last-sequence-number", _raw(0))
+    if version >= 3:
+        parts.setdefault("next-row-id", _raw(0))
 
 
 def _add_snapshot(
@@ -436,6 +466,8 @@ def _add_snapshot(
     parts["current-snapshot-id"] = _raw(number)
     if "sequence-number" in snapshot:
         parts["last-sequence-number"] = _raw(snapshot["sequence-number"])
+    if "first-row-id" in snapshot:
+        parts["next-row-id"] = _raw(snapshot["first-row-id"] + snapshot["added-rows"])
     refs = {} if before is None else (before.get("refs") or {})
     main = {**refs.get(MAIN, {}), "snapshot-id": number, "type": "branch"}
     parts["refs"] = _raw({**refs, MAIN: main})
@@ -555,11 +587,13 @@ _NUMBERED = re.compile(r"(\d{1,18})-[^/]*\.metadata\.json(?:\.gz)?")
 class Pointer(msgspec.Struct, frozen=True):
     """The location of a table's newest metadata file, and of the table itself.
 
+    ``most_version``: the newest format version in which the catalog's client writes tables.
     ``refuses``: why the catalog takes no commit to the table; empty if it may take one.
     """
 
     metadata: str
     location: str
+    most_version: int
     refuses: str = ""
 
 

@@ -7,6 +7,7 @@ microseconds), as Avro keeps them.
 from __future__ import annotations
 
 import datetime
+import uuid  # noqa: TID251 (the type alone: none is made here)
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
@@ -161,6 +162,17 @@ def default_text(kind: str, value: Any) -> str:
         case "binary" | "fixed":
             return _bytes_text(bytes.fromhex(value))
     return str(value)
+
+
+def single_value(kind: str, value: Any) -> Any:
+    """Return a value of a column as the spec's JSON (spec, "JSON single-value serialization")."""
+    if isinstance(value, datetime.datetime):
+        return value.isoformat("T", "microseconds")
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return str(uuid.UUID(bytes=value)) if kind == "uuid" else value.hex()
+    return format(value, "f") if isinstance(value, Decimal) else value
 
 
 def partition_text(kind: str, value: Any) -> str | None:

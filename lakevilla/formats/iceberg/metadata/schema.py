@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from lakevilla.arrow.cast import INITIAL_DEFAULT, OF_FIELDS, WRITE_DEFAULT
 from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
 
@@ -36,12 +37,13 @@ _FROM_NAME: dict[str, pa.DataType] = {
     "string": pa.string(),
     "binary": pa.binary(),
     "time": pa.time64("us"),
+    "unknown": pa.null(),  # in no file: all values are NULL
 }
 #: A UUID is 16 bytes everywhere except in data files, which mark it as a UUID.
 _UUID = "uuid"
 _UUID_BYTES = pa.binary(16)
 _TO_NAME: dict[pa.DataType, str] = {
-    **{kind: name for name, kind in _FROM_NAME.items()},
+    **{kind: name for name, kind in _FROM_NAME.items() if name != "unknown"},
     pa.int8(): "int",
     pa.int16(): "int",
     pa.uint8(): "int",
@@ -54,9 +56,9 @@ _TO_NAME: dict[pa.DataType, str] = {
     pa.large_binary(): "binary",
     pa.binary_view(): "binary",
 }
-#: Types that are read and not written: no engine here writes files with a ``fixed`` column as
-#: the spec requires, and nanoseconds belong to version 3.
-_READ_ONLY = {"timestamp_ns": pa.timestamp("ns")}
+#: Types that are read and not written: no engine here writes files with a ``fixed`` column, or with
+#: nanoseconds, as the spec requires. DuckDB cuts those of times in UTC to microseconds.
+_READ_ONLY = {"timestamp_ns": pa.timestamp("ns"), "timestamptz_ns": pa.timestamp("us", "UTC")}
 _FIXED = re.compile(r"fixed\[\s*(\d+)\s*\]")
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _ID = "PARQUET:field_id"
@@ -152,6 +154,23 @@ def _nested_fields(kind: Any, parent: int) -> Iterator[tuple[int, Field]]:
     else:
         for part in ("key", "value"):
             yield from _nested_fields(kind[part], int(kind[f"{part}-id"]))
+
+
+def without_defaults(fields: Sequence[Field]) -> list[Field]:
+    """Return the fields without default values, at any depth.
+
+    pyiceberg reads no default of a struct; and what it makes of a schema needs none.
+    """
+    return [_without_defaults(field) for field in fields]
+
+
+def _without_defaults(field: Any) -> Any:
+    if isinstance(field, list):
+        return [_without_defaults(one) for one in field]
+    if not isinstance(field, dict):
+        return field
+    defaults = (INITIAL_DEFAULT.decode(), WRITE_DEFAULT.decode())
+    return {name: _without_defaults(part) for name, part in field.items() if name not in defaults}
 
 
 def struct_paths(fields: Sequence[Field]) -> Iterator[tuple[tuple[str, ...], Field]]:
@@ -270,13 +289,27 @@ def _doc(field: pa.Field) -> str | None:
     return None if found is None else found.decode(errors="replace")
 
 
-def _said_of(field: Field) -> dict[str, str] | None:
+def _said_of(field: Field) -> dict[bytes, str] | None:
     doc = field.get("doc")
-    return {"comment": doc} if isinstance(doc, str) else None
+    found = {b"comment": doc} if isinstance(doc, str) else {}
+    for name in (INITIAL_DEFAULT, WRITE_DEFAULT):
+        default = field.get(name.decode())
+        if default is not None:
+            found[name] = text_of_default(field["type"], default)
+    return found or None
+
+
+def text_of_default(kind: Any, default: Any) -> str:
+    """Return a default, a JSON value of the spec, as the metadata of Arrow fields has it."""
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    if kind == _UUID and isinstance(default, str):
+        return default.replace("-", "")
+    return OF_FIELDS if default == {} else str(default)
 
 
 def _arrow_field(field: Field, named: Callable[[Field], str], ids: bool, table: str) -> pa.Field:
-    metadata = {_ID: str(field["id"])} if ids else _said_of(field)
+    metadata: Any = {_ID: str(field["id"])} if ids else _said_of(field)
     kind = _arrow_type(field["type"], named, ids, table, str(field["name"]))
     required = bool(field.get("required", False))
     return pa.field(named(field), kind, nullable=not required, metadata=metadata)
