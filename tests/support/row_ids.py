@@ -53,20 +53,29 @@ _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?
 
 
 def deleted_rows(table: Path, vector: Mapping[str, Any] | None) -> set[int]:
-    """Return the places of the rows that a deletion vector beside the data deletes."""
+    """Return the places of the rows that a deletion vector deletes."""
     if vector is None:
         return set()
+    text = vector["pathOrInlineDv"]
+    if vector["storageType"] == "i":
+        return set(pyroaring.BitMap64.deserialize(decoded(text)[4 : vector["sizeInBytes"]]))
     assert vector["storageType"] == "u"
-    text, name = vector["pathOrInlineDv"][-20:], b""
-    for start in range(0, 20, 5):
-        number = 0
-        for letter in text[start : start + 5]:
-            number = number * 85 + _Z85.index(letter)
-        name += number.to_bytes(4, "big")
+    name = decoded(text[-20:])
     folder = table / vector["pathOrInlineDv"][:-20]
     body = (folder / f"deletion_vector_{uuid.UUID(bytes=name)}.bin").read_bytes()
     start = vector["offset"] + 4
     return set(pyroaring.BitMap64.deserialize(body[start + 4 : start + vector["sizeInBytes"]]))
+
+
+def decoded(text: str) -> bytes:
+    """Return the bytes of a text in Z85."""
+    found = b""
+    for start in range(0, len(text), 5):
+        number = 0
+        for letter in text[start : start + 5]:
+            number = number * 85 + _Z85.index(letter)
+        found += number.to_bytes(4, "big")
+    return found
 
 
 def lineage_of(table: Path, key: str = "id") -> Lineage:

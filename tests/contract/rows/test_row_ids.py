@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakevilla as lv
+from lakevilla.engines.duckdb.writing import rewrite
+from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.foreign_changes import delete_by_vector
 from tests.support.places import make_place
@@ -28,9 +30,14 @@ from tests.support.row_ids import (
 from tests.support.stores import unpublished
 
 
-@pytest.fixture
-def bank(request: pytest.FixtureRequest) -> Iterator[Bank]:
-    one = Bank(make_place("local", request))
+@pytest.fixture(params=["rewritten", "marked"])
+def bank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bank]:
+    """Yield a bank whose files are rewritten, or whose deleted rows are marked (note 65)."""
+    properties = {}
+    if request.param == "marked":
+        properties["enableDeletionVectors"] = "true"
+        monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 1.0))
+    one = Bank(make_place("local", request), **properties)
     yield one
     one.lake.close()
 
@@ -69,6 +76,7 @@ def test_a_merge_keeps_ids_and_gives_inserted_rows_new_ones(bank: Bank) -> None:
     assert min(after[20][0], after[21][0]) > mark_of(bank.path()) - 2
 
 
+@pytest.mark.parametrize("bank", ["rewritten"], indirect=True)
 def test_only_files_with_rows_that_were_there_have_the_columns(bank: Bank) -> None:
     bank.lake.run(lambda txn: txn.upsert("bank", rows(3, 20, balance=1), keys="id"))
     widths = {
@@ -314,6 +322,7 @@ def test_a_commit_says_whether_it_has_kept_all_ids(bank: Bank) -> None:
     ]
 
 
+@pytest.mark.parametrize("bank", ["rewritten"], indirect=True)
 def test_verify_finds_ids_that_two_rows_may_have(bank: Bank) -> None:
     bank.lake.run(lambda txn: txn.update("bank", {"balance": "1"}, where="id = 1"))
     bank.lake.tag("before")
@@ -351,6 +360,7 @@ CATCHERS: dict[str, Callable[[Bank], None]] = {
 
 
 @pytest.mark.cases(None)
+@pytest.mark.parametrize("bank", ["rewritten"], indirect=True)
 @pytest.mark.parametrize("name", CATCHERS)
 def test_each_planted_bug_is_found(bank: Bank, name: str) -> None:
     with PLANTED[name].plant(), pytest.raises(AssertionError):
