@@ -35,12 +35,16 @@ class Mix:
 
 @dataclass
 class LakeLab:
-    """Clients of one lake; ``mixes`` take turns, and row 2 may have a table of its own."""
+    """Clients of one lake; ``mixes`` take turns, and row 2 may have a table of its own.
+
+    ``properties`` are those of the tables.
+    """
 
     connect: Callable[..., lv.Lake]
     mixes: Sequence[Mix]
     two_tables: bool
     formats: tuple[Format, Format] = ("delta", "delta")
+    properties: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         first, second = {"id": 1, "value": 10}, {"id": 2, "value": 20}
@@ -49,7 +53,7 @@ class LakeLab:
             tables = {"test": [first], "test2": [second]}
         with self.connect() as lake, lake.transaction() as txn:
             for (name, rows), kind in zip(tables.items(), self.formats, strict=False):
-                txn.create_table(name, rows, format=kind)
+                txn.create_table(name, rows, format=kind, properties=self.properties)
         self._clients = [self.connect(settings=_IMPATIENT) for _ in range(3)]
 
     def begin(self) -> Iterator[LakeClient]:

@@ -3,8 +3,8 @@
 The test cases are those of ``bench/hermitage/cases.py``. ``test`` has the rows (1, 10) and
 (2, 20); the -MT variants keep row 2 in a second table. With Feature.R alone a transaction stays
 on one table. A column that names two mixes gives the second to every other transaction. Each
-line is of Delta tables; the main ones are also run with Iceberg tables, and with row 2 in an
-Iceberg table and row 1 in a Delta table.
+line is of Delta tables; the main ones are also run with Iceberg tables, of version 3 too, with row
+2 in an Iceberg table and row 1 in a Delta table, and with tables whose deleted rows are marked.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import pytest
 
 from bench.hermitage.cases import ANOMALIES
 from bench.hermitage.lakes import RCT, RCTI, RI, Format, LakeLab, Mix, R
+from lakevilla.engines.duckdb.writing import rewrite
+from lakevilla.engines.duckdb.writing.rewrite import Marks
 from tests.support.places import make_place
 
 SNAPSHOT = {"isolation": "snapshot"}
@@ -57,6 +59,14 @@ FORMATS: dict[str, tuple[Format, Format]] = {
     "": ("delta", "delta"),
     " iceberg": ("iceberg", "iceberg"),
     " mixed": ("delta", "iceberg"),
+    " version 3": ("iceberg", "iceberg"),
+    " marked": ("delta", "delta"),
+}
+
+#: The properties of the tables, by the same names.
+PROPERTIES = {
+    " version 3": {"format-version": "3"},
+    " marked": {"delta.enableDeletionVectors": "true"},
 }
 
 #: The columns that are run with other formats too. What a mix promises does not depend on
@@ -121,11 +131,17 @@ def table(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.parametrize(("column", "kind"), CASES, ids=[a + b for a, b in CASES])
 @pytest.mark.parametrize("anomaly", ANOMALIES)
 def test_a_level_lets_no_anomaly_through_that_it_does_not_allow(
-    anomaly: str, column: str, kind: str, request: pytest.FixtureRequest
+    anomaly: str,
+    column: str,
+    kind: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 1.0))
     mixes, two_tables = COLUMNS[column]
     place = make_place("memory", request)
-    seen = ANOMALIES[anomaly](LakeLab(place.connect, mixes, two_tables, FORMATS[kind]))
+    lab = LakeLab(place.connect, mixes, two_tables, FORMATS[kind], PROPERTIES.get(kind, {}))
+    seen = ANOMALIES[anomaly](lab)
     _SEEN[anomaly, column + kind] = seen
     if seen:
         assert is_allowed(anomaly, column)
