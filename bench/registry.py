@@ -38,6 +38,7 @@ MODULES = {
     "page_checksums": "bench.engines.page_checksums",
     "file_hashes": "bench.engines.file_hashes",
     "deleted_rows": "bench.engines.deleted_rows",
+    "marked_rows": "bench.engines.marked_rows",
     "cab_lh": "bench.cab_lh.driver",
     "tpcds": "bench.tpcds.driver",
     "tpcds_warm": "bench.tpcds.warm",

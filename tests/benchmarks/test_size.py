@@ -27,6 +27,7 @@ SMALL = {
     "page_checksums": {"rows": "1000", "repeats": "1"},
     "file_hashes": {"rows": "1000", "repeats": "1"},
     "deleted_rows": {"repeats": "1"},
+    "marked_rows": {"repeats": "1"},
 }
 
 #: Four periods: the fewest of which any are compared.
