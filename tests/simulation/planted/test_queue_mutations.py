@@ -74,9 +74,7 @@ CATCHERS = {
             True
         )
     ),
-    "stale_not_swept": lambda: queues.test_places_of_dead_owners_are_all_given_up_after_one_lease(
-        RCT
-    ),
+    "stale_not_swept": lambda: queues.test_places_of_dead_owners_are_all_given_up_together(RCT, 8),
     "state_before_marker": (
         queues.test_a_transaction_reads_a_table_s_state_again_after_it_has_taken_its_place
     ),
