@@ -91,13 +91,13 @@ def lake(shop: Place) -> Iterator[lv.Lake]:
 
 @pytest.fixture
 def page_length(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return the commits per page: 64, but few in a small search; HEAD has less than two pages."""
+    """Return half of the most commits in HEAD, which is about a page; few in a small search."""
     from tests.support.search import WHOLE  # after the options of the search are known
 
     if not WHOLE:
         monkeypatch.setattr(head, "PAGE_LENGTH", 4)
         monkeypatch.setattr(head, "COMMITS_IN_HEAD", 8)
-    return head.PAGE_LENGTH
+    return head.COMMITS_IN_HEAD // 2
 
 
 @pytest.fixture

@@ -561,12 +561,12 @@ def test_two_helpers_that_reconcile_at_once_leave_no_orphan():
 def test_a_transaction_finds_more_than_a_page_of_commits_since_its_start():
     simulation = lake()
     process = Process(simulation, transfer).until(HEAD)
-    for number in range(2 * head.PAGE_LENGTH + 10):
+    for number in range(head.COMMITS_IN_HEAD + 10):
         alone(simulation, one_update(1, "b", 1), f"other {number}")
     assert process.finish() == "committed"
     found = settled(simulation)
     assert found["a"][0] == 99
-    assert found["b"] == {0: 101, 1: 100 + 2 * head.PAGE_LENGTH + 10}
+    assert found["b"] == {0: 101, 1: 100 + head.COMMITS_IN_HEAD + 10}
 
 
 def with_key(key, amount=5):
