@@ -226,6 +226,14 @@ def test_the_feed_shows_the_rows_alone(lake: lv.Lake) -> None:
     ]
 
 
+def test_a_query_reads_a_file_that_lacks_a_column_and_has_deleted_rows(lake: lv.Lake) -> None:
+    with lake.transaction() as txn:
+        txn.alter("t", add_columns={"more": "long"})
+        txn.update("t", {"more": "7"}, where="k = 1")
+    found = lake.sql("SELECT k, more FROM t WHERE k < 3 ORDER BY k")
+    assert found["more"].to_pylist() == [None, 7, None]
+
+
 def test_sizes_count_rows_that_are_left(lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         txn.delete("t", where="k = 2")
