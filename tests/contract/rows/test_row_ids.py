@@ -97,6 +97,18 @@ def test_a_refresh_keeps_the_ids_of_keys(bank: Bank) -> None:
     assert after[30][0] > max(row for row, _ in before.values())
 
 
+def test_a_refresh_reads_the_ids_of_files_of_its_own_transaction(bank: Bank) -> None:
+    before = bank.lineage
+    with bank.lake.transaction() as txn:
+        txn.update("bank", {"balance": "7"}, where="id = 5")
+        txn.overwrite("bank", rows(*range(8), balance=1), reuse_by=["id"])
+    after = bank.lineage
+    assert {k: row for k, (row, _) in after.items() if k < 4} == {
+        k: row for k, (row, _) in before.items() if k < 4
+    }
+    assert len(after) == 8
+
+
 def test_a_key_that_a_table_has_twice_keeps_no_id_in_a_refresh(bank: Bank) -> None:
     bank.lake.run(lambda txn: txn.append("bank", rows(2)))
     bank.lake.run(lambda txn: txn.overwrite("bank", rows(1, 2), reuse_by=["id"]))
