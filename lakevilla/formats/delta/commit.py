@@ -183,12 +183,14 @@ def _with_row_ids(
         high_water_mark(given, snapshot.table),
         *(_last_row_id(file, snapshot.table, mark) for file in change.adds),
     )
-    known = _row_ids_of(change.removes)
+    known = _row_ids_of(snapshot, change.removes)
     result = []
     for file in change.adds:
         base, commit = file.base_row_id, file.default_row_commit_version
         if base is None:
             base, commit = known.get(file.path, (None, None))
+        elif commit is None and base == known.get(file.path, (None, None))[0]:
+            commit = known[file.path][1]
         if base is None:
             base = fresh + 1
             fresh += _row_count(file, snapshot.table)
@@ -232,8 +234,18 @@ def high_water_mark(domains: Mapping[str, str], table: str) -> int:
         ) from None
 
 
-def _row_ids_of(removes: Iterable[RemovedFile]) -> dict[str, tuple[int | None, int | None]]:
-    return {file.path: (file.base_row_id, file.default_row_commit_version) for file in removes}
+def _row_ids_of(
+    snapshot: DeltaSnapshot, removes: Iterable[RemovedFile]
+) -> dict[str, tuple[int | None, int | None]]:
+    """Return the numbers of removed files, also of those that had none when they were read.
+
+    Such a file was not in the log yet when this change was decided, and is there now.
+    """
+    found: dict[str, tuple[int | None, int | None]] = {}
+    for file in removes:
+        now = file if file.base_row_id is not None else snapshot.recent(file.ref) or file
+        found[file.path] = now.base_row_id, now.default_row_commit_version
+    return found
 
 
 def _row_count(file: DataFile, table: str) -> int:

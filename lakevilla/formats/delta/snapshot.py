@@ -21,7 +21,7 @@ from lakevilla.formats.delta.metadata.layout import (
     contract_of,
     same_contract,
 )
-from lakevilla.formats.files import FileRef, TableSize, masked_out, size_of
+from lakevilla.formats.files import DataFile, FileRef, TableSize, masked_out, size_of
 from lakevilla.formats.layout import DefinedSnapshot, contract_digest
 from lakevilla.formats.overlay import EMPTY_TAIL, AddedFiles, Overlay
 from lakevilla.formats.pruning import may_match
@@ -250,6 +250,10 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
             unknown = [ref for ref in unknown if ref not in found]
         missing.update(unknown)
         return [ref for ref in refs if ref in missing]
+
+    def recent(self, ref: FileRef) -> DataFile | None:
+        """Return a live file, if the log has added it since its checkpoint."""
+        return self._tail.fold().adds.get(ref)
 
     def known_size(self) -> TableSize | None:
         # The files of a checkpoint are read when they are requested, and not kept.

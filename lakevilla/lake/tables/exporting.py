@@ -291,7 +291,8 @@ def _copy(what: Export, moved: _Moved, change: Change) -> Program[None]:
     """Let the store copy the files that the target lacks, before the target's log names them."""
     if not what.copies:
         return
-    named = {file.path for file in change.adds}
+    there = {file.path for file in change.removes}  # with other deleted rows
+    named = {file.path for file in change.adds} - there
     named |= {
         vector_key(what.target, file.deletion_vector).rpartition("/")[2]
         for file in change.adds

@@ -202,10 +202,16 @@ def _counts(txn: TransactionState, tail: Tail, version: int) -> Program[bool]:
 
 
 def _holds_its_files(txn: TransactionState, tail: Tail) -> Program[bool]:
-    """Return whether the table has a file of the transaction, which only its own entry can add."""
+    """Return whether the table has a file of the transaction, which only its own entry can add.
+
+    A file of which the transaction has deleted rows is none: another client may have deleted the
+    same rows of it.
+    """
+    adds = {file.ref for done in txn.work.done for file in done.change.adds}
     removed = {file.ref for done in txn.work.done for file in done.change.removes}
-    made = {file.ref for done in txn.work.done for file in done.change.adds} - removed
-    return bool(made) and len((yield from tail.snapshot.missing(sorted(made)))) < len(made)
+    there = {path for path, _ in removed - adds}
+    made = sorted(ref for ref in adds - removed if ref[0] not in there)
+    return bool(made) and len((yield from tail.snapshot.missing(made))) < len(made)
 
 
 def _unknown(txn: TransactionState, location: str, why: str) -> CommitOutcomeUnknown:

@@ -353,11 +353,12 @@ def refresh(
         if snapshot.format == "iceberg":
             live = yield from with_tags(txn.context, txn.head, location, live)
     name = file_namer(txn.context, txn.id, txn.through_head)
+    # Columns of another schema may have the names of the key, and identify other rows.
+    known = None if replaces_schema or not layout.lineage else present
+    if known is not None:
+        yield from store_files(txn, location)  # the ids of rows are read from them
     with during("data", location):
-        # Columns of another schema may have the names of the key, and identify other rows.
-        done = yield from txn.context.engine.write_by_key(
-            layout, data, key, live, name, None if replaces_schema else present
-        )
+        done = yield from txn.context.engine.write_by_key(layout, data, key, live, name, known)
     files = hold_written(txn, location, done.written)
     with _giving_back(txn, location, files):
         # The table's log has the statistics of the kept files: do not store them again.

@@ -226,6 +226,29 @@ def test_the_feed_shows_the_rows_alone(lake: lv.Lake) -> None:
     ]
 
 
+def test_a_query_reads_a_file_that_lacks_a_column_and_has_deleted_rows(lake: lv.Lake) -> None:
+    with lake.transaction() as txn:
+        txn.alter("t", add_columns={"more": "long"})
+        txn.update("t", {"more": "7"}, where="k = 1")
+    found = lake.sql("SELECT k, more FROM t WHERE k < 3 ORDER BY k")
+    assert found["more"].to_pylist() == [None, 7, None]
+
+
+def test_an_export_copies_no_file_again_of_which_rows_are_deleted(
+    lake: lv.Lake, local_place: Place
+) -> None:
+    lake.export("t", "copy", copy=True)
+    (file,) = (Path(local_place.root) / "copy").glob("*.parquet")
+    before = file.stat()
+    with lake.transaction() as txn:
+        txn.update("t", {"v": "'new'"}, where="k = 1")
+    lake.export("t", "copy", copy=True)
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    found = QueryBuilder().register("t", DeltaTable(local_place.uri("copy")))
+    seen = found.execute("SELECT k, v FROM t").read_all()
+    assert dict(zip(seen["k"].to_pylist(), seen["v"].to_pylist(), strict=True)) == kept(lake)
+
+
 def test_sizes_count_rows_that_are_left(lake: lv.Lake) -> None:
     with lake.transaction() as txn:
         txn.delete("t", where="k = 2")

@@ -97,6 +97,18 @@ def test_a_refresh_keeps_the_ids_of_keys(bank: Bank) -> None:
     assert after[30][0] > max(row for row, _ in before.values())
 
 
+def test_a_refresh_reads_the_ids_of_files_of_its_own_transaction(bank: Bank) -> None:
+    before = bank.lineage
+    with bank.lake.transaction() as txn:
+        txn.update("bank", {"balance": "7"}, where="id = 5")
+        txn.overwrite("bank", rows(*range(8), balance=1), reuse_by=["id"])
+    after = bank.lineage
+    assert {k: row for k, (row, _) in after.items() if k < 4} == {
+        k: row for k, (row, _) in before.items() if k < 4
+    }
+    assert len(after) == 8
+
+
 def test_a_key_that_a_table_has_twice_keeps_no_id_in_a_refresh(bank: Bank) -> None:
     bank.lake.run(lambda txn: txn.append("bank", rows(2)))
     bank.lake.run(lambda txn: txn.overwrite("bank", rows(1, 2), reuse_by=["id"]))
@@ -143,6 +155,30 @@ def test_rows_of_a_pending_file_get_ids_of_their_own_when_they_are_rewritten(ban
     assert set(bank.lake.read("bank")["id"].to_pylist()) == {*before, 10, 11, 40, 41, 42}
     after = bank.lineage
     assert {k: after[k] for k in before} == before
+
+
+@pytest.mark.parametrize("bank", ["marked"], indirect=True)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_pending_file_whose_rows_are_marked_has_one_base(bank: Bank, at_once: bool) -> None:
+    with unpublished(bank.lake):
+        bank.lake.run(lambda txn: txn.append("bank", rows(10, 11)))
+        if at_once:
+            bank.lake.run(lambda txn: txn.delete("bank", where="id = 10"))
+    bank.lake.run(lambda txn: txn.delete("bank", where="id = 3"))
+    bank.lake.run(lambda txn: txn.delete("bank", where="id = 10"))
+    log = [action["add"] for action in actions(bank.path()) if "add" in action]
+    assert len({(file["path"], file["baseRowId"]) for file in log}) == 3
+    assert bank.lineage[11][0] == 9
+
+
+@pytest.mark.parametrize("bank", ["marked"], indirect=True)
+def test_an_export_of_marked_rows_leaves_the_version_of_the_others(bank: Bank) -> None:
+    bank.lake.export("bank", "copy", copy=True)
+    before = lineage_of(bank.path("copy"))
+    bank.lake.run(lambda txn: txn.delete("bank", where="id = 3"))
+    bank.lake.export("bank", "copy", copy=True)
+    del before[3]
+    assert lineage_of(bank.path("copy")) == before
 
 
 def test_a_commit_that_is_performed_again_after_a_foreign_one_keeps_ids(bank: Bank) -> None:

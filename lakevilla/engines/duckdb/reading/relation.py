@@ -86,6 +86,8 @@ _VIRTUAL = ("filename", "file_index", "file_row_number")
 #: The description of files whose footers were not read.
 _AS_IN_TABLE = Called()
 _NOTHING_DELETED = Deleted()
+#: Files by their constants, their description, and a condition on the numbers of rows.
+_Groups = dict[tuple[Constants, Called, str], list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class Files:
         wanted = [row[1] for row in cursor.execute(f"DESCRIBE SELECT {want}").fetchall()]
         # Qualify names: an unqualified "user", which no file holds, is a function of DuckDB's.
         names = ", ".join(f"s.{quote_name(field.name)}" for field in fields)
-        for members in self._read_together():
+        for members in self._read_together(cursor):
             have = f"DESCRIBE SELECT {names} FROM {self._read(members, _UNION)} AS s"
             try:
                 types = [row[1] for row in cursor.execute(have).fetchall()]
@@ -174,12 +176,19 @@ class Files:
                 return False
         return True
 
-    def _read_together(self) -> list[list[int]]:
-        """Return the files that ``bind`` may pass to one ``read_parquet``, in groups."""
-        groups: dict[Constants, list[int]] = {}
+    def _read_together(self, cursor: duckdb.DuckDBPyConnection) -> list[list[int]]:
+        """Return the files that ``bind`` passes to one ``read_parquet``, in groups."""
+        groups: _Groups = {}
         for ordinal in self.chosen:
-            groups.setdefault(self.constants[ordinal], []).append(ordinal)
-        return list(groups.values()) if len(groups) <= _BRANCH_LIMIT else [list(self.chosen)]
+            key = self.constants[ordinal], self._called(ordinal), self._rows(cursor, ordinal)
+            groups.setdefault(key, []).append(ordinal)
+        if self._are_branches(groups):
+            return list(groups.values())
+        return list(_but_for_constants(groups).values())
+
+    def _are_branches(self, groups: _Groups) -> bool:
+        """Return whether each group is read on its own, whatever its constants are."""
+        return len(groups) <= _BRANCH_LIMIT or not self.layout.partition_by
 
     def as_stored(self, cursor: duckdb.DuckDBPyConnection) -> frozenset[str]:
         """Return columns that no file has in another type, though files might; this reads the
@@ -228,22 +237,20 @@ class Files:
             return self._empty(placed)
         self._look(cursor)
         reading = _Reading(uniform, as_stored, self._loosened(where), placed, counted)
-        groups: dict[tuple[Constants, Called, str], list[int]] = {}
+        groups: _Groups = {}
         for ordinal in self.chosen:
             called, constants = self._called(ordinal), self.constants[ordinal]
             if self.layout.known_as is not None:
                 constants = tuple(one for one in constants if one[0] in called.lacks)
                 self._check_held(ordinal, called)
             groups.setdefault((constants, called, self._rows(cursor, ordinal)), []).append(ordinal)
-        if len(groups) <= _BRANCH_LIMIT or not self.layout.partition_by:
+        if self._are_branches(groups):
             sql = " UNION ALL ".join(
                 self._select(members, self._spelled(constants), reading, called=own, rows=rows)
                 for (constants, own, rows), members in groups.items()
             )
         else:
-            alike: dict[tuple[Called, str], list[int]] = {}
-            for (_, called, rows), members in groups.items():
-                alike.setdefault((called, rows), []).extend(members)
+            alike = _but_for_constants(groups)
             sql = " UNION ALL ".join(
                 self._joined(cursor, sorted(members), number, reading, called, rows)
                 for number, ((called, rows), members) in enumerate(alike.items())
@@ -476,6 +483,14 @@ def _value(
     ):
         value = above(value)
     return above_lists(value) if nan_within_lists(kind) else value
+
+
+def _but_for_constants(groups: _Groups) -> dict[tuple[Called, str], list[int]]:
+    """Return the groups that differ in more than their constants."""
+    alike: dict[tuple[Called, str], list[int]] = {}
+    for (_, called, rows), members in groups.items():
+        alike.setdefault((called, rows), []).extend(members)
+    return alike
 
 
 def _place(members: Sequence[int]) -> str:
