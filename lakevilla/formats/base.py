@@ -65,7 +65,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``metadata`` and ``protocol`` are whole new values in the format's own form
     (for Delta, the ``metaData`` and ``protocol`` actions); None leaves them unchanged.
-    ``domains`` are Delta ``domainMetadata`` actions.
+    ``domains`` are Delta ``domainMetadata`` actions. ``row_ids_below``: an Iceberg table that is
+    made as a copy of another one gives out no id below this, since rows may have it from there.
     """
 
     adds: tuple[DataFile, ...] = ()
@@ -74,6 +75,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, Any] | None = None
     protocol: dict[str, Any] | None = None
     domains: tuple[dict[str, Any], ...] = ()
+    row_ids_below: int = 0
 
     @property
     def is_empty(self) -> bool:

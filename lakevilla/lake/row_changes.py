@@ -421,7 +421,9 @@ def compose(changes: Sequence[Change]) -> Change:
     change_files: list[ChangeFile] = []
     metadata = protocol = None
     domains: dict[str, dict[str, object]] = {}
+    row_ids_below = 0
     for change in changes:
+        row_ids_below = max(row_ids_below, change.row_ids_below)
         for removed in change.removes:
             made = adds.pop(removed.ref, None)
             if made is None:
@@ -446,6 +448,7 @@ def compose(changes: Sequence[Change]) -> Change:
         metadata=metadata,
         protocol=protocol,
         domains=tuple(domains.values()),
+        row_ids_below=row_ids_below,
     )
 
 

@@ -365,7 +365,7 @@ def _row_ids(
     ends = (
         one.base_row_id + _rows(one.stats) for one in change.adds if one.base_row_id is not None
     )
-    return _RowIds(mark, max((mark, *ends)))
+    return _RowIds(mark, max((mark, change.row_ids_below, *ends)))
 
 
 def _added(
