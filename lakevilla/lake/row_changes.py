@@ -421,9 +421,7 @@ def compose(changes: Sequence[Change]) -> Change:
     change_files: list[ChangeFile] = []
     metadata = protocol = None
     domains: dict[str, dict[str, object]] = {}
-    row_ids_below = 0
     for change in changes:
-        row_ids_below = max(row_ids_below, change.row_ids_below)
         for removed in change.removes:
             made = adds.pop(removed.ref, None)
             if made is None:
@@ -448,7 +446,8 @@ def compose(changes: Sequence[Change]) -> Change:
         metadata=metadata,
         protocol=protocol,
         domains=tuple(domains.values()),
-        row_ids_below=row_ids_below,
+        row_ids_below=max((change.row_ids_below for change in changes), default=0),
+        sequence_from=max((change.sequence_from for change in changes), default=0),
     )
 
 

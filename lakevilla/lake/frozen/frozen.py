@@ -437,6 +437,7 @@ def made_elsewhere(
             for name, text in domains.items()
         ),
         row_ids_below=_row_ids_below(snapshot, files) if iceberg else 0,
+        sequence_from=_newest(files) if iceberg else 0,
     )
 
 
@@ -448,6 +449,12 @@ def _row_ids_below(snapshot: TableSnapshot, files: Iterable[DataFile]) -> int:
         if file.base_row_id is not None
     ]
     return max(snapshot.next_row_id or 0, *ends, 0)
+
+
+def _newest(files: Iterable[DataFile]) -> int:
+    """Return the number of the commit that has last changed a row with an id."""
+    known = [one.default_row_commit_version or 0 for one in files if one.base_row_id is not None]
+    return max(known, default=0)
 
 
 def unguarded(protocol: Mapping[str, Any]) -> dict[str, Any]:
