@@ -65,7 +65,9 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``metadata`` and ``protocol`` are whole new values in the format's own form
     (for Delta, the ``metaData`` and ``protocol`` actions); None leaves them unchanged.
-    ``domains`` are Delta ``domainMetadata`` actions.
+    ``domains`` are Delta ``domainMetadata`` actions. An Iceberg table that is made as a copy of
+    another one gives out no id below ``row_ids_below``, and no sequence number below
+    ``sequence_from``, since its rows may have these from there.
     """
 
     adds: tuple[DataFile, ...] = ()
@@ -74,6 +76,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, Any] | None = None
     protocol: dict[str, Any] | None = None
     domains: tuple[dict[str, Any], ...] = ()
+    row_ids_below: int = 0
+    sequence_from: int = 0
 
     @property
     def is_empty(self) -> bool:

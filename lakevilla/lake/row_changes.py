@@ -405,7 +405,8 @@ class _Touches:
 def compose(changes: Sequence[Change]) -> Change:
     """Return one change with the effect of ``changes`` in order.
 
-    Files that are added and removed again are left out.
+    Files that are added and removed again are left out, and so are those that are removed and added
+    again: no log entry may do both.
 
     Readers of a change data feed expect that an entry's change files contain all of its changes
     (hazard 32); ``changes.in_one_entry`` ensures that. If one change only moves rows that another
@@ -422,13 +423,17 @@ def compose(changes: Sequence[Change]) -> Change:
     domains: dict[str, dict[str, object]] = {}
     for change in changes:
         for removed in change.removes:
-            added = adds.pop(removed.ref, None)
-            if added is None:
+            made = adds.pop(removed.ref, None)
+            if made is None:
                 removes[removed.ref] = removed
             else:
-                crossed = crossed or added.data_change != removed.data_change
+                crossed = crossed or made.data_change != removed.data_change
         for added in change.adds:
-            adds[added.ref] = added
+            gone = removes.pop(added.ref, None)
+            if gone is None:
+                adds[added.ref] = added
+            else:
+                crossed = crossed or added.data_change != gone.data_change
         change_files.extend(change.change_files)
         metadata = change.metadata or metadata
         protocol = change.protocol or protocol
@@ -441,6 +446,8 @@ def compose(changes: Sequence[Change]) -> Change:
         metadata=metadata,
         protocol=protocol,
         domains=tuple(domains.values()),
+        row_ids_below=max((change.row_ids_below for change in changes), default=0),
+        sequence_from=max((change.sequence_from for change in changes), default=0),
     )
 
 

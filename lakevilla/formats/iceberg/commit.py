@@ -299,7 +299,7 @@ def _sequence(before: IcebergSnapshot, change: Change) -> int:
     """
     last = 0 if before.document is None else before.document.last_sequence_number
     known = (one.default_row_commit_version for one in change.adds if one.base_row_id is not None)
-    return max(1 + last, *(number for number in known if number is not None), 0)
+    return max(1 + last, change.sequence_from, *(number for number in known if number is not None))
 
 
 def _keep(
@@ -365,7 +365,7 @@ def _row_ids(
     ends = (
         one.base_row_id + _rows(one.stats) for one in change.adds if one.base_row_id is not None
     )
-    return _RowIds(mark, max((mark, *ends)))
+    return _RowIds(mark, max((mark, change.row_ids_below, *ends)))
 
 
 def _added(

@@ -15,7 +15,14 @@ from lakevilla.formats.delta.actions import encode_path
 from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.delta.metadata.properties import ENABLEMENT
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
-from lakevilla.formats.files import DataFile, DeleteFile, DeletionVector, data_files, file_key
+from lakevilla.formats.files import (
+    DataFile,
+    DeleteFile,
+    DeletionVector,
+    data_files,
+    file_key,
+    rows_in,
+)
 from lakevilla.formats.iceberg.metadata.definition import TableAddress
 from lakevilla.global_log.bases import Base, head_of, load_base, load_base_tables
 from lakevilla.global_log.commits import TablePart
@@ -429,7 +436,25 @@ def made_elsewhere(
             {"domain": name, "configuration": text, "removed": False}
             for name, text in domains.items()
         ),
+        row_ids_below=_row_ids_below(snapshot, files) if iceberg else 0,
+        sequence_from=_newest(files) if iceberg else 0,
     )
+
+
+def _row_ids_below(snapshot: TableSnapshot, files: Iterable[DataFile]) -> int:
+    """Return an id above those of all rows; the ids that a file stores are below its own first."""
+    ends = [
+        file.base_row_id + (rows_in(file.stats) or 0)
+        for file in files
+        if file.base_row_id is not None
+    ]
+    return max(snapshot.next_row_id or 0, *ends, 0)
+
+
+def _newest(files: Iterable[DataFile]) -> int:
+    """Return the number of the commit that has last changed a row with an id."""
+    known = [one.default_row_commit_version or 0 for one in files if one.base_row_id is not None]
+    return max(known, default=0)
 
 
 def unguarded(protocol: Mapping[str, Any]) -> dict[str, Any]:

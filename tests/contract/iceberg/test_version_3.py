@@ -152,6 +152,20 @@ def test_a_clone_that_becomes_a_table_has_the_ids_of_its_source(lake: lv.Lake) -
     assert row_ids(lake, "t") == before
 
 
+def test_a_clone_whose_first_write_writes_rows_again_gives_out_no_id_twice(lake: lv.Lake) -> None:
+    append(lake, 3, 4)
+    lake.run(lambda txn: txn.delete("t", where="k < 3"))
+    before = row_ids(lake, "t")
+    lake.clone("t", "copy")
+    lake.run(lambda txn: txn.update("copy", {"v": "'new'"}, where="k = 3"))
+    append(lake, 10, 11, 12, table="copy")
+    found = row_ids(lake, "copy")
+    assert {k: found[k][0] for k in before} == {k: row_id for k, (row_id, _) in before.items()}
+    assert unique(found)
+    assert found[4][1] <= found[3][1] < found[10][1]
+    assert lake.verify().ok
+
+
 @pytest.mark.parametrize("copy", [False, True])
 def test_an_export_has_the_ids_of_its_source_and_no_change_of_rows_lies_in_its_future(
     lake: lv.Lake, place: Place, copy: bool

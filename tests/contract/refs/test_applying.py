@@ -133,6 +133,24 @@ def test_a_transaction_can_have_an_apply_and_other_operations(lake: lv.Lake, kin
     assert state(lake)["sales/orders"] == [{"id": 1}]
 
 
+def test_a_transaction_that_removes_a_file_and_adds_it_again_is_published(
+    lake: lv.Lake, kind: Format
+) -> None:
+    lake.create_table("t", pa.table({"id": [1, 2]}), format=kind)
+    before = lake.snapshot().version
+    lake.run(lambda txn: txn.delete("t", where="id = 1"))
+    after = lake.snapshot().version
+    lake.rollback(before)
+    with lake.transaction() as txn:
+        txn.append("t", pa.table({"id": [3]}))
+        txn.apply(before, after)
+        txn.apply(after, before)
+    assert txn.result is not None
+    assert txn.result.versions["t"] is not None
+    assert sorted(lake.read("t")["id"].to_pylist()) == [1, 2, 3]
+    assert lake.verify().ok
+
+
 def test_an_apply_that_raises_a_conflict_leaves_its_transaction_unchanged(lake: lv.Lake) -> None:
     shop(lake)
     third = sell(lake)

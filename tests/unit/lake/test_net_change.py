@@ -18,6 +18,13 @@ def test_a_file_that_is_added_and_removed_again_is_left_out() -> None:
     assert both.removes == ()
 
 
+def test_a_file_that_is_removed_and_added_again_is_left_out() -> None:
+    first, second = added("a"), added("b")
+    removes = Change(adds=(second,), removes=(removal(first),))
+    both = compose([removes, Change(adds=(first,), removes=(removal(second),))])
+    assert both.is_empty
+
+
 def test_change_files_are_kept_if_every_change_of_rows_has_its_own() -> None:
     told = [
         Change(adds=(added(name),), change_files=(ChangeFile(f"_change_data/{name}", 1),))
