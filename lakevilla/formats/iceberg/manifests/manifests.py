@@ -416,12 +416,8 @@ def encode_manifest(
     return MadeManifest(listed_file(writer, spec, schema), path, sink.body)
 
 
-class _DeletesWriter(ManifestWriterV2):
-    """A writer of entries of delete files, which keep the name of their one data file.
-
-    pyiceberg writes entries of data files alone, and drops that name, which version 2 allows too
-    (``referenced_data_file``).
-    """
+class _OfDeletes(ManifestWriterV2):
+    """A writer of entries of delete files; pyiceberg writes those of data files alone."""
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
@@ -429,6 +425,13 @@ class _DeletesWriter(ManifestWriterV2):
     @property
     def _meta(self) -> dict[str, str]:
         return {**super()._meta, "content": "deletes"}
+
+
+class _DeletesWriter(_OfDeletes):
+    """A writer of entries that keep the name of their one data file (``referenced_data_file``).
+
+    pyiceberg drops that name, which version 2 allows too.
+    """
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
         newest: Any = _READ_VERSION
@@ -617,15 +620,8 @@ class ManifestWriterV3(ManifestWriterV2):
         )
 
 
-class _DeletesWriterV3(ManifestWriterV3):
-    """A writer of entries of delete files; version 3 keeps all that they name."""
-
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
+class _DeletesWriterV3(_OfDeletes, ManifestWriterV3):
+    """The same of version 3, which keeps all that the entries name."""
 
 
 class ManifestListWriterV3(ManifestListWriterV2):
