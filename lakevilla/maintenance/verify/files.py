@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -437,13 +437,7 @@ def _highest_row_id(footer: pq.FileMetaData) -> int | None:
         for field in footer.schema.to_arrow_schema()
         if (field.metadata or {}).get(b"PARQUET:field_id") == _ROW_ID
     }
-    found: list[int] = []
-    for group in map(footer.row_group, range(footer.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            statistics = column.statistics if column.path_in_schema in names else None
-            if statistics is not None and statistics.has_min_max:
-                found.append(int(statistics.max))
-    return max(found, default=None)
+    return _highest_in(footer, names)
 
 
 # -------------------- footers
@@ -559,11 +553,16 @@ def _highest_stored(key: str, size: int, name: str) -> Program[int | None]:
         return None
     if footer is None:
         return None
+    return _highest_in(footer, {name})
+
+
+def _highest_in(footer: pq.FileMetaData, names: Collection[str]) -> int | None:
+    """Return the highest value of the columns ``names``, by a footer; None if it has none."""
     groups = (footer.row_group(group) for group in range(footer.num_row_groups))
     chunks = (group.column(i) for group in groups for i in range(group.num_columns))
     stored = [
-        chunk.statistics.max
+        int(chunk.statistics.max)
         for chunk in chunks
-        if chunk.path_in_schema == name and chunk.is_stats_set and chunk.statistics.has_min_max
+        if chunk.path_in_schema in names and chunk.is_stats_set and chunk.statistics.has_min_max
     ]
     return max(stored, default=None)
