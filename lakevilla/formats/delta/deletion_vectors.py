@@ -12,8 +12,6 @@ import base64
 import binascii
 import itertools
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -123,26 +121,6 @@ def inline_vector(rows: RowIndices) -> DeletionVector:
     """Return a vector that the log itself holds; ``rows`` are distinct and ascending."""
     data = encode_bitmap(rows)
     return DeletionVector("i", _z85_of(data + bytes(-len(data) % 4)), len(data), len(rows))
-
-
-def vector_file(rows_of: Sequence[RowIndices], prefix: str, uuid: str) -> VectorFile:
-    """Return a file of vectors, one for each element of ``rows_of``, at a path of that prefix."""
-    name = prefix + _z85_of(bytes.fromhex(uuid.replace("-", "")))
-    body = bytearray(b"\x01")
-    vectors = []
-    for rows in rows_of:
-        data = encode_bitmap(rows)
-        vectors.append(DeletionVector("u", name, len(data), len(rows), len(body)))
-        body += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
-    return VectorFile(tuple(vectors), bytes(body))
-
-
-@dataclass(frozen=True, slots=True)
-class VectorFile:
-    """Vectors, and the content of the file that holds them."""
-
-    vectors: tuple[DeletionVector, ...]
-    body: bytes = field(repr=False)
 
 
 def _checked(
