@@ -1,4 +1,7 @@
-"""The ids of a Delta table's rows, read from its log and its files without the library."""
+"""The ids of a Delta table's rows, read from its log and its files without the library.
+
+`Bank` has a table of either format; `tests.support.row_ids_of_iceberg` reads the ids of the other.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
@@ -13,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyroaring
 
-from lakevilla.formats.base import Change
+from lakevilla.formats.base import Change, FormatName
 from lakevilla.formats.files import DataFile
+from tests.support import row_ids_of_iceberg
 from tests.support.delta_by_hand import Tables, commit_info
 from tests.support.places import Place
 
@@ -142,12 +147,14 @@ def rows(*ids: int, balance: int = 0) -> pa.Table:
 class Bank:
     """A lake with the table ``bank``: rows 0 to 3 in one file, and 4 to 7 in another."""
 
-    def __init__(self, place: Place, **properties: str) -> None:
+    def __init__(self, place: Place, properties: Mapping[str, str] = MappingProxyType({})) -> None:
         self.place = place
         self.lake = place.connect()
-        self.is_mapped = "columnMapping.mode" in properties
-        made = {**PROPERTIES, **{f"delta.{key}": value for key, value in properties.items()}}
-        self.lake.create_table("bank", SCHEMA, properties=made)
+        self.is_iceberg = "format-version" in properties
+        self.is_plain = not self.is_iceberg and "delta.columnMapping.mode" not in properties
+        made = properties if self.is_iceberg else {**PROPERTIES, **properties}
+        kind: FormatName = "iceberg" if self.is_iceberg else "delta"
+        self.lake.create_table("bank", SCHEMA, format=kind, properties=made)
         for first in (0, 4):
             self.lake.run(
                 lambda txn, first=first: txn.append("bank", rows(*range(first, first + 4)))
@@ -158,7 +165,12 @@ class Bank:
 
     @property
     def lineage(self) -> Lineage:
-        return lineage_of(self.path())
+        return self.lineage_of("bank")
+
+    def lineage_of(self, table: str) -> Lineage:
+        if self.is_iceberg:
+            return row_ids_of_iceberg.lineage_of(self.lake, table, "id")
+        return lineage_of(self.path(table))
 
     def append_by_others(self, *ids: int, row_group_size: int | None = None) -> None:
         """Append one file as a client does that knows the table's log alone."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +43,23 @@ def row_ids(lake: lv.Lake, table: str, key: str = "k") -> dict[Any, Lineage]:
             own = inherited if ids[number] is None else ids[number]
             assert value not in found, f"{key} {value} twice"
             found[value] = own, default if since[number] is None else since[number]
+    return found
+
+
+def lineage_of(lake: lv.Lake, table: str, key: str) -> dict[Any, tuple[int, int]]:
+    """Return the lineage of all rows; a row without an id, or two with one, fails the test."""
+    found: dict[Any, tuple[int, int]] = {}
+    for k, (row, since) in row_ids(lake, table, key).items():
+        assert row is not None, f"row {k} has no id"
+        assert since is not None, f"row {k} has no number of its last change"
+        found[k] = row, since
+    ids = {row for row, _ in found.values()}
+    assert len(ids) == len(found), f"two rows have one id: {found}"
+    directory = Path(lake.table(table).uri.removeprefix("file://")) / "metadata"
+    newest = max(
+        directory.glob("v*.metadata.json"), key=lambda one: int(one.name[1:].partition(".")[0])
+    )
+    assert not ids or max(ids) < json.loads(newest.read_text())["next-row-id"]
     return found
 
 

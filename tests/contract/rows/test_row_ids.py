@@ -35,9 +35,9 @@ def bank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     """Yield a bank whose files are rewritten, or whose deleted rows are marked (note 65)."""
     properties = {}
     if request.param == "marked":
-        properties["enableDeletionVectors"] = "true"
+        properties["delta.enableDeletionVectors"] = "true"
         monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 1.0))
-    one = Bank(make_place("local", request), **properties)
+    one = Bank(make_place("local", request), properties)
     yield one
     one.lake.close()
 
@@ -194,7 +194,7 @@ def test_a_commit_that_is_performed_again_after_a_foreign_one_keeps_ids(bank: Ba
 
 
 def test_change_files_have_no_columns_of_lineage(request: pytest.FixtureRequest) -> None:
-    bank = Bank(make_place("local", request), enableChangeDataFeed="true")
+    bank = Bank(make_place("local", request), {"delta.enableChangeDataFeed": "true"})
     with bank.lake:
         bank.lake.run(lambda txn: txn.update("bank", {"balance": "1"}, where="id = 1"))
         bank.lake.run(lambda txn: txn.upsert("bank", rows(2, 20, balance=1), keys="id"))
@@ -267,7 +267,7 @@ def test_rows_that_are_reverted_twice_have_ids_of_their_own(bank: Bank) -> None:
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_columns_of_ids_are_not_mapped(request: pytest.FixtureRequest, mode: str) -> None:
-    bank = Bank(make_place("local", request), **{"columnMapping.mode": mode})
+    bank = Bank(make_place("local", request), {"delta.columnMapping.mode": mode})
     with bank.lake:
         before = bank.lineage
         for value in ("1", "2"):
