@@ -39,6 +39,7 @@ MODULES = {
     "file_hashes": "bench.engines.file_hashes",
     "deleted_rows": "bench.engines.deleted_rows",
     "marked_rows": "bench.engines.marked_rows",
+    "row_ids": "bench.engines.row_ids",
     "cab_lh": "bench.cab_lh.driver",
     "tpcds": "bench.tpcds.driver",
     "tpcds_warm": "bench.tpcds.warm",

@@ -28,6 +28,7 @@ SMALL = {
     "file_hashes": {"rows": "1000", "repeats": "1"},
     "deleted_rows": {"repeats": "1"},
     "marked_rows": {"repeats": "1"},
+    "row_ids": {"repeats": "1"},
 }
 
 #: Four periods: the fewest of which any are compared.
