@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
 from lakevilla.errors import CorruptObject, StoreError, VersionNotFound
 from lakevilla.global_log.commits import digest_of
 from lakevilla.global_log.head import CommitSummary, Head, NameMap, TableMap, TableState
-from lakevilla.global_log.refs import BaseRef, KeptTable, RefEntry, RefKind, RefMap, is_at
+from lakevilla.global_log.refs import (
+    BaseCopies,
+    BaseRef,
+    KeptTable,
+    RefEntry,
+    RefKind,
+    RefMap,
+    is_at,
+)
 from lakevilla.global_log.repo import (
     fetch_leaves,
     load_head,
@@ -20,6 +29,11 @@ from lakevilla.ids import NO_TXN
 from lakevilla.store.base import ABSENT, Found, Unknown
 from lakevilla.store.codec import decode, encode
 from lakevilla.store.effects import Program, get_immutable, parallel, put
+
+#: A larger base gets no copy: what its reader waits for is rather its bytes than its request.
+COPY_BYTES = 4 * 1024
+#: So many bases without a copy are copied together, by the client that makes a ref.
+COPIED_TOGETHER = 16
 
 
 class Base(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,6 +116,10 @@ def load_base(ref: BaseRef) -> Program[Base]:
     CorruptObject
         The base is damaged, or it is missing although HEAD names it.
     """
+    return decode(ref.key, (yield from _load_body(ref)), Base)
+
+
+def _load_body(ref: BaseRef) -> Program[bytes]:
     outcome = yield from get_immutable(ref.key)
     if not isinstance(outcome, Found):
         held = yield from load_head()
@@ -121,7 +139,7 @@ def load_base(ref: BaseRef) -> Program[Base]:
             "from a copy, or delete the refs that need it",
             key=ref.key,
         )
-    return decode(ref.key, outcome.body, Base)
+    return outcome.body
 
 
 def load_bases(head: Head) -> Program[list[Base]]:
@@ -135,7 +153,8 @@ def load_bases(head: Head) -> Program[list[Base]]:
 
 def load_bases_by_ref(head: Head) -> Program[dict[BaseRef, Base]]:
     """Return the bases as ``load_bases`` does, each by its reference."""
-    yield from load_refs(head)
+    both: list[Program[Any]] = [load_refs(head), load_copies(head)]
+    _, copies = yield from parallel(both)
     entries: Iterable[RefEntry] = head.refs.values()
     found: dict[BaseRef, Base] = {}
     while wanted := [
@@ -143,10 +162,75 @@ def load_bases_by_ref(head: Head) -> Program[dict[BaseRef, Base]]:
         for ref in dict.fromkeys(base for entry in entries for base in entry.bases)
         if ref not in found
     ]:
-        loaded = yield from parallel([load_base(ref) for ref in wanted])
-        found.update(zip(wanted, loaded, strict=True))
-        entries = [entry for base in loaded for entry in base.clones.values()]
+        copied = {ref: base for ref in wanted if (base := copied_base(copies, ref)) is not None}
+        rest = [ref for ref in wanted if ref not in copied]
+        read = yield from parallel([load_base(ref) for ref in rest])
+        copied.update(zip(rest, read, strict=True))
+        found.update(copied)
+        entries = [entry for base in copied.values() for entry in base.clones.values()]
     return found
+
+
+# -------------------- copies of bases
+#
+# Copies of small bases in leaves of HEAD, so that a client reads many bases by few requests.
+#
+# HEAD names the leaves, so they change with HEAD alone, and gc keeps them like other leaves. Which
+# bases there are follows from the refs alone: a base without a copy is read from its object, which
+# always exists. So a copy that is missing costs a request, and nothing else.
+
+
+def load_copies(head: Head) -> Program[dict[str, msgspec.Raw]]:
+    """Return the copies of bases that a HEAD names, by name; none if a leaf of them is lost."""
+    try:
+        yield from fetch_leaves(head.copies, head.copies.missing())
+    except (CorruptObject, VersionNotFound):
+        return {}
+    return head.copies.cached()
+
+
+def copied_base(copies: Mapping[str, msgspec.Raw], ref: BaseRef) -> Base | None:
+    """Return a base by its copy; None if there is none with the hash of the base."""
+    copy = copies.get(ref.name)
+    if copy is None:
+        return None
+    body = bytes(copy)
+    return decode(ref.key, body, Base) if digest_of(body) == ref.hash else None
+
+
+def with_copies(new: Head, ref: BaseRef, size: int) -> Program[Head]:
+    """Return a HEAD that is about to be stored, with copies of bases if many have none.
+
+    ``ref`` is the new base, which is stored already, and ``size`` its length. Only bases since the
+    last copying count, so a base that is too large for a copy is looked at once.
+    """
+    since = new.copies.made
+    bases = {base for entry in new.refs.values() for base in entry.bases}
+    recent = [base for base in bases if base.made > since]
+    if size > COPY_BYTES or len(recent) < COPIED_TOGETHER:
+        return new
+    known, copies = new.copies, (yield from load_copies(new))
+    if not copies:  # the first ones, or a leaf of them is lost
+        known, recent = BaseCopies(), list(bases)
+    bodies = yield from parallel([_body_to_copy(base) for base in recent])
+    changes: dict[str, msgspec.Raw | None] = {
+        base.name: msgspec.Raw(body)
+        for base, body in zip(recent, bodies, strict=True)
+        if body is not None
+    }
+    names = {base.name for base in bases}
+    over = [name for name in copies if name not in names]
+    if 2 * len(over) > len(copies):  # so no leaf is rewritten for each ref that was deleted
+        changes.update(dict.fromkeys(over))
+    return msgspec.structs.replace(new, copies=known.updated(changes))
+
+
+def _body_to_copy(ref: BaseRef) -> Program[bytes | None]:
+    try:
+        body = yield from _load_body(ref)
+    except (CorruptObject, VersionNotFound):
+        return None  # its own reader reports this
+    return body if len(body) <= COPY_BYTES else None
 
 
 def load_base_tables(base: Base, locations: Iterable[str] | None = None) -> Program[None]:

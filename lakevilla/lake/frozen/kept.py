@@ -28,6 +28,9 @@ from lakevilla.store.location import is_external
 
 #: A time in milliseconds that is later than any other.
 AT_ANY_TIME = 1 << 62
+#: The objects that refs keep of a table are cached if they take at most this, and each this.
+_CACHED_BYTES = 4 * 1024 * 1024
+_KEY_BYTES = 100
 
 
 @dataclass(slots=True)
@@ -51,8 +54,20 @@ def kept_of(context: Context, head: Head | None, location: str) -> Program[KeptB
     CorruptObject
         A base is damaged or missing.
     """
-    bases = [] if head is None else (yield from load_bases(head))
-    return (yield from kept_by(context, bases, location))
+    if head is None:
+        return KeptByRefs()
+    yield from load_refs(head)
+    # Bases never change, nor do the states that they name: so the same bases keep the same objects.
+    hashes = sorted({ref.hash for entry in head.refs.values() for ref in entry.bases})
+    name = f"kept by refs {context.epoch} {location} {' '.join(hashes)}"
+    known = context.commits.get(name)
+    if isinstance(known, KeptByRefs):
+        return known
+    kept = yield from kept_by(context, (yield from load_bases(head)), location)
+    size = len(name) + sum(_KEY_BYTES + len(key) for key in kept.keys)
+    if not kept.lost and size <= _CACHED_BYTES:
+        context.commits.keep(name, kept, size)
+    return kept
 
 
 def kept_by(context: Context, bases: Iterable[Base], location: str) -> Program[KeptByRefs]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from lakevilla.api.client.client import LakeClient
 from lakevilla.engines.duckdb.file_system import GivenFiles
 from lakevilla.formats.delta import log, table_format
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
-from lakevilla.global_log import head, leaves, repo
+from lakevilla.global_log import bases, head, leaves, repo
 from lakevilla.lake import context as lake_context
 from lakevilla.lake import table_log
 from lakevilla.maintenance.recovery import checkpoint
@@ -114,7 +114,56 @@ def test_vacuum_lists_the_log_of_a_table_once_however_many_refs_keep_versions_of
         lake.create_table("t", accounts(1), format="delta")
     few, many = vacuumed(2), vacuumed(25)
     assert many.list <= few.list + 1
-    assert many.get <= few.get + 3 * 25, "a base and a log entry for each ref, and checkpoints"
+    assert many.get <= few.get + 2 * 25, "a log entry for each ref, checkpoints, and new bases"
+
+
+@pytest.mark.parametrize("work", ["vacuum", "doctor", "gc"])
+def test_a_cold_client_reads_few_objects_however_many_tags_there_are(
+    local_place: Place, work: str
+) -> None:
+    def cold(tags: range) -> Requests:
+        with local_place.connect() as lake:
+            for number in tags:
+                lake.tag(f"v{number}")
+        with local_place.connect() as lake, inside(lake).requests.counting() as requests:
+            match work:
+                case "vacuum":
+                    lake.table("t").vacuum()
+                case "doctor":
+                    assert lake.doctor().ok
+                case "gc":
+                    lake.gc(dry_run=True)
+        return requests
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+    few, many = cold(range(4)), cold(range(4, 80))
+    assert many.get - few.get < bases.COPIED_TOGETHER, "bases that have no copy yet"
+    assert many.list <= few.list + (work == "doctor"), "the doctor lists the bases"
+
+
+def test_a_second_vacuum_reads_no_state_of_refs_again(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[int] = []
+    live = table_format.live_objects
+
+    def live_objects(snapshots: Sequence[DeltaSnapshot]) -> Program[set[str]]:
+        computed.append(len(snapshots))
+        return live(snapshots)
+
+    monkeypatch.setattr(table_format, "live_objects", live_objects)
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1), format="delta")
+        for number in range(5):
+            lake.tag(f"v{number}")
+            append(lake, lv.Feature.R | lv.Feature.I, 1)
+        for _ in range(3):
+            lake.table("t").vacuum()
+        assert computed == [5]
+        lake.tag("another")
+        lake.table("t").vacuum()
+        assert computed == [5, 6]
 
 
 def test_doctor_lists_the_objects_of_branches_once_however_many_there_are(
@@ -132,7 +181,7 @@ def test_doctor_lists_the_objects_of_branches_once_however_many_there_are(
         lake.create_table("t", accounts(1))
     few, many = examined(range(2)), examined(range(2, 12))
     assert many.list == few.list
-    assert many.get <= few.get + 3 * 10, "a base, a HEAD and a commit object for each branch"
+    assert many.get <= few.get + 3 * 10, "a HEAD, a commit object and a new base for each branch"
 
 
 def test_a_run_of_maintain_looks_once_for_signs_of_an_older_head(local_place: Place) -> None:
