@@ -124,7 +124,7 @@ def create_ref(
         fields = {**described, **(yield from _shown(head, new, at, tables, source))}
         entry, size = yield from _stored(context, head, base, new.replacement, fields)
         tried[entry.id] = entry
-        new = yield from with_copies(with_refs(new, {name: entry}), entry.base, size)
+        new = yield from with_copies(with_refs(new, {name: entry}), size)
         if (yield from replace(context, held, new)):
             return entry
     raise StoreError(f"HEAD was replaced by other clients {_MAX_RACES} times in a row: try again")

@@ -198,11 +198,12 @@ def copied_base(copies: Mapping[str, msgspec.Raw], ref: BaseRef) -> Base | None:
     return decode(ref.key, body, Base) if digest_of(body) == ref.hash else None
 
 
-def with_copies(new: Head, ref: BaseRef, size: int) -> Program[Head]:
+def with_copies(new: Head, size: int = 0) -> Program[Head]:
     """Return a HEAD that is about to be stored, with copies of bases if many have none.
 
-    ``ref`` is the new base, which is stored already, and ``size`` its length. Only bases since the
-    last copying count, so a base that is too large for a copy is looked at once.
+    Its refs must be cached. Only bases since the last copying count, so a base that is too large
+    for a copy is looked at once. ``size``: the length of the newest base, if the client has just
+    stored it: where that is too large, most others will be.
     """
     since = new.copies.made
     bases = {base for entry in new.refs.values() for base in entry.bases}
@@ -218,6 +219,8 @@ def with_copies(new: Head, ref: BaseRef, size: int) -> Program[Head]:
         for base, body in zip(recent, bodies, strict=True)
         if body is not None
     }
+    if not changes:
+        return new
     names = {base.name for base in bases}
     over = [name for name in copies if name not in names]
     if 2 * len(over) > len(copies):  # so no leaf is rewritten for each ref that was deleted

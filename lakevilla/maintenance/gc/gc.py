@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 import msgspec
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
+from lakevilla.global_log.bases import with_copies
 from lakevilla.global_log.head import HEAD_KEY, Head, TableState, find_commit, successor, with_refs
 from lakevilla.global_log.head_log import keep_recent, too_old
 from lakevilla.global_log.keys import is_key_object, load_key_object, put_key
@@ -196,7 +197,8 @@ def _raised(
         page=page,
         reserved=reserved,
     )
-    return with_refs(new, reached) if reached else new
+    new = with_refs(new, reached) if reached else new
+    return new if dry_run else (yield from with_copies(new))
 
 
 def _reached(head: Head) -> Program[dict[str, RefEntry | None]]:

@@ -122,6 +122,19 @@ def test_lost_copies_cost_requests_alone_until_bases_are_copied_again(
     assert shown(local_place, 0, 1, 2, 3) == before
 
 
+def test_gc_copies_the_bases_that_merges_have_made(lake: lv.Lake) -> None:
+    for number in range(3):
+        lake.branch(f"b{number}")
+        lake.on(f"b{number}").run(lambda txn: txn.append("t", accounts(1)))
+    for number in range(3):
+        lake.merge(f"b{number}")
+    merged = {entry.synced for entry in head_of(lake).refs.values()}
+    assert None not in merged
+    lake.gc()
+    copies = set(head_of(lake).copies)
+    assert {ref.name for ref in merged if ref is not None} <= copies
+
+
 def test_a_copy_of_another_base_is_not_used(lake: lv.Lake) -> None:
     tagged(lake, 0, 1, 2)
     head = head_of(lake)
