@@ -30,10 +30,12 @@ from lakevilla.store.base import ABSENT, Found, Unknown
 from lakevilla.store.codec import decode, encode
 from lakevilla.store.effects import Program, get_immutable, parallel, put
 
-#: A larger base gets no copy: what its reader waits for is rather its bytes than its request.
-COPY_BYTES = 4 * 1024
+#: A larger base gets no copy: a leaf would have only a few of them.
+COPY_BYTES = 16 * 1024
 #: So many bases without a copy are copied together, by the client that makes a ref.
 COPIED_TOGETHER = 16
+#: Once HEAD names so many leaves of copies, no more are added: its list of them stays below 6 KB.
+MOST_LEAVES = 64
 
 
 class Base(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -198,33 +200,37 @@ def copied_base(copies: Mapping[str, msgspec.Raw], ref: BaseRef) -> Base | None:
     return decode(ref.key, body, Base) if digest_of(body) == ref.hash else None
 
 
-def with_copies(new: Head, size: int = 0) -> Program[Head]:
+def with_copies(new: Head, size: int | None = None) -> Program[Head]:
     """Return a HEAD that is about to be stored, with copies of bases if many have none.
 
     Its refs must be cached. Only bases since the last copying count, so a base that is too large
     for a copy is looked at once. ``size``: the length of the newest base, if the client has just
-    stored it: where that is too large, most others will be.
+    stored it: where that is too large, most others will be. None: the client reads all bases.
     """
-    since = new.copies.made
     bases = {base for entry in new.refs.values() for base in entry.bases}
-    recent = [base for base in bases if base.made > since]
-    if size > COPY_BYTES or len(recent) < COPIED_TOGETHER:
+    recent = [base for base in bases if base.made > new.copies.made]
+    is_full = len(new.copies.refs) >= MOST_LEAVES
+    if size is not None and (size > COPY_BYTES or is_full):
+        return new
+    if len(recent) < COPIED_TOGETHER:
         return new
     known, copies = new.copies, (yield from load_copies(new))
     if not copies:  # the first ones, or a leaf of them is lost
         known, recent = BaseCopies(), list(bases)
+    elif is_full:
+        recent = []
     bodies = yield from parallel([_body_to_copy(base) for base in recent])
     changes: dict[str, msgspec.Raw | None] = {
         base.name: msgspec.Raw(body)
         for base, body in zip(recent, bodies, strict=True)
         if body is not None
     }
-    if not changes:
-        return new
     names = {base.name for base in bases}
     over = [name for name in copies if name not in names]
-    if 2 * len(over) > len(copies):  # so no leaf is rewritten for each ref that was deleted
+    if is_full or 2 * len(over) > len(copies):  # so not each deletion of a ref rewrites a leaf
         changes.update(dict.fromkeys(over))
+    if not changes:
+        return new
     return msgspec.structs.replace(new, copies=known.updated(changes))
 
 

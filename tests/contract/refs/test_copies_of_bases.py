@@ -177,6 +177,18 @@ def test_copies_of_deleted_refs_are_removed_once_they_are_more_than_the_others(
     assert len(names) == 4
 
 
+def test_head_names_a_limited_number_of_leaves_of_copies(
+    lake: lv.Lake, local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bases, "MOST_LEAVES", 1)
+    tagged(lake, *range(7))
+    assert copied(lake) == {"v0", "v1", "v2"}
+    lake.delete_ref("v1")
+    clean_up(lake)
+    assert copied(lake) == {"v0", "v2"}
+    assert len(shown(local_place, 0, 2, 3, 4, 5, 6)) == 6
+
+
 def test_doctor_reports_a_missing_or_short_base_that_has_a_copy(lake: lv.Lake) -> None:
     tagged(lake, 0, 1, 2)
     assert lake.doctor().ok
