@@ -82,6 +82,7 @@ LIMITS = (
     Limit("branch", "append on the branch", "written_kb", 3),
     # The page of the commit, and the ends of the blocks that lead to it.
     Limit("keys", "repeat the first key, cold", "requests", 3),
+    Limit("keys", "gc", "requests", 10),
     Limit("behind:delta", "find the newest version", "requests", 1.5),
     Limit("behind:delta", "append", "requests", 1.5),
     Limit("behind:iceberg", "find the newest version", "requests", 1.5),
