@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -19,7 +19,8 @@ from lakevilla.formats.delta import log, table_format
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.global_log import bases, head, leaves, repo
 from lakevilla.lake import context as lake_context
-from lakevilla.lake import table_log
+from lakevilla.lake import row_changes, table_log
+from lakevilla.lake.context import Context, Tail
 from lakevilla.maintenance.recovery import checkpoint
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Failure, ObjectInfo
@@ -540,3 +541,30 @@ def test_a_client_that_is_far_behind_opens_a_log_again_and_reads_no_entry_in_bet
         append(lake, lv.Feature.R | lv.Feature.I, 1)
     with place.connect() as lake:
         assert lake.table("t").read().num_rows == 82
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_an_append_reads_no_entry_between_its_state_and_the_newest(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch, format: Literal["delta", "iceberg"]
+) -> None:
+    read: list[int] = []
+    entries_at = row_changes.entries_at
+
+    def counted(context: Context, tail: Tail, versions: Sequence[int]) -> Program[list[Any]]:
+        read.extend(versions)
+        return entries_at(context, tail, versions)
+
+    monkeypatch.setattr(row_changes, "entries_at", counted)
+    with local_place.connect() as lake, local_place.connect() as other:
+        lake.create_table("t", accounts(1), format=format)
+        append(lake, lv.Feature.R | lv.Feature.I, 1)
+        append(other, lv.Feature.NONE, 20)
+        append(lake, lv.Feature.R | lv.Feature.I, 1)
+        assert read == []
+        append(other, lv.Feature.NONE, 3)
+        lake.run(lambda txn: txn.update("t", {"balance": "balance + 1"}, where="true"))
+        assert lake.table("t").read().num_rows == 26
+        append(other, lv.Feature.NONE, 1)
+        other.run(lambda txn: txn.alter("t", add_columns={"more": "int"}))
+        append(lake, lv.Feature.R | lv.Feature.I, 1)
+        assert lake.table("t").read()["more"].to_pylist() == [None] * 28
