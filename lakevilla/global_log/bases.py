@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lakevilla.errors import CorruptObject, StoreError, VersionNotFound
+from lakevilla.errors import CorruptObject, StoreError, UnsupportedFormat, VersionNotFound
 from lakevilla.global_log.commits import digest_of
 from lakevilla.global_log.head import CommitSummary, Head, NameMap, TableMap, TableState
 from lakevilla.global_log.refs import (
@@ -192,12 +192,15 @@ def load_copies(head: Head) -> Program[dict[str, msgspec.Raw]]:
 
 
 def copied_base(copies: Mapping[str, msgspec.Raw], ref: BaseRef) -> Base | None:
-    """Return a base by its copy; None if there is none with the hash of the base."""
+    """Return a base by its copy; None if none with the hash of the base can be read."""
     copy = copies.get(ref.name)
-    if copy is None:
+    body = b"" if copy is None else bytes(copy)
+    if copy is None or digest_of(body) != ref.hash:
         return None
-    body = bytes(copy)
-    return decode(ref.key, body, Base) if digest_of(body) == ref.hash else None
+    try:
+        return decode(ref.key, body, Base)
+    except (CorruptObject, UnsupportedFormat):
+        return None  # the base's own reader raises the error
 
 
 def with_copies(new: Head, size: int | None = None) -> Program[Head]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import lakevilla as lv
 from lakevilla.global_log import bases
+from lakevilla.global_log.commits import digest_of
 from lakevilla.global_log.head import Head
 from tests.support.inside import inside
 from tests.support.places import Place
@@ -135,7 +137,7 @@ def test_gc_copies_the_bases_that_merges_have_made(lake: lv.Lake) -> None:
     assert {ref.name for ref in merged if ref is not None} <= copies
 
 
-def test_a_copy_of_another_base_is_not_used(lake: lv.Lake) -> None:
+def test_a_copy_of_another_base_or_of_a_newer_format_is_not_used(lake: lv.Lake) -> None:
     tagged(lake, 0, 1, 2)
     head = head_of(lake)
     inside(lake).client.run(bases.load_copies(head))
@@ -145,6 +147,9 @@ def test_a_copy_of_another_base_is_not_used(lake: lv.Lake) -> None:
     wrong = {**copies, first.name: copies[second.name]}
     assert bases.copied_base(wrong, first) is None
     assert bases.copied_base({}, first) is None
+    newer = bytes(copies[first.name]).replace(b'"format":1', b'"format":99')
+    ref = msgspec.structs.replace(first, hash=digest_of(newer))
+    assert bases.copied_base({ref.name: msgspec.Raw(newer)}, ref) is None
 
 
 def test_a_large_base_is_read_by_itself(
