@@ -164,12 +164,15 @@ def load_bases_by_ref(head: Head) -> Program[dict[BaseRef, Base]]:
         for ref in dict.fromkeys(base for entry in entries for base in entry.bases)
         if ref not in found
     ]:
-        copied = {ref: base for ref in wanted if (base := copied_base(copies, ref)) is not None}
-        rest = [ref for ref in wanted if ref not in copied]
+        for ref in wanted:
+            base = copied_base(copies, ref)
+            if base is not None:
+                found[ref] = base
+        rest = [ref for ref in wanted if ref not in found]
         read = yield from parallel([load_base(ref) for ref in rest])
-        copied.update(zip(rest, read, strict=True))
-        found.update(copied)
-        entries = [entry for base in copied.values() for entry in base.clones.values()]
+        found.update(zip(rest, read, strict=True))
+        shown = [clones for ref in wanted if (clones := found[ref].clones)]
+        entries = [entry for clones in shown for entry in clones.values()]
     return found
 
 
@@ -210,7 +213,7 @@ def with_copies(new: Head, size: int | None = None) -> Program[Head]:
     for a copy is looked at once. ``size``: the length of the newest base, if the client has just
     stored it: where that is too large, most others will be. None: the client reads all bases.
     """
-    bases = {base for entry in new.refs.values() for base in entry.bases}
+    bases = dict.fromkeys(base for entry in new.refs.values() for base in entry.bases)
     recent = [base for base in bases if base.made > new.copies.made]
     is_full = len(new.copies.refs) >= MOST_LEAVES
     if size is not None and (size > COPY_BYTES or is_full):

@@ -52,7 +52,7 @@ def vacuum_knows_no_refs() -> Iterator[None]:
 def copies_taken_for_all_bases() -> Iterator[None]:
     """A vacuum keeps the files of those refs of whose bases HEAD has copies."""
 
-    def load_bases(head: Any) -> Program[Any]:
+    def load_bases(head: Any, *_: Any) -> Program[Any]:
         by_ref = yield from bases.load_bases_by_ref(head)
         copies = yield from bases.load_copies(head)
         known = [base for ref, base in by_ref.items() if ref.name in copies]

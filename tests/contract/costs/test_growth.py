@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -18,6 +19,7 @@ from lakevilla.engines.duckdb.file_system import GivenFiles
 from lakevilla.formats.delta import log, table_format
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.global_log import bases, head, leaves, repo
+from lakevilla.global_log.refs import BaseRef
 from lakevilla.lake import context as lake_context
 from lakevilla.lake import row_changes, table_log
 from lakevilla.lake.context import Context, Tail
@@ -165,6 +167,28 @@ def test_a_second_vacuum_reads_no_state_of_refs_again(
         lake.tag("another")
         lake.table("t").vacuum()
         assert computed == [5, 6]
+
+
+def test_vacuums_of_several_tables_decode_the_copy_of_a_base_once(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[str] = []
+    copied_base = bases.copied_base
+
+    def counted(copies: Mapping[str, msgspec.Raw], ref: BaseRef) -> bases.Base | None:
+        found = copied_base(copies, ref)
+        decoded.extend([] if found is None else [found.name])
+        return found
+
+    monkeypatch.setattr(bases, "copied_base", counted)
+    with local_place.connect() as lake:
+        for name in ("t", "u", "v"):
+            lake.create_table(name, accounts(1))
+        for number in range(bases.COPIED_TOGETHER):
+            lake.tag(f"v{number}")
+        for name in ("t", "u", "v"):
+            lake.table(name).vacuum()
+    assert sorted(decoded) == sorted(f"v{number}" for number in range(bases.COPIED_TOGETHER))
 
 
 def test_doctor_lists_the_objects_of_branches_once_however_many_there_are(
