@@ -80,6 +80,8 @@ def removed_since(tail: Tail, snapshot: TableSnapshot) -> Program[dict[str, int]
     if tail.tip >= 0:
         now = yield from tail.snapshot.files()
         files = files_not_among(files, now)
+        if not files.num_rows:
+            return {}
         live = set(_objects(location, data_files(_that_may_share(now, files))))
     needed = _objects(location, data_files(files))
     return {

@@ -24,7 +24,7 @@ from lakevilla.errors import (
     StoreError,
     VersionNotFound,
 )
-from lakevilla.global_log.bases import Base, seal_base, store_base
+from lakevilla.global_log.bases import Base, seal_base, store_base, with_copies
 from lakevilla.global_log.head import Head, successor, with_refs
 from lakevilla.global_log.refs import RefEntry, RefKind, check_name, new_epoch, parsed
 from lakevilla.global_log.repo import (
@@ -121,11 +121,11 @@ def create_ref(
         base = yield from _narrowed(context, head, base, tables, source)
         if source:
             yield from refuse_twins(new, base, source, name)
-        stored = yield from _stored(context, head, base, new.replacement)
-        shown = yield from _shown(head, new, at, tables, source)
-        entry = msgspec.structs.replace(stored, **shown, **described)
+        fields = {**described, **(yield from _shown(head, new, at, tables, source))}
+        entry, size = yield from _stored(context, head, base, new.replacement, fields)
         tried[entry.id] = entry
-        if (yield from replace(context, held, with_refs(new, {name: entry}))):
+        new = yield from with_copies(with_refs(new, {name: entry}), size)
+        if (yield from replace(context, held, new)):
             return entry
     raise StoreError(f"HEAD was replaced by other clients {_MAX_RACES} times in a row: try again")
 
@@ -163,8 +163,13 @@ def _narrowed(
     return base
 
 
-def _stored(context: Context, head: Head, base: Base, made: int) -> Program[RefEntry]:
-    """Store the base of a ref, and for a branch its first HEAD; return the ref's entry."""
+def _stored(
+    context: Context, head: Head, base: Base, made: int, fields: Mapping[str, Any]
+) -> Program[tuple[RefEntry, int]]:
+    """Store the base of a ref, and for a branch its first HEAD.
+
+    Return the ref's entry, which has ``fields``, and the length of the base.
+    """
     entry_id = f"{made}-{context.ids.nonce()[:16]}"
     epoch = new_epoch(made, context.ids.nonce()) if base.kind == "branch" else ""
     base = msgspec.structs.replace(base, epoch=epoch)
@@ -175,7 +180,8 @@ def _stored(context: Context, head: Head, base: Base, made: int) -> Program[RefE
         stores.append(store_first_head(context, head, base, ref, entry_id))
     yield from parallel(stores)
     epochs = (epoch,) if epoch else ()
-    return RefEntry(entry_id, base.kind, ref, context.now_ms(), "", epochs=epochs)
+    entry = RefEntry(entry_id, base.kind, ref, context.now_ms(), epochs=epochs, **fields)
+    return entry, len(body)
 
 
 def open_ref(context: Context, name: str) -> Program[Frozen | Branch]:

@@ -424,6 +424,21 @@ def is_masked(ref: FileRef, masks: Masks) -> bool:
     return masked is None or deletes in masked
 
 
+def masked_by_all(masks: Sequence[Masks]) -> Masks:
+    """Return a mask of exactly the files that each of several masks has."""
+    first, *others = sorted(masks, key=len)
+    common: dict[str, AbstractSet[str | None] | None] = dict(first)
+    for other in others:
+        for path in [path for path in common if path not in other]:
+            del common[path]
+        for path, deletes in common.items():
+            if deletes is None:
+                common[path] = other[path]
+            elif (more := other[path]) is not None:
+                common[path] = deletes & more
+    return common
+
+
 def masked_out(files: pa.Table, masks: Masks) -> pa.Table:
     """Return ``files`` without those that later commits removed or added again.
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
-from lakevilla.errors import CorruptObject, StoreError, VersionNotFound
+from lakevilla.errors import CorruptObject, StoreError, UnsupportedFormat, VersionNotFound
 from lakevilla.global_log.commits import digest_of
 from lakevilla.global_log.head import CommitSummary, Head, NameMap, TableMap, TableState
-from lakevilla.global_log.refs import BaseRef, KeptTable, RefEntry, RefKind, RefMap, is_at
+from lakevilla.global_log.refs import (
+    BaseCopies,
+    BaseRef,
+    KeptTable,
+    RefEntry,
+    RefKind,
+    RefMap,
+    is_at,
+)
 from lakevilla.global_log.repo import (
     fetch_leaves,
     load_head,
@@ -20,6 +29,13 @@ from lakevilla.ids import NO_TXN
 from lakevilla.store.base import ABSENT, Found, Unknown
 from lakevilla.store.codec import decode, encode
 from lakevilla.store.effects import Program, get_immutable, parallel, put
+
+#: A larger base gets no copy: a leaf would have only a few of them.
+COPY_BYTES = 16 * 1024
+#: So many bases without a copy are copied together, by the client that makes a ref.
+COPIED_TOGETHER = 16
+#: Once HEAD names so many leaves of copies, no more are added: its list of them stays below 6 KB.
+MOST_LEAVES = 64
 
 
 class Base(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,6 +118,10 @@ def load_base(ref: BaseRef) -> Program[Base]:
     CorruptObject
         The base is damaged, or it is missing although HEAD names it.
     """
+    return decode(ref.key, (yield from _load_body(ref)), Base)
+
+
+def _load_body(ref: BaseRef) -> Program[bytes]:
     outcome = yield from get_immutable(ref.key)
     if not isinstance(outcome, Found):
         held = yield from load_head()
@@ -121,7 +141,7 @@ def load_base(ref: BaseRef) -> Program[Base]:
             "from a copy, or delete the refs that need it",
             key=ref.key,
         )
-    return decode(ref.key, outcome.body, Base)
+    return outcome.body
 
 
 def load_bases(head: Head) -> Program[list[Base]]:
@@ -135,7 +155,8 @@ def load_bases(head: Head) -> Program[list[Base]]:
 
 def load_bases_by_ref(head: Head) -> Program[dict[BaseRef, Base]]:
     """Return the bases as ``load_bases`` does, each by its reference."""
-    yield from load_refs(head)
+    both: list[Program[Any]] = [load_refs(head), load_copies(head)]
+    _, copies = yield from parallel(both)
     entries: Iterable[RefEntry] = head.refs.values()
     found: dict[BaseRef, Base] = {}
     while wanted := [
@@ -143,10 +164,88 @@ def load_bases_by_ref(head: Head) -> Program[dict[BaseRef, Base]]:
         for ref in dict.fromkeys(base for entry in entries for base in entry.bases)
         if ref not in found
     ]:
-        loaded = yield from parallel([load_base(ref) for ref in wanted])
-        found.update(zip(wanted, loaded, strict=True))
-        entries = [entry for base in loaded for entry in base.clones.values()]
+        for ref in wanted:
+            base = copied_base(copies, ref)
+            if base is not None:
+                found[ref] = base
+        rest = [ref for ref in wanted if ref not in found]
+        read = yield from parallel([load_base(ref) for ref in rest])
+        found.update(zip(rest, read, strict=True))
+        shown = [clones for ref in wanted if (clones := found[ref].clones)]
+        entries = [entry for clones in shown for entry in clones.values()]
     return found
+
+
+# -------------------- copies of bases
+#
+# Copies of small bases in leaves of HEAD, so that a client reads many bases by few requests.
+#
+# HEAD names the leaves, so they change with HEAD alone, and gc keeps them like other leaves. Which
+# bases there are follows from the refs alone: a base without a copy is read from its object, which
+# always exists. So a copy that is missing costs a request, and nothing else.
+
+
+def load_copies(head: Head) -> Program[dict[str, msgspec.Raw]]:
+    """Return the copies of bases that a HEAD names, by name; none if a leaf of them is lost."""
+    try:
+        yield from fetch_leaves(head.copies, head.copies.missing())
+    except (CorruptObject, VersionNotFound):
+        return {}
+    return head.copies.cached()
+
+
+def copied_base(copies: Mapping[str, msgspec.Raw], ref: BaseRef) -> Base | None:
+    """Return a base by its copy; None if none with the hash of the base can be read."""
+    copy = copies.get(ref.name)
+    body = b"" if copy is None else bytes(copy)
+    if copy is None or digest_of(body) != ref.hash:
+        return None
+    try:
+        return decode(ref.key, body, Base)
+    except (CorruptObject, UnsupportedFormat):
+        return None  # the base's own reader raises the error
+
+
+def with_copies(new: Head, size: int | None = None) -> Program[Head]:
+    """Return a HEAD that is about to be stored, with copies of bases if many have none.
+
+    Its refs must be cached. Only bases since the last copying count, so a base that is too large
+    for a copy is looked at once. ``size``: the length of the newest base, if the client has just
+    stored it: where that is too large, most others will be. None: the client reads all bases.
+    """
+    bases = dict.fromkeys(base for entry in new.refs.values() for base in entry.bases)
+    recent = [base for base in bases if base.made > new.copies.made]
+    is_full = len(new.copies.refs) >= MOST_LEAVES
+    if size is not None and (size > COPY_BYTES or is_full):
+        return new
+    if len(recent) < COPIED_TOGETHER:
+        return new
+    known, copies = new.copies, (yield from load_copies(new))
+    if not copies:  # the first ones, or a leaf of them is lost
+        known, recent = BaseCopies(), list(bases)
+    elif is_full:
+        recent = []
+    bodies = yield from parallel([_body_to_copy(base) for base in recent])
+    changes: dict[str, msgspec.Raw | None] = {
+        base.name: msgspec.Raw(body)
+        for base, body in zip(recent, bodies, strict=True)
+        if body is not None
+    }
+    names = {base.name for base in bases}
+    over = [name for name in copies if name not in names]
+    if is_full or 2 * len(over) > len(copies):  # so not each deletion of a ref rewrites a leaf
+        changes.update(dict.fromkeys(over))
+    if not changes:
+        return new
+    return msgspec.structs.replace(new, copies=known.updated(changes))
+
+
+def _body_to_copy(ref: BaseRef) -> Program[bytes | None]:
+    try:
+        body = yield from _load_body(ref)
+    except (CorruptObject, VersionNotFound):
+        return None  # its own reader reports this
+    return body if len(body) <= COPY_BYTES else None
 
 
 def load_base_tables(base: Base, locations: Iterable[str] | None = None) -> Program[None]:

@@ -14,7 +14,14 @@ import msgspec
 from lakevilla.formats.iceberg.metadata.file import name_in_catalog
 from lakevilla.formats.sizes import NOTHING, UNKNOWN, Size
 from lakevilla.global_log.leaves import Leaf, LeafMap
-from lakevilla.global_log.refs import BaseRef, Policy, RefEntry, RefMap, number_of_epoch
+from lakevilla.global_log.refs import (
+    BaseCopies,
+    BaseRef,
+    Policy,
+    RefEntry,
+    RefMap,
+    number_of_epoch,
+)
 from lakevilla.global_log.summaries import Summary
 from lakevilla.ids import NO_TXN
 
@@ -181,7 +188,7 @@ class NameMap(LeafMap[str]):
 
 
 #: Empty maps, which lakes may share: an empty map is never cut into leaves.
-_NO_TABLES, _NO_NAMES, _NO_REFS = TableMap(), NameMap(), RefMap()
+_NO_TABLES, _NO_NAMES, _NO_REFS, _NO_COPIES = TableMap(), NameMap(), RefMap(), BaseCopies()
 _NO_POLICY = Policy()
 
 
@@ -274,7 +281,8 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     (docs/design/0029-inbox.md): the number of commits that the last replacement with a list of the
     inbox has added, and the number of that replacement. A client that has not listed the inbox
     leaves both unchanged. ``epoch``: the epoch of the branch that the HEAD belongs to; None for the
-    lake's own HEAD. ``policy`` exists only in the lake's own HEAD.
+    lake's own HEAD. ``policy`` and ``copies`` exist only in the lake's own HEAD. ``copies`` saves
+    requests, and a client may drop it.
     """
 
     FORMAT = FORMAT_WITH_CLONES
@@ -306,6 +314,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     refs: RefMap = _NO_REFS
     epoch: BranchEpoch | None = msgspec.field(default=None, name="life")
     policy: Policy = _NO_POLICY
+    copies: BaseCopies = _NO_COPIES
 
     @property
     def home(self) -> str:

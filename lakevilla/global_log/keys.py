@@ -1,7 +1,8 @@
 """Idempotency keys: which transaction used a key last (design, section 9).
 
 ``_lakevilla/keys/<hash>.json`` is created, or replaced under ``Match``, before the commit point. It
-does not prove that its transaction committed; only HEAD does.
+does not prove that its transaction committed; only HEAD does. The object of an application, whose
+uses have versions, is ``<hash>-versions.json``: gc reads these alone.
 
 If HEAD is a log, each key is a log too: its first use is number 0 of the log, with ``as_log``. Each
 further use is created as ``_lakevilla/keys/<hash>/<number, 20 digits>.json``.
@@ -22,6 +23,7 @@ from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, put
 
 KEYS_PREFIX = "_lakevilla/keys"
+_WITH_VERSIONS = "-versions.json"
 #: A pair's version is stored in Delta's ``txn`` action, where it is a 64-bit integer.
 _LARGEST_VERSION = 2**63 - 1
 
@@ -94,13 +96,18 @@ def key_object(key: str, version: int | None) -> str:
     The name for a pair is the hash of its application alone; a plain key and an application with
     the same text have different names.
     """
-    kind = "key" if version is None else "application"
-    return f"{KEYS_PREFIX}/{blake3(f'{kind}:{key}'.encode()).hexdigest(length=20)}.json"
+    kind, ending = ("key", ".json") if version is None else ("application", _WITH_VERSIONS)
+    return f"{KEYS_PREFIX}/{blake3(f'{kind}:{key}'.encode()).hexdigest(length=20)}{ending}"
 
 
 def is_key_object(name: str) -> bool:
     """Return whether an object's name is that of a key's first use, which each key has."""
     return name.count("/") == KEYS_PREFIX.count("/") + 1 and name.endswith(".json")
+
+
+def has_versions(name: str) -> bool:
+    """Return whether an object's name is that of the first use of an application."""
+    return is_key_object(name) and name.endswith(_WITH_VERSIONS)
 
 
 def load_key(key: str, version: int | None) -> Program[HeldKey | None]:

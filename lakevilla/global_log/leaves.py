@@ -11,7 +11,7 @@ This module does no I/O: ``repo`` fetches the leaves that ``missing`` names, and
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -104,6 +104,10 @@ class LeafMap(Mapping[str, V]):
     #: The type of a value, and the type by which a leaf of such values is decoded.
     value: ClassVar[Any]
     leaf: ClassVar[Any]
+    #: Whether HEAD holds the map whole while it is small.
+    is_inline: ClassVar[bool] = True
+    #: How many times ``LEAF_BYTES`` a leaf may take.
+    leaf_sizes: ClassVar[int] = 1
 
     def __init_subclass__(cls) -> None:
         # The decoders are built while the module is imported, by one thread (see ``codec``).
@@ -135,6 +139,21 @@ class LeafMap(Mapping[str, V]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def items(self) -> ItemsView[str, V]:
+        return self._whole().items()
+
+    def values(self) -> ValuesView[V]:
+        return self._whole().values()
+
+    def _whole(self) -> dict[str, V]:
+        """Return all entries, whose leaves must be cached."""
+        changed, refs = self._lying()
+        known: dict[str, V | None] = {}
+        for ref in refs:
+            known.update(self._leaf(ref))
+        known.update(changed)
+        return {name: value for name, value in known.items() if value is not None}
 
     def __bool__(self) -> bool:
         # A map in leaves is not empty: a map is cut because it is large, and no leaf is empty.
@@ -289,16 +308,19 @@ class LeafMap(Mapping[str, V]):
         changed = {_leaf_of(self._refs, name) for name in self._changed} if self._refs else set()
         return [ref for ref in self._refs if ref in changed and ref.hash not in self._leaves]
 
+    def _is_small(self) -> bool:
+        return len(msgspec.json.encode(self._changed)) <= INLINE_BYTES
+
     def planned(self, made: int, epoch: str = "") -> LeafPlan[V] | None:
         """Return the leaves to store before the HEAD with the number ``made``; None if none.
 
         ``epoch``: the epoch of the branch if that is a branch's HEAD.
         """
         if not self._refs:
-            if len(msgspec.json.encode(self._changed)) <= INLINE_BYTES:
+            if not self._changed or (self.is_inline and self._is_small()):
                 return None
             whole = {name: value for name, value in self._changed.items() if value is not None}
-            return _laid_out([("", whole)], made, epoch)
+            return self._laid_out([("", whole)], made, epoch)
         if not self._changed:
             return None
         changes: dict[LeafRef, dict[str, V | None]] = {}
@@ -317,13 +339,38 @@ class LeafMap(Mapping[str, V]):
             if kept == before:
                 refs.append(ref)
                 continue
-            part = _laid_out([(ref.first, kept)] if kept else [], made, epoch)
+            part = self._laid_out([(ref.first, kept)] if kept else [], made, epoch)
             refs.extend(part.refs)
             leaves.update(part.leaves)
             bodies.update(part.bodies)
         if refs and refs[0].first:
             # The first leaf has become empty: the next one takes over all names before its own.
             refs[0] = msgspec.structs.replace(refs[0], first="")
+        return LeafPlan(tuple(refs), leaves, bodies)
+
+    def _laid_out(
+        self, pieces: list[tuple[str, dict[str, V]]], made: int, epoch: str
+    ) -> LeafPlan[V]:
+        """Plan one leaf for each piece; cut a piece in halves until each of them fits."""
+        refs: list[LeafRef] = []
+        leaves: dict[str, dict[str, V]] = {}
+        bodies: dict[str, bytes] = {}
+        pieces = list(reversed(pieces))
+        while pieces:
+            first, entries = pieces.pop()
+            entries = dict(sorted(entries.items()))
+            body = encode(Leaf(FORMAT, entries))
+            if len(body) > self.leaf_sizes * LEAF_BYTES and len(entries) > 1:
+                names = list(entries)
+                middle = len(names) // 2
+                second = _between(names[middle - 1], names[middle])
+                pieces.append((second, {name: entries[name] for name in names[middle:]}))
+                pieces.append((first, {name: entries[name] for name in names[:middle]}))
+                continue
+            ref = LeafRef(first, made, _digest(body), epoch)
+            refs.append(ref)
+            leaves[ref.hash] = entries
+            bodies[ref.key] = body
         return LeafPlan(tuple(refs), leaves, bodies)
 
     def settle(self, plan: LeafPlan[V]) -> None:
@@ -346,6 +393,8 @@ class LeafMap(Mapping[str, V]):
     def from_wire(cls, found: object) -> Self:
         """Return the map that ``decode`` has found."""
         if not isinstance(found, list):
+            if not found:
+                return cls()  # many maps of bases are empty
             return cls(msgspec.convert(found, dict[str, cls.value]))  # type: ignore[name-defined]
         new = cls()
         new._refs = msgspec.convert(found, tuple[LeafRef, ...])
@@ -361,30 +410,6 @@ HIGHEST = chr(0x10FFFF)
 
 def _leaf_of(refs: tuple[LeafRef, ...], name: str) -> LeafRef:
     return refs[bisect_right(refs, name, key=lambda ref: ref.first) - 1]
-
-
-def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int, epoch: str) -> LeafPlan[V]:
-    """Plan one leaf for each piece; cut a piece in halves until each of them fits."""
-    refs: list[LeafRef] = []
-    leaves: dict[str, dict[str, V]] = {}
-    bodies: dict[str, bytes] = {}
-    pieces = list(reversed(pieces))
-    while pieces:
-        first, entries = pieces.pop()
-        entries = dict(sorted(entries.items()))
-        body = encode(Leaf(FORMAT, entries))
-        if len(body) > LEAF_BYTES and len(entries) > 1:
-            names = list(entries)
-            middle = len(names) // 2
-            second = _between(names[middle - 1], names[middle])
-            pieces.append((second, {name: entries[name] for name in names[middle:]}))
-            pieces.append((first, {name: entries[name] for name in names[:middle]}))
-            continue
-        ref = LeafRef(first, made, _digest(body), epoch)
-        refs.append(ref)
-        leaves[ref.hash] = entries
-        bodies[ref.key] = body
-    return LeafPlan(tuple(refs), leaves, bodies)
 
 
 def _between(before: str, after: str) -> str:

@@ -40,8 +40,13 @@ class BaseRef(msgspec.Struct, frozen=True):
     timestamp_ms: int
 
     @property
+    def name(self) -> str:
+        """The name of the base's object, and of its copy."""
+        return f"{self.made:020}-{self.hash}"
+
+    @property
     def key(self) -> str:
-        return f"{BASES_PREFIX}/{self.made:020}-{self.hash}.json"
+        return f"{BASES_PREFIX}/{self.name}.json"
 
 
 class KeptTable(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -128,6 +133,26 @@ class RefMap(LeafMap[RefEntry]):
     __slots__ = ()
     value = RefEntry
     leaf = Leaf[RefEntry]
+
+
+class BaseCopies(LeafMap[msgspec.Raw]):
+    """Copies of small bases that refs name, by the names of their objects; always in leaves.
+
+    A copy saves the read of an object. It counts only if it has the hash in its name, and a base
+    without a copy is read from its object: so nothing depends on the copies
+    (docs/design/0061-growth.md).
+    """
+
+    __slots__ = ()
+    value = msgspec.Raw
+    leaf = Leaf[msgspec.Raw]
+    is_inline = False
+    leaf_sizes = 4
+
+    @property
+    def made(self) -> int:
+        """The replacement of HEAD that has copied the newest bases; -1 without copies."""
+        return max((ref.made for ref in self.refs), default=-1)
 
 
 def is_at(location: str, place: str) -> bool:

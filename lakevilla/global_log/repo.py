@@ -252,7 +252,7 @@ def fetch_sound(head: Head, tables: Iterable[str] | None = None) -> Program[list
     With ``tables``, only the leaves of these tables are fetched, and all of names and refs.
     """
     damaged: list[CorruptObject] = []
-    for found in maps_of(head):
+    for found in (head.tables, head.names, head.refs):
         missing = found.missing(tables if found is head.tables else None)
         errors = yield from parallel([_damage(found, ref) for ref in missing])
         damaged.extend(error for error in errors if error is not None)
@@ -331,7 +331,7 @@ def store_leaves_of(maps: Sequence[LeafMap[Any]], made: int, epoch: str = "") ->
 
 def maps_of(head: Head) -> tuple[LeafMap[Any], ...]:
     """Return all maps of a HEAD that may be stored in leaves."""
-    return (head.tables, head.names, head.refs)
+    return (head.tables, head.names, head.refs, head.copies)
 
 
 def head_found(outcome: PutOutcome) -> HeldHead | None:

@@ -368,6 +368,7 @@ class Context:
             held.head.tables.share(known.head.tables)
             held.head.names.share(known.head.names)
             held.head.refs.share(known.head.refs)
+            held.head.copies.share(known.head.copies)
             if known.head.lake_id != held.head.lake_id:
                 # The lake was removed and made again here: the cached logs are of other tables.
                 self.tails.clear()

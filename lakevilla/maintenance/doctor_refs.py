@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from lakevilla.branches.clones import unsafe_objects
 from lakevilla.deadlock.graph import cycles
 from lakevilla.errors import LakeVillaError, StoreError, UnsupportedFormat, VersionNotFound
-from lakevilla.global_log.bases import Base, load_base, load_base_tables
+from lakevilla.global_log.bases import (
+    Base,
+    copied_base,
+    load_base,
+    load_base_tables,
+    load_copies,
+)
 from lakevilla.global_log.head import HEAD_KEY, Head, shown_names
-from lakevilla.global_log.refs import BaseRef, RefEntry
+from lakevilla.global_log.refs import BASES_PREFIX, BaseRef, RefEntry
 from lakevilla.global_log.repo import load_commit, load_head, load_names, load_refs, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.branch_head import has_ended, has_moved, load_branch
@@ -20,7 +26,7 @@ from lakevilla.lake.newer import commits_on_branches, signs_on_branch
 from lakevilla.maintenance.transactions import Places, describe, lease_of, look, waits
 from lakevilla.markers.marker import Present, Unreadable, marker_key
 from lakevilla.results import Finding, QueuePlace, TableQueue, TransactionInfo
-from lakevilla.store.effects import Program, parallel, some_at_once
+from lakevilla.store.effects import Program, list_objects, parallel, some_at_once
 from lakevilla.store.location import at_home, key_at
 from lakevilla.sublogs.record import record_key
 
@@ -37,16 +43,56 @@ def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
     """Check for each ref, and each of its tables, that the state can still be read."""
     yield from load_refs(head)
     entries = head.refs.items()
-    bases = yield from _loaded([ref for _, entry in entries for ref in entry.bases])
+    bases = yield from _loaded([ref for _, entry in entries for ref in entry.bases], head)
     own = [bases[entry.base] for _, entry in entries]
-    yield from load_states(context, [base for base in own if isinstance(base, Base)])
+    readable = [base for base in own if isinstance(base, Base)]
+    yield from load_states(context, readable)
     # Listed before the HEADs of the branches are read: these know all commits in the list.
     has_branches = any(entry.kind == "branch" for _, entry in entries)
     commits = (yield from commits_on_branches()) if has_branches else {}
-    look = _Look(context, bases, commits)
+    look = _Look(context, bases, commits, (yield from _at_risk(context, readable)))
     found = yield from some_at_once(_ref(look, name, entry) for name, entry in sorted(entries))
     findings = [finding for some in found for finding in some]
     return findings + (yield from _of_shown_clones(head, bases))
+
+
+def _at_risk(context: Context, bases: Iterable[Base]) -> Program[dict[Hashable, int]]:
+    """Return, by state of a table, how many files of refs other clients may delete.
+
+    Many refs keep the same state of a table. States that can't be read are left out.
+    """
+    states: dict[Hashable, tuple[Base, str]] = {}
+    for base in bases:
+        if base.kind != "clone":
+            for location in base.tables:
+                if base.has(location):
+                    states.setdefault(_state(base, location), (base, location))
+    found = yield from some_at_once(_unsafe(context, *where) for where in states.values())
+    return {
+        state: count
+        for state, count in zip(states, found, strict=True)
+        if not isinstance(count, LakeVillaError)
+    }
+
+
+def _state(base: Base, location: str) -> Hashable:
+    """Return the identity of a table's state in a base."""
+    state = base.tables[location]
+    pending = tuple((ref.txn, ref.hash) for ref in state.pending)
+    return location, state.table_id, state.published, pending, base.kept_of(location)
+
+
+def _unsafe(context: Context, base: Base, location: str) -> Program[int | LakeVillaError]:
+    """Return how many files of a state other clients may delete; an error if it can't be read."""
+    try:
+        view = yield from frozen_view(context, base, location)
+        if base.kind == "clone":
+            return 0
+        return len((yield from unsafe_objects(context, location, view.snapshot)))
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        return error
 
 
 def _of_shown_clones(head: Head, bases: Bases) -> Program[list[Finding]]:
@@ -70,16 +116,32 @@ def _of_shown_clones(head: Head, bases: Bases) -> Program[list[Finding]]:
     return findings
 
 
-def _loaded(refs: Iterable[BaseRef]) -> Program[Bases]:
-    """Return bases with the leaves of their tables, or the error for each that can't be read."""
-    wanted = list(dict.fromkeys(refs))
-    loaded = yield from parallel([_base(ref) for ref in wanted])
-    return dict(zip(wanted, loaded, strict=True))
+def _loaded(refs: Iterable[BaseRef], head: Head | None = None) -> Program[Bases]:
+    """Return bases with the leaves of their tables, or the error for each that can't be read.
+
+    A base that ``head`` has a copy of is not read if a LIST shows its object with the right length:
+    ``verify`` reads the objects themselves.
+    """
+    copies = {} if head is None else (yield from load_copies(head))
+    listed = (yield from list_objects(BASES_PREFIX)) if copies else []
+    stored = {info.key: info.size for info in listed}
+    loaded: dict[BaseRef, Base | LakeVillaError] = {}
+    rest: dict[BaseRef, Program[Base | LakeVillaError]] = {}
+    for ref in dict.fromkeys(refs):
+        copy = copies.get(ref.name)
+        is_there = copy is not None and stored.get(ref.key) == len(bytes(copy))
+        base = copied_base(copies, ref) if is_there else None
+        if base is None or base.tables.refs:
+            rest[ref] = _base(ref, base)
+        else:
+            loaded[ref] = base
+    loaded.update(zip(rest, (yield from parallel(rest.values())), strict=True))
+    return loaded
 
 
-def _base(ref: BaseRef) -> Program[Base | LakeVillaError]:
+def _base(ref: BaseRef, copied: Base | None = None) -> Program[Base | LakeVillaError]:
     try:
-        base = yield from load_base(ref)
+        base = (yield from load_base(ref)) if copied is None else copied
         yield from load_base_tables(base)
     except StoreError:
         raise
@@ -113,15 +175,12 @@ def without_idle_risks(findings: Iterable[Finding]) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Bases, the commit objects on branches by epoch, and the numbers of files at risk.
-
-    ``at_risk`` has, by state of a table, how many of its files other clients may delete.
-    """
+    """Bases, the commit objects on branches by epoch, and the result of ``_at_risk``."""
 
     context: Context
     bases: Bases
     commits: Mapping[str, list[str]]
-    at_risk: dict[Hashable, int] = field(default_factory=dict)
+    at_risk: Mapping[Hashable, int]
 
 
 def _ref(look: _Look, name: str, entry: RefEntry) -> Program[list[Finding]]:
@@ -130,16 +189,26 @@ def _ref(look: _Look, name: str, entry: RefEntry) -> Program[list[Finding]]:
     if not isinstance(base, Base):
         message = f"{entry.kind} {name!r} can't be read: {base.message}"
         return [Finding("error", base.kind, message, key=entry.base.key)]
-    trouble: list[Finding] = []
+    findings: list[Finding] = []
     for ref in entry.bases[1:]:
         merged = bases[ref]
         if not isinstance(merged, Base):
-            trouble.append(_lost(name, "the state of the last merge", ref, merged))
+            findings.append(_lost(name, "the state of the last merge", ref, merged))
     if entry.kind == "branch":
-        trouble += yield from _head_of(name, entry, look.commits.get(entry.epoch, []))
+        findings += yield from _head_of(name, entry, look.commits.get(entry.epoch, []))
     live = [location for location in base.tables if base.has(location)]
-    found = yield from parallel([_table(look, base, name, location) for location in live])
-    return [*trouble, *(finding for finding in found if finding is not None)]
+    counts: dict[str, int | LakeVillaError | None]
+    counts = {location: look.at_risk.get(_state(base, location)) for location in live}
+    # The error for a state that can't be read names the ref, and a clone's are read by itself.
+    rest = [location for location, count in counts.items() if count is None]
+    read = yield from parallel([_unsafe(look.context, base, location) for location in rest])
+    counts.update(zip(rest, read, strict=True))
+    for location, count in counts.items():
+        if isinstance(count, LakeVillaError):
+            findings.append(Finding("warning", "ref_lost", count.message, table=location))
+        elif count:
+            findings.append(_risk(base, name, location, count))
+    return findings
 
 
 def _head_of(name: str, entry: RefEntry, commits: Sequence[str]) -> Program[list[Finding]]:
@@ -176,6 +245,8 @@ def _head_of(name: str, entry: RefEntry, commits: Sequence[str]) -> Program[list
 
 def _older_head(name: str, head: Head, commits: Sequence[str]) -> Program[list[Finding]]:
     """Return a finding if commit objects on a branch show that its HEAD was set back."""
+    if not commits:
+        return []
     signs = yield from signs_on_branch(head, commits)
     newer = signs.against(head)
     key = key_at(head.home, HEAD_KEY)
@@ -195,31 +266,8 @@ def _older_head(name: str, head: Head, commits: Sequence[str]) -> Program[list[F
     return [Finding("warning", "ref_in_doubt", message, key=key)]
 
 
-def _table(look: _Look, base: Base, name: str, location: str) -> Program[Finding | None]:
-    state = base.tables[location]
-    pending = tuple((ref.txn, ref.hash) for ref in state.pending)
-    # Many refs keep the same state of a table: the first one of them looks at its files.
-    known = (location, state.table_id, state.published, pending, base.kept_of(location))
-    try:
-        if known not in look.at_risk:
-            view = yield from frozen_view(look.context, base, location)
-            if base.kind == "clone":
-                return None
-            unsafe = yield from unsafe_objects(look.context, location, view.snapshot)
-            look.at_risk[known] = len(unsafe)
-    except StoreError:
-        raise
-    except LakeVillaError as error:
-        return Finding("warning", "ref_lost", error.message, table=location)
-    return None if base.kind == "clone" else _risk(base, name, location, look.at_risk[known])
-
-
-def _risk(base: Base, name: str, location: str, unsafe: int) -> Finding | None:
-    """Return a finding if a ref needs files that its table has removed: other clients may delete
-    them.
-    """
-    if not unsafe:
-        return None
+def _risk(base: Base, name: str, location: str, unsafe: int) -> Finding:
+    """Return the finding of a ref that needs files which its table has removed."""
     return Finding(
         "note",
         "ref_at_risk",

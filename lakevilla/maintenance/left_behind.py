@@ -206,6 +206,13 @@ def _read_leaves(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]
                 left.meet_id(ref.txn)
 
 
+class _CopiesLeaf(msgspec.Struct, frozen=True):
+    """A leaf of copies of bases."""
+
+    format: int
+    entries: dict[str, Base]
+
+
 def _entries(key: str, body: bytes) -> tuple[dict[str, TableState], dict[str, str]]:
     """Return the entries of a leaf of tables or names, which its key does not distinguish."""
     try:
@@ -217,9 +224,13 @@ def _entries(key: str, body: bytes) -> tuple[dict[str, TableState], dict[str, st
         names: Leaf[str] = decode(key, body, NameMap.leaf)
         return {}, names.entries
     except CorruptObject:
+        pass
+    try:
         # The leaf is one of refs, whose bases have the same information.
         decode(key, body, RefMap.leaf)
-        return {}, {}
+    except CorruptObject:
+        decode(key, body, _CopiesLeaf)
+    return {}, {}
 
 
 def _read_commits(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:

@@ -36,21 +36,28 @@ def decode(key: str, body: bytes, kind: type[T]) -> T:
     CorruptObject
         It is not JSON, or lacks or mistypes a field.
     """
+    newest = getattr(kind, "FORMAT", FORMAT)
+    try:
+        found = _decoder(kind).decode(body)
+        if getattr(found, "format", newest + 1) <= newest:
+            return found
+        fault: Exception | None = None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        fault = error
+    # An object of a newer version may lack or mistype a field of this one.
     try:
         version = _decoder(_Versioned).decode(body).format
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _corrupt(key, kind, error) from None
-    newest = getattr(kind, "FORMAT", FORMAT)
     if version > newest:
         raise UnsupportedFormat(
             f"{key} has format version {version}, this library reads up to {newest}: "
             "upgrade lakevilla",
             key=key,
         )
-    try:
-        return _decoder(kind).decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _corrupt(key, kind, error) from None
+    if fault is not None:
+        raise _corrupt(key, kind, fault) from None
+    return found
 
 
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}

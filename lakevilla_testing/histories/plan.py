@@ -14,7 +14,7 @@ from typing import Literal
 
 from lakevilla.formats.base import FormatName
 from lakevilla.formats.delta import log
-from lakevilla.global_log import head, leaves
+from lakevilla.global_log import bases, head, leaves
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.lake import context as tail
 from lakevilla.settings import Settings
@@ -383,17 +383,19 @@ def _hasty(settings: Settings, source: random.Random) -> Settings:
 def small_limits(short: bool, *, crowded: bool = False, whole: bool = False) -> Iterator[None]:
     """Use pages of three commits, tails of two entries, and leaves of one to three tables.
 
-    A LIST of a log begins two versions before a known one. So a short history outgrows them.
+    A LIST of a log begins two versions before a known one, and two bases are copied together. So a
+    short history outgrows them.
     ``crowded``: one client is a crowd. ``whole``: maps stay in HEAD.
     """
     before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT
     bytes_of_maps = leaves.INLINE_BYTES, leaves.LEAF_BYTES
+    together = bases.COPIED_TOGETHER
     crowd, listed = (group.CROWD, group.DOUBTFUL_SECONDS), log._BEFORE
     if crowded:
         group.CROWD, group.DOUBTFUL_SECONDS = 0, 0.0
     if short:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT = 3, 6, 2, 2
-        log._BEFORE = 2
+        log._BEFORE, bases.COPIED_TOGETHER = 2, 2
     if short and not whole:
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = 200, 300
     try:
@@ -401,4 +403,5 @@ def small_limits(short: bool, *, crowded: bool = False, whole: bool = False) -> 
     finally:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT = before
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = bytes_of_maps
+        bases.COPIED_TOGETHER = together
         (group.CROWD, group.DOUBTFUL_SECONDS), log._BEFORE = crowd, listed

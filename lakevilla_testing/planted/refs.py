@@ -48,6 +48,20 @@ def vacuum_knows_no_refs() -> Iterator[None]:
         yield
 
 
+@planted(first_seed=1, **_OVER_HOURS, short=True)
+def copies_taken_for_all_bases() -> Iterator[None]:
+    """A vacuum keeps the files of those refs of whose bases HEAD has copies."""
+
+    def load_bases(head: Any, *_: Any) -> Program[Any]:
+        by_ref = yield from bases.load_bases_by_ref(head)
+        copies = yield from bases.load_copies(head)
+        known = [base for ref, base in by_ref.items() if ref.name in copies]
+        return known if copies else list(by_ref.values())
+
+    with attribute(kept, "load_bases", load_bases):
+        yield
+
+
 @planted(**_OVER_HOURS, foreign=("rewrite",), collects=True, neglected="ours")
 def gc_knows_no_refs() -> Iterator[None]:
     """Gc deletes bases that refs name."""

@@ -37,7 +37,14 @@ from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.delta.metadata.properties import ENABLEMENT
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snapshot_of
 from lakevilla.formats.delta.unsettled import Unsettled
-from lakevilla.formats.files import DeletionVector, file_key, masked_out
+from lakevilla.formats.files import (
+    DataFile,
+    DeletionVector,
+    FileRef,
+    file_key,
+    masked_by_all,
+    masked_out,
+)
 from lakevilla.store.base import Found, GetOutcome
 from lakevilla.store.effects import Effect, Get, Program, get, list_objects, parallel
 
@@ -581,26 +588,25 @@ def _checkpoint(
 
 def live_objects(snapshots: Sequence[DeltaSnapshot]) -> Program[set[str]]:
     """Return the objects of several states of one table; a checkpoint below them is read once."""
-    keys: set[str] = set()
     by_checkpoint: dict[int, list[DeltaSnapshot]] = defaultdict(list)
+    added: dict[FileRef, DataFile] = {}
     for state in snapshots:
         by_checkpoint[id(state.checkpoint)].append(state)
-        added = state.tail.fold().adds.values()
-        vectors = [file.deletion_vector for file in added if file.deletion_vector is not None]
-        keys |= {file_key(state.location, file.path) for file in added}
-        keys |= _vectors(state.location, vectors)
+        added.update(state.tail.fold().adds)
+    if not by_checkpoint:
+        return set()
+    location = snapshots[0].location
+    vectors = [file.deletion_vector for file in added.values() if file.deletion_vector is not None]
+    keys = {file_key(location, path) for path, _ in added} | _vectors(location, vectors)
     for states in by_checkpoint.values():
-        checkpoint, location = states[0].checkpoint, states[0].location
+        checkpoint = states[0].checkpoint
         if checkpoint is None:
             continue
         files = yield from load_files(checkpoint, states[0].layout, None)
         base = files.select(["path", "dv_id", "deletion_vector"])
-        paths: pa.Array = pa.array([], pa.string())
-        for masks in [state.tail.fold().masks for state in states]:
-            left = masked_out(base, masks)
-            paths = pc.unique(pa.chunked_array([paths, *left["path"].chunks]))
-            keys |= _keys(location, [], left["deletion_vector"].drop_null().to_pylist())
-        keys |= _keys(location, paths.to_pylist(), [])
+        left = masked_out(base, masked_by_all([state.tail.fold().masks for state in states]))
+        paths = pc.unique(left["path"]).to_pylist()
+        keys |= _keys(location, paths, left["deletion_vector"].drop_null().to_pylist())
     return keys
 
 

@@ -181,7 +181,8 @@ def frozen_views(
     """Return the different states of a table in bases; an error for each that can't be read."""
     wanted: dict[tuple[int, object, KeptTable | None], Base] = {}
     for base in bases:
-        yield from load_base_tables(base, [location])
+        if base.tables.refs:
+            yield from load_base_tables(base, [location])
         state = base.tables.get(location)
         if state is not None and base.has(location):
             pending = tuple((ref.txn, ref.hash) for ref in state.pending)

@@ -28,6 +28,9 @@ from lakevilla.store.location import is_external
 
 #: A time in milliseconds that is later than any other.
 AT_ANY_TIME = 1 << 62
+#: The objects that refs keep of a table are cached if they take at most this, and each this.
+_CACHED_BYTES = 4 * 1024 * 1024
+_KEY_BYTES = 100
 
 
 @dataclass(slots=True)
@@ -51,8 +54,33 @@ def kept_of(context: Context, head: Head | None, location: str) -> Program[KeptB
     CorruptObject
         A base is damaged or missing.
     """
-    bases = [] if head is None else (yield from load_bases(head))
-    return (yield from kept_by(context, bases, location))
+    if head is None:
+        return KeptByRefs()
+    yield from load_refs(head)
+    # Bases never change, nor do the states that they name: so the same bases keep the same objects.
+    hashes = " ".join(sorted({ref.hash for entry in head.refs.values() for ref in entry.bases}))
+    name = f"kept by refs {context.epoch} {location} {hashes}"
+    known = context.commits.get(name)
+    if isinstance(known, KeptByRefs):
+        return known
+    kept = yield from kept_by(context, (yield from _known_bases(context, head, hashes)), location)
+    size = len(name) + sum(_KEY_BYTES + len(key) for key in kept.keys)
+    if not kept.lost and size <= _CACHED_BYTES:
+        context.commits.keep(name, kept, size)
+    return kept
+
+
+def _known_bases(context: Context, head: Head, hashes: str) -> Program[list[Base]]:
+    """Return the bases of a HEAD, which the vacuums of several tables decode once."""
+    known = context.commits.get(f"bases {hashes}")
+    if isinstance(known, list):
+        return known
+    bases = yield from load_bases(head)
+    # Bases that list leaves would keep those in memory that are fetched for them.
+    size = len(hashes) + sum(_KEY_BYTES * (8 + 4 * len(base.tables.cached())) for base in bases)
+    if size <= _CACHED_BYTES and not any(base.tables.refs for base in bases):
+        context.commits.keep(f"bases {hashes}", bases, size)
+    return bases
 
 
 def kept_by(context: Context, bases: Iterable[Base], location: str) -> Program[KeptByRefs]:

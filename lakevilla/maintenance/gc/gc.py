@@ -7,9 +7,10 @@ from collections.abc import Container, Iterable, Mapping
 import msgspec
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
+from lakevilla.global_log.bases import with_copies
 from lakevilla.global_log.head import HEAD_KEY, Head, TableState, find_commit, successor, with_refs
 from lakevilla.global_log.head_log import keep_recent, too_old
-from lakevilla.global_log.keys import is_key_object, load_key_object, put_key
+from lakevilla.global_log.keys import has_versions, load_key_object, put_key
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import (
     commits_since,
@@ -196,7 +197,8 @@ def _raised(
         page=page,
         reserved=reserved,
     )
-    return with_refs(new, reached) if reached else new
+    new = with_refs(new, reached) if reached else new
+    return new if dry_run else (yield from with_copies(new))
 
 
 def _reached(head: Head) -> Program[dict[str, RefEntry | None]]:
@@ -293,7 +295,7 @@ def settle_keys(
     history that proves it is deleted. Return the keys that can't be read, with the errors.
     """
     damaged: dict[str, LakeVillaError] = {}
-    names = [info.key for info in keys if is_key_object(info.key)]
+    names = [info.key for info in keys if has_versions(info.key)]
     for first in range(0, len(names), _KEYS_AT_ONCE):
         some = names[first : first + _KEYS_AT_ONCE]
         errors = yield from parallel([_settle(context, head, name, dry_run) for name in some])

@@ -6,7 +6,7 @@ Each object is read from the store, even if it is cached.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lakevilla.errors import LakeVillaError, StoreError, VersionNotFound
@@ -31,11 +31,15 @@ _REMEDY = "restore it from a copy, or run `lakevilla doctor`, which says what it
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """An object that another one names by its hash; ``txn``: that of a commit object."""
+    """An object that another one names by its hash; ``txn``: that of a commit object.
+
+    ``is_spare``: without the object, clients need more requests, and lose nothing.
+    """
 
     key: str
     hash: str
     txn: str | None = None
+    is_spare: bool = False
 
 
 def look_at_named_objects(context: Context, head: Head) -> Program[list[Finding]]:
@@ -71,6 +75,8 @@ def _all_named(head: Head) -> Program[tuple[list[_Named], list[Finding]]]:
 def _named_by(head: Head, findings: list[Finding]) -> Program[list[_Named]]:
     """Return the objects that one HEAD names; must run at that HEAD's home."""
     named = [one for found in maps_of(head) for one in _leaves(found)]
+    copies = {ref.key for ref in head.copies.refs}
+    named = [replace(one, is_spare=one.key in copies) for one in named]
     commits = list(head.commits)
     refs = list(head.pages)
     while refs:
@@ -160,6 +166,12 @@ def _looked_at(named: list[_Named]) -> Program[list[Finding]]:
 def _look(named: _Named) -> Program[Finding | None]:
     outcome = yield from get(named.key)
     note(files=1)
+    if named.is_spare:
+        is_sound = isinstance(outcome, Found) and digest_of(outcome.body) == named.hash
+        message = (
+            f"{named.key} is lost: bases of refs are read by themselves, not from their copies"
+        )
+        return None if is_sound else Finding("note", "corrupt_object", message, key=named.key)
     if not isinstance(outcome, Found):
         message = f"{named.key} is missing although HEAD, or one of its refs, names it: {_REMEDY}"
         return Finding("error", "missing_object", message, txn_id=named.txn, key=named.key)

@@ -30,7 +30,14 @@ from lakevilla.global_log.repo import HeldHead, load_tables
 from lakevilla.global_log.rules import Rule
 from lakevilla.lake.context import Tail
 from lakevilla.lake.operations.comparing.dropped_columns import files_fit
-from lakevilla.lake.row_changes import NetChange, Verdict, deleted_since, judge, net_change
+from lakevilla.lake.row_changes import (
+    NetChange,
+    Verdict,
+    change_of_definition,
+    deleted_since,
+    judge,
+    net_change,
+)
 from lakevilla.lake.table_log import open_tail, opened_again, probe, refresh
 from lakevilla.lake.view import View, build_view
 from lakevilla.phases import during
@@ -199,6 +206,8 @@ def _table(
         )
         return None
     examination.views[location] = new
+    if only_appends(txn, location):
+        return change_of_definition(old, new)
     return (yield from net_change(txn.context, old, new, tail))
 
 
