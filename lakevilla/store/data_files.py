@@ -37,13 +37,15 @@ class DataFiles:
         """Return a context in which these files, by key, are read from memory.
 
         Two threads may hold the same file: the bytes are the same, and when one thread releases it
-        the other reads it from the store.
+        the other reads it from the store. Of two blocks, one within the other, the outer one holds
+        it to its end.
         """
+        added = bodies.keys() - self._held.keys()
         self._held.update(bodies)
         try:
             yield
         finally:
-            for key in bodies:
+            for key in added:
                 self._held.pop(key, None)
 
     @contextmanager

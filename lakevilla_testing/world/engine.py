@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -82,12 +82,20 @@ class RowEngine:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._held: dict[str, bytes] = {}
 
-    #: The engine requests whole files, each when it reads it.
-    reads_by_parts = False
+    #: Clients fetch small files whole, and the engine requests those that they do not hold.
+    reads_by_parts = True
 
-    def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def holding(self, bodies: Mapping[str, bytes]) -> Iterator[None]:
+        added = bodies.keys() - self._held.keys()
+        self._held.update(bodies)
+        try:
+            yield
+        finally:
+            for key in added:
+                self._held.pop(key, None)
 
     def write(
         self, layout: Layout, data: pa.RecordBatchReader, name: FileNamer
@@ -125,7 +133,7 @@ class RowEngine:
     def scan(
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
     ) -> Program[pa.RecordBatchReader]:
-        files = yield from _read(table)
+        files = yield from _read(table, self._held)
         rows = [row for one in files for row in one.rows if where is None or is_true(where, row)]
         schema = table.layout.schema
         if columns is not None:
@@ -155,14 +163,14 @@ class RowEngine:
             return {**row, **{column: evaluate(new, row) for column, new in assignments.items()}}
 
         changed = _Changed(table.layout)
-        for one in (yield from _read(table)):
+        for one in (yield from _read(table, self._held)):
             changed.note(one, [change(r) if is_true(where, r) else r for r in one.rows])
         count = changed.count
         return self._rewrite(table.layout, changed, name, updated=count, matched=count)
 
     def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
         changed = _Changed(table.layout)
-        for one in (yield from _read(table)):
+        for one in (yield from _read(table, self._held)):
             changed.note(one, [None if is_true(where, row) else row for row in one.rows])
         count = changed.count
         return self._rewrite(table.layout, changed, name, deleted=count, matched=count)
@@ -170,7 +178,7 @@ class RowEngine:
     def merge(
         self, table: TableInput, source: pa.RecordBatchReader, spec: MergeSpec, name: FileNamer
     ) -> Program[Rewrite]:
-        files = yield from _read(table)
+        files = yield from _read(table, self._held)
         merge = _Merge(table.layout, source.read_all().to_pylist(), spec)
         changed = _Changed(table.layout)
         for one in files:
@@ -198,7 +206,7 @@ class RowEngine:
     def _moved(
         self, table: TableInput, z_order_by: Sequence[str], name: FileNamer
     ) -> Program[tuple[Written, ...]]:
-        rows = [row for one in (yield from _read(table)) for row in one.rows]
+        rows = [row for one in (yield from _read(table, self._held)) for row in one.rows]
         if z_order_by and rows:
             keys = pa.Table.from_pylist(rows).select(list(z_order_by))
             places = z_values(keys, boundaries(keys)).to_pylist()
@@ -211,7 +219,7 @@ class RowEngine:
         raise _unsupported(table.layout, "the change data feed")
 
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
-        files = yield from _read(table)
+        files = yield from _read(table, self._held)
         texts = [
             repr(list(row.values())) for one in files for row in one.rows if is_true(where, row)
         ]
@@ -234,7 +242,7 @@ class RowEngine:
             alias: view.read_all().to_pylist() for alias, view in views.items()
         }
         for alias, table in tables.items():
-            rows[alias] = [row for one in (yield from _read(table)) for row in one.rows]
+            rows[alias] = [row for one in (yield from _read(table, self._held)) for row in one.rows]
         try:
             tree = sqlglot.parse_one(sql).transform(_filled, params)
             result = execute(tree, tables=rows)
@@ -413,31 +421,34 @@ class _Merge:
         return {**row, **{column: evaluate(e, both) for column, e in clause.assignments.items()}}
 
 
-def _read(table: TableInput) -> Program[list[_File]]:
+def _read(table: TableInput, held: Mapping[str, bytes]) -> Program[list[_File]]:
     """Return the rows of each file, under their logical names, partition values filled in."""
     layout = table.layout
     _refuse_unknown(layout)
     files = sorted(data_files(table.files), key=lambda file: file.path)
     keys = [file_key(layout.location, file.path) for file in files]
-    bodies = yield from parallel([get(key) for key in keys])
+    missing = [key for key in keys if key not in held]
+    fetched = dict(zip(missing, (yield from parallel([get(key) for key in missing])), strict=True))
     result: list[_File] = []
     only = dict(zip(table.files["path"].to_pylist(), table.rows or (), strict=False))
-    for file, key, found in zip(files, keys, bodies, strict=True):
+    for file, key in zip(files, keys, strict=True):
         if file.deletes:
             raise _unsupported(layout, "deletes beside its data files")
-        if not isinstance(found, Found):
+        found = fetched.get(key)
+        if key not in held and not isinstance(found, Found):
             raise StoreError(
                 f"{key}, a data file of table {layout.table}, is missing; "
                 "check that it was not vacuumed, then try again",
                 table=layout.table,
             )
+        body = found.body if isinstance(found, Found) else held[key]
         content = (file.tags or {}).get(HASH_TAG)
         if table.verify and content is not None:
             hashed = HashedFile(key, file.size, content, layout.table)
-            wrong = compare(hashed, found.size, hash_of(found.body))
+            wrong = compare(hashed, len(body), hash_of(body))
             if wrong is not None:
                 raise damaged(hashed, wrong)
-        rows = _logical(layout, file, found.body)
+        rows = _logical(layout, file, body)
         deleted: set[int] = set()
         if file.deletion_vector is not None:
             deleted.update(

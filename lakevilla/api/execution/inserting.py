@@ -14,12 +14,12 @@ from lakevilla.api.frame import Frame
 from lakevilla.arrow.input import refuse_unknown
 from lakevilla.errors import AlreadyCommitted, InvalidOperation
 from lakevilla.formats.layout import Layout
-from lakevilla.lake.operations.inserted import has_literals_alone
+from lakevilla.lake.operations.inserted import PARAMETERS, has_literals_alone
 from lakevilla.results import OperationResult, Outcome
 from lakevilla.sql.expressions.bind import exact
 from lakevilla.sql.expressions.parse import refuse_unused
 from lakevilla.sql.expressions.tree import Expr
-from lakevilla.sql.statements.dml import InsertStatement
+from lakevilla.sql.statements.dml import InsertStatement, constants_of
 from lakevilla.sql.statements.meaning.duckdb import other_meaning
 from lakevilla.sql.statements.script.control import used_in
 from lakevilla.sql.statements.select import Dialect, quoted, select_of
@@ -31,9 +31,30 @@ from lakevilla.transaction.verbs.read_write import overwrite
 # INSERT in all its forms: by name, into partitions, and in place of replaced rows.
 
 
-__all__ = ["run_insert"]
+__all__ = ["run_insert", "with_constants_apart"]
 
 _ROWS = "__lakevilla_rows"
+
+
+def with_constants_apart(
+    client: LakeClient, text: str, views: dict[str, object], dialect: Dialect
+) -> tuple[str, dict[str, object]]:
+    """Return a long INSERT of constants with its rows as a view; any other text as it is.
+
+    The engine reads the values, whose types it knows; the text that is parsed is short. If it
+    refuses them, the text stays whole, so that the error is that of the statement.
+    """
+    if dialect != "duckdb" or PARAMETERS in views:
+        return text, views
+    found = constants_of(text, PARAMETERS)
+    if found is None:
+        return text, views
+    statement, values = found
+    try:
+        rows = client.run(client.context.engine.query(values, {}, {}, {}))
+    except InvalidOperation:
+        return text, views
+    return statement, {**views, PARAMETERS: rows}
 
 
 def run_insert(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -396,3 +397,55 @@ class _Reader(TokenReader):
                 raise InvalidOperation(f"column {column} is assigned twice; assign it once")
             seen.add(column.lower())
         return dict(pairs)
+
+
+# -------------------- constants
+#
+# A long INSERT of constants: its rows are cut off by one pattern, without a token for each value.
+
+_SPACE = r"[ \t\r\n]*"
+_CONSTANT = (
+    r"(?:NULL|TRUE|FALSE|[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:E[+-]?[0-9]+)?"
+    r"|(?:(?:DATE|TIMESTAMP|TIME)[ \t\r\n]+)?'(?:[^']|'')*')"
+)
+_NAME = r"(?:[A-Za-z_][A-Za-z0-9_]*|\"[^\"]+\")"
+_NAMES = rf"\({_SPACE}{_NAME}(?:{_SPACE},{_SPACE}{_NAME})*{_SPACE}\)"
+_TO_A_TABLE = re.compile(
+    rf"{_SPACE}INSERT[ \t\r\n]+INTO[ \t\r\n]+{_NAME}(?:\.{_NAME})*{_SPACE}"
+    rf"(?:{_NAMES}{_SPACE})?(?=VALUES)",
+    re.IGNORECASE,
+)
+_VALUES = re.compile(rf"VALUES{_SPACE}", re.IGNORECASE)
+_ROW = re.compile(
+    rf"\({_SPACE}{_CONSTANT}(?:{_SPACE},{_SPACE}{_CONSTANT})*{_SPACE}\){_SPACE}(?P<more>,?){_SPACE}",
+    re.IGNORECASE,
+)
+#: A shorter text is read as any other.
+_LONG = 4000
+
+
+def constants_of(text: str, view: str) -> tuple[str, str] | None:
+    """Cut an INSERT into one that takes its rows from ``view``, and the VALUES of these rows.
+
+    Return None for all texts but those of one long INSERT whose rows are literals alone: numbers,
+    texts, dates and times, TRUE, FALSE and NULL, in DuckDB's dialect.
+    """
+    if len(text) < _LONG:
+        return None
+    head = _TO_A_TABLE.match(text)
+    if head is None or not is_of_constants(text, head.end()):
+        return None
+    return f"{head.group()} SELECT * FROM {view}", text[head.end() :]
+
+
+def is_of_constants(text: str, start: int = 0) -> bool:
+    """Return whether a text is VALUES of literals alone, from ``start`` to its end."""
+    found = _VALUES.match(text, start)
+    while found is not None:
+        row = _ROW.match(text, found.end())
+        if row is None:
+            return False
+        if not row["more"]:
+            return text[row.end() :].strip(" \t\r\n;") == ""
+        found = row
+    return False

@@ -30,7 +30,7 @@ from lakevilla.transaction.commit.upload import check_files
 from lakevilla.transaction.redo.deferred import perform_deferred
 from lakevilla.transaction.redo.rebase import rebase
 from lakevilla.transaction.redo.replay import entry_change
-from lakevilla.transaction.state.files import found_in_log, store_files
+from lakevilla.transaction.state.files import found_in_log, held_and_needed, store_held
 from lakevilla.transaction.state.parts import EntryTried
 from lakevilla.transaction.state.transaction import TransactionState, conflict
 from lakevilla.transaction.validation.checks import ask_now_and_then, direct_write, refuse_dropped
@@ -167,7 +167,7 @@ def _prepared(txn: TransactionState, tail: Tail) -> Program[Attempt | Behind]:
     change = yield from entry_change(txn, location, txn.work.done)
     table_format = context.formats.of(tail.snapshot)
     parts: list[Program[Any]] = [
-        store_files(txn),
+        store_held(txn, held_and_needed(txn, {location: change})),
         table_format.prepare(tail.snapshot, change, info, context.now_ms()),
         ask_now_and_then(txn),
     ]

@@ -28,6 +28,7 @@ from lakevilla.transaction.commit.squash import Squash, squashes
 from lakevilla.transaction.commit.together.group import commits_of
 from lakevilla.transaction.commit.together.replacing import may_go_along
 from lakevilla.transaction.redo.replay import entry_change
+from lakevilla.transaction.state.files import held_and_needed
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.idempotency import bind_key
@@ -54,7 +55,8 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
     assert txn.bound.held is not None, "a transaction that writes through HEAD is bound to one"
     head = txn.bound.held.head
     yield from load_tables(head, txn.work.tables)
-    files = list(txn.work.bodies)
+    changes = {table: part.change for table, part in sealed.commit.tables.items()}
+    files = held_and_needed(txn, changes)
     named = [*files, sealed.key]
     stores: list[Any] = [Put(file, txn.work.bodies[file], NEW) for file in files]
     stores.append(Put(sealed.key, sealed.body, ABSENT))
@@ -77,7 +79,7 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
                 txn_id=txn.id,
             )
     for file in files:
-        del txn.work.bodies[file]
+        txn.work.held_bytes -= len(txn.work.bodies.pop(file))
     outdated = [
         place for place, newer in zip(unguarded, outcomes[len(named) :], strict=False) if newer
     ]
@@ -272,8 +274,9 @@ def check_files(txn: TransactionState) -> Program[None]:
     for done in txn.work.done:
         paths = paths_written(done.table, done.change)
         keys += [file_key(done.table, path) for path in paths]
+    keys = [key for key in dict.fromkeys(keys) if key not in txn.work.bodies]
     with during("validate"):
-        lost = yield from lost_for_good(list(dict.fromkeys(keys)))
+        lost = yield from lost_for_good(keys)
     if lost:
         raise txn.fail(
             TransactionAborted(

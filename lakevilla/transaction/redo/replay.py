@@ -28,6 +28,7 @@ from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Optimize, Transplant
 from lakevilla.transaction.state.files import (
+    held_files,
     hold_file,
     keep_files,
     made_files,
@@ -98,10 +99,10 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
     """
     for key in made_files(done):
         txn.work.bodies.pop(key, None)
-    yield from store_files(txn, done.table)
+    held = yield from held_files(txn, done.table)
     snapshot = txn.work.tables[done.table].snapshot
     try:
-        with during("data", done.table):
+        with held, during("data", done.table):
             if isinstance(done.operation, Transplant):
                 yield from _refuse_values(txn, done.operation, snapshot)
             beneath = beneath_of(txn, done.table)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from lakevilla.engines.base import Written
 from lakevilla.errors import CommitOutcomeUnknown, StoreError
+from lakevilla.formats.base import Change
 from lakevilla.formats.files import DataFile
 from lakevilla.ids import txn_in
 from lakevilla.lake.context import Tail
@@ -14,14 +16,26 @@ from lakevilla.phases import during
 from lakevilla.store.base import ANY, NEW, PutOutcome, Stored
 from lakevilla.store.effects import Program, Put, delete, parallel, put
 from lakevilla.store.location import is_external
-from lakevilla.sublogs.operations import Create, Detach, given_files
+from lakevilla.sublogs.operations import (
+    Create,
+    Delete,
+    Detach,
+    Insert,
+    Merge,
+    Update,
+    given_files,
+)
 from lakevilla.sublogs.record import creates_key
+from lakevilla.transaction.state.late_reads import MOST_HELD_BYTES
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- files
 #
 # The files that a transaction's operations have made, in memory or in the store.
+#
+# An engine reads them from memory where it can, and a file that a later operation of the
+# transaction has replaced is never stored (docs/design/0067-many-changes.md).
 
 
 def made_files(done: Done) -> list[str]:
@@ -47,10 +61,45 @@ def own_files(txn: str, keys: Iterable[str]) -> list[str]:
     return [key for key in keys if txn_in(key) == txn]
 
 
+def held_files(txn: TransactionState, location: str) -> Program[AbstractContextManager[None]]:
+    """Return a block in which an engine can read the files made so far on a table.
+
+    It reads them from memory. If it can't, if they are too many bytes to stay there, or if files
+    are compared with what is stored, they are stored first.
+    """
+    engine = txn.context.engine
+    fits = txn.work.held_bytes <= MOST_HELD_BYTES and not txn.options.verify
+    if engine.reads_by_parts and fits:
+        return engine.holding({key: txn.work.bodies[key] for key in _held(txn, location)})
+    yield from store_files(txn, location)
+    return nullcontext()
+
+
+def holds_files(txn: TransactionState, location: str) -> bool:
+    """Return whether the transaction has files of a table in memory."""
+    return bool(_held(txn, location))
+
+
 def store_files(txn: TransactionState, location: str | None = None) -> Program[None]:
     """Store the files made so far (with ``location``, of this table): an engine will read them."""
+    yield from store_held(txn, _held(txn, location), location)
+
+
+def _held(txn: TransactionState, location: str | None) -> list[str]:
     prefix = "" if location is None else f"{location}/"
-    keys = [key for key in txn.work.bodies if key.startswith(prefix)]
+    return [key for key in txn.work.bodies if key.startswith(prefix)]
+
+
+def store_held(
+    txn: TransactionState, keys: list[str], location: str | None = None
+) -> Program[None]:
+    """Store some of the files in memory, by their keys; with ``location``, all are of this table.
+
+    Raises
+    ------
+    StoreError
+        A file could not be stored.
+    """
     if not keys:
         return
     for place in [one for one in txn.work.tables if location in (None, one)]:
@@ -69,6 +118,27 @@ def store_files(txn: TransactionState, location: str | None = None) -> Program[N
                 txn_id=txn.id,
             )
         txn.work.held_bytes -= len(txn.work.bodies.pop(key))
+
+
+def held_and_needed(txn: TransactionState, changes: Mapping[str, Change]) -> list[str]:
+    """Return the keys of those files in memory that a commit with these changes must store.
+
+    ``changes`` are the sums of the operations, by table. A file that an operation has made and a
+    later one has replaced is in no sum. It stays in memory: if the transaction loses a race, only
+    the later operation may have to be performed again, and reads it.
+    """
+    if not txn.work.bodies:
+        return []
+    replaced = {
+        key
+        for done in txn.work.done
+        if isinstance(done.operation, Update | Delete | Merge | Insert)
+        for key in made_files(done)
+    }
+    for location, change in changes.items():
+        replaced.difference_update(f"{location}/{file.path}" for file in change.adds)
+        replaced.difference_update(f"{location}/{file.path}" for file in change.change_files)
+    return [key for key in txn.work.bodies if key not in replaced]
 
 
 def hold_written(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import (
@@ -80,11 +81,14 @@ from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.redo.deferred import NOT_PERFORMED, can_wait, is_deferred
 from lakevilla.transaction.state.files import (
+    held_files,
     hold_written,
+    holds_files,
     keep_files,
     note_stored,
     store_files,
 )
+from lakevilla.transaction.state.late_reads import MOST_HELD_BYTES
 from lakevilla.transaction.state.parts import Done, laid_over
 from lakevilla.transaction.state.transaction import TransactionState, beneath_of
 from lakevilla.transaction.validation.checks import refuse_direct, refuse_unfit
@@ -131,17 +135,26 @@ def own_state(txn: TransactionState, location: str) -> Program[TableSnapshot]:
 
 
 def see_files(
-    txn: TransactionState, location: str, where: Expr | None, within: Expr | None = None
+    txn: TransactionState,
+    location: str,
+    where: Expr | None,
+    within: Expr | None = None,
+    *,
+    held: bool = False,
 ) -> Program[TableInput]:
     """Return the files for a read, which becomes an observed read of the transaction.
 
     Files without rows for which ``within`` is true may be left out; the caller needs no such rows.
-    All rows for which ``where`` is true count as seen.
+    All rows for which ``where`` is true count as seen. The transaction's own files are stored
+    unless they are ``held``: the caller passes them to the engine.
     """
     txn.check_open("read")
     yield from touch(txn, [location], probing=True, access="read")
     _check_there(txn, location, "read")
-    snapshot = yield from own_state(txn, location)
+    yield from perform_late(txn, [location])
+    if not held:
+        yield from store_files(txn, location)
+    snapshot = txn.work.tables[location].snapshot
     looked_at = where if within is None else within
     predicate = None if looked_at is None else bind(looked_at, snapshot.layout.schema)
     with during("metadata", location):
@@ -166,10 +179,16 @@ def scan(
     """Return the rows for which ``where`` is true, streamed."""
 
     def see() -> Program[pa.RecordBatchReader]:
-        table = yield from see_files(txn, location, where)
+        table = yield from see_files(txn, location, where, held=True)
         predicate = None if where is None else bind(where, table.layout.schema)
-        with during("data", location):
-            return (yield from txn.context.engine.scan(table, columns, predicate))
+        # Rows that are read from the transaction's memory are all read now: the files may be
+        # dropped before a caller has read a stream to its end.
+        if (pc.sum(table.files["size"]).as_py() or 0) > MOST_HELD_BYTES:
+            yield from store_files(txn, location)
+        held = yield from held_files(txn, location)
+        with held, during("data", location):
+            rows = yield from txn.context.engine.scan(table, columns, predicate)
+            return rows.read_all().to_reader() if holds_files(txn, location) else rows
 
     return (yield from read_again_if_replaced(txn, [location], see))
 
@@ -194,17 +213,22 @@ def query(
         states = {}
         for name, location in tables.items():
             _check_there(txn, location, "read")
-            states[name] = yield from own_state(txn, location)
+            yield from perform_late(txn, [location])
+            states[name] = txn.work.tables[location].snapshot
         within: Mapping[str, Expr] = {}
         if any(map(may_have_many_files, states.values())):
             schemas = {name: one.layout.schema for name, one in states.items()}
             schemas.update({name: one.layout.schema for name, one in pasts.items()})
             within = txn.context.engine.rows_within(sql, params, schemas)
         inputs = dict(pasts)
-        for name, location in tables.items():
-            inputs[name] = yield from see_files(txn, location, None, within.get(name))
-        with during("data"):
-            return (yield from txn.context.engine.query(sql, inputs, views, params))
+        with ExitStack() as held:
+            for name, location in tables.items():
+                inputs[name] = yield from see_files(
+                    txn, location, None, within.get(name), held=True
+                )
+                held.enter_context((yield from held_files(txn, location)))
+            with during("data"):
+                return (yield from txn.context.engine.query(sql, inputs, views, params))
 
     return (yield from read_again_if_replaced(txn, list(dict.fromkeys(tables.values())), see))
 
@@ -495,11 +519,10 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
         return _note(txn, operation, NOT_PERFORMED, deferred=True)
     if not blind:
         yield from perform_late(txn, {location, *reading})
-    if reading:
-        yield from store_files(txn, location)
+    held = (yield from held_files(txn, location)) if reading else nullcontext()
     name = file_namer(txn.context, txn.id, txn.through_head)
     beneath = beneath_of(txn, location)
-    with during("data", location):
+    with held, during("data", location):
         try:
             performed = yield from perform(
                 txn.context, operation, working.snapshot, name, txn.lookup, beneath

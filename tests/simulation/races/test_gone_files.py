@@ -10,6 +10,7 @@ from lakevilla.maintenance import doctor, recovery, vacuum
 from lakevilla.maintenance.gc import gc
 from lakevilla.store.effects import sleep
 from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs import read_write
 from lakevilla_testing.checks import invariants
@@ -146,7 +147,7 @@ def test_an_old_open_transaction_checks_that_its_files_exist_before_it_commits(
     def stays_open(client):
         txn = begin(client, features)
         yield from append(txn, "a", 7)
-        yield from read(txn, "a")  # the appended file is stored now
+        yield from store_files(txn)
         yield from sleep(days * DAY)
         yield from tidy(client, "a", 7 * DAY)
         if not days:

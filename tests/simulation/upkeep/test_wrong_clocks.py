@@ -9,6 +9,7 @@ from lakevilla.maintenance.gc import gc
 from lakevilla.maintenance.gc.listing import TOLERANCE_SECONDS, ask_time, shown_time
 from lakevilla.store.effects import list_objects
 from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.state.values import Feature, KeyUse
 from lakevilla.transaction.verbs.read_write import append
 from lakevilla_testing.checks import invariants
@@ -22,7 +23,6 @@ from tests.support.simulated.commits import (
     balances,
     begin,
     lake,
-    read,
     simulation_client,
 )
 
@@ -49,7 +49,7 @@ def open_transaction(simulation, features, between, offset=0.0):
         txn = begin(client, features)
         rows = pa.table({"id": [7], "balance": [100], "items": [""]}, schema=SCHEMA)
         yield from append(txn, "a", rows.to_reader())
-        yield from read(txn, "a")  # the appended row is stored now
+        yield from store_files(txn)
         simulation.now += 120
         yield from between()
         return (yield from commit(txn))
@@ -133,7 +133,7 @@ def test_an_object_old_by_the_store_s_clock_is_deleted_by_a_cleaner_whose_clock_
         txn = begin(client, Feature.R)
         rows = pa.table({"id": [7], "balance": [100], "items": [""]}, schema=SCHEMA)
         yield from append(txn, "a", rows.to_reader())
-        yield from read(txn, "a")
+        yield from store_files(txn)
 
     before = set(simulation.store.objects)
     alone(simulation, leaves, "dead")

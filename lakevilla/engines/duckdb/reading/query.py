@@ -24,6 +24,7 @@ from lakevilla.engines.duckdb.reading.closed import (
 from lakevilla.engines.duckdb.reading.constants import with_lists
 from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.errors import InvalidOperation
+from lakevilla.sql.statements.dml import is_of_constants
 from lakevilla.sql.statements.select import named_parameters, select_of
 
 
@@ -41,6 +42,9 @@ def query(
     With EXPLAIN in front, it returns its plan, as DuckDB writes it.
     ``plans_by_footers``: footers are read before a query of one table too, for its plan.
     """
+    if is_of_constants(sql):  # it names nothing, so there is nothing to refuse
+        with translated(None), closed.session(shared=True) as session:
+            return session.run(sql, {})
     explain = EXPLAIN if sql.startswith(EXPLAIN) else ""
     sql, params = with_lists(sql.removeprefix(EXPLAIN), params)
     select = select_of(sql, params)

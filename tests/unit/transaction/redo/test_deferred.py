@@ -10,7 +10,7 @@ from lakevilla.lake.context import Context
 from lakevilla.markers.claims import HeldTicket, Queue
 from lakevilla.markers.queue import State
 from lakevilla.sql.expressions.parse import parse_predicate
-from lakevilla.store.effects import Put
+from lakevilla.store.effects import Get, Put
 from lakevilla.sublogs.operations import Alter, Append, Delete, Insert, Operation, QuerySource
 from lakevilla.sublogs.record import Ticket
 from lakevilla.transaction.redo.deferred import defer, is_deferred, perform_deferred
@@ -151,7 +151,21 @@ def test_deferred_operations_of_other_tables_stay_deferred(txn: TransactionState
     txn.context.engine = RowEngine(txn.context.clock)
     outcome(perform_deferred(txn, ["u"]))
     assert txn.work.done[0].deferred
-    # To perform it, the engine must read the files made so far: these are stored first.
+    # To perform it, the engine reads the table's file, and from memory what was made before.
+    asked = first_asked(perform_deferred(txn, ["t"]))
+    assert isinstance(asked, Get)
+    assert asked.key == "t/old"
+    assert "t/made-before" in txn.work.bodies
+
+
+def test_an_engine_without_memory_of_its_caller_gets_the_files_made_before_stored(
+    txn: TransactionState,
+) -> None:
+    by_hand.did(txn, delete("t"), Change(), deferred=True)
+    txn.work.bodies["t/made-before"] = b"rows"
+    engine = RowEngine(txn.context.clock)
+    engine.reads_by_parts = False
+    txn.context.engine = engine
     asked = first_asked(perform_deferred(txn, ["t"]))
     assert isinstance(asked, Put)
     assert asked.key == "t/made-before"

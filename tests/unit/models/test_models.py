@@ -1,0 +1,57 @@
+"""The models hold their invariants, and the checker finds each planted flaw (``make models``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from models.__main__ import main
+from models.checker import explore
+from models.combine import COSTS, FLAWS, Combine
+from tests.support.search import how_many
+
+FAULTS = how_many(0, whole=2)
+
+
+def test_combined_commits_hold_their_invariants_in_every_order_of_steps() -> None:
+    found = explore(Combine(faults=FAULTS))
+    assert found.violation is None, found.path
+    assert found.states == {0: 7_076, 2: 40_307}[FAULTS]
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_rule_of_combined_commits_that_is_left_out_breaks_an_invariant(flaw: str) -> None:
+    assert explore(Combine(flaw)).violation is not None
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_a_rule_that_only_saves_work_breaks_no_invariant(name: str) -> None:
+    assert explore(Combine(name, faults=FAULTS)).violation is None
+
+
+class Counter:
+    """Count to five, where three is wrong, by steps of one or two."""
+
+    def initial(self) -> int:
+        return 0
+
+    def steps(self, state: int) -> Iterator[tuple[str, int]]:
+        if state < 5:
+            yield "one", state + 1
+            yield "two", state + 2
+
+    def violation(self, state: int) -> str | None:
+        return "three" if state == 3 else None
+
+
+def test_the_checker_returns_a_shortest_path_to_a_violation() -> None:
+    found = explore(Counter())
+    assert (found.violation, len(found.path)) == ("three", 2)
+
+
+def test_an_unknown_model_is_refused_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["combin"]) == 2
+    assert "there is no model combin; there are: combine" in capsys.readouterr().out
