@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakevilla.api.arguments import check_text, check_views, parameters
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.inserting import with_constants_apart
+from lakevilla.api.execution.inserting import constants_in_a_view
 from lakevilla.api.execution.sql import run_statement
 from lakevilla.api.frame import Frame
 from lakevilla.errors import InvalidOperation
@@ -180,7 +180,7 @@ class Reads(Generic[Frame]):
             with self._executor.verb_scope():
                 self._executor.state.check_open("sql")
                 query = check_text("query", query)
-            query, given = with_constants_apart(
+            query, given = constants_in_a_view(
                 executor.client, query, check_views(views), executor.dialect
             )
             text, values = with_nested(query, parameters(params, nested=True), executor.dialect)

@@ -31,12 +31,12 @@ from lakevilla.transaction.verbs.read_write import overwrite
 # INSERT in all its forms: by name, into partitions, and in place of replaced rows.
 
 
-__all__ = ["run_insert", "with_constants_apart"]
+__all__ = ["run_insert", "constants_in_a_view"]
 
 _ROWS = "__lakevilla_rows"
 
 
-def with_constants_apart(
+def constants_in_a_view(
     client: LakeClient, text: str, views: dict[str, object], dialect: Dialect
 ) -> tuple[str, dict[str, object]]:
     """Return a long INSERT of constants with its rows as a view; any other text as it is.

@@ -13,7 +13,7 @@ from typing import Any, Generic, Self, get_args
 
 from lakevilla.api.arguments import check_choice, check_number, check_views, parameters
 from lakevilla.api.client.discovering import refuse_places
-from lakevilla.api.execution.inserting import with_constants_apart
+from lakevilla.api.execution.inserting import constants_in_a_view
 from lakevilla.api.frame import Frame
 from lakevilla.api.run import begin_transaction, check_options, check_timeout
 from lakevilla.api.session.performing import perform, run_separately, tell
@@ -191,7 +191,7 @@ class Session(Generic[Frame]):
         if self._is_closed:
             raise InvalidOperation("the session is closed: begin another by lake.session()")
         values, frames = parameters(params, nested=True), check_views(views)
-        text, frames = with_constants_apart(
+        text, frames = constants_in_a_view(
             self._lake._client, script_text(text), frames, self._dialect
         )
         found = self.statements(text)
