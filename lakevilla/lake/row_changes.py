@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.base import REPLACED, Change, TableSnapshot
-from lakevilla.formats.delta.deletion_vectors import RowIndices, rows_deleted
+from lakevilla.formats.delta.deletion_vectors import RowIndices, rows_deleted, with_deleted
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
     FileRef,
     RemovedFile,
+    data_files,
     file_key,
     file_refs,
     removal,
@@ -119,6 +120,36 @@ def deleted_since(location: str, net: NetChange) -> Program[Gone]:
         if np.isin(before, after).all():
             found[removed.path] = ref, np.setdiff1d(after, before)
     return found
+
+
+def marked_again(snapshot: TableSnapshot, change: Change) -> Program[Change | None]:
+    """Return a change that marks the rows of ``change`` in the files of ``snapshot``.
+
+    None if a file or one of the rows is gone: then the rows must be found again (note 65, rule V1).
+    """
+    before = {file.path: file for file in change.removes}
+    marked = {file.path: file for file in change.adds if file.path in before}
+    files = yield from snapshot.files()
+    live = files.filter(pc.is_in(files["path"], value_set=pa.array(list(marked), pa.string())))
+    now = {file.path: file for file in data_files(live)}
+    if now.keys() != marked.keys():
+        return None
+    again: dict[str, DataFile] = {}
+    for path, file in marked.items():
+        old = yield from rows_deleted(snapshot.location, before[path].deletion_vector)
+        all_ = yield from rows_deleted(snapshot.location, file.deletion_vector)
+        others = yield from rows_deleted(snapshot.location, now[path].deletion_vector)
+        rows = np.setdiff1d(all_, old)
+        if not np.isin(old, all_).all() or np.isin(rows, others).any():
+            return None
+        again[path] = with_deleted(now[path], np.union1d(others, rows))
+    return msgspec.structs.replace(
+        change,
+        adds=tuple(again.get(file.path, file) for file in change.adds),
+        removes=tuple(
+            removal(now[file.path]) if file.path in now else file for file in change.removes
+        ),
+    )
 
 
 def _without(refs: Iterable[FileRef], gone: Gone) -> list[FileRef]:

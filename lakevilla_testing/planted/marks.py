@@ -13,7 +13,7 @@ from lakevilla.formats.delta import deletion_vectors
 from lakevilla.formats.delta.deletion_vectors import rows_deleted
 from lakevilla.formats.files import DataFile
 from lakevilla.lake import row_changes
-from lakevilla.transaction.redo import replay
+from lakevilla.lake.publishing import replay_pending
 from lakevilla.transaction.state import files
 from lakevilla_testing.planted.bugs import attribute, instead, planted
 
@@ -23,10 +23,10 @@ _NONE = np.zeros(0, dtype=np.int64)
 @planted(marks=True, kinds=("transfer", "lists"))
 def vectors_overlap() -> Iterator[None]:
     """Two statements that have changed the same row of a file both commit (rule V1)."""
-    original = replay.remarked
+    original = row_changes.marked_again
 
-    def remarked(txn: Any, done: Any) -> Any:
-        live = yield from txn.work.tables[done.table].snapshot.files()
+    def marked_again(snapshot: Any, change: Any) -> Any:
+        live = yield from snapshot.files()
         vectors = [one["path_or_inline"] for one in live["deletion_vector"].to_pylist() if one]
 
         def without_others(location: Any, vector: Any) -> Any:
@@ -35,10 +35,10 @@ def vectors_overlap() -> Iterator[None]:
                 return _NONE
             return (yield from rows_deleted(location, vector))
 
-        with attribute(replay, "rows_deleted", without_others):
-            return (yield from original(txn, done))
+        with attribute(row_changes, "rows_deleted", without_others):
+            return (yield from original(snapshot, change))
 
-    with instead(original, remarked):
+    with instead(original, marked_again):
         yield
 
 
@@ -67,7 +67,7 @@ def union_forgets() -> Iterator[None]:
             rows = np.setdiff1d(rows, known)
         return original(file, rows)
 
-    with attribute(replay, "with_deleted", with_deleted):
+    with attribute(row_changes, "with_deleted", with_deleted):
         yield
 
 
@@ -81,4 +81,16 @@ def file_of_marks_is_deleted() -> Iterator[None]:
         return original(dataclasses.replace(done, change=change))
 
     with instead(original, made_files):
+        yield
+
+
+@planted(for_histories=False)
+def changes_beside_as_nothing() -> Iterator[None]:
+    """A pending commit stays as it is, though a foreign client has changed what it read (V4)."""
+
+    def unasked(*_: Any) -> Any:
+        yield from ()
+        return row_changes.Verdict.UNTOUCHED
+
+    with attribute(replay_pending, "judge", unasked):
         yield
