@@ -15,7 +15,12 @@ import pyarrow.compute as pc
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.base import REPLACED, Change, TableSnapshot
-from lakevilla.formats.delta.deletion_vectors import RowIndices, rows_deleted, with_deleted
+from lakevilla.formats.delta.deletion_vectors import (
+    MOST_INLINE,
+    RowIndices,
+    rows_deleted,
+    with_deleted,
+)
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -113,19 +118,19 @@ def deleted_since(location: str, net: NetChange) -> Program[Gone]:
     found: dict[str, tuple[FileRef, RowIndices]] = {}
     for ref, removed in net.removes.items():
         added = again.get(removed.path)
-        if added is None or added.deletion_vector is None or added.deletes or removed.deletes:
+        if added is None or added.deletion_vector is None:
             continue
-        before = yield from rows_deleted(location, removed.deletion_vector)
-        after = yield from rows_deleted(location, added.deletion_vector)
-        if np.isin(before, after).all():
-            found[removed.path] = ref, np.setdiff1d(after, before)
+        marks = yield from marks_of(location, removed, added)
+        if marks is not None and not len(marks.back):
+            found[removed.path] = ref, marks.gone
     return found
 
 
 def marked_again(snapshot: TableSnapshot, change: Change) -> Program[Change | None]:
     """Return a change that marks the rows of ``change`` in the files of ``snapshot``.
 
-    None if a file or one of the rows is gone: then the rows must be found again (note 65, rule V1).
+    Rows that ``change`` brings back are brought back there. None if a file or one of the rows is
+    gone, or is there already: then the rows must be found again (note 65, rule V1).
     """
     before = {file.path: file for file in change.removes}
     marked = {file.path: file for file in change.adds if file.path in before}
@@ -136,13 +141,16 @@ def marked_again(snapshot: TableSnapshot, change: Change) -> Program[Change | No
         return None
     again: dict[str, DataFile] = {}
     for path, file in marked.items():
-        old = yield from rows_deleted(snapshot.location, before[path].deletion_vector)
-        all_ = yield from rows_deleted(snapshot.location, file.deletion_vector)
-        others = yield from rows_deleted(snapshot.location, now[path].deletion_vector)
-        rows = np.setdiff1d(all_, old)
-        if not np.isin(old, all_).all() or np.isin(rows, others).any():
+        marks = yield from marks_of(snapshot.location, before[path], file)
+        if marks is None or now[path].deletes:
             return None
-        again[path] = with_deleted(now[path], np.union1d(others, rows))
+        others = yield from rows_deleted(snapshot.location, now[path].deletion_vector)
+        if np.isin(marks.gone, others).any() or not np.isin(marks.back, others).all():
+            return None
+        rows = np.setdiff1d(np.union1d(others, marks.gone), marks.back)
+        if len(rows) > MOST_INLINE:
+            return None
+        again[path] = with_deleted(now[path], rows)
     return msgspec.structs.replace(
         change,
         adds=tuple(again.get(file.path, file) for file in change.adds),
@@ -150,6 +158,25 @@ def marked_again(snapshot: TableSnapshot, change: Change) -> Program[Change | No
             removal(now[file.path]) if file.path in now else file for file in change.removes
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The places of a file's rows that a change marks as deleted, and of those it brings back."""
+
+    gone: RowIndices
+    back: RowIndices
+
+
+def marks_of(
+    location: str, before: RemovedFile | DataFile, after: DataFile
+) -> Program[Marks | None]:
+    """Return how the deleted rows of a file change; None where delete files have some of them."""
+    if before.deletes or after.deletes:
+        return None
+    old = yield from rows_deleted(location, before.deletion_vector)
+    new = yield from rows_deleted(location, after.deletion_vector)
+    return Marks(np.setdiff1d(new, old), np.setdiff1d(old, new))
 
 
 def _without(refs: Iterable[FileRef], gone: Gone) -> list[FileRef]:
