@@ -187,6 +187,44 @@ def test_an_optimize_purges_marked_rows(lake: lv.Lake, local_place: Place) -> No
     assert lake.verify().ok
 
 
+@pytest.mark.parametrize(("first", "purged"), [(19, False), (20, True)])
+def test_upkeep_purges_a_file_once_a_fifth_of_its_rows_is_marked(
+    lake: lv.Lake, local_place: Place, first: int, purged: bool
+) -> None:
+    lake.run(lambda txn: txn.delete("t", where=f"k < {first}"))
+    before = kept(lake)
+    assert lake.maintain().ok
+    vectors = [a for a in last_actions(local_place) if (a.get("add") or {}).get("deletionVector")]
+    assert vectors == [] if purged else len(vectors) == 1
+    assert kept(lake) == before
+    assert lake.verify().ok
+
+
+def test_upkeep_that_is_switched_off_purges_nothing(lake: lv.Lake, local_place: Place) -> None:
+    lake.run(lambda txn: txn.alter("t", set_properties={"lakevilla.optimize": False}))
+    lake.run(lambda txn: txn.delete("t", where="k < 40"))
+    lake.maintain()
+    assert [a for a in last_actions(local_place) if (a.get("add") or {}).get("deletionVector")]
+
+
+def test_upkeep_of_small_files_leaves_a_large_one_with_few_marked_rows(local_place: Place) -> None:
+    sizes = {"delta.targetFileSize": "10000", "lakevilla.optimize.small_files": "2"}
+    with local_place.connect() as lake:
+        data = rows(*((k, f"old {k * 7919 % 10007}") for k in range(4000)))
+        lake.create_table("t", data, properties={**ALLOWED, **sizes})
+        for k in (1, 2, 3):
+            lake.run(lambda txn, k=k: txn.update("t", {"v": "'new'"}, where=f"k = {k}"))
+        assert lake.maintain().ok
+        assert [(file["rows"], file["deletes"]) for file in files_of(lake)] == [(3, 0), (3997, 3)]
+        lake.table("t").optimize()
+        assert sum(file["deletes"] for file in files_of(lake)) == 0
+
+
+def files_of(lake: lv.Lake) -> list[dict[str, Any]]:
+    found = lake.sql("SELECT rows, deletes FROM lakevilla_files ORDER BY rows").to_pylist()
+    return list(found)
+
+
 def test_rows_come_back_by_a_rollback_and_on_a_branch_they_stay(lake: lv.Lake) -> None:
     version = lake.snapshot().version
     lake.branch("side")
