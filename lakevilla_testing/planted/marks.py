@@ -12,6 +12,7 @@ import numpy as np
 from lakevilla.formats.delta import deletion_vectors
 from lakevilla.formats.delta.deletion_vectors import rows_deleted
 from lakevilla.formats.files import DataFile
+from lakevilla.global_log import summaries
 from lakevilla.lake import row_changes
 from lakevilla.lake.publishing import replay_pending
 from lakevilla.transaction.state import files
@@ -93,4 +94,31 @@ def changes_beside_as_nothing() -> Iterator[None]:
         return row_changes.Verdict.UNTOUCHED
 
     with attribute(replay_pending, "judge", unasked):
+        yield
+
+
+@planted(for_histories=False)
+def bounds_called_tight() -> Iterator[None]:
+    """A file of which rows are marked says that its bounds are those of the rows that are left."""
+    with attribute(deletion_vectors, "_with_wide_bounds", lambda stats: stats):
+        yield
+
+
+@planted(for_histories=False)
+def vector_told_as_nothing() -> Iterator[None]:
+    """The summary of a commit leaves out the files of which it has marked rows."""
+    original = summaries.summarize
+
+    def summarize(changes: Any, columns: Any, allowance: int) -> Any:
+        told = []
+        for change in changes:
+            both = {file.path for file in change.adds} & {file.path for file in change.removes}
+            adds, removes = (
+                tuple(file for file in files if file.path not in both)
+                for files in (change.adds, change.removes)
+            )
+            told.append(msgspec.structs.replace(change, adds=adds, removes=removes))
+        return original(told, columns, allowance)
+
+    with instead(original, summarize):
         yield

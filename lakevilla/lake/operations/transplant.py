@@ -84,8 +84,11 @@ def transplanted(
     unfit_files: list[DataFile] = []
     specs = _specs_of(after)
     twice = not operation.exact and (yield from _has_rows_twice(context, after, found))
+    # Rows that were marked on a branch are not marked in a table that allows it no more.
+    marked = set() if after.layout.marks_deletes else {file.path for file in found.removes}
     for file in found.adds:
         must = (twice and file.base_row_id is not None) or _must_be_written(file, specs)
+        must = must or (file.deletion_vector is not None and file.path in marked)
         (unfit_files if must else adds).append(_changed(file))
     written: tuple[Written, ...] = ()
     if unfit_files:

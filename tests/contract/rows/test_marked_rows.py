@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import lakevilla as lv
 from lakevilla.engines.duckdb.writing import rewrite
@@ -80,7 +80,7 @@ def test_a_statement_that_changes_few_rows_leaves_the_file(
     (removed,) = [action["remove"] for action in actions if "remove" in action]
     again = [a["add"] for a in actions if "add" in a and a["add"].get("deletionVector")]
     assert [file["path"] for file in again] == [removed["path"]]
-    assert json.loads(again[0]["stats"])["tightBounds"] is False
+    assert json.loads(again[0]["stats"]).get("tightBounds") is False
     expected = kept(lake)
     assert expected[4] == "old"
     assert expected.get(3) in ("new", None)
@@ -294,6 +294,85 @@ def test_sizes_count_rows_that_are_left(lake: lv.Lake) -> None:
     assert found["rows"].to_pylist() == [99]
 
 
+OFF: dict[str, Change] = {
+    "false": lambda txn: txn.alter("t", set_properties={"delta.enableDeletionVectors": False}),
+    "unset": lambda txn: txn.alter("t", unset_properties=["delta.enableDeletionVectors"]),
+}
+
+
+@pytest.mark.parametrize("off", OFF)
+@pytest.mark.parametrize("change", ["update", "delete", "upsert", "merge"])
+def test_a_file_with_marks_is_rewritten_once_the_table_allows_none(
+    lake: lv.Lake, local_place: Place, off: str, change: str
+) -> None:
+    lake.run(lambda txn: txn.delete("t", where="k = 4"))
+    lake.run(OFF[off])
+    expected = {k: "old" for k in range(100) if k != 4}
+    assert kept(lake) == expected
+    seen_by(local_place, expected)
+    lake.run(CHANGES[change])
+    assert not [a for a in last_actions(local_place) if (a.get("add") or {}).get("deletionVector")]
+    found = kept(lake)
+    assert 4 not in found
+    assert {k: v for k, v in found.items() if k not in (3, 50, 200)} == {
+        k: v for k, v in expected.items() if k not in (3, 50)
+    }
+    seen_by(local_place, found)
+    assert lake.verify().ok
+
+
+@pytest.mark.parametrize("off", OFF)
+def test_a_branch_s_marks_are_rewritten_in_a_table_that_allows_none_any_more(
+    lake: lv.Lake, local_place: Place, off: str
+) -> None:
+    lake.branch("side")
+    with lake.on("side") as side:
+        side.run(lambda txn: txn.update("t", {"v": "'new'"}, where="k = 3"))
+    lake.run(OFF[off])
+    lake.merge("side")
+    assert not [a for a in last_actions(local_place) if (a.get("add") or {}).get("deletionVector")]
+    assert kept(lake) == {k: "new" if k == 3 else "old" for k in range(100)}
+    seen_by(local_place, kept(lake))
+
+
+def test_marks_come_back_with_the_property_in_a_rollback(lake: lv.Lake, local_place: Place) -> None:
+    lake.run(lambda txn: txn.delete("t", where="k = 4"))
+    version, before = lake.snapshot().version, kept(lake)
+    lake.run(OFF["false"])
+    lake.run(lambda txn: txn.update("t", {"v": "'new'"}, where="k = 3"))
+    lake.rollback(version)
+    assert kept(lake) == before
+    seen_by(local_place, before)
+
+
+def test_a_table_whose_protocol_lacks_the_feature_is_rewritten(local_place: Place) -> None:
+    write_deltalake(local_place.uri("t"), rows(*((k, "old") for k in range(100))))
+    (first,) = [action for action in last_actions(local_place) if "metaData" in action]
+    first["metaData"]["configuration"] = ALLOWED
+    log = Path(local_place.uri("t").removeprefix("file://")) / "_delta_log"
+    (log / f"{1:020}.json").write_text(json.dumps(first))
+    with local_place.connect() as lake:
+        lake.register("t")
+        lake.run(lambda txn: txn.update("t", {"v": "'new'"}, where="k = 3"))
+        actions = last_actions(local_place)
+        assert len([action for action in actions if "add" in action]) == 1
+        assert not [action for action in actions if "deletionVector" in str(action)]
+        assert kept(lake) == {k: "new" if k == 3 else "old" for k in range(100)}
+        seen_by(local_place, kept(lake))
+
+
 def test_the_fault_of_deletes_that_count_as_nothing_is_found(local_place: Place) -> None:
     with PLANTED["deletes_of_others_as_nothing"].plant(), pytest.raises(pytest.fail.Exception):
         test_a_read_of_a_row_that_another_deletes_is_a_conflict(local_place)
+
+
+def test_the_fault_of_marks_that_a_summary_does_not_tell_is_found(local_place: Place) -> None:
+    with PLANTED["vector_told_as_nothing"].plant(), pytest.raises(pytest.fail.Exception):
+        test_a_read_of_a_row_that_another_deletes_is_a_conflict(local_place)
+
+
+def test_the_fault_of_bounds_that_are_called_tight_is_found(
+    lake: lv.Lake, local_place: Place
+) -> None:
+    with PLANTED["bounds_called_tight"].plant(), pytest.raises(AssertionError):
+        test_a_statement_that_changes_few_rows_leaves_the_file(lake, local_place, "delete")
