@@ -64,19 +64,28 @@ class Verdict(Enum):
 
 
 def judge(
-    context: Context, old: View, new: View, net: NetChange, where: Expr | None
+    context: Context,
+    old: View,
+    new: View,
+    net: NetChange,
+    where: Expr | None,
+    acted: Acted | None = None,
 ) -> Program[Verdict]:
     """Return how ``net``, the difference of two views, affects the rows that match ``where``.
 
-    ``where`` None means all rows. The views may lack columns that ``where`` names: those that the
-    transaction has added itself, see ``as_of``.
+    ``where`` None means all rows. ``acted``: the rows of an operation that acts on all rows that
+    match; then of a file that stays, no row is read to see whether it matches. The views may lack
+    columns that ``where`` names: those that the transaction has added itself, see ``as_of``.
     """
     if net.contract or net.metadata:
         return Verdict.CHANGED
     if not (net.adds or net.removes):
         return Verdict.UNTOUCHED
     gone = yield from deleted_since(old.location, net)
-    if (yield from _any_matches(context, old.snapshot, gone, where)):
+    asked = (
+        gone if acted is None else {path: gone[path] for path in gone if _meet(acted, gone, path)}
+    )
+    if asked and (yield from _any_matches(context, old.snapshot, asked, where)):
         return Verdict.CHANGED
     removed = yield from only(old.snapshot, where, _without(net.removes, gone))
     added = yield from only(new.snapshot, where, _without(net.adds, gone))
@@ -106,6 +115,30 @@ def judge(
             raise
         return Verdict.CHANGED
     return Verdict.MOVED if before == after else Verdict.CHANGED
+
+
+#: By path, the places of the rows of a file on which an operation has acted; None for any rows.
+Acted = Mapping[str, RowIndices | None]
+
+
+def acted_on(location: str, change: Change) -> Program[Acted]:
+    """Return the rows on which the operation with this change has acted."""
+    again = {file.path: file for file in change.adds}
+    found: dict[str, RowIndices | None] = {}
+    for file in change.removes:
+        marks = None
+        if file.path in again:
+            marks = yield from marks_of(location, file, again[file.path])
+        found[file.path] = None if marks is None or len(marks.back) else marks.gone
+    return found
+
+
+def _meet(acted: Acted, gone: Gone, path: str) -> bool:
+    """Return whether rows of a file that are gone may be some on which an operation has acted."""
+    if path not in acted:
+        return False
+    rows = acted[path]
+    return rows is None or bool(np.isin(gone[path][1], rows).any())
 
 
 #: By path, a file with further deleted rows: as it was, and the places of these rows.

@@ -15,6 +15,7 @@ from lakevilla.formats.files import DataFile
 from lakevilla.global_log import summaries
 from lakevilla.lake import row_changes
 from lakevilla.lake.publishing import replay_pending
+from lakevilla.sublogs import operations
 from lakevilla.transaction.state import files
 from lakevilla_testing.planted.bugs import attribute, instead, planted
 
@@ -121,4 +122,15 @@ def vector_told_as_nothing() -> Iterator[None]:
         return original(told, columns, allowance)
 
     with instead(original, summarize):
+        yield
+
+
+@planted(for_histories=False)
+def matched_rows_as_acted_on() -> Iterator[None]:
+    """A merge counts as acting on all rows that it matches, whatever its clauses say (rule V9)."""
+
+    def acts_on_all(_: Any) -> bool:
+        return True
+
+    with instead(operations.acts_on_all, acts_on_all):
         yield

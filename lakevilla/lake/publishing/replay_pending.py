@@ -37,6 +37,7 @@ from lakevilla.lake.operations.perform import check_append_only, perform, perfor
 from lakevilla.lake.row_changes import (
     NetChange,
     Verdict,
+    acted_on,
     judge,
     marked_again,
     net_change,
@@ -68,6 +69,7 @@ from lakevilla.sublogs.operations import (
     ReadRecord,
     Transplant,
     Update,
+    acts_on_all,
     given_files,
     is_blind,
     staged_keys,
@@ -330,9 +332,14 @@ def _marked_beside(
     stays = not paths or any(file.path in paths for file in change.adds)
     if change.metadata or change.protocol or change.domains or not (is_plain and stays):
         return None
-    for read in (read for one in operations for read in tables_read(one).items()):
-        if read[0] == location:
-            verdict = yield from judge(context, foreign.old, foreign.new, foreign.net, read[1])
+    acted = yield from acted_on(location, change)
+    for one in operations:
+        read = tables_read(one)
+        if location in read:
+            known = acted if acts_on_all(one) else None
+            verdict = yield from judge(
+                context, foreign.old, foreign.new, foreign.net, read[location], known
+            )
             if verdict is Verdict.CHANGED:
                 return None
     again = yield from marked_again(snapshot, change)

@@ -138,6 +138,91 @@ def test_statements_that_delete_other_rows_of_a_file_commute(local_place: Place)
     assert "redo" not in {event.kind for event in events}
 
 
+def raced(place: Place, first: Change, second: Change) -> tuple[dict[int, str], set[str]]:
+    """Let a statement commit while another one that was performed before it is open.
+
+    Return the rows, and the kinds of events of the open one.
+    """
+    events: list[lv.Event] = []
+    with place.connect(on_event=events.append) as one, place.connect() as other:
+        create(one, "t")
+        with one.transaction() as txn:
+            first(txn)
+            other.run(second)
+        assert one.verify().ok
+        return kept(one), {event.kind for event in events}
+
+
+def upserts(*given: tuple[int, str]) -> Change:
+    return lambda txn: txn.upsert("t", rows(*given), "k")
+
+
+def updates(key: int) -> Change:
+    return lambda txn: txn.update("t", {"v": "v || '!'"}, where=f"k = {key}")
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        upserts((3, "b"), (4, "b"), (201, "b")),
+        updates(3),
+        lambda txn: txn.append("t", rows((201, "b"))),
+        lambda txn: txn.delete("t", where="k = 3"),
+    ],
+)
+def test_an_upsert_of_other_keys_commutes(
+    local_place: Place, second: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, events = raced(local_place, upserts((1, "a"), (2, "a"), (200, "a")), second)
+    assert "redo" not in events
+    assert [found[k] for k in (1, 2, 200, 5)] == ["a", "a", "a", "old"]
+    assert found.get(3) in ("b", "old!", "old", None)
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (upserts((2, "b"), (3, "b")), {1: "a", 2: "a", 3: "b", 200: "a"}),
+        (upserts((200, "b")), {1: "a", 2: "a", 200: "a"}),
+        (lambda txn: txn.append("t", rows((200, "b"))), {1: "a", 2: "a", 200: "a"}),
+        (updates(1), {1: "a", 2: "a", 200: "a"}),
+        (lambda txn: txn.delete("t", where="k = 1"), {1: "a", 2: "a", 200: "a"}),
+        (lambda txn: txn.update("t", {"k": "200"}, where="k = 7"), {7: None, 200: "a"}),
+    ],
+)
+def test_an_upsert_of_the_same_keys_is_done_again(
+    local_place: Place, second: Change, expected: dict[int, str | None]
+) -> None:
+    found, events = raced(local_place, upserts((1, "a"), (2, "a"), (200, "a")), second)
+    assert "redo" in events
+    assert {k: found.get(k) for k in expected} == expected
+    assert len(found) == (100 if 7 in expected else 101)
+
+
+def test_a_merge_that_only_inserts_sees_that_another_deletes_a_row_that_it_has_matched(
+    local_place: Place,
+) -> None:
+    def inserts(txn: lv.Transaction) -> object:
+        merge = txn.merge("t", rows((1, "a"), (200, "a")), on="target.k = source.k")
+        return merge.when_not_matched_insert_all().execute()
+
+    found, events = raced(local_place, inserts, lambda txn: txn.delete("t", where="k = 1"))
+    assert "redo" in events
+    assert (found[1], found[200]) == ("a", "a")
+
+
+def test_a_merge_that_acts_on_rows_without_a_match_depends_on_all(local_place: Place) -> None:
+    def sweeps(txn: lv.Transaction) -> object:
+        merge = txn.merge("t", rows((1, "a")), on="target.k = source.k")
+        swept = merge.when_matched_update_all().when_not_matched_by_source_delete("target.v = 'x'")
+        return swept.execute()
+
+    change = lambda txn: txn.update("t", {"v": "'x'"}, where="k = 7")  # noqa: E731
+    found, events = raced(local_place, sweeps, change)
+    assert "redo" in events
+    assert 7 not in found
+
+
 def test_statements_that_change_the_same_row_do_not(local_place: Place) -> None:
     events: list[lv.Event] = []
     with local_place.connect(on_event=events.append) as one, local_place.connect() as other:
@@ -376,3 +461,10 @@ def test_the_fault_of_bounds_that_are_called_tight_is_found(
 ) -> None:
     with PLANTED["bounds_called_tight"].plant(), pytest.raises(AssertionError):
         test_a_statement_that_changes_few_rows_leaves_the_file(lake, local_place, "delete")
+
+
+def test_the_fault_of_matched_rows_that_count_as_acted_on_is_found(local_place: Place) -> None:
+    with PLANTED["matched_rows_as_acted_on"].plant(), pytest.raises(AssertionError):
+        test_a_merge_that_only_inserts_sees_that_another_deletes_a_row_that_it_has_matched(
+            local_place
+        )
