@@ -19,7 +19,7 @@ import lakevilla as lv
 from bench.harness.benchmark import Benchmark, Run
 from bench.harness.clients import Client, Counts, Manner, Measured, run_clients
 from bench.harness.drawing import medians
-from bench.harness.parameters import Parameter, chosen
+from bench.harness.parameters import Parameter, Value, chosen
 from bench.harness.store.places import LOCAL
 
 MARKED, REWRITTEN = "marked", "rewritten"
@@ -167,7 +167,10 @@ def _changes(run: Run) -> None:
             found = set(lake.sql("SELECT id FROM t WHERE b = -1")["id"].to_pylist())
         acknowledged = set(measured.counts.facts)
         run.check(CHANGED, all_ == {"n": count, "ids": count} and acknowledged <= found)
-        params = {"statement": f"{UPSERT}, {writers} processes", "writers": writers}
+        params: dict[str, Value] = {
+            "statement": f"{UPSERT}, {writers} processes",
+            "writers": writers,
+        }
         run.add(name, params, measured, requests=run.places.count())
         run.places.discard(root)
 
