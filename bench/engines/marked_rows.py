@@ -1,11 +1,15 @@
 """What a statement takes that changes few rows of a large file: marked as deleted, or rewritten.
 
-Both tables have the same rows in one file; one of them allows deletion vectors.
+Both tables have the same rows in one file; one of them allows deletion vectors. With ``work=cdc``
+processes upsert 100 rows each into one table of four files, as a stream of changes does.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import obstore
@@ -13,9 +17,9 @@ import pyarrow as pa
 
 import lakevilla as lv
 from bench.harness.benchmark import Benchmark, Run
-from bench.harness.clients import Measured
+from bench.harness.clients import Client, Counts, Manner, Measured, run_clients
 from bench.harness.drawing import medians
-from bench.harness.parameters import Parameter
+from bench.harness.parameters import Parameter, Value, chosen
 from bench.harness.store.places import LOCAL
 
 MARKED, REWRITTEN = "marked", "rewritten"
@@ -23,7 +27,21 @@ PROPERTIES = {MARKED: {"delta.enableDeletionVectors": "true"}, REWRITTEN: {}}
 UPDATE, DELETE, UPSERT = "update of one row", "delete of one row", "upsert of 100 rows"
 
 
+STATEMENTS, CDC = "statements", "cdc"
+CHANGED = "each row that an acknowledged upsert has written is there, and no row twice"
+_FILES, _KEYS = 4, 100
+
+
 def measure(run: Run) -> None:
+    """Each kind of work that was asked for."""
+    works = chosen("work", run["work"], (STATEMENTS, CDC))
+    if STATEMENTS in works:
+        _statements(run)
+    if CDC in works:
+        _changes(run)
+
+
+def _statements(run: Run) -> None:
     """Each statement on both tables, in turns; the tables stay equal."""
     count = run.number("rows")
     draw = np.random.default_rng(run.seed)
@@ -79,6 +97,84 @@ def _timed(
         run.add(name, {"statement": statement}, measured, figures=figures)
 
 
+@dataclass(frozen=True, slots=True)
+class Opens:
+    """The lake that a process opens to upsert rows."""
+
+    root: str
+    options: dict[str, str]
+    rows: int
+
+    @contextmanager
+    def __call__(self) -> Iterator[tuple[lv.Lake, int]]:
+        with lv.connect(self.root, storage_options=self.options) as lake:
+            yield lake, self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Upserts:
+    """A process that upserts rows of drawn keys, for some seconds or once."""
+
+    seed: int
+    seconds: float
+
+    def __call__(self, opened: tuple[lv.Lake, int], counts: Counts) -> Iterator[str]:
+        lake, count = opened
+        draw = np.random.default_rng(self.seed)
+        until = time.perf_counter() + self.seconds
+        while True:
+            ids = draw.choice(count, _KEYS, replace=False)
+            # No other row has such a value.
+            given = _rows(draw, ids).set_column(2, "b", pa.array(np.full(_KEYS, -1)))
+            yield UPSERT
+            began = time.process_time()
+            while True:
+                try:
+                    with lake.transaction() as txn:
+                        txn.upsert("t", given, "id")
+                    break
+                except lv.ConflictError:
+                    counts.aborts += 1
+            counts.spend(UPSERT, "processor", time.process_time() - began)
+            counts.facts += ids.tolist()
+            if time.perf_counter() >= until:
+                return
+
+
+def _changes(run: Run) -> None:
+    """Processes upsert at once into tables that allow deletion vectors, and that do not."""
+    count, writers = run.number("rows"), run.number("writers")
+    for name in chosen("tables", run["tables"], PROPERTIES):
+        run.advance(f"{writers} processes, {name}")
+        root, options = run.places.root("cdc"), run.places.options
+        with lv.connect(root, storage_options=run.places.direct_options) as lake:
+            draw = np.random.default_rng(run.seed)
+            for ids in np.array_split(np.arange(count), _FILES):
+                rows = _rows(draw, ids)
+                if not ids[0]:
+                    lake.create_table("t", rows, properties=PROPERTIES[name])
+                else:
+                    lake.run(lambda txn, rows=rows: txn.append("t", rows))
+        crew = [
+            Client(Upserts(10 * number + 1, float(run["seconds"])), Upserts(10 * number, 0.0))
+            for number in range(writers)
+        ]
+        how = Manner("processes", seed=f"{run.seed}")
+        measured = run_clients(Opens(root, options, count), crew, how, on_start=run.places.reset)
+        with lv.connect(root, storage_options=run.places.direct_options) as lake:
+            sql = "SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t"
+            all_ = lake.sql(sql).to_pylist()[0]
+            found = set(lake.sql("SELECT id FROM t WHERE b = -1")["id"].to_pylist())
+        acknowledged = set(measured.counts.facts)
+        run.check(CHANGED, all_ == {"n": count, "ids": count} and acknowledged <= found)
+        params: dict[str, Value] = {
+            "statement": f"{UPSERT}, {writers} processes",
+            "writers": writers,
+        }
+        run.add(name, params, measured, requests=run.places.count())
+        run.places.discard(root)
+
+
 def _stored(run: Run, root: str) -> int:
     """Return the bytes of all objects below a root."""
     listed = obstore.list(run.places.objects(root))
@@ -98,12 +194,16 @@ def _rows(draw: np.random.Generator, ids: np.ndarray) -> pa.Table:
 
 BENCHMARK = Benchmark(
     name="marked_rows",
-    summary="an update, a delete and an upsert of few rows of a large file",
+    summary="an update, a delete and an upsert of few rows of a large file; upserts by processes",
     claim="none: the targets are a thousandth of the bytes and a twentieth of the processor time",
     deviations="the file is sorted by the key",
     parameters=(
         Parameter("rows", 9_000_000, 600_000, "of the only file at first", least=500_000),
         Parameter("repeats", 5, 1, "turns of all", least=1),
+        Parameter("work", STATEMENTS, STATEMENTS, "statements, cdc or both"),
+        Parameter("tables", f"{MARKED},{REWRITTEN}", MARKED, "of cdc: marked, rewritten or both"),
+        Parameter("writers", 8, 2, "processes of cdc", least=1),
+        Parameter("seconds", 30.0, 1.0, "of cdc", least=0.0),
     ),
     run=measure,
     plots={"statements": lambda result: medians(result, lambda one: str(one.params["statement"]))},

@@ -443,7 +443,7 @@ class Table(LiveRows, Hinted, Generic[Frame]):
         target_file_size_bytes: int | None = None,
         z_order_by: str | Sequence[str] = (),
     ) -> OptimizeResult:
-        """Combine small files, and rewrite those that have a deletion vector.
+        """Combine small files, and rewrite those with deleted rows.
 
         Every other transaction has priority: reads don't conflict with this one, writes are redone
         on the new files, and ``optimize`` leaves files alone that other transactions change

@@ -255,7 +255,10 @@ class Engine(Protocol):
     def scan(
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
     ) -> Program[pa.RecordBatchReader]:
-        """Return the rows for which ``where`` is true, in bounded memory."""
+        """Return the rows for which ``where`` is true, in bounded memory.
+
+        ``columns`` may name the columns of ``Layout.lineage``, too.
+        """
 
     def find_one(self, table: TableInput, where: Expr) -> Program[pa.RecordBatch | None]:
         """Return one row for which ``where`` is true, if there is one."""

@@ -316,6 +316,16 @@ def rows_of(file: DataFile | RemovedFile) -> int | None:
     return None if rows is None or file.deletes else rows - deleted
 
 
+def deleted_share(file: DataFile) -> float | None:
+    """Return the share of a file's rows that are deleted; None if it is not known."""
+    rows, vector = rows_in(file.stats), file.deletion_vector
+    numbers = [one.rows if one.kind == "vector" else None for one in file.deletes]
+    if not rows or None in numbers:
+        return None
+    deleted = sum(one or 0 for one in numbers) + (0 if vector is None else vector.cardinality)
+    return deleted / rows
+
+
 def files_from_structs(files: Iterable[DataFile]) -> pa.Table:
     """Return structs as a ``FILES_SCHEMA`` table."""
     rows = list(files)

@@ -15,12 +15,18 @@ import pyarrow.compute as pc
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.base import REPLACED, Change, TableSnapshot
-from lakevilla.formats.delta.deletion_vectors import RowIndices, rows_deleted
+from lakevilla.formats.delta.deletion_vectors import (
+    MOST_INLINE,
+    RowIndices,
+    rows_deleted,
+    with_deleted,
+)
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
     FileRef,
     RemovedFile,
+    data_files,
     file_key,
     file_refs,
     removal,
@@ -58,19 +64,28 @@ class Verdict(Enum):
 
 
 def judge(
-    context: Context, old: View, new: View, net: NetChange, where: Expr | None
+    context: Context,
+    old: View,
+    new: View,
+    net: NetChange,
+    where: Expr | None,
+    acted: Acted | None = None,
 ) -> Program[Verdict]:
     """Return how ``net``, the difference of two views, affects the rows that match ``where``.
 
-    ``where`` None means all rows. The views may lack columns that ``where`` names: those that the
-    transaction has added itself, see ``as_of``.
+    ``where`` None means all rows. ``acted``: the rows of an operation that acts on all rows that
+    match; then of a file that stays, no row is read to see whether it matches. The views may lack
+    columns that ``where`` names: those that the transaction has added itself, see ``as_of``.
     """
     if net.contract or net.metadata:
         return Verdict.CHANGED
     if not (net.adds or net.removes):
         return Verdict.UNTOUCHED
     gone = yield from deleted_since(old.location, net)
-    if (yield from _any_matches(context, old.snapshot, gone, where)):
+    asked = (
+        gone if acted is None else {path: gone[path] for path in gone if _meet(acted, gone, path)}
+    )
+    if asked and (yield from _any_matches(context, old.snapshot, asked, where)):
         return Verdict.CHANGED
     removed = yield from only(old.snapshot, where, _without(net.removes, gone))
     added = yield from only(new.snapshot, where, _without(net.adds, gone))
@@ -102,6 +117,30 @@ def judge(
     return Verdict.MOVED if before == after else Verdict.CHANGED
 
 
+#: By path, the places of the rows of a file on which an operation has acted; None for any rows.
+Acted = Mapping[str, RowIndices | None]
+
+
+def acted_on(location: str, change: Change) -> Program[Acted]:
+    """Return the rows on which the operation with this change has acted."""
+    again = {file.path: file for file in change.adds}
+    found: dict[str, RowIndices | None] = {}
+    for file in change.removes:
+        marks = None
+        if file.path in again:
+            marks = yield from marks_of(location, file, again[file.path])
+        found[file.path] = None if marks is None or len(marks.back) else marks.gone
+    return found
+
+
+def _meet(acted: Acted, gone: Gone, path: str) -> bool:
+    """Return whether rows of a file that are gone may be some on which an operation has acted."""
+    if path not in acted:
+        return False
+    rows = acted[path]
+    return rows is None or bool(np.isin(gone[path][1], rows).any())
+
+
 #: By path, a file with further deleted rows: as it was, and the places of these rows.
 Gone = Mapping[str, tuple[FileRef, RowIndices]]
 
@@ -112,13 +151,65 @@ def deleted_since(location: str, net: NetChange) -> Program[Gone]:
     found: dict[str, tuple[FileRef, RowIndices]] = {}
     for ref, removed in net.removes.items():
         added = again.get(removed.path)
-        if added is None or added.deletion_vector is None or added.deletes or removed.deletes:
+        if added is None or added.deletion_vector is None:
             continue
-        before = yield from rows_deleted(location, removed.deletion_vector)
-        after = yield from rows_deleted(location, added.deletion_vector)
-        if np.isin(before, after).all():
-            found[removed.path] = ref, np.setdiff1d(after, before)
+        marks = yield from marks_of(location, removed, added)
+        if marks is not None and not len(marks.back):
+            found[removed.path] = ref, marks.gone
     return found
+
+
+def marked_again(snapshot: TableSnapshot, change: Change) -> Program[Change | None]:
+    """Return a change that marks the rows of ``change`` in the files of ``snapshot``.
+
+    Rows that ``change`` brings back are brought back there. None if a file or one of the rows is
+    gone, or is there already: then the rows must be found again (note 65, rule V1).
+    """
+    before = {file.path: file for file in change.removes}
+    marked = {file.path: file for file in change.adds if file.path in before}
+    files = yield from snapshot.files()
+    live = files.filter(pc.is_in(files["path"], value_set=pa.array(list(marked), pa.string())))
+    now = {file.path: file for file in data_files(live)}
+    if now.keys() != marked.keys():
+        return None
+    again: dict[str, DataFile] = {}
+    for path, file in marked.items():
+        marks = yield from marks_of(snapshot.location, before[path], file)
+        if marks is None or now[path].deletes:
+            return None
+        others = yield from rows_deleted(snapshot.location, now[path].deletion_vector)
+        if np.isin(marks.gone, others).any() or not np.isin(marks.back, others).all():
+            return None
+        rows = np.setdiff1d(np.union1d(others, marks.gone), marks.back)
+        if len(rows) > MOST_INLINE:
+            return None
+        again[path] = with_deleted(now[path], rows)
+    return msgspec.structs.replace(
+        change,
+        adds=tuple(again.get(file.path, file) for file in change.adds),
+        removes=tuple(
+            removal(now[file.path]) if file.path in now else file for file in change.removes
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The places of a file's rows that a change marks as deleted, and of those it brings back."""
+
+    gone: RowIndices
+    back: RowIndices
+
+
+def marks_of(
+    location: str, before: RemovedFile | DataFile, after: DataFile
+) -> Program[Marks | None]:
+    """Return how the deleted rows of a file change; None where delete files have some of them."""
+    if before.deletes or after.deletes:
+        return None
+    old = yield from rows_deleted(location, before.deletion_vector)
+    new = yield from rows_deleted(location, after.deletion_vector)
+    return Marks(np.setdiff1d(new, old), np.setdiff1d(old, new))
 
 
 def _without(refs: Iterable[FileRef], gone: Gone) -> list[FileRef]:

@@ -140,12 +140,12 @@ class Merge(msgspec.Struct, frozen=True, tag="merge", omit_defaults=True):
     """Merge the rows of a source into the table; ``sources`` as in ``Insert``.
 
     ``columns`` are the columns that the table gets first (``schema_mode="merge"``), ``added`` the
-    fields that it got for them. ``within`` is set where the source is a query that reads the table
-    itself, once: if ``within`` is not true for a row of the table, the query returns nothing for
-    that row, and the row matches nothing. So files that have only such rows are not read; a client
-    that does not know ``within`` reads them in vain. ``computed``: the columns that are set to
-    values which the source has computed from the table's own rows; None where an older client has
-    not recorded them.
+    fields that it got for them. ``within``: if it is not true for a row of the table, no row of the
+    source matches that row. It is set where the source is a query that reads the table itself,
+    once (the query returns nothing for such a row), and where the operation has the source's rows.
+    So files that have only such rows are not read, and their changes are no conflict.
+    ``computed``: the columns that are set to values which the source has computed from the table's
+    own rows; None where an older client has not recorded them.
     """
 
     table: str
@@ -389,8 +389,9 @@ def tables_read(operation: Operation) -> dict[str, Expr | None]:
             return {table: where}
         case Overwrite(table=table, where=where):
             return {table: where}
-        case Merge(table=table, source=source):
-            return {table: None, **_of_source(source)}
+        case Merge(table=table, source=source, within=within):
+            reach = None if _acts_on_unmatched(operation) else within
+            return {table: reach, **_of_source(source)}
         case Insert(source=source):
             return _of_source(source)
         case Drop(table=table):
@@ -401,6 +402,28 @@ def tables_read(operation: Operation) -> dict[str, Expr | None]:
             return {table: None}
         case _:
             return {}
+
+
+def _acts_on_unmatched(operation: Merge) -> bool:
+    return any(clause.kind.startswith("not_matched_by_source") for clause in operation.clauses)
+
+
+def acts_on_all(operation: Operation) -> bool:
+    """Return whether the operation changes or deletes each row of its table that it depends on.
+
+    Then the rows that it has marked as deleted are all those, among the rows of a file that stays.
+    """
+    match operation:
+        case Update() | Delete():
+            return True
+        case Overwrite(where=where):
+            return where is not None
+        case Merge(source=InlineSource() | StagedSource(), clauses=clauses):
+            always = (one for one in clauses if one.predicate is None)
+            return not _acts_on_unmatched(operation) and any(
+                one.kind in ("matched_update", "matched_delete") for one in always
+            )
+    return False
 
 
 def _of_source(source: Source) -> dict[str, Expr | None]:

@@ -279,6 +279,11 @@ def _foreign_act(world: World, client: Client, table: str, kind: str) -> Program
                 world.foreign_rows.append((table, number))
         case "rewrite":
             yield from clients.rewrite(client, table, dict, files=client.random.choice((1, None)))
+        case "mark" if form == "delta":
+            number = client.random.randint(0, 4)
+            yield from delta_writer.mark(
+                client, table, lambda row: dict(row) if row["id"] == number else row
+            )
         case "upgrade":
             yield from iceberg_writer.upgrade(client, UPGRADED)
         case "beside":

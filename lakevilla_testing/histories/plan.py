@@ -321,7 +321,9 @@ def draw_followed(seed: int, formats: LakeFormat) -> Plan:
 def draw_marked(seed: int, formats: LakeFormat) -> Plan:
     """Return the plan of a seed with tables whose deleted rows are marked in the log."""
     plan = draw_formats(seed, formats)
-    return replace(plan, marks=True, kinds=(*plan.kinds, "transfer", "take", "merge", "optimize"))
+    foreign = (*plan.foreign, "mark", "mark") if plan.foreign else ()
+    kinds = (*plan.kinds, "transfer", "take", "merge", "optimize")
+    return replace(plan, marks=True, foreign=foreign, kinds=kinds)
 
 
 def draw_refreshed(seed: int, formats: LakeFormat, kind: str = "refresh") -> Plan:

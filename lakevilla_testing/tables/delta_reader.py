@@ -161,23 +161,26 @@ def read_tip(location: str) -> Program[LoggedTable | None]:
 def read_rows(table: LoggedTable) -> Program[list[Row]]:
     """Return the rows of the live files, in no particular order."""
     paths = sorted(table.files)
-    bodies = yield from parallel([get(f"{table.location}/{path}") for path in paths])
-    partitions = [f for f in table.schema if f["name"] in table.metadata["partitionColumns"]]
-    names = table.physical
+    found = yield from parallel([read_all_rows(table, path) for path in paths])
     rows: list[Row] = []
-    for path, found in zip(paths, bodies, strict=True):
-        if not isinstance(found, Found):
-            raise UnreadableTable(
-                f"{table.location}: version {table.version} lacks its file {path}"
-            )
-        texts = table.files[path].get("partitionValues") or {}
-        constants = {f["name"]: _typed(f["type"], texts.get(f["name"])) for f in partitions}
+    for path, all_ in zip(paths, found, strict=True):
         deleted = yield from deleted_rows(table.location, table.files[path])
-        for place, row in enumerate(decode_rows(found.body)):
-            if place in deleted:
-                continue
-            rows.append({n: constants.get(n, row.get(stored)) for n, stored in names.items()})
+        rows += [row for place, row in enumerate(all_) if place not in deleted]
     return rows
+
+
+def read_all_rows(table: LoggedTable, path: str) -> Program[list[Row]]:
+    """Return the rows of a live file in their order, with those that are marked as deleted."""
+    found = yield from get(f"{table.location}/{path}")
+    if not isinstance(found, Found):
+        raise UnreadableTable(f"{table.location}: version {table.version} lacks its file {path}")
+    texts = table.files[path].get("partitionValues") or {}
+    partitions = [f for f in table.schema if f["name"] in table.metadata["partitionColumns"]]
+    constants = {f["name"]: _typed(f["type"], texts.get(f["name"])) for f in partitions}
+    return [
+        {n: constants.get(n, row.get(stored)) for n, stored in table.physical.items()}
+        for row in decode_rows(found.body)
+    ]
 
 
 def _vector(action: dict[str, Any] | None) -> Any:

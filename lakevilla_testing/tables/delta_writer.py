@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from lakevilla.formats.delta.deletion_vectors import inline_vector
 from lakevilla.store.base import ABSENT, ANY, Refused, Stored
 from lakevilla.store.effects import Program, delete, list_objects, put, sleep, stat
 from lakevilla_testing.tables.bare import UnreadableTable
 from lakevilla_testing.tables.delta_reader import (
     PHYSICAL_NAME,
     LoggedTable,
+    deleted_rows,
+    read_all_rows,
     read_log,
     read_rows,
     read_tip,
@@ -97,6 +102,49 @@ def rewrite(
         return [_commit_info(client, "UPDATE"), *removes, *written]
 
     return (yield from _commit(client, location, actions, Fault.FOREIGN_COMMIT))
+
+
+def mark(client: Client, location: str, change: Callable[[Row], Row | None]) -> Program[bool]:
+    """Update (or, for None, delete) the rows that ``change`` does not return as they are.
+
+    They are marked as deleted in their files, and written to a new one.
+    """
+
+    def actions(table: LoggedTable) -> Program[Actions]:
+        removes: Actions = []
+        adds: Actions = []
+        rows: list[Row] = []
+        for path, add in sorted(table.files.items()):
+            deleted = yield from deleted_rows(location, add)
+            hit = {}
+            for place, row in enumerate((yield from read_all_rows(table, path))):
+                if place not in deleted and (new := change(row)) is not row:
+                    hit[place] = new
+            if hit:
+                removes.append(_remove(client, add))
+                adds.append({"add": _marked(add, deleted | hit.keys())})
+                rows += [row for row in hit.values() if row is not None]
+        if not adds:
+            return []
+        written = yield from _write(client, table, rows)
+        return [_commit_info(client, "UPDATE"), *removes, *adds, *written]
+
+    return (yield from _commit(client, location, actions, Fault.FOREIGN_COMMIT))
+
+
+def _marked(add: dict[str, Any], places: AbstractSet[int]) -> dict[str, Any]:
+    vector = inline_vector(np.array(sorted(places), np.int64))
+    return {
+        **add,
+        "dataChange": True,
+        "stats": json.dumps({**json.loads(add["stats"]), "tightBounds": False}),
+        "deletionVector": {
+            "storageType": vector.storage_type,
+            "pathOrInlineDv": vector.path_or_inline,
+            "sizeInBytes": vector.size_in_bytes,
+            "cardinality": vector.cardinality,
+        },
+    }
 
 
 def optimize(client: Client, location: str) -> Program[bool]:

@@ -35,6 +35,10 @@ SMALL = {
 SOAK = {"commits": "96", "periods": "4", "retention_seconds": "1", "maintain_seconds": "1"}
 
 
+#: Upserts by two processes: each opens the lake, and marks rows.
+CDC = {"work": "cdc", "rows": "600000", "writers": "2", "seconds": "0.2"}
+
+
 def run(name: str, directory: Path, **given: str) -> Result:
     return execute(benchmark(name), directory, given=SMALL[name] | given, seed=5, quick=True)
 
@@ -46,6 +50,11 @@ def test_a_benchmark_runs_and_is_drawn(name: str, tmp_path: Path) -> None:
     assert all(one.n and one.p50_ms > 0 for one in result.series)
     for plot in benchmark(name).plots:
         assert (tmp_path / f"{name}-{plot}.svg").stat().st_size > 1000
+
+
+def test_processes_that_upsert_at_once_lose_no_row(tmp_path: Path) -> None:
+    result = run("marked_rows", tmp_path, **CDC)
+    assert result.ok, (result.checks, [one.deaths for one in result.series])
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from lakevilla.api.merge import OfOwnRow, PlannedMerge, new_columns
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
+from lakevilla.lake.operations.matching import reach
 from lakevilla.results import Counts, OperationResult
 from lakevilla.sql.expressions.assignments import exact_assignments
 from lakevilla.sql.expressions.bind import exact
@@ -19,7 +20,7 @@ from lakevilla.sql.expressions.parse import StatementExpressions
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.sql.statements.dml import MergeStatement
 from lakevilla.sql.statements.meaning.duckdb import OtherMeaning, other_meaning
-from lakevilla.sublogs.operations import Delete, Merge, QuerySource, Update
+from lakevilla.sublogs.operations import Delete, InlineSource, Merge, QuerySource, Update
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
@@ -86,7 +87,7 @@ def merge_of(
 ) -> Merge:
     """Return a merge bound to the columns of its table and of its source."""
 
-    def bound(layout: Layout) -> tuple[Expr, tuple[MergeClause, ...], bytes | None]:
+    def bound(layout: Layout) -> tuple[Expr, tuple[MergeClause, ...], bytes | None, pa.Schema]:
         columns = None
         source_alias, target_alias = merge.aliases
         if merge.widens:
@@ -99,18 +100,22 @@ def merge_of(
         schemas = merge.schemas(layout.schema)
         condition = exact(merge.on, schemas)
         exactly = tuple(_bound_clause(clause, schemas, target_alias) for clause in clauses)
-        return condition, exactly, columns
+        return condition, exactly, columns, layout.schema
 
-    condition, exactly, columns = fitting(client, state, merge.location, bound)
+    condition, exactly, columns, schema = fitting(client, state, merge.location, bound)
+    source, within = merge.stored(), merge.within
+    if within is None and columns is None and isinstance(source, InlineSource):
+        rows = pa.ipc.open_stream(source.ipc).read_all()
+        within = reach(condition, merge.aliases, schema, rows)
     set_columns = {column for one in exactly for column in one.assignments}
     return Merge(
         merge.location,
-        merge.stored(),
+        source,
         condition,
         *merge.aliases,
         exactly,
         columns=columns,
-        within=merge.within,
+        within=within,
         computed=tuple(sorted(filter(merge.of_own_row, set_columns))),
     )
 

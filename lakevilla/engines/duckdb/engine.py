@@ -138,7 +138,12 @@ class DuckDBEngine:
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
     ) -> Program[pa.RecordBatchReader]:
         """Return the rows for which ``where`` is true, as a stream."""
-        schema = projection(table.layout, columns)
+        layout = table.layout
+        own = {field.name for field in layout.lineage}.difference(layout.schema.names)
+        lineage = not own.isdisjoint(columns or ())
+        if lineage:
+            layout = replace(layout, schema=layout.moved_schema)
+        schema = projection(layout, columns)
         files = yield from read_files(self._data, table, "scan")
         condition = ""
         if where is not None:
@@ -147,7 +152,8 @@ class DuckDBEngine:
 
         def rows_of(files: Files) -> Iterator[pa.RecordBatch]:
             cursor = self._database.cursor()
-            sql = f"SELECT {names} FROM ({files.bind(cursor, where=where)}) AS t{condition}"
+            relation = files.bind(cursor, where=where, lineage=lineage)
+            sql = f"SELECT {names} FROM ({relation}) AS t{condition}"
             return stream(cursor, sql, schema, table.layout.table)
 
         rows: Iterator[pa.RecordBatch]

@@ -27,6 +27,9 @@ from lakevilla.store.effects import Program, get
 
 RowIndices = npt.NDArray[np.int64]
 
+#: The most rows that a union of vectors has: about 100 KB in the log entry, and in each checkpoint.
+MOST_INLINE = 40_000
+
 _MAGIC = 1681511377
 _UUID_LENGTH = 20
 
@@ -96,7 +99,7 @@ def vector_key(location: str, vector: DeletionVector) -> str:
 
 
 def with_deleted(file: DataFile, rows: RowIndices) -> DataFile:
-    """Return a file of which these rows are deleted, as a log entry adds it again.
+    """Return a file of which these rows, or none, are deleted, as a log entry adds it again.
 
     Its bounds are those of all its rows, so they need not be reached any more. Its row ids and the
     hash of its bytes stay.
@@ -104,7 +107,7 @@ def with_deleted(file: DataFile, rows: RowIndices) -> DataFile:
     tags = {name: value for name, value in (file.tags or {}).items() if name != ROWS_TAG}
     return msgspec.structs.replace(
         file,
-        deletion_vector=inline_vector(np.unique(rows)),
+        deletion_vector=inline_vector(np.unique(rows)) if len(rows) else None,
         stats=_with_wide_bounds(file.stats),
         tags=tags or None,
         data_change=True,

@@ -8,7 +8,7 @@ the engine works by tasks, the tasks compare the rows (``comparing.met``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lakevilla.engines.base import FileNamer, MergeClause, Rewrite, TableInput
 from lakevilla.engines.staged import MeetingEngine
 from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.delta.deletion_vectors import RowIndices
 from lakevilla.formats.files import DataFile, file_key, files_from_structs
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.applicability import lost_for_good
@@ -46,9 +47,13 @@ from lakevilla.lake.operations.comparing.merging import (
     text_of,
 )
 from lakevilla.lake.operations.comparing.met import by_tasks
+from lakevilla.lake.row_changes import marks_of
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Transplant
+
+#: Of a file with more rows that are marked or brought back, all rows are read.
+_MOST_PLACES = 10_000
 
 
 def by_rows(
@@ -83,19 +88,51 @@ def by_rows(
         return ByRows(skipped=why)
     if isinstance(context.engine, MeetingEngine):
         return (yield from by_tasks(context, context.engine, operation, snapshot, name, beneath))
-    old = yield from _rows_of(context, layout, operation.removes)
-    new = yield from _rows_of(context, layout, operation.adds)
+    old, new = yield from _differing(context, layout, operation)
     if operation.keys:
         return (yield from _by_keys(context, operation, snapshot, old, new, name, beneath))
     return (yield from _as_bags(context, snapshot, old, new, name))
 
 
-def _rows_of(context: Context, layout: Layout, files: Sequence[DataFile]) -> Program[list[Row]]:
-    if not files:
-        return []
-    table = TableInput(layout, files_from_structs(files))
-    rows: list[Row] = (yield from context.engine.scan(table, None, None)).read_all().to_pylist()
-    return rows
+def _differing(
+    context: Context, layout: Layout, operation: Transplant
+) -> Program[tuple[list[Row], list[Row]]]:
+    """Return the rows of the removed files and of the added ones.
+
+    Of a file of which rows are marked as deleted, or brought back, these rows alone are read.
+    """
+    after = {file.path: file for file in operation.adds}
+    gone: dict[str, RowIndices] = {}
+    back: dict[str, RowIndices] = {}
+    for file in operation.removes:
+        if file.path in after:
+            marks = yield from marks_of(layout.location, file, after[file.path])
+            if marks is not None and len(marks.gone) + len(marks.back) <= _MOST_PLACES:
+                gone[file.path], back[file.path] = marks.gone, marks.back
+    old = yield from _rows_of(context, layout, operation.removes, gone)
+    new = yield from _rows_of(context, layout, operation.adds, back)
+    return old, new
+
+
+def _rows_of(
+    context: Context,
+    layout: Layout,
+    files: Sequence[DataFile],
+    places: Mapping[str, RowIndices],
+) -> Program[list[Row]]:
+    """Return the rows of files; of a file that has ``places``, the rows at these."""
+    found: list[Row] = []
+    whole = [file for file in files if file.path not in places]
+    some = [file for file in files if len(places.get(file.path, ()))]
+    for those, rows in ((whole, None), (some, tuple(_listed(places[one.path]) for one in some))):
+        if those:
+            table = TableInput(layout, files_from_structs(those), rows=rows)
+            found += (yield from context.engine.scan(table, None, None)).read_all().to_pylist()
+    return found
+
+
+def _listed(rows: RowIndices) -> tuple[int, ...]:
+    return tuple(rows.tolist())
 
 
 # ------------------------------------------------------------------------- by keys

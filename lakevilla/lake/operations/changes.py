@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -12,6 +13,7 @@ import pyarrow as pa
 from lakevilla.engines.base import FileNamer, TableInput, projection
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.delta.deletion_vectors import RowIndices
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -27,7 +29,7 @@ from lakevilla.global_log.head import CommitSummary, Head, application_id
 from lakevilla.global_log.history import Timeline
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.past import Past, past_at, recorded, view_at
-from lakevilla.lake.row_changes import compose, only
+from lakevilla.lake.row_changes import Marks, compose, marks_of, only
 from lakevilla.lake.table_log import entries_at, open_tail, snapshot_at
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Expr
@@ -112,7 +114,8 @@ def changes_to_read(
     found: list[tuple[CommitSummary, Change]] = []
     for step in walk.steps:
         found += [(step.commit, change) for change in (yield from walk.changes_of(step))]
-    return Reading(context, location, walk.layout, columns, predicate), found
+    reading = Reading(context, location, walk.layout, columns, predicate, paired=True)
+    return reading, found
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +327,8 @@ CHANGE_COLUMNS = pa.schema(
     ]
 )
 
+#: Of a file with more rows that are marked or brought back, all rows are read.
+_MOST_PLACES = 10_000
 #: Views over the added and the removed rows.
 ADDED, REMOVED = "lakevilla_added", "lakevilla_removed"
 #: A query for the rows of which one side has more copies than the other; it returns each surplus
@@ -354,13 +359,17 @@ FROM (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A request for changed rows, with the table's columns at the bound version."""
+    """A request for changed rows, with the table's columns at the bound version.
+
+    ``paired``: where rows have ids, a removed and an added row of one id are shown as an update.
+    """
 
     context: Context
     location: str
     layout: Layout
     columns: Sequence[str] | None
     where: Expr | None
+    paired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,31 +426,94 @@ def _difference(
 ) -> Program[pa.Table]:
     """Return the rows of which the added files have more or fewer copies than the removed files.
 
-    Whole rows are compared, so all columns are read, even if only some are requested.
+    Whole rows are compared, so all columns are read, even if only some are requested. Of a file of
+    which rows are marked as deleted, these rows alone are read.
     """
     layout = reading.layout
-    names = layout.schema.names
-    new = yield from _scanned(reading, layout, added, names)
-    old = yield from _scanned(reading, layout, removed, names)
+    known = layout.schema.names
+    ids = [one.name for one in layout.lineage[:1] if reading.paired and one.name not in known]
+    names = [*known, *ids]
+    marks = yield from _marks(reading.location, added, removed)
+    back, gone = {}, {}
+    for path, one in marks.items():
+        back[path], gone[path] = one.back, one.gone
+    new = yield from _scanned(reading, layout, added, names, back)
+    old = yield from _scanned(reading, layout, removed, names, gone)
     views = {ADDED: new.to_reader(), REMOVED: old.to_reader()}
-    rows = yield from reading.context.engine.query(DIFFERENCE, {}, views, {})
+    sql = _pairs(known, ids[0]) if ids else DIFFERENCE
+    rows = yield from reading.context.engine.query(sql, {}, views, {})
     columns = projection(layout, reading.columns)
     schema = pa.schema([*columns, _TYPE])
     return rows.select(schema.names).cast(schema)
 
 
+def _pairs(columns: Sequence[str], row_id: str) -> str:
+    """Return ``DIFFERENCE``, with a removed and an added row of one id as an update's two rows.
+
+    The two are next to each other. Rows that are equal have not changed, whatever their ids.
+    """
+    names, id_ = ", ".join(map(_quoted, columns)), _quoted(row_id)
+    lone = f"count(*) FILTER ({{}} lakevilla_new) OVER (PARTITION BY {id_}) = 1"
+    is_paired = f"{id_} IS NOT NULL AND {lone.format('WHERE')} AND {lone.format('WHERE NOT')}"
+    return f"""
+SELECT * REPLACE (CASE
+    WHEN {is_paired} AND lakevilla_new THEN 'update_postimage'
+    WHEN {is_paired} THEN 'update_preimage'
+    ELSE _change_type END AS _change_type)
+FROM (
+    SELECT *, _change_type = 'insert' AS lakevilla_new
+    FROM ({DIFFERENCE})
+    QUALIFY row_number() OVER (PARTITION BY {names}, _change_type)
+        > count(*) OVER (PARTITION BY {names}) - count(*) OVER (PARTITION BY {names}, _change_type)
+)
+ORDER BY {id_}, lakevilla_new
+"""
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _marks(
+    location: str, added: Sequence[DataFile], removed: Sequence[DataFile]
+) -> Program[dict[str, Marks]]:
+    """Return, by path, how the deleted rows of the files change that are on both sides."""
+    after = {file.path: file for file in added}
+    found: dict[str, Marks] = {}
+    for file in removed:
+        if file.path in after:
+            marks = yield from marks_of(location, file, after[file.path])
+            if marks is not None and len(marks.gone) + len(marks.back) <= _MOST_PLACES:
+                found[file.path] = marks
+    return found
+
+
 def _scanned(
-    reading: Reading, layout: Layout, files: Sequence[DataFile], columns: Sequence[str]
+    reading: Reading,
+    layout: Layout,
+    files: Sequence[DataFile],
+    columns: Sequence[str],
+    places: Mapping[str, RowIndices] = MappingProxyType({}),
 ) -> Program[pa.Table]:
+    """Return the rows of files; of a file that has ``places``, the rows at these."""
     context, location = reading.context, reading.location
-    listed = files_from_structs(files)
+    whole = [file for file in files if file.path not in places]
+    some = [file for file in files if len(places.get(file.path, ()))]
+    rows = tuple(tuple(places[file.path].tolist()) for file in some)
+    inputs = [
+        *([TableInput(layout, files_from_structs(whole))] if whole or not some else []),
+        *([TableInput(layout, files_from_structs(some), rows=rows)] if some else []),
+    ]
+    found = []
     try:
-        reader = yield from context.engine.scan(TableInput(layout, listed), columns, reading.where)
-        return reader.read_all()
+        for table in inputs:
+            reader = yield from context.engine.scan(table, columns, reading.where)
+            found.append(reader.read_all())
     except Exception:
         # Only the engine knows which request failed: check whether a deleted file explains that.
         yield from refuse_missing(location, files)
         raise
+    return pa.concat_tables(found)
 
 
 def refuse_missing(location: str, files: Sequence[DataFile]) -> Program[None]:
@@ -464,6 +536,8 @@ def _as_data(file: RemovedFile) -> DataFile:
         modification_time=0,
         partition_values=file.partition_values or {},
         deletion_vector=file.deletion_vector,
+        base_row_id=file.base_row_id,
+        default_row_commit_version=file.default_row_commit_version,
         raw_path=file.raw_path,
         deletes=file.deletes,
     )

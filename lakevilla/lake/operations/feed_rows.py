@@ -124,7 +124,8 @@ def _kept_so_far(request: RequestedRows) -> Iterator[None]:
 def _to_read(context: Context, request: RequestedRows) -> Program[tuple[Reading, list[Change]]]:
     layout = yield from _layout(context, request)
     changes = yield from changes_in(context, request.timeline, request.step, request.table)
-    return Reading(context, request.table.location, layout, request.columns, None), changes
+    location, paired = request.table.location, not request.step.net
+    return Reading(context, location, layout, request.columns, None, paired), changes
 
 
 def _layout(context: Context, request: RequestedRows) -> Program[Layout]:

@@ -20,6 +20,8 @@ from lakevilla.sql.expressions.values import literal_of
 
 #: The most values of a key that the predicate names; for more values it names their range.
 _VALUES = 64
+#: The same where the predicate is compared with rows that other transactions have changed.
+_MOST_KEYS = 256
 
 
 def may_be_matched(
@@ -55,6 +57,26 @@ def may_be_matched(
     return None if together is None else bind(together, target)
 
 
+def reach(on: Expr, aliases: tuple[str, str], target: pa.Schema, rows: pa.Table) -> Expr | None:
+    """Return a predicate over the target that is true for each row that a source row matches.
+
+    ``aliases``: that of the source, and that of the target. The predicate is not bound, as ``on``
+    is not. A term is left out unless both its columns have one type.
+    """
+    spec = MergeSpec(on, *aliases, ())
+    found = []
+    for term in _terms(on):
+        sides = columns(term)
+        types = {
+            (target if column.table == aliases[1] else rows.schema).field(column.path[0]).type
+            for column in sides
+        }
+        known = _equal(term, spec, rows, _MOST_KEYS) if len(types) == 1 else None
+        if known is not None:
+            found.append(known)
+    return all_of(found)
+
+
 def _terms(on: Expr) -> Iterator[Expr]:
     if isinstance(on, Call) and on.name == "and":
         for arg in on.args:
@@ -71,7 +93,7 @@ def _alone(term: Expr, alias: str) -> Expr | None:
     return substitute(term, lambda column: Column(column.path))
 
 
-def _equal(term: Expr, spec: MergeSpec, rows: pa.Table) -> Expr | None:
+def _equal(term: Expr, spec: MergeSpec, rows: pa.Table, most: int = _VALUES) -> Expr | None:
     """Return a predicate with the source's values for a term ``target.key = source.key``."""
     if not isinstance(term, Call) or term.name not in ("=", "<=>"):
         return None
@@ -84,30 +106,31 @@ def _equal(term: Expr, spec: MergeSpec, rows: pa.Table) -> Expr | None:
         return None
     if len(right.path) > 1 or right.path[0] not in rows.schema.names:
         return None
-    return _among(Column(left.path), rows[right.path[0]], or_null=term.name == "<=>")
+    values = rows[right.path[0]]
+    return _among(Column(left.path), values, most, or_null=term.name == "<=>")
 
 
-def _among(column: Column, values: pa.ChunkedArray, *, or_null: bool) -> Expr | None:
-    bounds = _bounds(column, values)
+def _among(column: Column, values: pa.ChunkedArray, most: int, *, or_null: bool) -> Expr | None:
+    bounds = _bounds(column, values, most)
     if bounds is None or not (or_null and values.null_count):
         return bounds
     return Call("or", (bounds, Call("is_null", (column,))))
 
 
-def _bounds(column: Column, values: pa.ChunkedArray) -> Expr | None:
+def _bounds(column: Column, values: pa.ChunkedArray, most: int) -> Expr | None:
     if not _has_bounds(values):
         return None
     type_ = type_name(values.type)
     try:
         different = pc.unique(values.drop_null()) if len(values) <= _VALUES**2 else None
-        if different is not None and len(different) <= _VALUES:
+        if different is not None and len(different) <= most:
             if not len(different):
                 return Literal("boolean", "false")
             return Call("in", (column, *(literal_of(type_, one.as_py()) for one in different)))
-        least, most = (literal_of(type_, one.as_py()) for one in pc.min_max(values).values())
+        least, greatest = (literal_of(type_, one.as_py()) for one in pc.min_max(values).values())
     except (pa.ArrowException, InvalidOperation, ValueError, OverflowError):
         return None  # the language of expressions has no literal for a value
-    return Call("and", (Call(">=", (column, least)), Call("<=", (column, most))))
+    return Call("and", (Call(">=", (column, least)), Call("<=", (column, greatest))))
 
 
 def _has_bounds(values: pa.ChunkedArray) -> bool:

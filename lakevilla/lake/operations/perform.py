@@ -59,6 +59,7 @@ from lakevilla.sublogs.operations import (
     Detach,
     Drop,
     Guard,
+    InlineSource,
     Insert,
     Merge,
     Operation,
@@ -320,7 +321,9 @@ def _merge(
         rows = yield from read_source(context, operation.source, noting, own)
         source = rows.to_reader()
     spec = merge_spec(operation, layout.schema, source.schema)
-    may_match = may_be_matched(spec, layout.schema, rows, operation.within)
+    # The rows of a source that the operation has say as much as ``within``, in fewer values.
+    within = None if isinstance(operation.source, InlineSource) else operation.within
+    may_match = may_be_matched(spec, layout.schema, rows, within)
     # The statistics of existing files do not have the columns that this merge adds.
     files = yield from _files(snapshot, may_match if operation.columns is None else None)
     rewrite = yield from context.engine.merge(TableInput(layout, files), source, spec, name)

@@ -26,13 +26,14 @@ from lakevilla.formats.files import (
     files_from_structs,
     masked_out,
     removal,
+    restored,
     size_of,
 )
 from lakevilla.formats.iceberg.metadata.partition_values import partition_keys
 from lakevilla.lake.context import Context
 from lakevilla.lake.operations.by_rows import by_rows
 from lakevilla.lake.operations.comparing.computed import Beneath, layout_before, unfit
-from lakevilla.lake.row_changes import compose, still_fits
+from lakevilla.lake.row_changes import compose, marked_again, marks_of, still_fits
 from lakevilla.results import Counts
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Defined, Transplant
@@ -70,6 +71,8 @@ def transplanted(
     """
     definition = _definition(context, operation, snapshot)
     found = yield from _found(operation, snapshot)
+    if found.missing and not (operation.exact or operation.keys):
+        found = (yield from _beside(operation, snapshot)) or found
     if found.is_done:
         return Transplanted(definition)
     after = snapshot.apply(definition)
@@ -81,8 +84,11 @@ def transplanted(
     unfit_files: list[DataFile] = []
     specs = _specs_of(after)
     twice = not operation.exact and (yield from _has_rows_twice(context, after, found))
+    # Rows that were marked on a branch are not marked in a table that allows it no more.
+    marked = set() if after.layout.marks_deletes else {file.path for file in found.removes}
     for file in found.adds:
         must = (twice and file.base_row_id is not None) or _must_be_written(file, specs)
+        must = must or (file.deletion_vector is not None and file.path in marked)
         (unfit_files if must else adds).append(_changed(file))
     written: tuple[Written, ...] = ()
     if unfit_files:
@@ -193,6 +199,23 @@ def _found(operation: Transplant, snapshot: TableSnapshot) -> Program[_Found]:
     )
 
 
+def _beside(operation: Transplant, snapshot: TableSnapshot) -> Program[_Found | None]:
+    """Return the files of an operation that marks other rows of files than other transactions.
+
+    Each file has the marks of both. With keys, rows are compared instead: a row may be in another
+    file by now. None if the operation does not fit so, either.
+    """
+    removes = tuple(removal(file) for file in operation.removes)
+    change = Change(adds=operation.adds, removes=removes)
+    again = yield from marked_again(snapshot, change)
+    if again is None:
+        return None
+    gone = tuple(restored(file) for file in again.removes)
+    moved = msgspec.structs.replace(operation, adds=again.adds, removes=gone)
+    found = yield from _found(moved, snapshot)
+    return found if found.why_not is None else None
+
+
 def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot) -> Change:
     """Return the operation's change of metadata; refuse it if it does not fit (rule 1)."""
     now = Defined(dict(snapshot.metadata), dict(snapshot.protocol))
@@ -219,8 +242,20 @@ def _has_rows_twice(context: Context, after: TableSnapshot, found: _Found) -> Pr
     A change that was applied before may be applied once more. Then a row is there twice, and the
     two must not have one id. An exact operation makes a state of the table that had each id once.
     """
-    again = [file for file in found.adds if file.base_row_id is not None]
-    if not again or not after.layout.lineage:
+    if not after.layout.lineage:
+        return False
+    before = {file.path: file for file in found.removes}
+    again = []
+    for file in found.adds:
+        if file.base_row_id is None:
+            continue
+        marks = None
+        if file.path in before:
+            marks = yield from marks_of(after.location, before[file.path], file)
+        # A file of which rows are only marked as deleted brings no row to the table.
+        if marks is None or len(marks.back):
+            again.append(file)
+    if not again:
         return False
     files = yield from after.files()
     removed = by_path(file.ref for file in found.removes)

@@ -23,7 +23,7 @@ from lakevilla.global_log.head import (
     PendingRef,
     application_id,
 )
-from lakevilla.lake.applicability import UNREADABLE, is_lost, lost_for_good
+from lakevilla.lake.applicability import UNREADABLE, is_lost, lost_for_good, paths_written
 from lakevilla.lake.context import Context, Tail, file_namer
 from lakevilla.lake.operations.changes import in_one_entry
 from lakevilla.lake.operations.comparing.computed import Beneath, layout_before
@@ -34,26 +34,50 @@ from lakevilla.lake.operations.comparing.dropped_columns import (
     withdrawn_fields,
 )
 from lakevilla.lake.operations.perform import check_append_only, perform, performed_as
-from lakevilla.lake.row_changes import Verdict, judge, net_change, rows_fit, still_fits
+from lakevilla.lake.row_changes import (
+    NetChange,
+    Verdict,
+    acted_on,
+    judge,
+    marked_again,
+    net_change,
+    rows_fit,
+    still_fits,
+)
 from lakevilla.lake.table_log import entries_at, open_tail, snapshot_at
 from lakevilla.lake.view import Placement, View, build_view, place
 from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program, Put, parallel, put
-from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, withdrawn
+from lakevilla.sublogs.binding import (
+    Moves,
+    evolves,
+    moves,
+    renumber,
+    renumber_read,
+    withdrawn,
+)
 from lakevilla.sublogs.describe import summed
 from lakevilla.sublogs.operations import (
     Append,
+    Delete,
+    Insert,
+    Merge,
     Operation,
     Optimize,
     Overwrite,
     ReadRecord,
     Transplant,
+    Update,
+    acts_on_all,
     given_files,
     is_blind,
     staged_keys,
+    tables_read,
 )
 
+#: The operations that only add, change or delete rows: what they read says when they do the same.
+_OF_ROWS = (Append, Insert, Overwrite, Update, Delete, Merge)
 #: The most files of a table whose existence is checked after a replay has failed.
 _MOST_LOOKED_FOR = 10_000
 NONE_REJECTED: Mapping[tuple[str, str], str] = MappingProxyType({})
@@ -73,9 +97,28 @@ class Replay:
     #: The reads of the commits: if the reconcile commit is replayed, it reports their changes, too.
     reads: list[ReadRecord] = field(default_factory=list)
     moved: dict[Ids, Ids] = field(default_factory=dict)
+    #: All commits up to here have their own changes still, with rows marked in the files of now.
+    kept: bool = True
+
+    def keep(self, commit: CommitObject, location: str, change: Change) -> None:
+        """Take a commit whose operations, performed again, would change the same rows."""
+        self.snapshot = self.snapshot.apply(change)
+        self.changes.append(change)
+        self.metrics.append(commit.tables[location].metrics)
+        self.operations.extend(_of_table(commit, location))
+        self.reads.extend(read for read in commit.reads if read.table == location)
+
+    @property
+    def is_unmoved(self) -> bool:
+        """Return whether the operations do the same as before the foreign changes."""
+        # An optimize drops bins that do not fit, and blind appends are added unchanged.
+        return self.kept or all(
+            isinstance(one, Optimize) or is_blind(one) for one in self.operations
+        )
 
     def void(self, commit: CommitObject, location: str, reason: str) -> None:
         """Cancel the commit on the table: neither its changes nor its new column ids count."""
+        self.kept = False
         self.voided.append((commit.txn, reason))
         for operation in _of_table(commit, location):
             self.moved |= withdrawn(operation)
@@ -117,11 +160,15 @@ def replay_pending(
     has_left = yield from is_lost(context, head, location, tail)
     replay = Replay(tail.snapshot)
     reason = _why_none(location, tail, waiting[0], commits[0], missing, is_lost=has_left)
+    is_there = not has_left and tail.tip >= 0
+    foreign = None
+    if is_there:
+        foreign = yield from _foreign(context, head, location, tail, commits, missing)
     if reason is not None:
         replay.voided.extend((ref.txn, reason) for ref in waiting)
     else:
         yield from _replay_each(
-            context, head, tail, waiting, commits, missing, rejected, replay, txn
+            context, head, tail, waiting, commits, missing, rejected, replay, txn, foreign
         )
     change = Change()
     bodies: dict[str, bytes] = {}
@@ -140,13 +187,8 @@ def replay_pending(
         redefines=change.metadata is not None
         and (_hides(replay) or not rows_fit(tail.snapshot.layout, replay.snapshot.layout)),
     )
-    touched: tuple[str, ...] = ()
-    if not has_left and tail.tip >= 0:
-        touched = yield from _touched(context, head, location, tail, commits, missing)
-    # An optimize drops bins that do not fit, and blind appends are added unchanged.
-    unmoved = not touched and all(
-        isinstance(op, Optimize) or is_blind(op) for op in replay.operations
-    )
+    touched = (yield from _touched(context, location, commits, foreign)) if is_there else ()
+    unmoved = not touched and replay.is_unmoved
     quiet = _is_quiet(tail, state.published, application_id(head), unmoved=unmoved)
     commit = CommitObject(
         FORMAT,
@@ -211,11 +253,13 @@ def _replay_each(
     rejected: Mapping[tuple[str, str], str],
     replay: Replay,
     txn: str,
+    foreign: _Foreign | None,
 ) -> Program[None]:
     location = tail.location
     parts = [commit.tables[location] for commit in commits]
     for index, (ref, commit) in enumerate(zip(waiting, commits, strict=True)):
         if is_among(ref, missing):
+            replay.kept = False
             replay.voided.append((ref.txn, _object_lost(ref)))
             continue
         if (ref.txn, ref.hash) in rejected:
@@ -225,29 +269,109 @@ def _replay_each(
         if without:
             replay.void(commit, location, _without(without))
             continue
+        if replay.kept and foreign is not None:
+            change = yield from _marked_beside(context, foreign, commit, replay.snapshot)
+            if change is not None:
+                replay.keep(commit, location, change)
+                continue
+        replay.kept = False
         made_for = _written_layout(context, tail, waiting[: index + 1], parts[: index + 1])
         yield from _replay_commit(context, head, tail, txn, ref, commit, made_for, replay)
 
 
-def _touched(
+@dataclass(frozen=True, slots=True)
+class _Foreign:
+    """The state before the foreign entries, the log's present one, and their difference."""
+
+    old: View
+    new: View
+    net: NetChange
+
+
+def _foreign(
     context: Context,
     head: Head,
     location: str,
     tail: Tail,
     commits: Sequence[CommitObject],
     missing: Collection[tuple[str, str]],
-) -> Program[tuple[str, ...]]:
-    """Return the transactions that have read rows of the table which foreign changes touched."""
+) -> Program[_Foreign | None]:
+    """Return what foreign clients have changed, if the commits can be compared with it.
+
+    The log before the first foreign entry is compared with the present log, without the pending
+    commits: an operation that sets the same value in both would hide that the value from which it
+    was computed has changed.
+    """
     old = None if missing else (yield from _before(context, head, location, tail))
-    if old is not None:
-        try:
-            return (yield from _touched_reads(context, location, tail, commits, old))
-        except VersionNotFound:
-            pass  # the old state's metadata still exists, but its file lists were expired
-    # The reads may include rows of a cancelled commit, or rows of a state that no longer exists.
-    # Neither can be compared with the present state, so all reads count as changed.
-    readers = [c.txn for c in commits if any(read.table == location for read in c.reads)]
-    return tuple(readers)
+    if old is None:
+        # The reads may include rows of a cancelled commit, or rows of a state that no longer
+        # exists. Neither can be compared with the present state.
+        return None
+    log = tail.snapshot
+    new = View(location, old.state, Placement(tail.tip, ()), (), log, log, tail.tip)
+    try:
+        return _Foreign(old, new, (yield from net_change(context, old, new, tail)))
+    except VersionNotFound:
+        return None  # the old state's metadata still exists, but its file lists were expired
+
+
+def _marked_beside(
+    context: Context, foreign: _Foreign, commit: CommitObject, snapshot: TableSnapshot
+) -> Program[Change | None]:
+    """Return a commit's change, with its rows marked beside those that foreign clients have marked.
+
+    None if it must be performed again: foreign clients have changed rows that its operations
+    depend on, or a file of it is gone (note 65, rule V4).
+    """
+    location = foreign.old.location
+    operations, change = _of_table(commit, location), commit.tables[location].change
+    paths = {file.path for file in change.removes}
+    is_plain = not (foreign.net.metadata or foreign.net.contract) and not any(
+        not isinstance(one, _OF_ROWS) or evolves(one) for one in operations
+    )
+    stays = not paths or any(file.path in paths for file in change.adds)
+    if change.metadata or change.protocol or change.domains or not (is_plain and stays):
+        return None
+    acted = yield from acted_on(location, change)
+    for one in operations:
+        read = tables_read(one)
+        if location in read:
+            known = acted if acts_on_all(one) else None
+            verdict = yield from judge(
+                context, foreign.old, foreign.new, foreign.net, read[location], known
+            )
+            if verdict is Verdict.CHANGED:
+                return None
+    again = yield from marked_again(snapshot, change)
+    if again is None or (yield from snapshot.missing([file.ref for file in again.removes])):
+        return None
+    new = [file.ref for file in again.adds if file.path not in paths]
+    if len((yield from snapshot.missing(new))) < len(new):
+        return None
+    keys = [file_key(location, path) for path in paths_written(location, again)]
+    return None if (yield from lost_for_good(keys)) else again
+
+
+def _touched(
+    context: Context, location: str, commits: Sequence[CommitObject], foreign: _Foreign | None
+) -> Program[tuple[str, ...]]:
+    """Return the transactions that have read rows of the table which foreign changes touched.
+
+    They are only reported. If the changes are not known, all reads count as changed.
+    """
+    touched: list[str] = []
+    for commit in commits:
+        for read in commit.reads:
+            if read.table == location:
+                verdict = Verdict.CHANGED
+                if foreign is not None:
+                    verdict = yield from judge(
+                        context, foreign.old, foreign.new, foreign.net, read.where
+                    )
+                if verdict is Verdict.CHANGED:
+                    touched.append(commit.txn)
+                    break
+    return tuple(touched)
 
 
 def _before(context: Context, head: Head, location: str, tail: Tail) -> Program[View | None]:
@@ -461,33 +585,6 @@ def _written_layout(
     for part in parts:
         snapshot = snapshot.apply(part.change)
     return snapshot.layout
-
-
-def _touched_reads(
-    context: Context,
-    location: str,
-    tail: Tail,
-    commits: Sequence[CommitObject],
-    old: View,
-) -> Program[tuple[str, ...]]:
-    """Return the transactions whose reads the foreign changes touch: they are only reported.
-
-    The log before the first foreign entry (``old``) is compared with the present log, without the
-    pending commits: an operation that sets the same value in both would hide that the value from
-    which it was computed has changed.
-    """
-    log = tail.snapshot
-    new = View(location, old.state, Placement(tail.tip, ()), (), log, log, tail.tip)
-    net = yield from net_change(context, old, new, tail)
-    touched: list[str] = []
-    for commit in commits:
-        for read in commit.reads:
-            if read.table == location:
-                verdict = yield from judge(context, old, new, net, read.where)
-                if verdict is Verdict.CHANGED:
-                    touched.append(commit.txn)
-                    break
-    return tuple(touched)
 
 
 def _is_quiet(tail: Tail, published: int, application: str, *, unmoved: bool) -> bool:

@@ -39,9 +39,12 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.begin import begin
-from lakevilla.transaction.verbs.optimize import optimize, result_of
+from lakevilla.transaction.verbs.optimize import optimize, result_of, to_purge
 
 DAY_SECONDS = 24 * 3600.0
+#: The deleted share of a file's rows from which on upkeep rewrites it: below, its readers lose
+#: less time than the rewrite takes, and whoever marks rows meanwhile is redone.
+_PURGE_FROM = 0.2
 #: The age at which ``lake.keep`` is done for a tag or branch: no other client's clean-up deletes
 #: its files earlier, and most refs have ended by then.
 KEPT_AFTER_SECONDS = 3 * DAY_SECONDS
@@ -187,7 +190,7 @@ def _optimize(context: Context, location: str, owner: str) -> Program[Piece]:
     txn_id = context.new_txn_id(above=held.head.floor)
     txn = begin(TransactionState(context, txn_id, options, through_head=True))
     try:
-        done = yield from optimize(txn, location)
+        done = yield from optimize(txn, location, purge_from=_PURGE_FROM)
         if done is None:
             return Piece()
         planned = done.operation
@@ -203,7 +206,7 @@ def _worth_it(context: Context, snapshot: TableSnapshot, rules: UpkeepRules) -> 
     files = yield from snapshot.files()
     least = target_file_size(snapshot.layout, context.settings) // 2
     small = files.filter(pc.less(files["size"], least))
-    return is_due(small, rules, context.now_ms())
+    return bool(to_purge(files, _PURGE_FROM)) or is_due(small, rules, context.now_ms())
 
 
 def is_due(small: pa.Table, rules: UpkeepRules, now_ms: int) -> bool:

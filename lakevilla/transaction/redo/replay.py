@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import msgspec
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lakevilla.engines.base import FileNamer
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.formats.base import Change, TableSnapshot
-from lakevilla.formats.delta.deletion_vectors import rows_deleted, with_deleted
-from lakevilla.formats.files import DataFile, data_files, removal
 from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.changes import in_one_entry, is_mixed
 from lakevilla.lake.operations.comparing.dropped_columns import named, refuse_hidden
@@ -23,7 +16,7 @@ from lakevilla.lake.operations.perform import (
     performed_as,
 )
 from lakevilla.lake.operations.refresh import still_moved
-from lakevilla.lake.row_changes import compose
+from lakevilla.lake.row_changes import compose, marked_again
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Optimize, Transplant
@@ -134,29 +127,10 @@ def remarked(txn: TransactionState, done: Done) -> Program[bool]:
     operation must be performed again (note 65, rule V1).
     """
     snapshot = txn.work.tables[done.table].snapshot
-    before = {file.path: file for file in done.change.removes}
-    marked = {file.path: file for file in done.change.adds if file.path in before}
-    files = yield from snapshot.files()
-    live = files.filter(pc.is_in(files["path"], value_set=pa.array(list(marked), pa.string())))
-    now = {file.path: file for file in data_files(live)}
-    if now.keys() != marked.keys():
+    change = yield from marked_again(snapshot, done.change)
+    if change is None:
         return False
-    again: dict[str, DataFile] = {}
-    for path, file in marked.items():
-        old = yield from rows_deleted(done.table, before[path].deletion_vector)
-        all_ = yield from rows_deleted(done.table, file.deletion_vector)
-        others = yield from rows_deleted(done.table, now[path].deletion_vector)
-        rows = np.setdiff1d(all_, old)
-        if np.isin(rows, others).any():
-            return False
-        again[path] = with_deleted(now[path], np.union1d(others, rows))
-    done.change = msgspec.structs.replace(
-        done.change,
-        adds=tuple(again.get(file.path, file) for file in done.change.adds),
-        removes=tuple(
-            removal(now[file.path]) if file.path in now else file for file in done.change.removes
-        ),
-    )
+    done.change = change
     return True
 
 

@@ -31,8 +31,10 @@ from lakevilla.global_log.rules import Rule
 from lakevilla.lake.context import Tail
 from lakevilla.lake.operations.comparing.dropped_columns import files_fit
 from lakevilla.lake.row_changes import (
+    Acted,
     NetChange,
     Verdict,
+    acted_on,
     change_of_definition,
     deleted_since,
     judge,
@@ -54,6 +56,7 @@ from lakevilla.sublogs.operations import (
     Operation,
     Optimize,
     Transplant,
+    acts_on_all,
     given_files,
     is_blind,
     tables_read,
@@ -312,12 +315,13 @@ def _is_changed(
     where: Expr | None,
     nets: dict[str, NetChange],
     examination: Examination,
+    acted: Acted | None = None,
 ) -> Program[bool]:
     net = nets.get(table)
     if net is None:
         return False
     old, new = txn.work.tables[table].view, examination.views[table]
-    verdict = yield from judge(txn.context, old, new, net, where)
+    verdict = yield from judge(txn.context, old, new, net, where, acted)
     return verdict is Verdict.CHANGED
 
 
@@ -389,7 +393,10 @@ def _in_conflict(
     for table, where in tables_read(operation).items():
         if table in examination.lenient and _only_reads(operation, table):
             continue
-        if (yield from _is_changed(txn, table, where, nets, examination)):
+        acted = None
+        if table == done.table and acts_on_all(operation):
+            acted = yield from acted_on(table, done.change)
+        if (yield from _is_changed(txn, table, where, nets, examination, acted)):
             return True
     if target is None:
         return False

@@ -13,13 +13,14 @@ import json
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.arrow.input import places_of_true
 from lakevilla.engines.base import TableInput, target_file_size
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.files import DataFile, file_refs
+from lakevilla.formats.files import DataFile, data_files, deleted_share, file_refs
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.context import file_namer
 from lakevilla.phases import during
@@ -46,8 +47,9 @@ def optimize(
     *,
     target_file_size_bytes: int | None = None,
     z_order_by: Sequence[str] = (),
+    purge_from: float = 0.0,
 ) -> Program[Done | None]:
-    """Rewrite the files of a table that are too small, or have a deletion vector.
+    """Rewrite the files of a table that are too small, or have deleted rows.
 
     Parameters
     ----------
@@ -59,6 +61,8 @@ def optimize(
     z_order_by : sequence of str
         Columns: all files are rewritten, whatever their size, and the rows of each partition are
         sorted along a Z curve over these columns.
+    purge_from : float
+        The deleted share of a file's rows from which on it is rewritten, whatever its size.
 
     Returns
     -------
@@ -92,7 +96,7 @@ def optimize(
     target = target_file_size_bytes or target_file_size(layout, txn.context.settings)
     with during("metadata", location):
         files = yield from snapshot.files(predicate)
-    chosen = _partitions(files) if z_order_by else bins_of(files, target)
+    chosen = _partitions(files) if z_order_by else bins_of(files, target, purge_from)
     if not chosen:
         return None
     sized = dataclasses.replace(layout, target_file_size_bytes=target)
@@ -125,15 +129,19 @@ def result_of(planned: Operation, done: Done, result: CommitResult | None) -> Op
     )
 
 
-def bins_of(files: pa.Table, target_bytes: int) -> list[list[int]]:
+def bins_of(files: pa.Table, target_bytes: int, purge_from: float = 0.0) -> list[list[int]]:
     """Return groups of files, by number: each is rewritten to a file of up to ``target_bytes``.
 
     The files of a group are of one partition. They are grouped in the order in which they were
     added, so that rows that were added together stay together, and min and max of a file stay
-    selective. A single file is rewritten only to remove its deletion vector.
+    selective. A single file is rewritten only to remove its deleted rows, if their share is at
+    least ``purge_from``.
     """
     small = pc.less(files["size"], target_bytes)
-    numbers = places_of_true(pc.or_(small, pc.is_valid(files["dv_id"])))
+    purged = to_purge(files, purge_from, unknown=True)
+    chosen = np.asarray(small.combine_chunks().to_numpy(zero_copy_only=False), bool)
+    chosen[purged] = True
+    numbers = pa.array(np.flatnonzero(chosen), pa.int64())
     some = files.take(numbers)
     rows = zip(
         numbers.to_pylist(),
@@ -141,23 +149,34 @@ def bins_of(files: pa.Table, target_bytes: int) -> list[list[int]]:
         some["path"].to_pylist(),
         some["size"].to_pylist(),
         some["partition_values"].to_pylist(),
-        some["dv_id"].to_pylist(),
         strict=True,
     )
     runs: dict[object, list[int]] = {}
     sizes: dict[object, int] = {}
     full: list[list[int]] = []
-    deleted = set()
-    for number, _, _, size, values, vector in sorted(rows, key=lambda row: row[1:3]):
+    for number, _, _, size, values in sorted(rows, key=lambda row: row[1:3]):
         key = _key(values)
         if key in runs and sizes[key] + size > target_bytes:
             full.append(runs.pop(key))
         runs.setdefault(key, []).append(number)
         sizes[key] = size if len(runs[key]) == 1 else sizes[key] + size
-        if vector is not None:
-            deleted.add(number)
     full.extend(runs.values())
-    return [run for run in full if len(run) > 1 or run[0] in deleted]
+    alone = set(purged)
+    return [run for run in full if len(run) > 1 or run[0] in alone]
+
+
+def to_purge(files: pa.Table, purge_from: float, *, unknown: bool = False) -> list[int]:
+    """Return the numbers of files of whose rows at least this share is deleted, and one at least.
+
+    With ``unknown``, files are among them of which the share is not known.
+    """
+    numbers = places_of_true(pc.is_valid(files["dv_id"]))
+    shares = map(deleted_share, data_files(files.take(numbers)))
+    return [
+        number
+        for number, share in zip(numbers.to_pylist(), shares, strict=True)
+        if (unknown if share is None else share >= purge_from)
+    ]
 
 
 def _partitions(files: pa.Table) -> list[list[int]]:

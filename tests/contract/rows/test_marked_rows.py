@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import lakevilla as lv
 from lakevilla.engines.duckdb.writing import rewrite
@@ -80,7 +80,7 @@ def test_a_statement_that_changes_few_rows_leaves_the_file(
     (removed,) = [action["remove"] for action in actions if "remove" in action]
     again = [a["add"] for a in actions if "add" in a and a["add"].get("deletionVector")]
     assert [file["path"] for file in again] == [removed["path"]]
-    assert json.loads(again[0]["stats"])["tightBounds"] is False
+    assert json.loads(again[0]["stats"]).get("tightBounds") is False
     expected = kept(lake)
     assert expected[4] == "old"
     assert expected.get(3) in ("new", None)
@@ -138,6 +138,91 @@ def test_statements_that_delete_other_rows_of_a_file_commute(local_place: Place)
     assert "redo" not in {event.kind for event in events}
 
 
+def raced(place: Place, first: Change, second: Change) -> tuple[dict[int, str], set[str]]:
+    """Let a statement commit while another one that was performed before it is open.
+
+    Return the rows, and the kinds of events of the open one.
+    """
+    events: list[lv.Event] = []
+    with place.connect(on_event=events.append) as one, place.connect() as other:
+        create(one, "t")
+        with one.transaction() as txn:
+            first(txn)
+            other.run(second)
+        assert one.verify().ok
+        return kept(one), {event.kind for event in events}
+
+
+def upserts(*given: tuple[int, str]) -> Change:
+    return lambda txn: txn.upsert("t", rows(*given), "k")
+
+
+def updates(key: int) -> Change:
+    return lambda txn: txn.update("t", {"v": "v || '!'"}, where=f"k = {key}")
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        upserts((3, "b"), (4, "b"), (201, "b")),
+        updates(3),
+        lambda txn: txn.append("t", rows((201, "b"))),
+        lambda txn: txn.delete("t", where="k = 3"),
+    ],
+)
+def test_an_upsert_of_other_keys_commutes(
+    local_place: Place, second: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, events = raced(local_place, upserts((1, "a"), (2, "a"), (200, "a")), second)
+    assert "redo" not in events
+    assert [found[k] for k in (1, 2, 200, 5)] == ["a", "a", "a", "old"]
+    assert found.get(3) in ("b", "old!", "old", None)
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (upserts((2, "b"), (3, "b")), {1: "a", 2: "a", 3: "b", 200: "a"}),
+        (upserts((200, "b")), {1: "a", 2: "a", 200: "a"}),
+        (lambda txn: txn.append("t", rows((200, "b"))), {1: "a", 2: "a", 200: "a"}),
+        (updates(1), {1: "a", 2: "a", 200: "a"}),
+        (lambda txn: txn.delete("t", where="k = 1"), {1: "a", 2: "a", 200: "a"}),
+        (lambda txn: txn.update("t", {"k": "200"}, where="k = 7"), {7: None, 200: "a"}),
+    ],
+)
+def test_an_upsert_of_the_same_keys_is_done_again(
+    local_place: Place, second: Change, expected: dict[int, str | None]
+) -> None:
+    found, events = raced(local_place, upserts((1, "a"), (2, "a"), (200, "a")), second)
+    assert "redo" in events
+    assert {k: found.get(k) for k in expected} == expected
+    assert len(found) == (100 if 7 in expected else 101)
+
+
+def test_a_merge_that_only_inserts_sees_that_another_deletes_a_row_that_it_has_matched(
+    local_place: Place,
+) -> None:
+    def inserts(txn: lv.Transaction) -> object:
+        merge = txn.merge("t", rows((1, "a"), (200, "a")), on="target.k = source.k")
+        return merge.when_not_matched_insert_all().execute()
+
+    found, events = raced(local_place, inserts, lambda txn: txn.delete("t", where="k = 1"))
+    assert "redo" in events
+    assert (found[1], found[200]) == ("a", "a")
+
+
+def test_a_merge_that_acts_on_rows_without_a_match_depends_on_all(local_place: Place) -> None:
+    def sweeps(txn: lv.Transaction) -> object:
+        merge = txn.merge("t", rows((1, "a")), on="target.k = source.k")
+        swept = merge.when_matched_update_all().when_not_matched_by_source_delete("target.v = 'x'")
+        return swept.execute()
+
+    change = lambda txn: txn.update("t", {"v": "'x'"}, where="k = 7")  # noqa: E731
+    found, events = raced(local_place, sweeps, change)
+    assert "redo" in events
+    assert 7 not in found
+
+
 def test_statements_that_change_the_same_row_do_not(local_place: Place) -> None:
     events: list[lv.Event] = []
     with local_place.connect(on_event=events.append) as one, local_place.connect() as other:
@@ -185,6 +270,44 @@ def test_an_optimize_purges_marked_rows(lake: lv.Lake, local_place: Place) -> No
     assert not [a for a in last_actions(local_place) if (a.get("add") or {}).get("deletionVector")]
     assert kept(lake) == before
     assert lake.verify().ok
+
+
+@pytest.mark.parametrize(("first", "purged"), [(19, False), (20, True)])
+def test_upkeep_purges_a_file_once_a_fifth_of_its_rows_is_marked(
+    lake: lv.Lake, local_place: Place, first: int, purged: bool
+) -> None:
+    lake.run(lambda txn: txn.delete("t", where=f"k < {first}"))
+    before = kept(lake)
+    assert lake.maintain().ok
+    vectors = [a for a in last_actions(local_place) if (a.get("add") or {}).get("deletionVector")]
+    assert vectors == [] if purged else len(vectors) == 1
+    assert kept(lake) == before
+    assert lake.verify().ok
+
+
+def test_upkeep_that_is_switched_off_purges_nothing(lake: lv.Lake, local_place: Place) -> None:
+    lake.run(lambda txn: txn.alter("t", set_properties={"lakevilla.optimize": False}))
+    lake.run(lambda txn: txn.delete("t", where="k < 40"))
+    lake.maintain()
+    assert [a for a in last_actions(local_place) if (a.get("add") or {}).get("deletionVector")]
+
+
+def test_upkeep_of_small_files_leaves_a_large_one_with_few_marked_rows(local_place: Place) -> None:
+    sizes = {"delta.targetFileSize": "10000", "lakevilla.optimize.small_files": "2"}
+    with local_place.connect() as lake:
+        data = rows(*((k, f"old {k * 7919 % 10007}") for k in range(4000)))
+        lake.create_table("t", data, properties={**ALLOWED, **sizes})
+        for k in (1, 2, 3):
+            lake.run(lambda txn, k=k: txn.update("t", {"v": "'new'"}, where=f"k = {k}"))
+        assert lake.maintain().ok
+        assert [(file["rows"], file["deletes"]) for file in files_of(lake)] == [(3, 0), (3997, 3)]
+        lake.table("t").optimize()
+        assert sum(file["deletes"] for file in files_of(lake)) == 0
+
+
+def files_of(lake: lv.Lake) -> list[dict[str, Any]]:
+    found = lake.sql("SELECT rows, deletes FROM lakevilla_files ORDER BY rows").to_pylist()
+    return list(found)
 
 
 def test_rows_come_back_by_a_rollback_and_on_a_branch_they_stay(lake: lv.Lake) -> None:
@@ -256,6 +379,92 @@ def test_sizes_count_rows_that_are_left(lake: lv.Lake) -> None:
     assert found["rows"].to_pylist() == [99]
 
 
+OFF: dict[str, Change] = {
+    "false": lambda txn: txn.alter("t", set_properties={"delta.enableDeletionVectors": False}),
+    "unset": lambda txn: txn.alter("t", unset_properties=["delta.enableDeletionVectors"]),
+}
+
+
+@pytest.mark.parametrize("off", OFF)
+@pytest.mark.parametrize("change", ["update", "delete", "upsert", "merge"])
+def test_a_file_with_marks_is_rewritten_once_the_table_allows_none(
+    lake: lv.Lake, local_place: Place, off: str, change: str
+) -> None:
+    lake.run(lambda txn: txn.delete("t", where="k = 4"))
+    lake.run(OFF[off])
+    expected = {k: "old" for k in range(100) if k != 4}
+    assert kept(lake) == expected
+    seen_by(local_place, expected)
+    lake.run(CHANGES[change])
+    assert not [a for a in last_actions(local_place) if (a.get("add") or {}).get("deletionVector")]
+    found = kept(lake)
+    assert 4 not in found
+    assert {k: v for k, v in found.items() if k not in (3, 50, 200)} == {
+        k: v for k, v in expected.items() if k not in (3, 50)
+    }
+    seen_by(local_place, found)
+    assert lake.verify().ok
+
+
+@pytest.mark.parametrize("off", OFF)
+def test_a_branch_s_marks_are_rewritten_in_a_table_that_allows_none_any_more(
+    lake: lv.Lake, local_place: Place, off: str
+) -> None:
+    lake.branch("side")
+    with lake.on("side") as side:
+        side.run(lambda txn: txn.update("t", {"v": "'new'"}, where="k = 3"))
+    lake.run(OFF[off])
+    lake.merge("side")
+    assert not [a for a in last_actions(local_place) if (a.get("add") or {}).get("deletionVector")]
+    assert kept(lake) == {k: "new" if k == 3 else "old" for k in range(100)}
+    seen_by(local_place, kept(lake))
+
+
+def test_marks_come_back_with_the_property_in_a_rollback(lake: lv.Lake, local_place: Place) -> None:
+    lake.run(lambda txn: txn.delete("t", where="k = 4"))
+    version, before = lake.snapshot().version, kept(lake)
+    lake.run(OFF["false"])
+    lake.run(lambda txn: txn.update("t", {"v": "'new'"}, where="k = 3"))
+    lake.rollback(version)
+    assert kept(lake) == before
+    seen_by(local_place, before)
+
+
+def test_a_table_whose_protocol_lacks_the_feature_is_rewritten(local_place: Place) -> None:
+    write_deltalake(local_place.uri("t"), rows(*((k, "old") for k in range(100))))
+    (first,) = [action for action in last_actions(local_place) if "metaData" in action]
+    first["metaData"]["configuration"] = ALLOWED
+    log = Path(local_place.uri("t").removeprefix("file://")) / "_delta_log"
+    (log / f"{1:020}.json").write_text(json.dumps(first))
+    with local_place.connect() as lake:
+        lake.register("t")
+        lake.run(lambda txn: txn.update("t", {"v": "'new'"}, where="k = 3"))
+        actions = last_actions(local_place)
+        assert len([action for action in actions if "add" in action]) == 1
+        assert not [action for action in actions if "deletionVector" in str(action)]
+        assert kept(lake) == {k: "new" if k == 3 else "old" for k in range(100)}
+        seen_by(local_place, kept(lake))
+
+
 def test_the_fault_of_deletes_that_count_as_nothing_is_found(local_place: Place) -> None:
     with PLANTED["deletes_of_others_as_nothing"].plant(), pytest.raises(pytest.fail.Exception):
         test_a_read_of_a_row_that_another_deletes_is_a_conflict(local_place)
+
+
+def test_the_fault_of_marks_that_a_summary_does_not_tell_is_found(local_place: Place) -> None:
+    with PLANTED["vector_told_as_nothing"].plant(), pytest.raises(pytest.fail.Exception):
+        test_a_read_of_a_row_that_another_deletes_is_a_conflict(local_place)
+
+
+def test_the_fault_of_bounds_that_are_called_tight_is_found(
+    lake: lv.Lake, local_place: Place
+) -> None:
+    with PLANTED["bounds_called_tight"].plant(), pytest.raises(AssertionError):
+        test_a_statement_that_changes_few_rows_leaves_the_file(lake, local_place, "delete")
+
+
+def test_the_fault_of_matched_rows_that_count_as_acted_on_is_found(local_place: Place) -> None:
+    with PLANTED["matched_rows_as_acted_on"].plant(), pytest.raises(AssertionError):
+        test_a_merge_that_only_inserts_sees_that_another_deletes_a_row_that_it_has_matched(
+            local_place
+        )

@@ -30,10 +30,11 @@ RCTI = Feature.R | Feature.CT | Feature.I
 
 
 @set_up_once
-def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, iceberg=(), **options):
-    """Return a simulation whose store has tables of one account each, in HEAD if ``warm``.
+def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, iceberg=(), marked=(), **options):
+    """Return a simulation whose store has tables of two accounts each, in HEAD if ``warm``.
 
-    Tables in ``iceberg`` are Iceberg tables, the others are Delta tables.
+    Tables in ``iceberg`` are Iceberg tables, the others are Delta tables. Those in ``marked`` have
+    ten accounts, and their rows may be marked as deleted.
     """
     simulation = Simulation(faults=faults, schedule=schedule, **options)
     maker = Simulation(1)
@@ -41,9 +42,11 @@ def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, iceberg=(), **
 
     def set_up(client):
         for table in tables:
-            rows = [{"id": n, "balance": 100, "items": ""} for n in (0, 1)]
+            ids = range(10 if table in marked else 2)
+            rows = [{"id": n, "balance": 100, "items": ""} for n in ids]
             clients = iceberg_writer if table in iceberg else delta_writer
-            yield from clients.create(client, table, COLUMNS, rows)
+            own = {"marks": True} if table in marked else {}
+            yield from clients.create(client, table, COLUMNS, rows, **own)
         if warm:
             # The tables are in HEAD, so the lake's gc cleans up their files.
             txn = begin(client)

@@ -30,7 +30,10 @@ def file(name: str, vector: str | None = None) -> DataFile:
 def state(*files: DataFile, columns: str = "n") -> TableSnapshot:
     blank = FORMAT.blank("t", "t")
     schema = pa.schema([pa.field(name, pa.int64()) for name in columns])
-    made = FORMAT.create(blank, schema, table_id="x", partition_by=(), properties={}, created_ms=0)
+    marks = {"delta.enableDeletionVectors": "true"}
+    made = FORMAT.create(
+        blank, schema, table_id="x", partition_by=(), properties=marks, created_ms=0
+    )
     return blank.apply(made).apply(Change(adds=files))
 
 

@@ -1,0 +1,216 @@
+"""Crashes of clients that mark rows, and marks by others between decision and publishing.
+
+See note 65.
+"""
+
+from functools import partial
+
+import pytest
+
+from lakevilla.errors import ForeignConflict
+from lakevilla.transaction.commit.commit import commit
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import COLUMNS
+from lakevilla_testing.histories.exhaustive import crash_everywhere, set_up_once
+from lakevilla_testing.planted.every import PLANTED
+from lakevilla_testing.tables import delta_writer
+from lakevilla_testing.tables.delta_reader import read_log
+from lakevilla_testing.tables.reader import run_now
+from lakevilla_testing.world.scheduler import Simulation
+from tests.simulation.races.test_scenarios import collect, one_update, recover, settled
+from tests.support.search import STRIDE
+from tests.support.simulated.commits import Process, add_to, alone, balances, begin, read
+from tests.support.simulated.upkeep import confirms
+
+IDS = range(6)
+
+
+@set_up_once
+def lake(faults=None, schedule=None):
+    """Return a lake with two tables of one large file each, of which rows may be marked."""
+    simulation = Simulation(faults=faults, schedule=schedule)
+    maker = Simulation(1)
+    maker.store = simulation.store
+
+    def set_up(client):
+        rows = [{"id": n, "balance": 100, "items": ""} for n in IDS]
+        for table in ("a", "b"):
+            yield from delta_writer.create(client, table, COLUMNS, rows, marks=True)
+        txn = begin(client)
+        for table in ("a", "b"):
+            yield from add_to(txn, table, 0, 5)
+        yield from commit(txn)
+
+    maker.add("setup", set_up)
+    maker.run()
+    return simulation
+
+
+def marks(simulation, number, amount=1):
+    """Let a client without LakeVilla mark a row, and add to its balance."""
+
+    def change(row):
+        return {**row, "balance": row["balance"] + amount} if row["id"] == number else row
+
+    alone(simulation, lambda client: delta_writer.mark(client, "a", change), "foreign")
+
+
+def expected(**changed):
+    return dict.fromkeys(IDS, 100) | {int(name[1:]): value for name, value in changed.items()}
+
+
+def files_written(simulation):
+    return {key for key in simulation.store.objects if key.endswith(".parquet")}
+
+
+def test_commits_that_have_marked_other_rows_are_published_as_they_are():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    behind = Process(simulation, one_update(7, number=1), "behind").until("a/_delta_log")
+    marks(simulation, 2)
+    before = files_written(simulation)
+    process.finish()
+    behind.finish()
+    assert files_written(simulation) == before
+    assert settled(simulation)["a"] == expected(_0=105, _1=107, _2=101)
+    # Their files are the table's, though their commits have been replaced.
+    simulation.now += 8 * 24 * 3600
+    alone(simulation, collect, "collector")
+    assert settled(simulation)["a"] == expected(_0=105, _1=107, _2=101)
+
+
+def test_a_commit_that_has_marked_the_same_row_is_performed_again():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    marks(simulation, 0)
+    with pytest.raises(ForeignConflict, match="replayed on the changed rows"):
+        process.finish()
+    assert settled(simulation)["a"] == expected(_0=106)
+
+
+def test_a_commit_is_performed_again_if_a_row_now_fits_its_predicate():
+    simulation = lake()
+
+    def program(client):
+        txn = begin(client)
+        yield from add_to(txn, "a", 1, 0)
+        yield from add_to(txn, "a", 10, "1 or balance = 90")
+        return (yield from commit(txn))
+
+    process = Process(simulation, program).until("a/_delta_log")
+    marks(simulation, 3, -10)
+    with pytest.raises(ForeignConflict):
+        process.finish()
+    assert settled(simulation)["a"] == expected(_0=101, _1=110, _3=100)
+
+
+def test_a_read_of_a_row_that_the_other_client_has_marked_is_reported():
+    simulation = lake()
+
+    def program(client):
+        txn = begin(client)
+        yield from read(txn, "a", "id = 3")
+        yield from add_to(txn, "a", 1, 0)
+        return (yield from commit(txn))
+
+    process = Process(simulation, program).until("a/_delta_log")
+    marks(simulation, 3)
+    with pytest.raises(ForeignConflict, match="rows that it had read"):
+        process.finish()
+    assert settled(simulation)["a"] == expected(_0=101, _3=101)
+
+
+def test_a_commit_of_a_file_that_is_gone_is_performed_again():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    marks(simulation, 2)
+    alone(simulation, lambda client: delta_writer.optimize(client, "a"), "optimizer")
+    with pytest.raises(ForeignConflict):
+        process.finish()
+    assert settled(simulation)["a"] == expected(_0=105, _2=101)
+
+
+def test_a_commit_behind_one_that_is_performed_again_is_so_too():
+    simulation = lake()
+    first = Process(simulation, one_update(5)).until("a/_delta_log")
+    second = Process(simulation, one_update(7, number=1), "behind").until("a/_delta_log")
+    marks(simulation, 0)
+    for process in (first, second):
+        with pytest.raises(ForeignConflict):
+            process.finish()
+    assert settled(simulation)["a"] == expected(_0=106, _1=107)
+
+
+def test_a_commit_rewrites_the_file_if_marks_are_switched_off_before_it_is_published():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+
+    def switch_off(client):
+        return delta_writer.set_property(client, "a", "delta.enableDeletionVectors", "false")
+
+    alone(simulation, switch_off, "foreign")
+    with pytest.raises(ForeignConflict):
+        process.finish()
+    assert settled(simulation)["a"] == expected(_0=105)
+    files = run_now(simulation.store, read_log("a")).files.values()
+    assert not [file for file in files if file.get("deletionVector")]
+
+
+def test_the_fault_of_changes_beside_that_count_as_nothing_is_found():
+    with PLANTED["changes_beside_as_nothing"].plant(), pytest.raises(pytest.fail.Exception):
+        test_a_commit_is_performed_again_if_a_row_now_fits_its_predicate()
+
+
+# ------------------------------------------------------------------ crashes
+
+
+def transfer(client):
+    """Move an amount between two tables, by marks in a file of each."""
+    txn = begin(client)
+    yield from add_to(txn, "a", -1, 1)
+    yield from add_to(txn, "b", 1, 1)
+    yield from commit(txn)
+
+
+def one_transfer(faults, schedule):
+    simulation = lake(faults, schedule)
+    simulation.add("owner", transfer, restart=recover)
+    return simulation
+
+
+def decide(client):
+    """Decide a transfer that its owner leaves to other clients to publish."""
+    txn = begin(client)
+    yield from add_to(txn, "a", -1, 1)
+    yield from add_to(txn, "b", 1, 1)
+    yield from commit(txn, publish=False)
+
+
+def one_reconcile(faults, schedule):
+    simulation = lake(faults, schedule)
+    alone(simulation, decide, "decider")
+    marks(simulation, 2)
+    simulation.add("owner", recover, restart=recover)
+    return simulation
+
+
+def whole(others, simulation):
+    """Check that both tables have the transfer or none, and that nothing is left over."""
+    found = settled(simulation)
+    moved = 100 - found["a"][1]
+    assert moved in (0, 1)
+    assert found["a"] == {**expected(_1=100 - moved), **others}
+    assert found["b"] == expected(_1=100 + moved)
+    simulation.now += 3 * 24 * 3600
+    alone(simulation, confirms, "operator")
+    alone(simulation, collect, "collector")
+    invariants.no_orphan_files(simulation.store, ("a", "b"))
+    assert balances(simulation) == found
+
+
+@pytest.mark.parametrize(
+    ("build", "others", "least"), [(one_transfer, {}, 15), (one_reconcile, {2: 101}, 15)]
+)
+def test_a_crash_at_any_request_of_a_marking_commit_leaves_the_tables_whole(build, others, least):
+    runs = crash_everywhere(build, partial(whole, others), "owner", every=STRIDE)
+    assert runs >= least * 4 // STRIDE
