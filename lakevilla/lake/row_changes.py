@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.engines.base import TableInput
+from lakevilla.engines.deletes import can_be_marked, rows_marked
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.base import REPLACED, Change, TableSnapshot
-from lakevilla.formats.delta.deletion_vectors import RowIndices, rows_deleted
+from lakevilla.formats.delta.deletion_vectors import RowIndices
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -33,7 +34,7 @@ from lakevilla.lake.table_log import entries_at
 from lakevilla.lake.view import View
 from lakevilla.sql.expressions.tree import Expr, Literal
 from lakevilla.sql.expressions.types import type_name
-from lakevilla.store.effects import Program
+from lakevilla.store.effects import Program, parallel
 
 # -------------------- row changes
 #
@@ -69,7 +70,7 @@ def judge(
         return Verdict.CHANGED
     if not (net.adds or net.removes):
         return Verdict.UNTOUCHED
-    gone = yield from deleted_since(old.location, net)
+    gone = yield from deleted_since(old.snapshot.layout, net)
     if (yield from _any_matches(context, old.snapshot, gone, where)):
         return Verdict.CHANGED
     removed = yield from only(old.snapshot, where, _without(net.removes, gone))
@@ -106,16 +107,26 @@ def judge(
 Gone = Mapping[str, tuple[FileRef, RowIndices]]
 
 
-def deleted_since(location: str, net: NetChange) -> Program[Gone]:
-    """Return the files that ``net`` leaves as they are, but for rows that it marks as deleted."""
+def deleted_since(layout: Layout, net: NetChange) -> Program[Gone]:
+    """Return the files that ``net`` leaves as they are, but for rows that it marks as deleted.
+
+    Files whose deletes can't be read any more are left out, like those whose rows may have changed.
+    """
     again = {file.path: file for file in net.adds.values()}
     found: dict[str, tuple[FileRef, RowIndices]] = {}
     for ref, removed in net.removes.items():
         added = again.get(removed.path)
-        if added is None or added.deletion_vector is None or added.deletes or removed.deletes:
+        if added is None or not (added.deletion_vector or added.deletes):
             continue
-        before = yield from rows_deleted(location, removed.deletion_vector)
-        after = yield from rows_deleted(location, added.deletion_vector)
+        if not can_be_marked((*added.deletes, *removed.deletes)):
+            continue
+        try:
+            reads = [rows_marked(layout, file) for file in (removed, added)]
+            before, after = yield from parallel(reads)
+        except LakeVillaError as error:
+            if error.kind not in UNREADABLE:
+                raise
+            continue
         if np.isin(before, after).all():
             found[removed.path] = ref, np.setdiff1d(after, before)
     return found

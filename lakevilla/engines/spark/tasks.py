@@ -486,7 +486,7 @@ def _of_each(
 
 def _stored(layout: Layout, program: Program[Rewrite]) -> Program[Rewrite]:
     rewrite = yield from program
-    bodies = {one.file.path: one.body for one in rewrite.written if one.body is not None}
+    bodies = {path: body for one in rewrite.written for path, body in one.bodies.items()}
     bodies.update((file.path, body) for file, body in rewrite.change_files if body is not None)
     keys = [file_key(layout.location, path) for path in bodies]
     puts = [put(key, body, ANY) for key, body in zip(keys, bodies.values(), strict=True)]

@@ -462,6 +462,7 @@ def files_of(snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]) -> Pr
         "modification_time": pa.repeat(pa.scalar(0, pa.int64()), count),
         "partition_values": rows.column("partition_values"),
         "stats": rows.column("stats"),
+        "raw_path": rows.column("spelled"),
         "deletes": lists,
     }
     if snapshot.definition.has_row_ids:

@@ -30,6 +30,7 @@ from lakevilla.formats.files import (
     data_files,
     files_from_structs,
     removal,
+    rows_deleted_in,
 )
 from lakevilla.formats.layout import Layout, NewDefinition, TableAlteration
 from lakevilla.global_log.refs import BaseRef
@@ -417,7 +418,8 @@ def _transplanted(location: str, done: Transplanted) -> Performed:
 
 
 def _bodies(location: str, written: tuple[Written, ...]) -> dict[str, bytes]:
-    return {f"{location}/{item.file.path}": item.body for item in written if item.body is not None}
+    contents = [pair for item in written for pair in item.bodies.items()]
+    return {f"{location}/{path}": body for path, body in contents}
 
 
 def _performed(change: Change, counts: Counts) -> Performed:
@@ -448,7 +450,7 @@ def _rows(file: DataFile) -> int:
         rows = _stats.decode(file.stats).numRecords
     except ValueError:
         return 0  # another client's malformed statistics: the number is only shown to users
-    return rows - (0 if file.deletion_vector is None else file.deletion_vector.cardinality)
+    return rows - (rows_deleted_in(file) or 0)
 
 
 def _metrics(counts: Counts) -> dict[str, str]:

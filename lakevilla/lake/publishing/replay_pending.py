@@ -17,7 +17,7 @@ from lakevilla.errors import (
 from lakevilla.formats.base import Change, Entry, TableSnapshot
 from lakevilla.formats.files import DataFile, file_key, restored
 from lakevilla.formats.layout import Ids, Layout
-from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
+from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, format_of, seal
 from lakevilla.global_log.head import (
     Head,
     PendingRef,
@@ -38,7 +38,6 @@ from lakevilla.lake.row_changes import Verdict, judge, net_change, rows_fit, sti
 from lakevilla.lake.table_log import entries_at, open_tail, snapshot_at
 from lakevilla.lake.view import Placement, View, build_view, place
 from lakevilla.store.base import ABSENT, ANY, Stored
-from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program, Put, parallel, put
 from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, withdrawn
 from lakevilla.sublogs.describe import summed
@@ -149,7 +148,7 @@ def replay_pending(
     )
     quiet = _is_quiet(tail, state.published, application_id(head), unmoved=unmoved)
     commit = CommitObject(
-        FORMAT,
+        format_of([part]),
         context.ids.nonce(),
         txn,
         {location: part},

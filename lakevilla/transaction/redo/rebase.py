@@ -123,7 +123,7 @@ def _moved(txn: TransactionState, held: HeldHead | None, examination: Examinatio
     def step(index: int, done: Done) -> Program[None]:
         done.operation = before = renumber(done.operation, moved)
         if index >= first and not keeps_its_side(done):
-            if index in examination.remarked and (yield from remarked(txn, done)):
+            if index in examination.remarked and (yield from remarked(txn, done, name)):
                 return
             yield from redo(txn, done, name)
             moved.setdefault(done.table, {}).update(moves(before, done.operation))

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.engines.base import FileNamer
+from lakevilla.engines.deletes import can_be_marked, mark, rows_in_puffin, rows_marked
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.formats.base import Change, TableSnapshot
-from lakevilla.formats.delta.deletion_vectors import rows_deleted, with_deleted
-from lakevilla.formats.files import DataFile, data_files, removal
+from lakevilla.formats.delta.deletion_vectors import RowIndices
+from lakevilla.formats.files import DataFile, data_files, paths_of, removal
+from lakevilla.formats.layout import Layout
 from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.changes import in_one_entry, is_mixed
 from lakevilla.lake.operations.comparing.dropped_columns import named, refuse_hidden
@@ -25,10 +27,11 @@ from lakevilla.lake.operations.perform import (
 from lakevilla.lake.operations.refresh import still_moved
 from lakevilla.lake.row_changes import compose
 from lakevilla.phases import during
-from lakevilla.store.effects import Program
+from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Optimize, Transplant
 from lakevilla.transaction.state.files import (
     hold_file,
+    hold_written,
     keep_files,
     made_files,
     note_stored,
@@ -126,7 +129,7 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
     yield from note_stored(txn, done.table)
 
 
-def remarked(txn: TransactionState, done: Done) -> Program[bool]:
+def remarked(txn: TransactionState, done: Done, name: FileNamer) -> Program[bool]:
     """Mark the rows that an operation has deleted in the files as they are now.
 
     Return False, and leave the operation as it is, if a file or one of the rows is gone: the
@@ -140,15 +143,21 @@ def remarked(txn: TransactionState, done: Done) -> Program[bool]:
     now = {file.path: file for file in data_files(live)}
     if now.keys() != marked.keys():
         return False
-    again: dict[str, DataFile] = {}
+    if not can_be_marked(one for file in now.values() for one in file.deletes):
+        return False
+    found: list[tuple[DataFile, RowIndices]] = []
     for path, file in marked.items():
-        old = yield from rows_deleted(done.table, before[path].deletion_vector)
-        all_ = yield from rows_deleted(done.table, file.deletion_vector)
-        others = yield from rows_deleted(done.table, now[path].deletion_vector)
+        reads = [rows_marked(snapshot.layout, one) for one in (before[path], now[path])]
+        all_, old, others = yield from parallel([_own_rows(txn, snapshot.layout, file), *reads])
         rows = np.setdiff1d(all_, old)
         if np.isin(rows, others).any():
             return False
-        again[path] = with_deleted(now[path], np.union1d(others, rows))
+        found.append((now[path], np.union1d(others, rows)))
+    written = mark(snapshot.layout, found, name)
+    again = {one.file.path: one.file for one in written}
+    for path in {path for file in marked.values() for path in paths_of(file)[1:]}:
+        txn.work.bodies.pop(f"{done.table}/{path}", None)
+    hold_written(txn, done.table, (one for one in written if one.bodies))
     done.change = msgspec.structs.replace(
         done.change,
         adds=tuple(again.get(file.path, file) for file in done.change.adds),
@@ -157,6 +166,15 @@ def remarked(txn: TransactionState, done: Done) -> Program[bool]:
         ),
     )
     return True
+
+
+def _own_rows(txn: TransactionState, layout: Layout, file: DataFile) -> Program[RowIndices]:
+    """Return the deleted rows of a file that the transaction has marked itself."""
+    for vector in file.deletes:
+        body = txn.work.bodies.get(f"{layout.location}/{vector.path}")
+        if body is not None:
+            return rows_in_puffin(body, vector)
+    return (yield from rows_marked(layout, file))
 
 
 def _refuse_values(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from lakevilla.engines.base import Written
 from lakevilla.errors import CommitOutcomeUnknown, StoreError
-from lakevilla.formats.files import DataFile
+from lakevilla.formats.files import DataFile, paths_of
 from lakevilla.ids import txn_in
 from lakevilla.lake.context import Tail
 from lakevilla.lake.table_log import entry_at, is_cleaned_up_soon, open_tail
@@ -31,10 +31,10 @@ def made_files(done: Done) -> list[str]:
     before. When the operation is undone, only the files that it made may be dropped: a redo makes
     them again, and nothing could make other files again.
     """
-    given = {file.path for file in given_files(done.operation)}
+    given = {path for file in given_files(done.operation) for path in paths_of(file)}
     # A file of which rows were deleted is added again.
-    given.update(file.path for file in done.change.removes)
-    made = [file.path for file in done.change.adds]
+    given.update(path for file in done.change.removes for path in paths_of(file))
+    made = [path for file in done.change.adds for path in paths_of(file)]
     made += [file.path for file in done.change.change_files]
     return [f"{done.table}/{path}" for path in made if path not in given]
 
@@ -77,11 +77,10 @@ def hold_written(
     """Note the files that an engine has made: the commit must store those that have a body."""
     written = tuple(written)
     for item in written:
-        key = f"{location}/{item.file.path}"
-        if item.body is None:
-            txn.work.stored.append(key)
-        else:
-            hold_file(txn, key, item.body)
+        for path, body in item.bodies.items():
+            hold_file(txn, f"{location}/{path}", body)
+        if not item.bodies:
+            txn.work.stored.append(f"{location}/{item.file.path}")
     return tuple(item.file for item in written)
 
 

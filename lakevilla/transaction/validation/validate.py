@@ -385,7 +385,7 @@ def _in_conflict(
     if target is None:
         return False
     again = {file.path for file in done.change.adds}
-    gone = yield from deleted_since(done.table, target)
+    gone = yield from deleted_since(txn.work.tables[done.table].snapshot.layout, target)
     return any(
         removed.ref in target.removes and not (removed.path in again and removed.path in gone)
         for removed in done.change.removes
