@@ -15,8 +15,6 @@ import lakevilla as lv
 from lakevilla.engines.duckdb.writing import rewrite
 from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla_testing.planted.every import PLANTED
-from tests.support.iceberg_by_hand import VECTOR_FIELDS, File, Table, column, of_ids
-from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.row_ids_of_iceberg import files_of, row_ids
 from tests.support.stores import Later, is_entry, unpublished
@@ -71,7 +69,8 @@ def vectors(place: Place, name: str = "t") -> dict[str, int]:
 
 def summary(place: Place, name: str = "t") -> dict[str, str]:
     snapshot = newest(place, name).current_snapshot()
-    assert snapshot is not None and snapshot.summary is not None
+    assert snapshot is not None
+    assert snapshot.summary is not None
     return {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
 
 
