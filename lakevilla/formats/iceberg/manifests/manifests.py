@@ -440,7 +440,7 @@ def encode_manifest(
     spec, schema = definition.specs[spec_id], definition.schema_of(spec_id)
     make: Any = partial(write_manifest, version)
     if definition.has_row_ids:
-        make = _DeletesWriterV3 if deletes else ManifestWriterV3
+        make = DeletesWriterV3 if deletes else ManifestWriterV3
     elif deletes:
         make = _DeletesWriter
     writer: ManifestWriter = make(spec, schema, sink, snapshot_id, codec)
@@ -661,7 +661,7 @@ class ManifestWriterV3(ManifestWriterV2):
         )
 
 
-class _DeletesWriterV3(_OfDeletes, ManifestWriterV3):
+class DeletesWriterV3(_OfDeletes, ManifestWriterV3):
     """The same of version 3, which keeps all that the entries name."""
 
 
