@@ -179,6 +179,15 @@ def paths_of(file: DataFile | RemovedFile) -> list[str]:
     return [file.path, *(one.path for one in file.deletes)]
 
 
+def has_only_vectors(file: DataFile | RemovedFile) -> bool:
+    """Return whether all deletes of a file of Iceberg are vectors that name it by its own path.
+
+    Any commit to a table of version 3 may add such a file. Other deletes do not apply to a file
+    that is added after them, and a copy of a file is named by another path.
+    """
+    return all(one.kind == "vector" and one.names is None for one in file.deletes)
+
+
 class ChangeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file of Delta's change data feed (a ``cdc`` action)."""
 

@@ -21,7 +21,15 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
 )
 from lakevilla.formats.base import Attempt, Change, CommitInfo, Entry
-from lakevilla.formats.files import DataFile, RemovedFile, data_files, removal, rows_in
+from lakevilla.formats.files import (
+    DataFile,
+    RemovedFile,
+    data_files,
+    has_only_vectors,
+    removal,
+    rows_deleted_in,
+    rows_in,
+)
 from lakevilla.formats.iceberg.catalog.object_store_catalog import commit_request
 from lakevilla.formats.iceberg.log import compressed_metadata
 from lakevilla.formats.iceberg.manifests.manifests import (
@@ -394,9 +402,17 @@ def _added(
 
 
 def _staying(change: Change) -> set[str]:
-    """Return the paths of files that stay, with other deleted rows: their entries stay, too."""
-    marked = {file.path for file in change.adds if file.deletes}
-    return {file.path for file in change.removes if file.path in marked}
+    """Return the paths of files that stay, with other deleted rows: their entries stay, too.
+
+    A file whose vector goes stays as well. One with other deletes does not, if they go: they would
+    still apply to it.
+    """
+    again = {file.path: bool(file.deletes) for file in change.adds}
+    return {
+        file.path
+        for file in change.removes
+        if again.get(file.path) or (file.path in again and has_only_vectors(file) and file.deletes)
+    }
 
 
 def _new_files(change: Change, staying: Collection[str]) -> list[DataFile]:
@@ -663,7 +679,7 @@ def _summary(
     described = {name: value for name, value in info.metadata.items() if name not in numbers}
     return {
         **described,
-        "operation": _operation(change, has_data=bool(files)),
+        "operation": _operation(change, deletes_alone=not files and _loses_rows(change)),
         **own,
         **{name: str(value) for name, value in numbers.items()},
         "engine-name": "lakevilla",
@@ -700,12 +716,19 @@ def _removed_deletes(gone: pa.Table) -> dict[str, int]:
     return counts
 
 
-def _operation(change: Change, *, has_data: bool) -> str:
+def _loses_rows(change: Change) -> bool:
+    """Return whether each file that stays has more deleted rows than before."""
+    before = {file.path: rows_deleted_in(file) for file in change.removes}
+    after = {file.path: rows_deleted_in(file) for file in change.adds}
+    return all((before[path] or 0) < (rows or 0) for path, rows in after.items() if path in before)
+
+
+def _operation(change: Change, *, deletes_alone: bool) -> str:
     if not change.removes and not any(file.deletes for file in change.adds):
         return "append"
     if not change.changes_data:
         return "replace"
-    return "overwrite" if has_data else "delete"
+    return "delete" if deletes_alone else "overwrite"
 
 
 def _rows(stats: str | None) -> int:

@@ -24,6 +24,7 @@ from lakevilla.formats.files import (
     data_files,
     file_refs,
     files_from_structs,
+    has_only_vectors,
     masked_out,
     removal,
     size_of,
@@ -82,7 +83,7 @@ def transplanted(
     specs = _specs_of(after)
     twice = not operation.exact and (yield from _has_rows_twice(context, after, found))
     for file in found.adds:
-        must = (twice and file.base_row_id is not None) or _must_be_written(file, specs)
+        must = (twice and file.base_row_id is not None) or _must_be_written(file, after, specs)
         (unfit_files if must else adds).append(_changed(file))
     written: tuple[Written, ...] = ()
     if unfit_files:
@@ -232,13 +233,18 @@ def _has_rows_twice(context: Context, after: TableSnapshot, found: _Found) -> Pr
     )
 
 
-def _must_be_written(file: DataFile, specs: Sequence[AbstractSet[str]] | None) -> bool:
+def _must_be_written(
+    file: DataFile, after: TableSnapshot, specs: Sequence[AbstractSet[str]] | None
+) -> bool:
     """Return whether an Iceberg file can't be added again unchanged.
 
-    With a new sequence number, its deletes would no longer apply to it; and a manifest can name it
-    only under a partition spec that the table has.
+    With a new sequence number, its deletes would no longer apply to it, but for vectors, which are
+    added again, too; and a manifest can name it only under a partition spec that the table has.
     """
-    return specs is not None and (bool(file.deletes) or file.partition_values.keys() not in specs)
+    if specs is None:
+        return False
+    takes = after.metadata["format-version"] >= 3 and has_only_vectors(file)
+    return not (takes or not file.deletes) or file.partition_values.keys() not in specs
 
 
 def _specs_of(after: TableSnapshot) -> list[AbstractSet[str]] | None:

@@ -31,7 +31,7 @@ from lakevilla.formats.files import (
 )
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context
-from lakevilla.lake.frozen.frozen import HISTORY, unguarded
+from lakevilla.lake.frozen.frozen import HISTORY, is_named_by, name_in_vectors, unguarded
 from lakevilla.lake.tables.overlaps import in_the_way, refuse_overlaps
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, copy_all, put
@@ -248,18 +248,25 @@ class _Moved:
 
     def file(self, file: DataFile) -> DataFile:
         vector, deletes = file.deletion_vector, file.deletes
-        if deletes:
+        is_iceberg = self.what.snapshot.format == "iceberg"
+        path = self._path(file.path, len(file.partition_values))
+        if deletes and not self.what.copies:
+            path = name_in_vectors(self.what.snapshot, file)
+        moved = msgspec.structs.replace(file, path=path, raw_path=None)
+        if not is_named_by(moved, self.what.snapshot, file):
             raise InvalidOperation(
                 f"export of table {self.what.name}: rows of file {file.path} are deleted by files "
                 "of their own, which would not apply to it elsewhere: optimize the table first",
                 table=self.what.name,
             )
-        is_iceberg = self.what.snapshot.format == "iceberg"
+        location = self.what.snapshot.location
         return msgspec.structs.replace(
-            file,
-            path=self._path(file.path, len(file.partition_values)),
-            raw_path=None,
+            moved,
             data_change=True,
+            deletes=tuple(
+                msgspec.structs.replace(one, path=self.what.uri(file_key(location, one.path)))
+                for one in deletes
+            ),
             deletion_vector=None if vector is None else self._vector(vector),
             default_row_commit_version=file.default_row_commit_version if is_iceberg else None,
         )

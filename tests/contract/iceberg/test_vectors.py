@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +16,12 @@ from pyiceberg.table import StaticTable
 import lakevilla as lv
 from lakevilla.engines.duckdb.writing import rewrite
 from lakevilla.engines.duckdb.writing.rewrite import Marks
+from lakevilla.ids import txn_in
 from lakevilla_testing.planted.every import PLANTED
+from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.row_ids_of_iceberg import files_of, row_ids
-from tests.support.stores import Later, is_entry, unpublished
+from tests.support.stores import Dying, Later, is_entry, unpublished
 
 MODES = {f"write.{one}.mode": "merge-on-read" for one in ("delete", "update", "merge")}
 V3 = {"format-version": "3", **MODES}
@@ -368,6 +372,96 @@ def test_a_branch_is_merged_by_files_with_its_vectors(lake: lv.Lake, place: Plac
     lake.gc()
     assert [k for k, v in kept(lake).items() if v == "side"] == [2, 3]
     seen_by_pyiceberg(place, kept(lake))
+
+
+def test_a_rollback_adds_no_data_file(lake: lv.Lake, place: Place) -> None:
+    states = [lake.snapshot().version]
+    for k in (1, 2):
+        with lake.transaction() as txn:
+            txn.delete("t", where=f"k = {k}")
+        states.append(lake.snapshot().version)
+    for state, gone in zip(reversed(states), ({1, 2}, {1}, set[int]()), strict=True):
+        lake.rollback(state)
+        assert kept(lake).keys() == set(range(100)) - gone
+        seen_by_pyiceberg(place, kept(lake))
+        assert list(vectors(place).values()) == ([len(gone)] if gone else [])
+        assert {k for k, _ in row_ids(lake, "t").values()} == set(range(100)) - gone
+        assert not {"added-data-files", "deleted-data-files"} & summary(place).keys()
+    assert summary(place)["operation"] == "overwrite"
+
+
+def test_a_clone_and_an_export_by_name_keep_the_vectors(lake: lv.Lake, place: Place) -> None:
+    with lake.transaction() as txn:
+        txn.delete("t", where="k = 1")
+    lake.clone("t", "trial/t")
+    assert kept(lake, "trial/t").keys() == set(range(100)) - {1}
+    with lake.transaction() as txn:
+        txn.delete("trial/t", where="k = 2")
+    assert kept(lake, "trial/t").keys() == set(range(100)) - {1, 2}
+    assert list(vectors(place, "trial/t").values()) == [2], "no row was written"
+    seen_by_pyiceberg(place, kept(lake, "trial/t"), "trial/t")
+    assert kept(lake).keys() == set(range(100)) - {1}
+    lake.export("t", "by_name", copy=False)
+    seen_by_pyiceberg(place, kept(lake), "by_name")
+    with pytest.raises(lv.InvalidOperation, match="optimize the table first"):
+        lake.export("t", "copied", copy=True)
+    assert lake.verify().ok
+
+
+def test_gc_and_vacuum_delete_the_vectors_that_nothing_names(lake: lv.Lake, place: Place) -> None:
+    with lake.transaction() as txn:
+        txn.append("t", rows(*((k, "more") for k in range(100, 120))))
+    later = Later()
+    later.of(lake)
+    for where in ("k IN (1, 101)", "k = 2", "k = 3"):
+        with lake.transaction() as txn:
+            txn.delete("t", where=where)
+    before = puffins(place)
+    assert len(before) == 3
+    later.ahead_seconds = 30 * 24 * 3600
+    lake.gc()
+    assert puffins(place) == before, "snapshots name them all"
+    lake.table("t").vacuum(0, False, enforce_retention_duration=False)
+    live = {one["path"] for file in files_of(lake, "t") for one in file["deletes"] or ()}
+    assert puffins(place) == live
+    assert len(live) == 2, "the first has a vector of the second file"
+    seen_by_pyiceberg(place, kept(lake))
+    assert lake.verify().ok
+
+
+def test_a_client_that_dies_at_any_write_leaves_no_vector_for_good(tmp_path: Path) -> None:
+    for writes in itertools.count():
+        place = Place(str(tmp_path / str(writes)), format="iceberg")
+        with place.connect() as lake:
+            create(lake, "t", format="iceberg")
+        made = {txn_in(path.name) for path in Path(place.uri("t")).rglob("lv-*.parquet")}
+        with place.connect() as dying:
+            inside(dying).client.ensure_safe_store()
+            store = inside(dying).store = Dying(inside(dying).store, writes)
+            with contextlib.suppress(Dying.Death), dying.transaction() as txn:
+                txn.update("t", {"v": "'new'"}, where="k IN (1, 2)")
+        with place.connect() as other:
+            other.recover()
+            later = Later()
+            later.of(other)
+            later.ahead_seconds = 30 * 24 * 3600
+            found = kept(other)
+            assert found in (dict.fromkeys(range(100), "old"), NEW)
+            seen_by_pyiceberg(place, found)
+            other.gc()
+            other.table("t").vacuum(0, False, enforce_retention_duration=False)
+            # What gc leaves while a commit object may still count, it leaves of both kinds.
+            data = {txn_in(path.name) for path in Path(place.uri("t")).rglob("lv-*.parquet")}
+            assert {txn_in(path) for path in puffins(place)} == data - made
+            assert kept(other) == found
+            seen_by_pyiceberg(place, found)
+            assert other.verify().ok
+        if not store.died:
+            break
+    assert writes > 4
+
+
+NEW = {k: "new" if k in (1, 2) else "old" for k in range(100)}
 
 
 def test_a_refused_transaction_deletes_no_file_of_the_table(lake: lv.Lake) -> None:
