@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakevilla.engines import deletes
 from lakevilla.formats.files import PUFFIN_SUFFIX, DataFile, FileRef, delete_paths, file_refs
 from lakevilla.formats.iceberg import commit, snapshot
+from lakevilla.formats.iceberg.manifests import manifests
 from lakevilla.lake import applicability, row_changes
 from lakevilla.transaction.redo import replay
 from lakevilla.transaction.state import files
@@ -98,7 +99,7 @@ for _name in ("vectors_overlap", "union_forgets", "file_of_marks_is_deleted"):
 @planted(**_ICEBERG, kinds=("transfer", "lists"))
 def old_vector_stays() -> Iterator[None]:
     """The vector that a new one replaces stays in its manifest: the file has two."""
-    original = commit._are_vectors_of
+    original = manifests.are_vectors_of
 
     def none(found: Any, staying: Any) -> Any:
         return pc.and_(original(found, staying), False)

@@ -36,21 +36,23 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     ADDED,
     DELETED,
     ENTRIES,
-    MadeManifest,
+    Made,
     apply_to_none,
+    are_vectors_of,
     cache_key,
     columns_of,
     content_offset,
     encode_list,
     encode_manifest,
     entries_of,
+    files_with_vectors,
     first_row_id,
     held_bytes,
     inherit,
     new_entry,
     number_rows,
     rows_of_manifest,
-    vector_entry,
+    vector_manifests,
 )
 from lakevilla.formats.iceberg.metadata.definition import (
     IcebergDefinition,
@@ -252,19 +254,8 @@ def _snapshot(
     number = snapshot_id_of(info.nonce)
     name = _name(info)
     known = yield from manifests_of(before)
-    made: list[tuple[MadeManifest, list[ManifestEntry]]] = []
-    # Manifests that only record files which were removed earlier are of no use any more.
-    manifests = [one for one in known if one.has_added_files() or one.has_existing_files()]
-    kept = list(manifests)
-    rest = _Rest(kept, made, ENTRIES.empty_table(), ENTRIES.empty_table())
-    staying = _staying(change)
-    if change.removes:
-        rest = yield from _without(before, manifests, change.removes, staying, number, name)
-        kept, made = rest.kept, rest.made
-    made[:0] = [
-        *_added(_new_files(change, staying), definition, number, name),
-        *_vectors(change.adds, rest.specs, definition, number, name),
-    ]
+    rest = yield from _changed(before, known, change, definition, number, name)
+    kept, made = rest.kept, rest.made
     place = definition.place
     sequence = _sequence(before, change)
     merged, kept = yield from merged_manifests(before, kept, number, f"{name}-m{_MERGED}")
@@ -304,6 +295,30 @@ def _snapshot(
     if definition.has_row_ids:
         snapshot |= row_ids.given_out(known, named)
     return _Made(snapshot, tuple(named))
+
+
+def _changed(
+    before: IcebergSnapshot,
+    known: Sequence[ManifestFile],
+    change: Change,
+    definition: IcebergDefinition,
+    number: int,
+    name: str,
+) -> Program[_Rest]:
+    """Return the manifests after a change: those that stay, and new ones, those of new files
+    first.
+    """
+    # Manifests that only record files which were removed earlier are of no use any more.
+    manifests = [one for one in known if one.has_added_files() or one.has_existing_files()]
+    rest = _Rest(list(manifests), [], ENTRIES.empty_table(), ENTRIES.empty_table())
+    staying = _staying(change)
+    if change.removes:
+        rest = yield from _without(before, manifests, change.removes, staying, number, name)
+    rest.made[:0] = [
+        *_added(_new_files(change, staying), definition, number, name),
+        *vector_manifests(change.adds, rest.specs, definition, number, f"{name}-m{_OF_VECTORS}"),
+    ]
+    return rest
 
 
 def _sequence(before: IcebergSnapshot, change: Change) -> int:
@@ -419,39 +434,6 @@ def _new_files(change: Change, staying: Collection[str]) -> list[DataFile]:
     return [file for file in change.adds if file.path not in staying]
 
 
-def _vectors(
-    files: Sequence[DataFile],
-    specs: Mapping[str, int],
-    definition: IcebergDefinition,
-    number: int,
-    name: str,
-) -> list[Made]:
-    """Return manifests of the vectors of added files, one for each partition spec.
-
-    ``specs``: the specs of the entries of files that stay, by path.
-    """
-    by_spec: dict[int, list[ManifestEntry]] = defaultdict(list)
-    for file in files:
-        if not file.deletes:
-            continue
-        if not definition.has_row_ids or [one.kind for one in file.deletes] != ["vector"]:
-            raise InvalidOperation(
-                f"file {file.path} of table {definition.table} can't be added with its deletes: "
-                "LakeVilla writes vectors of version 3 alone; rewrite the file first",
-                table=definition.table,
-            )
-        spec_id = specs.get(file.path)
-        if spec_id is None:
-            spec_id = definition.spec_of(file).spec_id
-        by_spec[spec_id].append(vector_entry(file, spec_id, number, definition))
-    made = []
-    for count, (spec_id, entries) in enumerate(by_spec.items()):
-        path = f"metadata/{name}-m{_OF_VECTORS + count}.avro"
-        whole = encode_manifest(path, entries, spec_id, number, definition, deletes=True)
-        made.append((whole, entries))
-    return made
-
-
 def _name(info: CommitInfo) -> str:
     """Return the prefix of the names of a commit's manifests, by which gc knows their commit.
 
@@ -543,7 +525,7 @@ def _without_idle(
         _refuse_others(before, [live_entries(part) for part in parts], staying)
     else:
         parts = yield from parallel([_entries_if_read(before, one) for one in manifests])
-    marked = {*staying, *_with_vectors(parts)} if staying else ()
+    marked = {*staying, *files_with_vectors(map(live_entries, parts))} if staying else ()
     for manifest, part in zip(manifests, parts, strict=True):
         if part is None:
             kept.append(manifest)
@@ -551,7 +533,7 @@ def _without_idle(
         live = live_entries(part)
         is_idle = apply_to_none(live, data, marked)
         if staying:
-            is_idle = pc.or_(is_idle, _are_vectors_of(live, staying))
+            is_idle = pc.or_(is_idle, are_vectors_of(live, staying))
         idle = live.filter(is_idle)
         if idle.num_rows:
             hit.append(manifest)
@@ -561,16 +543,6 @@ def _without_idle(
     idle = pa.concat_tables(gone)
     made = yield from _marked(before, hit, _places(idle), number, name, deletes=True)
     return _Rest(kept, made, ENTRIES.empty_table(), idle)
-
-
-def _with_vectors(parts: Sequence[pa.Table]) -> Iterator[str]:
-    for part in map(live_entries, parts):
-        yield from part.filter(pc.equal(part["kind"], "vector"))["target"].to_pylist()
-
-
-def _are_vectors_of(deletes: pa.Table, staying: Collection[str]) -> pa.ChunkedArray:
-    named = pc.is_in(deletes["target"], value_set=pa.array(sorted(staying), pa.string()))
-    return pc.and_(pc.equal(deletes["kind"], "vector"), named)
 
 
 def _refuse_others(
@@ -1015,8 +987,6 @@ def _rows_of_entries(part: pa.Table, status: int, has_ids: bool) -> list[DataFil
 _ENABLED = "commit.manifest-merge.enabled"
 _LEAST, _LEAST_DEFAULT = "commit.manifest.min-count-to-merge", 100
 _TARGET, _TARGET_DEFAULT = "commit.manifest.target-size-bytes", 8 << 20
-
-Made = tuple[MadeManifest, list[ManifestEntry]]
 
 
 def merged_manifests(

@@ -41,7 +41,12 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, StructType
 from pyiceberg.utils.decimal import decimal_to_bytes
 
-from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    UnsupportedTableFeature,
+)
 from lakevilla.formats.files import DELETE_FILE_TYPE, DeleteFile, deletes_id
 from lakevilla.formats.files import DataFile as AddedFile
 from lakevilla.formats.iceberg.manifests.avro import (
@@ -114,6 +119,10 @@ class MadeManifest:
     file: ManifestFile
     path: str
     body: bytes
+
+
+#: A manifest with its entries.
+Made = tuple[MadeManifest, list[ManifestEntry]]
 
 
 def decode_list(key: str, table: str, body: bytes) -> list[ManifestFile]:
@@ -824,6 +833,55 @@ def _oldest_by_partition(data: Sequence[pa.Table]) -> dict[object, int]:
             key = _partition(spec_id, values)
             found[key] = min(sequence, found.get(key, sequence))
     return found
+
+
+def vector_manifests(
+    files: Iterable[AddedFile],
+    specs: Mapping[str, int],
+    definition: IcebergDefinition,
+    snapshot_id: int,
+    name: str,
+) -> list[Made]:
+    """Return manifests of the vectors of added files, one for each partition spec.
+
+    ``specs``: the specs of the entries of files that stay, by path. ``name`` is the prefix of the
+    manifests' names.
+    """
+    by_spec: dict[int, list[ManifestEntry]] = defaultdict(list)
+    for file in files:
+        if not file.deletes:
+            continue
+        if not definition.has_row_ids or [one.kind for one in file.deletes] != ["vector"]:
+            raise InvalidOperation(
+                f"file {file.path} of table {definition.table} can't be added with its deletes: "
+                "LakeVilla writes vectors of version 3 alone; rewrite the file first",
+                table=definition.table,
+            )
+        spec_id = specs.get(file.path)
+        if spec_id is None:
+            spec_id = definition.spec_of(file).spec_id
+        by_spec[spec_id].append(vector_entry(file, spec_id, snapshot_id, definition))
+    made = []
+    for count, (spec_id, entries) in enumerate(by_spec.items()):
+        path = f"metadata/{name}{count}.avro"
+        whole = encode_manifest(path, entries, spec_id, snapshot_id, definition, deletes=True)
+        made.append((whole, entries))
+    return made
+
+
+def files_with_vectors(deletes: Iterable[pa.Table]) -> set[str]:
+    """Return the paths of the data files of which some delete files (``ENTRIES``) are vectors."""
+    return {
+        path
+        for part in deletes
+        for path in part.filter(pc.equal(part["kind"], "vector"))["target"].to_pylist()
+    }
+
+
+def are_vectors_of(deletes: pa.Table, paths: Collection[str]) -> pa.ChunkedArray:
+    """Return for each delete file (``ENTRIES``) whether it is a vector of one of the data files."""
+    named = pc.is_in(deletes["target"], value_set=pa.array(sorted(paths), pa.string()))
+    return pc.and_(pc.equal(deletes["kind"], "vector"), named)
 
 
 def _partition(spec_id: int, values: Any) -> object:
