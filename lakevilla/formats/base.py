@@ -206,7 +206,7 @@ class TableSnapshot(Protocol):
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """The changes that are refused on the table, in words."""
+        """The changes that are refused on the table, and how rows are changed, in words."""
 
     @property
     def next_row_id(self) -> int | None:

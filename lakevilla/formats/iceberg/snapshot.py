@@ -185,6 +185,11 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
                 "an upgrade to format version 3 is refused: pyiceberg writes it in REST catalogs "
                 "alone"
             )
+        if marks := sorted(self.layout.marks_deletes):
+            found.append(
+                f"{', '.join(marks)} of few rows of a large file marks them by a deletion vector, "
+                "and leaves the file"
+            )
         return tuple(found)
 
     @property

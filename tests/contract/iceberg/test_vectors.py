@@ -139,6 +139,8 @@ def test_each_statement_has_a_mode_of_its_own(place: Place, mode: str) -> None:
                 CHANGES[name](txn)
             counts += mode == f"write.{name}.mode"
             assert len(puffins(place)) == counts
+            said = " ".join(lake.capabilities("t").guarantees)
+            assert (f"{name} of few rows" in said) == (mode == f"write.{name}.mode")
             with lake.transaction() as txn:
                 txn.overwrite("t", rows(*((k, "old") for k in range(100))))
 
