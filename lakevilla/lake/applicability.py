@@ -121,8 +121,7 @@ def needed_files(context: Context, location: str, refs: Sequence[PendingRef]) ->
         paths.update(file.path for file in change.change_files)
         for operation in commit.operations:
             if operation.table == location:
-                paths.update(file.path for file in given_files(operation))
-                for file in source_files(operation):
+                for file in (*given_files(operation), *source_files(operation)):
                     paths.update(paths_of(location, file))
     return paths
 

@@ -466,6 +466,38 @@ def test_a_client_that_dies_at_any_write_leaves_no_vector_for_good(tmp_path: Pat
 NEW = {k: "new" if k in (1, 2) else "old" for k in range(100)}
 
 
+def test_a_tag_of_a_branch_keeps_the_vectors_that_only_the_branch_has(
+    lake: lv.Lake, place: Place
+) -> None:
+    lake.branch("side")
+    with lake.on("side") as side:
+        for k in (1, 2):
+            with side.transaction() as txn:
+                txn.delete("t", where=f"k = {k}")
+        lake.tag("then", at="side")
+        with side.transaction() as txn:
+            txn.delete("t", where="k = 3")
+    with lake.transaction() as txn:
+        txn.append("t", rows((200, "lake")))
+    lake.rebase("side")
+    later = Later()
+    later.of(lake)
+    later.ahead_seconds = 30 * 24 * 3600
+    lake.gc()
+    lake.table("t").vacuum(0, False, enforce_retention_duration=False)
+    assert kept(lake).keys() == {*range(100), 200}
+    with lake.on("side") as side:
+        assert kept(side).keys() == {*range(100), 200} - {1, 2, 3}
+    with lake.on("then") as then:
+        assert kept(then).keys() == set(range(100)) - {1, 2}
+    lake.merge("side", delete=True)
+    lake.gc()
+    assert kept(lake).keys() == {*range(100), 200} - {1, 2, 3}
+    seen_by_pyiceberg(place, kept(lake))
+    assert list(vectors(place).values()) == [3], "merged by files"
+    assert lake.verify().ok
+
+
 def test_a_refused_transaction_deletes_no_file_of_the_table(lake: lv.Lake) -> None:
     with pytest.raises(ZeroDivisionError), lake.transaction() as txn:
         txn.update("t", {"v": "'new'"}, where="k = 1")
