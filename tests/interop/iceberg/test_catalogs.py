@@ -26,12 +26,12 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 import lakevilla as lv
-from lakevilla.engines.duckdb.writing import rewrite
-from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla.api.spark.source import tables as source_tables
 from lakevilla.api.spark.source import work as reading
 from lakevilla.api.spark.source.writing import work as writing
 from lakevilla.cli.app import app
+from lakevilla.engines.duckdb.writing import rewrite
+from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla.engines.spark.rows import spark_schema
 from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.store.location import root_location
