@@ -994,30 +994,34 @@ def merged_manifests(
 ) -> Program[tuple[list[Made], list[ManifestFile]]]:
     """Return large manifests made from small ones, if there are enough, and those that stay.
 
-    ``name`` is the prefix of the new ones' names. Only manifests of data files are merged.
+    ``name`` is the prefix of the new ones' names. Of delete files, only manifests of version 3 are
+    merged: those of vectors.
     """
     properties = snapshot.definition.properties
     least = max(2, whole_number(properties, _LEAST, _LEAST_DEFAULT))
     target = whole_number(properties, _TARGET, _TARGET_DEFAULT)
-    small: dict[int, list[ManifestFile]] = defaultdict(list)
+    small: dict[tuple[int, bool], list[ManifestFile]] = defaultdict(list)
     if properties.get(_ENABLED, "true").lower() == "true":
         for one in kept:
-            if one.content == ManifestContent.DATA and one.manifest_length < target:
-                small[one.partition_spec_id].append(one)
+            deletes = one.content != ManifestContent.DATA
+            if one.manifest_length < target and (snapshot.definition.has_row_ids or not deletes):
+                small[one.partition_spec_id, deletes].append(one)
     made: list[Made] = []
     merged: set[str] = set()
-    for spec_id, manifests in small.items():
+    for (spec_id, deletes), manifests in small.items():
         if len(manifests) < least:
             continue
         for group in _packed(manifests, target):
             try:
                 entries = yield from _live_entries(snapshot, group)
-            except CorruptObject:
+            except (CorruptObject, UnsupportedTableFeature):
                 # Merging may wait; a decided commit needs none of these manifests, and may not
                 # wait.
                 continue
             path = f"metadata/{name}{len(made)}.avro"
-            whole = encode_manifest(path, entries, spec_id, snapshot_id, snapshot.definition)
+            whole = encode_manifest(
+                path, entries, spec_id, snapshot_id, snapshot.definition, deletes=deletes
+            )
             made.append((whole, entries))
             merged |= {one.manifest_path for one in group}
     return made, [one for one in kept if one.manifest_path not in merged]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import StaticTable
 
 import lakevilla as lv
@@ -222,6 +223,27 @@ def test_one_puffin_file_has_the_vectors_of_several_files(lake: lv.Lake, place: 
         txn.delete("t", where="k = 102")
     assert sorted(vectors(place).values()) == [2, 2]
     seen_by_pyiceberg(place, kept(lake))
+
+
+def test_manifests_of_vectors_are_merged(place: Place) -> None:
+    with place.connect() as lake:
+        create(lake, "t", properties={**V3, "commit.manifest.min-count-to-merge": "3"})
+        for first in range(100, 160, 10):
+            with lake.transaction() as txn:
+                txn.append("t", rows(*((k, "more") for k in range(first, first + 10))))
+        for first in range(100, 160, 10):
+            with lake.transaction() as txn:
+                txn.delete("t", where=f"k = {first}")
+            seen_by_pyiceberg(place, kept(lake))
+        assert list(vectors(place).values()) == [1] * 6
+        snapshot = newest(place).current_snapshot()
+        assert snapshot is not None
+        found = [one.content for one in snapshot.manifests(newest(place).io)]
+        assert found.count(ManifestContent.DELETES) <= 3
+        with lake.transaction() as txn:
+            txn.delete("t", where="k IN (101, 111, 151)")
+        seen_by_pyiceberg(place, kept(lake))
+        assert sorted(vectors(place).values()) == [1, 1, 1, 2, 2, 2]
 
 
 def test_partitions_and_older_specs_have_vectors_of_their_own(place: Place) -> None:
