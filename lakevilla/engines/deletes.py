@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from blake3 import blake3
 
 from lakevilla.arrow.input import places_of_true
 from lakevilla.arrow.nesting import JsonDecoder
@@ -49,7 +50,8 @@ from lakevilla.formats.files import (
 from lakevilla.formats.iceberg.metadata.definition import TableAddress
 from lakevilla.formats.layout import Layout
 from lakevilla.store.base import Found
-from lakevilla.store.effects import Program, get, parallel
+from lakevilla.store.cached import names_content
+from lakevilla.store.effects import Program, get, get_immutable, parallel
 
 _ID = b"PARQUET:field_id"
 #: A file has few deleted rows up to this number: a comparison of each row's number with the deleted
@@ -177,7 +179,9 @@ def mark(
     place = TableAddress(layout.location, layout.uri)
     named = [(file.raw_path or place.spelled(file.path), np.unique(rows)) for file, rows in files]
     body, spans = puffin_of(named)
-    path = name(layout.data_directory).removesuffix(DATA_SUFFIX) + PUFFIN_SUFFIX
+    # By the hash, a process knows what it has read before.
+    path = name(layout.data_directory).removesuffix(DATA_SUFFIX)
+    path = f"{path}-{blake3(body).hexdigest(length=16)}{PUFFIN_SUFFIX}"
     made = []
     for (file, _), (_, rows), (offset, length) in zip(files, named, spans, strict=True):
         vector = DeleteFile(path, "vector", len(body), offset=offset, length=length, rows=len(rows))
@@ -429,12 +433,14 @@ def _of_puffin(layout: Layout, vectors: Sequence[DeleteFile]) -> Program[dict[De
         vector: (vector.offset or 0, (vector.offset or 0) + (vector.length or 0))
         for vector in vectors
     }
-    first = min(start for start, _ in spans.values())
+    is_cached = one.size <= _AT_ONCE and names_content(key)  # as a whole
+    first = 0 if is_cached else min(start for start, _ in spans.values())
     wanted = sum(end - start for start, end in spans.values())
     at_once = one.size - first <= max(_AT_ONCE, 4 * wanted)
     tail = (first if at_once else max(0, one.size - _TAIL), one.size)
     ranges = [tail, *(() if at_once else spans.values())]
-    outcomes = yield from parallel([get(key, byte_range=span) for span in ranges])
+    reads = [get(key, byte_range=span) for span in ranges]
+    outcomes = yield from parallel([get_immutable(key)] if is_cached else reads)
     bodies = []
     for outcome in outcomes:
         if not isinstance(outcome, Found):

@@ -535,7 +535,7 @@ def refuse_foreign_head(head: Head, root: str) -> None:
 #: Iceberg's manifests and manifest lists are stored by the publisher.
 _OWN = re.compile(
     r"(?:.*/)?(?:tmp_|snap-\d+-)?lv-([hl])-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9a-f]+"
-    r"(?:\.parquet|\.puffin|(?:-m\d+)?\.avro)"
+    r"(?:\.parquet|(?:-[0-9a-f]{32})?\.puffin|(?:-m\d+)?\.avro)"
 )
 
 #: The directory of a branch's files: below the table, so that the table's log can name them by
