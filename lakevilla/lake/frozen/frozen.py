@@ -412,13 +412,17 @@ def file_by_uri(root: str, snapshot: TableSnapshot, file: DataFile) -> DataFile:
 def is_named_by(moved: DataFile, snapshot: TableSnapshot, file: DataFile) -> bool:
     """Return whether the deletes of a file apply to it in another table, where it is ``moved``.
 
-    They do if they are vectors, in a table of version 3, that name the file as the other table
-    does: readers compare the names by letters.
+    They do if they are vectors that name the file as the other table does: readers compare the
+    names by letters.
     """
     if not file.deletes:
         return True
-    is_third = snapshot.metadata["format-version"] >= 3
-    return is_third and has_only_vectors(file) and moved.path == name_in_vectors(snapshot, file)
+    return has_vectors(snapshot, file) and moved.path == name_in_vectors(snapshot, file)
+
+
+def has_vectors(snapshot: TableSnapshot, file: DataFile) -> bool:
+    """Return whether all deletes of a file are vectors, in a table that takes them."""
+    return snapshot.metadata["format-version"] >= 3 and has_only_vectors(file)
 
 
 def name_in_vectors(snapshot: TableSnapshot, file: DataFile) -> str:
