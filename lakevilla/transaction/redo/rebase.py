@@ -40,7 +40,7 @@ from lakevilla.sublogs.operations import (
     is_append,
     tables_read,
 )
-from lakevilla.transaction.redo.replay import redo, remarked, replay
+from lakevilla.transaction.redo.replay import drop_vectors, redo, remarked, replay
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState, conflict
@@ -131,6 +131,7 @@ def _moved(txn: TransactionState, held: HeldHead | None, examination: Examinatio
             _check_fits(txn, done, layouts[index])
 
     yield from replay(txn, step)
+    drop_vectors(txn)
     reads = [renumber_read(read, moved) for read in txn.work.reads.values()]
     txn.work.reads = {(read.table, read.where): read for read in reads}
 

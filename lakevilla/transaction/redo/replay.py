@@ -14,7 +14,14 @@ from lakevilla.engines.deletes import can_be_marked, mark, rows_in_puffin, rows_
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.delta.deletion_vectors import RowIndices
-from lakevilla.formats.files import DataFile, data_files, paths_of, removal
+from lakevilla.formats.files import (
+    PUFFIN_SUFFIX,
+    DataFile,
+    RemovedFile,
+    data_files,
+    paths_of,
+    removal,
+)
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.changes import in_one_entry, is_mixed
@@ -147,16 +154,15 @@ def remarked(txn: TransactionState, done: Done, name: FileNamer) -> Program[bool
         return False
     found: list[tuple[DataFile, RowIndices]] = []
     for path, file in marked.items():
-        reads = [rows_marked(snapshot.layout, one) for one in (before[path], now[path])]
-        all_, old, others = yield from parallel([_own_rows(txn, snapshot.layout, file), *reads])
+        states = (file, before[path], now[path])
+        reads = [_rows_marked(txn, snapshot.layout, one) for one in states]
+        all_, old, others = yield from parallel(reads)
         rows = np.setdiff1d(all_, old)
         if np.isin(rows, others).any():
             return False
         found.append((now[path], np.union1d(others, rows)))
     written = mark(snapshot.layout, found, name)
     again = {one.file.path: one.file for one in written}
-    for path in {path for file in marked.values() for path in paths_of(file)[1:]}:
-        txn.work.bodies.pop(f"{done.table}/{path}", None)
     hold_written(txn, done.table, (one for one in written if one.bodies))
     done.change = msgspec.structs.replace(
         done.change,
@@ -168,8 +174,21 @@ def remarked(txn: TransactionState, done: Done, name: FileNamer) -> Program[bool
     return True
 
 
-def _own_rows(txn: TransactionState, layout: Layout, file: DataFile) -> Program[RowIndices]:
-    """Return the deleted rows of a file that the transaction has marked itself."""
+def drop_vectors(txn: TransactionState) -> None:
+    """Drop the vectors in memory that no operation of the transaction has any more."""
+    named: set[str] = set()
+    for done in txn.work.done:
+        files: list[DataFile | RemovedFile] = [*done.change.adds, *done.change.removes]
+        named.update(f"{done.table}/{path}" for file in files for path in paths_of(file))
+    for key in [one for one in txn.work.bodies if one.endswith(PUFFIN_SUFFIX)]:
+        if key not in named:
+            txn.work.held_bytes -= len(txn.work.bodies.pop(key))
+
+
+def _rows_marked(
+    txn: TransactionState, layout: Layout, file: DataFile | RemovedFile
+) -> Program[RowIndices]:
+    """Return the deleted rows of a file; the transaction may have their vector in memory."""
     for vector in file.deletes:
         body = txn.work.bodies.get(f"{layout.location}/{vector.path}")
         if body is not None:

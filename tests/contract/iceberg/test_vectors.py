@@ -282,6 +282,41 @@ def test_statements_that_delete_other_rows_of_a_file_commute(place: Place) -> No
     assert list(vectors(place).values()) == [4]
 
 
+def test_several_statements_on_one_file_commute_with_those_of_another(place: Place) -> None:
+    events: list[lv.Event] = []
+    with place.connect(on_event=events.append) as one, place.connect() as other:
+        create(one, "t")
+        with one.transaction() as txn:
+            txn.append("t", rows(*((k, "old") for k in range(100, 120))))
+        with one.transaction() as first:
+            for where in ("k = 1", "k IN (2, 102)", "k = 3"):
+                first.update("t", {"v": "'first'"}, where=where)
+            with other.transaction() as second:
+                second.delete("t", where="k IN (4, 104)")
+        found = kept(one)
+        assert [found.get(k) for k in (1, 2, 3, 4, 5)] == ["first"] * 3 + [None, "old"]
+        assert [found.get(k) for k in (102, 104)] == ["first", None]
+        seen_by_pyiceberg(place, found)
+    assert "redo" not in {event.kind for event in events}
+    assert sorted(vectors(place).values()) == [2, 4]
+
+
+def test_a_transaction_in_a_queue_marks_rows_again_each_time(place: Place) -> None:
+    """It moves to newer states while it waits, before any of its vectors is stored."""
+    with place.connect() as one, place.connect() as other:
+        create(one, "t")
+        with one.transaction(lv.Feature.R | lv.Feature.I | lv.Feature.CT) as first:
+            for k in (1, 2):
+                first.update("t", {"v": "'first'"}, where=f"k = {k}")
+            for k in (3, 4):
+                with other.transaction() as second:
+                    second.update("t", {"v": "'second'"}, where=f"k = {k}")
+                first.read("t", where="k = 50")
+        found = kept(one)
+        assert [found[k] for k in (1, 2, 3, 4, 5)] == ["first"] * 2 + ["second"] * 2 + ["old"]
+        seen_by_pyiceberg(place, found)
+
+
 def test_statements_that_change_the_same_row_do_not(place: Place) -> None:
     events: list[lv.Event] = []
     with place.connect(on_event=events.append) as one, place.connect() as other:
