@@ -25,7 +25,6 @@ from lakevilla.formats.files import (
     DataFile,
     RemovedFile,
     data_files,
-    has_only_vectors,
     removal,
     rows_deleted_in,
     rows_in,
@@ -419,15 +418,11 @@ def _added(
 def _staying(change: Change) -> set[str]:
     """Return the paths of files that stay, with other deleted rows: their entries stay, too.
 
-    A file whose vector goes stays as well. One with other deletes does not, if they go: they would
-    still apply to it.
+    A file that has no vector any more is added again: position deletes that its vector had
+    replaced would apply to its old entry.
     """
-    again = {file.path: bool(file.deletes) for file in change.adds}
-    return {
-        file.path
-        for file in change.removes
-        if again.get(file.path) or (file.path in again and has_only_vectors(file) and file.deletes)
-    }
+    marked = {file.path for file in change.adds if file.deletes}
+    return {file.path for file in change.removes if file.path in marked}
 
 
 def _new_files(change: Change, staying: Collection[str]) -> list[DataFile]:
